@@ -1,0 +1,92 @@
+//! One text for one JSON value: what is hashed, approved, logged and sent is the same bytes.
+//!
+//! Object keys are sorted by their UTF-8 bytes, no space is written, numbers and strings are as
+//! `serde_json` prints them. It is idempotent: canonical text read and written again is itself.
+
+use serde_json::Value;
+use serde_json::value::RawValue;
+
+/// Writes `value` canonically.
+#[must_use]
+pub fn to_raw(value: &Value) -> Box<RawValue> {
+    let mut text = String::with_capacity(128);
+    write(value, &mut text);
+    RawValue::from_string(text).unwrap_or_else(|_| unreachable!("a JSON value prints as JSON"))
+}
+
+fn write(value: &Value, out: &mut String) {
+    match value {
+        Value::Object(map) => {
+            let mut entries: Vec<_> = map.iter().collect();
+            entries.sort_unstable_by(|a, b| a.0.cmp(b.0));
+            out.push('{');
+            for (n, (key, value)) in entries.into_iter().enumerate() {
+                if n > 0 {
+                    out.push(',');
+                }
+                scalar(&Value::String(key.clone()), out);
+                out.push(':');
+                write(value, out);
+            }
+            out.push('}');
+        }
+        Value::Array(items) => {
+            out.push('[');
+            for (n, item) in items.iter().enumerate() {
+                if n > 0 {
+                    out.push(',');
+                }
+                write(item, out);
+            }
+            out.push(']');
+        }
+        _ => scalar(value, out),
+    }
+}
+
+fn scalar(value: &Value, out: &mut String) {
+    use std::fmt::Write;
+    // Writing to a String cannot fail.
+    let _ = write!(out, "{value}");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn any_json() -> impl Strategy<Value = Value> {
+        let leaf = prop_oneof![
+            Just(Value::Null),
+            any::<bool>().prop_map(Value::from),
+            any::<i64>().prop_map(Value::from),
+            any::<f64>()
+                .prop_filter("finite", |f| f.is_finite())
+                .prop_map(Value::from),
+            ".*".prop_map(Value::from),
+        ];
+        leaf.prop_recursive(4, 32, 6, |inner| {
+            prop_oneof![
+                prop::collection::vec(inner.clone(), 0..6).prop_map(Value::from),
+                prop::collection::btree_map(".*", inner, 0..6).prop_map(|map| Value::Object(map.into_iter().collect())),
+            ]
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn canonical_text_is_a_fixed_point_and_keeps_the_value(value in any_json()) {
+            let once = to_raw(&value);
+            let read: Value = serde_json::from_str(once.get()).unwrap();
+            let twice = to_raw(&read);
+            prop_assert_eq!(twice.get(), once.get());
+            prop_assert_eq!(read, value);
+        }
+    }
+
+    #[test]
+    fn keys_are_sorted_at_every_depth() {
+        let value: Value = serde_json::from_str(r#"{"b":{"z":1,"a":[{"y":1,"x":2}]},"a":null}"#).unwrap();
+        assert_eq!(to_raw(&value).get(), r#"{"a":null,"b":{"a":[{"x":2,"y":1}],"z":1}}"#);
+    }
+}

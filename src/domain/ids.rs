@@ -1,0 +1,140 @@
+//! Ids. Ours are UUIDv7 (sortable by time of making); a caller's are checked text.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+macro_rules! uuid_id {
+    ($(#[$doc:meta])* $name:ident) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+        #[serde(transparent)]
+        pub struct $name(Uuid);
+
+        impl $name {
+            /// A new id, later in order than those made before it.
+            #[must_use]
+            #[allow(clippy::new_without_default)]
+            pub fn new() -> Self {
+                Self(Uuid::now_v7())
+            }
+            /// Reads the hyphenated text form.
+            pub fn parse(text: &str) -> Option<Self> {
+                Uuid::try_parse(text).ok().map(Self)
+            }
+            /// The id's bits, for what is derived from it (bucketing, sampling).
+            #[must_use]
+            pub fn as_u128(self) -> u128 {
+                self.0.as_u128()
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                self.0.as_hyphenated().fmt(f)
+            }
+        }
+    };
+}
+
+uuid_id!(
+    /// One decision; on the chat surface also the id of its run.
+    DecisionId
+);
+uuid_id!(
+    /// One tool call that the model proposed (an action, `gavel/action_id`).
+    ActionId
+);
+uuid_id!(
+    /// One running gavel process, the owner of the rows it has open.
+    InstanceId
+);
+
+/// Why a caller's id was not accepted; names what is allowed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum IdError {
+    /// Nothing in it.
+    #[error("must not be empty")]
+    Empty,
+    /// Over [`MAX_EXTERNAL_ID`] bytes.
+    #[error("has {0} bytes; at most {MAX_EXTERNAL_ID} are allowed")]
+    TooLong(usize),
+    /// Holds a control character (NUL among them).
+    #[error("contains a control character, which is not allowed")]
+    Control,
+}
+
+/// Longest caller-given id, in bytes.
+pub const MAX_EXTERNAL_ID: usize = 256;
+
+fn checked(text: String) -> Result<String, IdError> {
+    match text.len() {
+        0 => Err(IdError::Empty),
+        n if n > MAX_EXTERNAL_ID => Err(IdError::TooLong(n)),
+        _ if text.chars().any(char::is_control) => Err(IdError::Control),
+        _ => Ok(text),
+    }
+}
+
+macro_rules! external_id {
+    ($(#[$doc:meta])* $name:ident) => {
+        $(#[$doc])*
+        #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+        #[serde(transparent)]
+        pub struct $name(String);
+
+        impl $name {
+            /// Checks 1..=256 bytes without control characters.
+            ///
+            /// # Errors
+            /// [`IdError`] says what is wrong.
+            pub fn parse(text: impl Into<String>) -> Result<Self, IdError> {
+                checked(text.into()).map(Self)
+            }
+            /// The text as the caller gave it.
+            #[must_use]
+            pub fn as_str(&self) -> &str {
+                &self.0
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(&self.0)
+            }
+        }
+    };
+}
+
+external_id!(
+    /// The person on whose behalf the caller acts.
+    UserId
+);
+external_id!(
+    /// The caller's conversation; opaque to gavel.
+    ConversationId
+);
+external_id!(
+    /// The tenant that owns a record (`default` with `auth.mode = none`).
+    TenantId
+);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_external_id_refuses_what_a_database_or_a_log_would_choke_on() {
+        assert_eq!(UserId::parse(""), Err(IdError::Empty));
+        assert_eq!(UserId::parse("a\0b"), Err(IdError::Control));
+        assert_eq!(UserId::parse("x".repeat(257)), Err(IdError::TooLong(257)));
+        assert_eq!(UserId::parse("ünï").expect("valid").as_str(), "ünï");
+    }
+
+    #[test]
+    fn ids_sort_by_the_time_they_were_made() {
+        let ids: Vec<_> = (0..100).map(|_| DecisionId::new()).collect();
+        assert!(ids.is_sorted());
+    }
+}

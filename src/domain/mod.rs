@@ -1,0 +1,7 @@
+//! Plain data and its state machines. No I/O, no clock, no randomness but the making of ids.
+
+pub mod canonical;
+pub mod decision;
+pub mod ids;
+pub mod journal;
+pub mod tool;

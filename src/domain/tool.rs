@@ -1,0 +1,191 @@
+//! A tool as a server offers it, what a call of it may do, and how a call can fail.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::Value;
+use serde_json::value::RawValue;
+
+/// May a call be sent twice? (DESIGN.md section 5, `idempotency`.)
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Idempotency {
+    /// No: a second call is a second effect.
+    None,
+    /// Yes: the tool itself makes a second call harmless.
+    Natural,
+    /// Yes, with the same `gavel/idempotency_key`.
+    Key,
+}
+
+/// A tool's own word on whether a person must agree first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ApprovalDefault {
+    /// A person must agree.
+    Required,
+    /// Nobody is asked.
+    NotRequired,
+}
+
+/// The tool's input schema as its server wrote it, compiled.
+pub struct InputSchema {
+    original: Box<RawValue>,
+    validator: jsonschema::Validator,
+}
+
+impl InputSchema {
+    /// Compiles `original`; nothing is fetched for a remote `$ref`.
+    ///
+    /// # Errors
+    /// The compiler's message when the schema is none.
+    pub fn compile(original: Box<RawValue>) -> Result<Self, String> {
+        let schema: Value = serde_json::from_str(original.get()).map_err(|error| error.to_string())?;
+        let validator = jsonschema::validator_for(&schema).map_err(|error| error.to_string())?;
+        Ok(Self { original, validator })
+    }
+
+    /// The schema's text, as the server sent it.
+    #[must_use]
+    pub fn original(&self) -> &RawValue {
+        &self.original
+    }
+
+    /// Checks arguments.
+    ///
+    /// # Errors
+    /// Up to 8 messages, each with the JSON pointer of what it speaks of.
+    pub fn check(&self, arguments: &Value) -> Result<(), Vec<String>> {
+        if self.validator.is_valid(arguments) {
+            return Ok(());
+        }
+        Err(self
+            .validator
+            .iter_errors(arguments)
+            .take(8)
+            .map(|error| format!("{}: {error}", pointer(error.instance_path().as_str())))
+            .collect())
+    }
+}
+
+fn pointer(path: &str) -> &str {
+    if path.is_empty() { "/" } else { path }
+}
+
+impl fmt::Debug for InputSchema {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.original.get())
+    }
+}
+
+/// One tool of one server. Immutable; a changed tool is another value in a later generation.
+#[derive(Debug)]
+pub struct Tool {
+    /// The server's name in `mcp.json`.
+    pub server: Arc<str>,
+    /// The name on that server.
+    pub name: Arc<str>,
+    /// What the server says it does.
+    pub description: String,
+    /// The schema arguments are checked against, identity argument included.
+    pub input: InputSchema,
+    /// The schema the model is shown: translated, identity argument taken out.
+    pub model_schema: Box<RawValue>,
+    /// The server's output schema, if it gave one.
+    pub output_schema: Option<Box<RawValue>>,
+    /// Does a call change something? True unless configured, or hinted by a trusted server, otherwise.
+    pub side_effect: bool,
+    /// May a call be repeated?
+    pub idempotency: Idempotency,
+    /// `approval` of `mcp.json`; absent: the agent's rule decides.
+    pub approval: Option<ApprovalDefault>,
+    /// The longest a call may take.
+    pub timeout: Duration,
+    /// The argument that carries the acting user's id, set by code and hidden from the model.
+    pub identity_argument: Option<Arc<str>>,
+    /// Paths of the arguments that name recipients (`recipients` of `mcp.json`).
+    pub recipients: Vec<String>,
+    /// Hex SHA-256 over name, description, schemas and annotations as the server sent them.
+    pub digest: Arc<str>,
+}
+
+impl Tool {
+    /// `server__tool`, the name that is unique over all servers.
+    #[must_use]
+    pub fn qualified_name(&self) -> String {
+        format!("{}__{}", self.server, self.name)
+    }
+
+    /// May this call be sent again when it is not known whether the first one arrived?
+    #[must_use]
+    pub fn repeatable(&self) -> bool {
+        !self.side_effect || self.idempotency != Idempotency::None
+    }
+}
+
+/// Why a call has no good result. The closed list of `error.code` in `tool_calls[]`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum FailureCode {
+    /// The name is not granted here, or does not exist.
+    UnknownTool,
+    /// The arguments do not fit the tool's schema.
+    InvalidArguments,
+    /// The gate said no.
+    Denied,
+    /// More calls in one turn than allowed.
+    TooManyCalls,
+    /// A verdict came together with calls, so none of them ran.
+    MixedWithVerdict,
+    /// Iterations or time were spent before it could run.
+    LimitReached,
+    /// The server could not be reached; nothing was sent.
+    Unavailable,
+    /// The tool ran and reported an error.
+    ToolError,
+    /// The server answered with a protocol error.
+    ProtocolError,
+    /// No answer in time, and the call does no harm.
+    Timeout,
+    /// Sent, and then the connection or the time was lost: it may or may not have had its effect.
+    InDoubt,
+    /// The tool wanted something gavel does not give (input, sampling).
+    Unsupported,
+    /// The record could not be made durable, so the call was not sent.
+    NotRecorded,
+}
+
+impl FailureCode {
+    /// The name on the wire.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::UnknownTool => "unknown_tool",
+            Self::InvalidArguments => "invalid_arguments",
+            Self::Denied => "denied",
+            Self::TooManyCalls => "too_many_calls",
+            Self::MixedWithVerdict => "mixed_with_verdict",
+            Self::LimitReached => "limit_reached",
+            Self::Unavailable => "unavailable",
+            Self::ToolError => "tool_error",
+            Self::ProtocolError => "protocol_error",
+            Self::Timeout => "timeout",
+            Self::InDoubt => "in_doubt",
+            Self::Unsupported => "unsupported",
+            Self::NotRecorded => "not_recorded",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_schema_error_names_the_place() {
+        let schema =
+            r#"{"type":"object","properties":{"id":{"type":"string"}},"required":["id"],"additionalProperties":false}"#;
+        let input = InputSchema::compile(RawValue::from_string(schema.to_owned()).unwrap()).unwrap();
+        let errors = input.check(&serde_json::json!({"id": 7})).unwrap_err();
+        assert!(errors[0].starts_with("/id: "), "{errors:?}");
+        assert!(input.check(&serde_json::json!({"id": "7"})).is_ok());
+    }
+}

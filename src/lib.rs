@@ -1,0 +1,16 @@
+//! gavel turns messages into decisions, on the record.
+//!
+//! Layers, each named by the ones before it and by none after:
+//!
+//! - `http`, `cli`: the edge. Extract, call one surface, answer.
+//! - `surfaces`: the use cases; the library API.
+//! - `engine`: one loop for all surfaces. It does I/O through ports alone and reads no database.
+//! - [`ports`]: traits for the model, tools, records, quota and clock.
+//! - [`domain`]: plain data; everybody may name it.
+//! - [`adapters`]: Gemini, MCP, the store … behind the ports; only `app` names them.
+//!
+//! Start reading at [`surfaces::chat`], then `engine`.
+
+pub mod adapters;
+pub mod domain;
+pub mod ports;

@@ -1,0 +1,3 @@
+//! The `gavel` binary.
+
+fn main() {}

@@ -1,0 +1,13 @@
+//! What the engine and the surfaces need from outside, as traits with their errors.
+
+use std::future::Future;
+use std::pin::Pin;
+
+pub mod clock;
+pub mod model;
+pub mod quota;
+pub mod records;
+pub mod tools;
+
+/// A boxed future, since these traits are used as `dyn`.
+pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
