@@ -13,4 +13,5 @@
 
 pub mod adapters;
 pub mod domain;
+pub mod engine;
 pub mod ports;

@@ -2,6 +2,7 @@
 
 pub mod canonical;
 pub mod decision;
+pub mod event;
 pub mod ids;
 pub mod journal;
 pub mod tool;

@@ -1,0 +1,111 @@
+//! The journal told to whoever watches, without ever waiting for them.
+
+use std::sync::Arc;
+
+use tokio::sync::mpsc;
+
+use super::Run;
+use crate::domain::decision::ToolFailure;
+use crate::domain::event::{Event, Numbered};
+use crate::domain::ids::ActionId;
+use crate::domain::journal::{CallResult, Entry, Proposed, Target};
+
+/// Where events go. Bounded: a reader that does not keep up misses deltas, never entries, since
+/// a run has fewer entries than [`EventSink::RESERVE`].
+#[derive(Clone, Debug)]
+pub struct EventSink {
+    sender: mpsc::Sender<Numbered>,
+    number: u64,
+}
+
+impl EventSink {
+    /// Places kept for entries: 5 iterations of 16 calls with two events each fit.
+    const RESERVE: usize = 256;
+    /// Events a slow reader may be behind.
+    const CAPACITY: usize = 1024;
+
+    /// A sink and the stream of what is put into it.
+    #[must_use]
+    pub fn channel() -> (Self, mpsc::Receiver<Numbered>) {
+        let (sender, receiver) = mpsc::channel(Self::CAPACITY);
+        (Self { sender, number: 0 }, receiver)
+    }
+
+    /// Tells an entry. A reader that has left is no fault of the run.
+    pub fn tell(&mut self, event: Event) {
+        self.number += 1;
+        let _ = self.sender.try_send(Numbered {
+            number: self.number,
+            event,
+        });
+    }
+
+    /// Tells more words, if the reader keeps up.
+    pub(super) fn delta(&self, event: Event) {
+        if self.sender.capacity() > Self::RESERVE {
+            let _ = self.sender.try_send(Numbered {
+                number: self.number,
+                event,
+            });
+        }
+    }
+}
+
+impl Run {
+    /// Appends an entry and tells it.
+    pub(super) fn push(&mut self, entry: Entry) {
+        if let Some(mut sink) = self.events.take() {
+            if let Some(event) = self.event_of(&entry) {
+                sink.tell(event);
+            }
+            self.events = Some(sink);
+        }
+        self.journal.push(entry);
+    }
+
+    fn event_of(&self, entry: &Entry) -> Option<Event> {
+        match entry {
+            Entry::ModelTurn { turn, .. } => Some(Event::Turn {
+                iteration: super::iterations(&self.journal) + 1,
+                text: turn.text(),
+            }),
+            Entry::Result { call, result } => Some(self.result_event(*call, result)),
+            Entry::User(_)
+            | Entry::ModelFault { .. }
+            | Entry::Judged { .. }
+            | Entry::Settled { .. }
+            | Entry::Started { .. }
+            | Entry::Notice(_) => None,
+        }
+    }
+
+    fn result_event(&self, id: ActionId, result: &CallResult) -> Event {
+        let call = self.proposed(id);
+        Event::ToolResult {
+            sequence: call.map_or(0, |call| call.sequence),
+            tool: call.map_or_else(|| Arc::from(""), tool_name),
+            success: result.outcome.is_ok(),
+            error: result.outcome.as_ref().err().map(|failure| ToolFailure {
+                code: failure.code.as_str(),
+                message: failure.message.clone(),
+            }),
+            duration_ms: u64::try_from(result.duration_us / 1000).unwrap_or(0),
+        }
+    }
+
+    /// The call with this id.
+    fn proposed(&self, id: ActionId) -> Option<&Proposed> {
+        self.journal.iter().rev().find_map(|entry| match entry {
+            Entry::ModelTurn { calls, .. } => calls.iter().find(|call| call.id == id),
+            _ => None,
+        })
+    }
+}
+
+/// The tool's own name, or the model's word for what is none.
+pub(super) fn tool_name(call: &Proposed) -> Arc<str> {
+    match &call.target {
+        Target::Tool(tool) => Arc::clone(&tool.name),
+        Target::Verdict(_) | Target::Unknown => Arc::from(call.call.name.as_str()),
+    }
+}

@@ -1,0 +1,91 @@
+//! Small makers for the engine's own tests.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::value::RawValue;
+
+use super::toolset::Toolset;
+use crate::domain::decision::Usage;
+use crate::domain::ids::ActionId;
+use crate::domain::journal::{FunctionCall, ModelTurn, Part, Proposed, Target};
+use crate::domain::tool::{Idempotency, InputSchema, Tool};
+use crate::ports::tools::Catalog;
+
+pub(crate) fn raw(text: &str) -> Box<RawValue> {
+    RawValue::from_string(text.to_owned()).expect("JSON")
+}
+
+pub(crate) fn tool_with(name: &str, schema: &str, change: impl FnOnce(&mut Tool)) -> Arc<Tool> {
+    let mut tool = Tool {
+        server: "tasks".into(),
+        name: name.into(),
+        description: String::new(),
+        input: InputSchema::compile(raw(schema)).expect("schema"),
+        model_schema: raw(schema),
+        output_schema: None,
+        side_effect: true,
+        idempotency: Idempotency::None,
+        approval: None,
+        timeout: Duration::from_secs(30),
+        identity_argument: None,
+        recipients: Vec::new(),
+        digest: "0".into(),
+    };
+    change(&mut tool);
+    Arc::new(tool)
+}
+
+pub(crate) fn tool_on(server: &str, name: &str) -> Arc<Tool> {
+    tool_with(name, r#"{"type":"object"}"#, |tool| tool.server = server.into())
+}
+
+pub(crate) fn catalog_of(tools: impl IntoIterator<Item = Arc<Tool>>) -> Catalog {
+    Catalog {
+        generation: 1,
+        tools: tools.into_iter().collect(),
+        ..Catalog::default()
+    }
+}
+
+pub(crate) fn function_call(name: &str, args: &str) -> FunctionCall {
+    FunctionCall {
+        id: None,
+        name: name.to_owned(),
+        args: raw(args),
+    }
+}
+
+pub(crate) fn call_of(tool: &Arc<Tool>, args: &str) -> Proposed {
+    Proposed {
+        id: ActionId::new(),
+        sequence: 1,
+        call: function_call(&tool.name, args),
+        target: Target::Tool(Arc::clone(tool)),
+    }
+}
+
+/// A turn that says `text` and makes `calls`, with the calls routed through `toolset`.
+pub(crate) fn turn_of(toolset: &Toolset, text: &str, calls: &[FunctionCall]) -> (ModelTurn, Vec<Proposed>) {
+    let mut parts: Vec<_> = calls.iter().cloned().map(Part::Call).collect();
+    if !text.is_empty() {
+        parts.insert(0, Part::Text(text.to_owned()));
+    }
+    let proposed = calls
+        .iter()
+        .zip(1..)
+        .map(|(call, sequence)| Proposed {
+            id: ActionId::new(),
+            sequence,
+            call: call.clone(),
+            target: toolset.route(call),
+        })
+        .collect();
+    let turn = ModelTurn {
+        content: Arc::from(raw("{}")),
+        parts,
+        usage: Usage::default(),
+        model: "test".to_owned(),
+    };
+    (turn, proposed)
+}

@@ -1,0 +1,231 @@
+//! The functions one agent may call, under the names its model sees.
+
+use std::collections::HashMap;
+use std::sync::{Arc, OnceLock};
+
+use serde_json::value::RawValue;
+use sha2::{Digest, Sha256};
+
+use super::verdict::VerdictFunction;
+use crate::domain::journal::{FunctionCall, Target};
+use crate::domain::tool::Tool;
+use crate::ports::model::{Declaration, Functions};
+use crate::ports::tools::Catalog;
+
+/// Longest name shown to a model (WIRE.md section 2: 64 is safe on both APIs and old models).
+const MAX_NAME: usize = 64;
+
+/// A grant made concrete against one generation of the catalog.
+#[derive(Debug)]
+pub struct Toolset {
+    /// The catalog's generation it was built from.
+    pub generation: u64,
+    /// What the model is shown: tools in the grant's order, then verdicts.
+    pub functions: Arc<Functions>,
+    /// Granted names that no server offers now, with the reason.
+    pub missing: Vec<Missing>,
+    routes: HashMap<String, Route>,
+}
+
+/// A granted tool that cannot be offered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Missing {
+    /// As the grant names it.
+    pub name: String,
+    /// Why, for operators.
+    pub reason: String,
+}
+
+#[derive(Debug)]
+enum Route {
+    Tool(Arc<Tool>),
+    Verdict(VerdictFunction),
+}
+
+impl Toolset {
+    /// Resolves `grant` (bare names, or `server__tool`) in `catalog`.
+    ///
+    /// A bare name that several servers offer is granted from none of them: whoever wrote the
+    /// grant meant one, and a server added later must not slip in beside it.
+    #[must_use]
+    pub fn build(catalog: &Catalog, grant: &[String], verdicts: &[VerdictFunction]) -> Self {
+        let (mut routes, mut declarations, mut missing) = (HashMap::new(), Vec::new(), Vec::new());
+        for name in grant {
+            match resolve(catalog, name) {
+                Ok(tool) => {
+                    let reserved = |shown: &str| verdicts.iter().any(|verdict| verdict.name() == shown);
+                    let mut shown = shown_name(tool, reserved);
+                    if routes.contains_key(&shown) {
+                        shown = safe_name(&tool.qualified_name());
+                    }
+                    if routes.insert(shown.clone(), Route::Tool(Arc::clone(tool))).is_none() {
+                        declarations.push(Declaration {
+                            name: shown,
+                            description: tool.description.clone(),
+                            parameters: tool.model_schema.clone(),
+                        });
+                    }
+                }
+                Err(reason) => missing.push(Missing {
+                    name: name.clone(),
+                    reason,
+                }),
+            }
+        }
+        for verdict in verdicts {
+            routes.insert(verdict.name().to_owned(), Route::Verdict(*verdict));
+            declarations.push(verdict.declaration());
+        }
+        let functions = Arc::new(Functions {
+            declarations,
+            encoded: OnceLock::new(),
+        });
+        Self {
+            generation: catalog.generation,
+            functions,
+            missing,
+            routes,
+        }
+    }
+
+    /// Where a call goes. Names are compared byte by byte: a look-alike is unknown.
+    #[must_use]
+    pub fn route(&self, call: &FunctionCall) -> Target {
+        match self.routes.get(&call.name) {
+            Some(Route::Tool(tool)) => Target::Tool(Arc::clone(tool)),
+            Some(Route::Verdict(function)) => Target::Verdict(function.read(&call.args)),
+            None => Target::Unknown,
+        }
+    }
+}
+
+fn resolve<'a>(catalog: &'a Catalog, name: &str) -> Result<&'a Arc<Tool>, String> {
+    let exact = |tool: &&Arc<Tool>| tool.name.as_ref() == name || tool.qualified_name() == name;
+    let mut found = catalog.tools.iter().filter(exact);
+    match (found.next(), found.next()) {
+        (Some(tool), None) => Ok(tool),
+        (Some(one), Some(other)) => Err(format!(
+            "offered by {:?} and {:?}; grant one as server__tool",
+            one.server, other.server
+        )),
+        (None, _) => Err(absence(catalog, name)),
+    }
+}
+
+fn absence(catalog: &Catalog, name: &str) -> String {
+    if let Some(left) = catalog.left_out.iter().find(|left| left.tool == name) {
+        return format!("left out of {:?}: {}", left.server, left.reason);
+    }
+    if catalog.down.is_empty() {
+        return "no configured server offers it".to_owned();
+    }
+    let down: Vec<_> = catalog
+        .down
+        .iter()
+        .map(|(server, reason)| format!("{server} ({reason})"))
+        .collect();
+    format!("no connected server offers it; not connected: {}", down.join(", "))
+}
+
+fn shown_name(tool: &Tool, reserved: impl Fn(&str) -> bool) -> String {
+    let bare = safe_name(&tool.name);
+    if reserved(&bare) {
+        safe_name(&tool.qualified_name())
+    } else {
+        bare
+    }
+}
+
+/// At most 64 of `[A-Za-z0-9_-]`, beginning with a letter or `_`. A name that had to be changed
+/// gets eight hex digits of its hash, so that two names never become one.
+fn safe_name(name: &str) -> String {
+    let fits = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
+    let begins = name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_');
+    if begins && name.len() <= MAX_NAME && name.chars().all(fits) {
+        return name.to_owned();
+    }
+    let hash = Sha256::digest(name.as_bytes());
+    let mut safe: String = if begins { String::new() } else { "_".to_owned() };
+    safe.extend(name.chars().map(|c| if fits(c) { c } else { '_' }).take(MAX_NAME - 10));
+    safe.push('_');
+    for byte in hash.iter().take(4) {
+        use std::fmt::Write;
+        let _ = write!(safe, "{byte:02x}");
+    }
+    safe
+}
+
+impl Declaration {
+    /// A declaration of our own, from its JSON text.
+    pub(super) fn own(name: &str, description: &str, schema: &'static str) -> Self {
+        let parameters = RawValue::from_string(schema.to_owned());
+        Self {
+            name: name.to_owned(),
+            description: description.to_owned(),
+            parameters: parameters.unwrap_or_else(|error| unreachable!("the schema of {name} is JSON: {error}")),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::testing::{catalog_of, function_call, tool_on};
+    use proptest::prelude::*;
+
+    fn names(grant: &[&str]) -> Vec<String> {
+        grant.iter().map(|&name| name.to_owned()).collect()
+    }
+
+    /// C-FR-009
+    #[test]
+    fn only_granted_names_have_a_route() {
+        let catalog = catalog_of([tool_on("tasks", "add_task"), tool_on("tasks", "drop_all")]);
+        let set = Toolset::build(&catalog, &names(&["add_task"]), &VerdictFunction::CHAT);
+        assert!(matches!(set.route(&function_call("add_task", "{}")), Target::Tool(_)));
+        for name in ["drop_all", "tasks__drop_all", "Add_task", "add_task ", "аdd_task", ""] {
+            assert!(
+                matches!(set.route(&function_call(name, "{}")), Target::Unknown),
+                "{name:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_name_that_two_servers_offer_must_be_granted_by_its_full_name() {
+        let catalog = catalog_of([tool_on("a", "search"), tool_on("b", "search")]);
+        let set = Toolset::build(&catalog, &names(&["search"]), &[]);
+        assert!(set.functions.declarations.is_empty());
+        assert!(set.missing[0].reason.contains("server__tool"));
+        let set = Toolset::build(&catalog, &names(&["a__search", "b__search"]), &[]);
+        assert_eq!(set.functions.declarations.len(), 2);
+        assert!(
+            matches!(set.route(&function_call("b__search", "{}")), Target::Tool(tool) if tool.server.as_ref() == "b")
+        );
+    }
+
+    #[test]
+    fn a_tool_named_like_a_verdict_is_shown_by_its_full_name() {
+        let catalog = catalog_of([tool_on("desk", "refuse")]);
+        let set = Toolset::build(&catalog, &names(&["refuse"]), &VerdictFunction::CHAT);
+        assert!(matches!(
+            set.route(&function_call("desk__refuse", "{}")),
+            Target::Tool(_)
+        ));
+        assert!(matches!(
+            set.route(&function_call("refuse", "{}")),
+            Target::Verdict(Err(_))
+        ));
+    }
+
+    proptest! {
+        #[test]
+        fn every_name_becomes_safe_and_different_names_stay_different(a in ".{1,200}", b in ".{1,200}") {
+            let (safe_a, safe_b) = (safe_name(&a), safe_name(&b));
+            prop_assert!(safe_a.len() <= MAX_NAME);
+            prop_assert!(safe_a.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_'));
+            prop_assert!(safe_a.chars().all(|c| c.is_ascii_alphanumeric() || c == '_' || c == '-'));
+            prop_assert_eq!(a == b, safe_a == safe_b);
+        }
+    }
+}
