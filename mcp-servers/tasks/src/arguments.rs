@@ -1,0 +1,122 @@
+//! Tool arguments, read once into values that cannot be wrong.
+
+use rmcp::model::JsonObject;
+use serde_json::Value;
+
+use crate::error::{Code, ToolError};
+use crate::text;
+
+/// The arguments of one call. An explicit `null` counts as left out, except where [`Self::is_null`]
+/// is asked.
+#[derive(Debug)]
+pub(crate) struct Arguments(JsonObject);
+
+impl Arguments {
+    /// Takes the arguments if each is one of `allowed`.
+    pub(crate) fn new(given: Option<JsonObject>, allowed: &[&str]) -> Result<Self, ToolError> {
+        let given = given.unwrap_or_default();
+        match given.keys().find(|name| !allowed.contains(&name.as_str())) {
+            Some(unknown) => {
+                let shown: String = unknown.chars().take(60).collect();
+                Err(ToolError::new(
+                    Code::UnknownArgument,
+                    format!(
+                        "There is no argument `{}`. Allowed are: {}.",
+                        shown.escape_debug(),
+                        allowed.join(", ")
+                    ),
+                )
+                .about(&shown)
+                .with("allowed", allowed.to_vec()))
+            }
+            None => Ok(Self(given)),
+        }
+    }
+
+    pub(crate) fn is_null(&self, name: &str) -> bool {
+        self.0.get(name).is_some_and(Value::is_null)
+    }
+
+    /// Whether the argument is there at all, be it `null`.
+    pub(crate) fn is_given(&self, name: &str) -> bool {
+        self.0.contains_key(name)
+    }
+
+    /// A text without surrounding white space, of at most `max` characters.
+    pub(crate) fn text(&self, name: &str, max: usize) -> Result<Option<String>, ToolError> {
+        let Some(value) = self.value(name) else {
+            return Ok(None);
+        };
+        let Value::String(text) = value else {
+            return Err(wrong(name, "has to be a text"));
+        };
+        if text.contains('\0') {
+            return Err(ToolError::new(
+                Code::NulCharacter,
+                format!("`{name}` holds a NUL character (U+0000), which no text here may."),
+            )
+            .about(name));
+        }
+        let text = text.trim();
+        let length = text.chars().count();
+        if length > max {
+            return Err(ToolError::new(
+                Code::TooLong,
+                format!("`{name}` has {length} characters; at most {max} are allowed."),
+            )
+            .about(name)
+            .with("max", max)
+            .with("length", length));
+        }
+        Ok(Some(text.to_owned()))
+    }
+
+    /// A text in which there is something to read.
+    pub(crate) fn visible_text(&self, name: &str, max: usize) -> Result<Option<String>, ToolError> {
+        match self.text(name, max)? {
+            Some(given) if text::is_blank(&given) => Err(wrong(name, "is empty")),
+            given => Ok(given),
+        }
+    }
+
+    /// One of a few names.
+    pub(crate) fn choice<T: Copy>(&self, name: &str, choices: &[(&str, T)]) -> Result<Option<T>, ToolError> {
+        let Some(value) = self.value(name) else {
+            return Ok(None);
+        };
+        let chosen = choices.iter().find(|(choice, _)| value.as_str() == Some(choice));
+        match chosen {
+            Some((_, chosen)) => Ok(Some(*chosen)),
+            None => {
+                let names: Vec<_> = choices.iter().map(|(choice, _)| *choice).collect();
+                Err(wrong(name, &format!("has to be one of: {}", names.join(", "))))
+            }
+        }
+    }
+
+    /// A whole number between `min` and `max`.
+    pub(crate) fn integer(&self, name: &str, min: u32, max: u32) -> Result<Option<u32>, ToolError> {
+        let Some(value) = self.value(name) else {
+            return Ok(None);
+        };
+        // Some models write 5 as 5.0.
+        value
+            .as_f64()
+            .filter(|number| number.fract() == 0.0)
+            .filter(|number| (f64::from(min)..=f64::from(max)).contains(number))
+            .map(|number| Some(number as u32))
+            .ok_or_else(|| wrong(name, &format!("has to be a whole number from {min} to {max}")))
+    }
+
+    fn value(&self, name: &str) -> Option<&Value> {
+        self.0.get(name).filter(|value| !value.is_null())
+    }
+}
+
+pub(crate) fn missing(name: &str) -> ToolError {
+    ToolError::new(Code::MissingArgument, format!("`{name}` is missing.")).about(name)
+}
+
+fn wrong(name: &str, rule: &str) -> ToolError {
+    ToolError::new(Code::InvalidArgument, format!("`{name}` {rule}.")).about(name)
+}

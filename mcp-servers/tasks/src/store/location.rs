@@ -1,0 +1,90 @@
+//! Which database a URL means.
+
+use std::fmt;
+use std::str::FromStr;
+
+use anyhow::{Context, bail, ensure};
+use sqlx::postgres::PgConnectOptions;
+use sqlx::sqlite::SqliteConnectOptions;
+
+/// A database that was named in a way that can be opened.
+#[derive(Clone)]
+pub(crate) enum Location {
+    Sqlite(Box<SqliteConnectOptions>),
+    Postgres(Box<PgConnectOptions>),
+}
+
+impl Location {
+    pub(crate) fn parse(url: &str) -> anyhow::Result<Self> {
+        let (scheme, rest) = url.split_once(':').unwrap_or_default();
+        match scheme {
+            "sqlite" => {
+                let path = rest.strip_prefix("//").unwrap_or(rest);
+                ensure!(
+                    !path.is_empty() && !path.starts_with([':', '?']) && !url.contains("mode="),
+                    "the tasks database has to be a file: sqlite://PATH"
+                );
+                let options = SqliteConnectOptions::from_str(url)
+                    .context("the tasks database is not a URL of the form sqlite://PATH")?;
+                Ok(Self::Sqlite(Box::new(options)))
+            }
+            "postgres" | "postgresql" => {
+                let options = PgConnectOptions::from_str(url).ok().context(
+                    "the tasks database is not a URL of the form \
+                     postgres://USER:PASSWORD@HOST:PORT/DATABASE",
+                )?;
+                Ok(Self::Postgres(Box::new(options)))
+            }
+            _ => bail!(
+                "the tasks database has to be a URL: sqlite://PATH or \
+                 postgres://USER:PASSWORD@HOST:PORT/DATABASE"
+            ),
+        }
+    }
+}
+
+impl fmt::Debug for Location {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Sqlite(options) => write!(f, "sqlite {}", options.get_filename().display()),
+            Self::Postgres(options) => write!(f, "postgres at {}", options.get_host()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_and_postgres_are_databases_and_nothing_else_is() {
+        for url in [
+            "sqlite://tasks.db",
+            "sqlite:///var/lib/tasks.db",
+            "sqlite:tasks.db",
+            "postgres://u:p@localhost/tasks",
+            "postgresql://localhost:5433/tasks",
+        ] {
+            assert!(Location::parse(url).is_ok(), "{url}");
+        }
+        for url in [
+            "",
+            "tasks.db",
+            "sqlite:",
+            "sqlite://",
+            "sqlite::memory:",
+            "sqlite://x?mode=memory",
+            "mysql://localhost/tasks",
+        ] {
+            assert!(Location::parse(url).is_err(), "{url}");
+        }
+    }
+
+    #[test]
+    fn a_password_is_neither_printed_nor_part_of_an_error() {
+        let location = Location::parse("postgres://u:canary@localhost/tasks").expect("a URL");
+        assert!(!format!("{location:?}").contains("canary"));
+        let error = Location::parse("postgres://u:canary@localhost:x/tasks").expect_err("no port");
+        assert!(!format!("{error:?}").contains("canary"));
+    }
+}

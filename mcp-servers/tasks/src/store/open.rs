@@ -1,0 +1,98 @@
+//! Opening the database.
+
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
+use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous};
+
+use super::{Location, Store, migrate};
+
+const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(5);
+const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
+const START_PATIENCE: Duration = Duration::from_secs(15);
+const READERS: u32 = 4;
+const POSTGRES_CONNECTIONS: u32 = 8;
+
+pub(super) async fn open(location: &Location) -> anyhow::Result<Store> {
+    match location {
+        Location::Sqlite(options) => open_sqlite(options).await,
+        Location::Postgres(options) => open_postgres(options).await,
+    }
+}
+
+async fn open_sqlite(options: &SqliteConnectOptions) -> anyhow::Result<Store> {
+    let path = options.get_filename().to_owned();
+    if let Some(parent) = path.parent() {
+        tokio::fs::create_dir_all(parent)
+            .await
+            .with_context(|| format!("cannot create the directory {}", parent.display()))?;
+    }
+    let options = options
+        .clone()
+        .create_if_missing(true)
+        .journal_mode(SqliteJournalMode::Wal)
+        .synchronous(SqliteSynchronous::Full)
+        .foreign_keys(true)
+        .busy_timeout(BUSY_TIMEOUT);
+    let begun = Instant::now();
+    loop {
+        match try_open_sqlite(&options).await {
+            // SQLite does not wait for another process that is creating the file or its log.
+            Err(error) if is_busy(&error) && begun.elapsed() < START_PATIENCE => {
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+            opened => {
+                return opened.with_context(|| format!("cannot open the tasks database {}", path.display()));
+            }
+        }
+    }
+}
+
+async fn try_open_sqlite(options: &SqliteConnectOptions) -> anyhow::Result<Store> {
+    let writer = SqlitePoolOptions::new()
+        .max_connections(1)
+        .acquire_timeout(ACQUIRE_TIMEOUT)
+        .connect_with(options.clone())
+        .await?;
+    migrate::sqlite(&writer).await?;
+    let readers = SqlitePoolOptions::new()
+        .max_connections(READERS)
+        .acquire_timeout(ACQUIRE_TIMEOUT)
+        .connect_with(options.clone().pragma("query_only", "ON"))
+        .await?;
+    Ok(Store::Sqlite { writer, readers })
+}
+
+fn is_busy(error: &anyhow::Error) -> bool {
+    const BUSY: u32 = 5;
+    const LOCKED: u32 = 6;
+    let Some(sqlx::Error::Database(error)) = error.downcast_ref() else {
+        return false;
+    };
+    let code = error.code().and_then(|code| code.parse::<u32>().ok());
+    // The low byte is the primary code; the rest says more precisely what was busy.
+    code.is_some_and(|code| matches!(code & 0xff, BUSY | LOCKED))
+}
+
+async fn open_postgres(options: &PgConnectOptions) -> anyhow::Result<Store> {
+    let options = options.clone().application_name("gavel-mcp-tasks");
+    let opened = async {
+        // Until the first connection the pool goes on trying, so a database may start later.
+        let pool = PgPoolOptions::new()
+            .max_connections(POSTGRES_CONNECTIONS)
+            .acquire_timeout(START_PATIENCE)
+            .connect_with(options.clone())
+            .await?;
+        migrate::postgres(&pool).await?;
+        pool.close().await;
+        let pool = PgPoolOptions::new()
+            .max_connections(POSTGRES_CONNECTIONS)
+            .acquire_timeout(ACQUIRE_TIMEOUT)
+            .connect_lazy_with(options.clone());
+        anyhow::Ok(Store::Postgres(pool))
+    };
+    opened
+        .await
+        .with_context(|| format!("cannot open the tasks database on PostgreSQL at {}", options.get_host()))
+}

@@ -1,0 +1,156 @@
+//! The task and what can be asked about it.
+
+use chrono::{DateTime, SecondsFormat, Utc};
+use serde::Serialize;
+
+use crate::due::Due;
+
+/// Whether a task is still to be done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Status {
+    Open,
+    Done,
+}
+
+/// How much a task matters.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Priority {
+    Low,
+    Normal,
+    High,
+}
+
+impl Priority {
+    pub(crate) const NAMES: [(&'static str, Self); 3] =
+        [("low", Self::Low), ("normal", Self::Normal), ("high", Self::High)];
+
+    pub(crate) fn parse(name: &str) -> Option<Self> {
+        let found = Self::NAMES.iter().find(|(known, _)| *known == name);
+        found.map(|(_, priority)| *priority)
+    }
+
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Self::Low => "low",
+            Self::Normal => "normal",
+            Self::High => "high",
+        }
+    }
+}
+
+/// A task as its owner sees it.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub(crate) struct Task {
+    pub(crate) id: String,
+    pub(crate) description: String,
+    pub(crate) status: Status,
+    pub(crate) priority: Priority,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) due: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) notes: Option<String>,
+    pub(crate) created_at: Moment,
+    pub(crate) updated_at: Moment,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) completed_at: Option<Moment>,
+}
+
+/// A point in time: microseconds since 1970 in the store, RFC 3339 in UTC to a reader.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Moment(pub(crate) i64);
+
+impl Moment {
+    pub(crate) fn now() -> Self {
+        Self(Utc::now().timestamp_micros())
+    }
+}
+
+impl Serialize for Moment {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let moment = DateTime::<Utc>::from_timestamp_micros(self.0).unwrap_or_default();
+        serializer.serialize_str(&moment.to_rfc3339_opts(SecondsFormat::Secs, true))
+    }
+}
+
+/// A task to be added.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct NewTask {
+    pub(crate) description: String,
+    pub(crate) due: Option<Due>,
+    pub(crate) priority: Priority,
+    pub(crate) notes: Option<String>,
+}
+
+/// What to change. `Some(None)` clears a field.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub(crate) struct Patch {
+    pub(crate) description: Option<String>,
+    pub(crate) due: Option<Option<Due>>,
+    pub(crate) priority: Option<Priority>,
+    pub(crate) notes: Option<Option<String>>,
+}
+
+impl Patch {
+    /// The names of the fields to be changed.
+    pub(crate) fn fields(&self) -> Vec<&'static str> {
+        let given = [
+            ("description", self.description.is_some()),
+            ("due", self.due.is_some()),
+            ("priority", self.priority.is_some()),
+            ("notes", self.notes.is_some()),
+        ];
+        let named = given.into_iter().filter(|(_, given)| *given);
+        named.map(|(name, _)| name).collect()
+    }
+}
+
+/// Which task is meant.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Target {
+    Id(String),
+    Title(String),
+}
+
+/// One request that changes the list.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Change {
+    Add(NewTask),
+    Update(Target, Patch),
+    Complete(Target),
+    Delete(Target),
+}
+
+/// Which tasks to list.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Filter {
+    pub(crate) open: bool,
+    pub(crate) done: bool,
+    pub(crate) query: Option<String>,
+    pub(crate) due_before: Option<i64>,
+    pub(crate) due_after: Option<i64>,
+}
+
+/// A place in the order of a list; the list goes on after it.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Place {
+    pub(crate) group: i64,
+    pub(crate) time: i64,
+    pub(crate) priority: i64,
+    pub(crate) created_at: i64,
+    pub(crate) id: String,
+}
+
+impl Place {
+    /// Before every task.
+    pub(crate) fn start() -> Self {
+        Self {
+            group: -1,
+            time: 0,
+            priority: 0,
+            created_at: 0,
+            id: String::new(),
+        }
+    }
+}
