@@ -1,0 +1,39 @@
+//! What changes from request to request stands with the message, so that all before it is byte-stable.
+
+use std::fmt::Write;
+
+use chrono::{DateTime, Utc};
+use chrono_tz::Tz;
+
+use crate::engine::toolset::Missing;
+
+/// The message as the model sees it: the day (never a clock), what is missing, a blank line, the words.
+#[must_use]
+pub fn message(words: &str, now_us: i64, zone: Tz, missing: &[Missing]) -> String {
+    let now = DateTime::<Utc>::from_timestamp_micros(now_us).unwrap_or_default().with_timezone(&zone);
+    let mut text = String::with_capacity(words.len() + 96);
+    // Writing to a String cannot fail.
+    let _ = writeln!(text, "Today is {} (time zone {zone}).", now.format("%A, %Y-%m-%d"));
+    if !missing.is_empty() {
+        let names: Vec<_> = missing.iter().map(|one| one.name.as_str()).collect();
+        let _ = writeln!(text, "Unavailable right now: {}. Say so if it is needed.", names.join(", "));
+    }
+    text.push('\n');
+    text.push_str(words);
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// C-US1-4
+    #[test]
+    fn today_is_the_callers_today() {
+        // 2026-11-20 23:30 UTC is already the 21st in Berlin.
+        let now_us = 1_795_217_400_000_000;
+        let text = message("hi", now_us, Tz::Europe__Berlin, &[]);
+        assert_eq!(text, "Today is Saturday, 2026-11-21 (time zone Europe/Berlin).\n\nhi");
+        assert!(message("hi", now_us, Tz::UTC, &[]).starts_with("Today is Friday, 2026-11-20"));
+    }
+}

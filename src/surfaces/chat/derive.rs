@@ -1,0 +1,187 @@
+//! The decision, derived from a run's journal and its ending (DESIGN.md section 3).
+
+use std::sync::Arc;
+
+use crate::domain::decision::{DecisionType, Outcome, Usage};
+use crate::domain::ids::ActionId;
+use crate::domain::journal::{CallResult, Entry, FaultKind, Judgement, Proposed, Target, Verdict};
+use crate::domain::tool::FailureCode;
+use crate::engine::Ending;
+
+/// What a decision says, apart from its words and its record.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Derived {
+    /// REFUSE > REQUEST_CLARIFICATION > INVOKE_TOOL > RESPOND_ONLY.
+    pub decision_type: DecisionType,
+    /// REFUSAL > AMBIGUITY > ERROR > SUCCESS.
+    pub outcome: Outcome,
+    /// First tool called, or `respond`, `clarify`, `refuse`, `none`.
+    pub intent: Arc<str>,
+    /// The model's own words, when it had some; else a fixed reply is due.
+    pub words: Option<String>,
+}
+
+/// Derives it.
+#[must_use]
+pub fn derive(journal: &[Entry], ending: &Ending) -> Derived {
+    let calls = calls(journal);
+    let first_ran = calls.iter().find(|call| call.started).map(|call| call.name());
+    let outcome = outcome(&calls, ending);
+    let decision_type = match outcome.as_str().split(':').next() {
+        Some("REFUSAL") => DecisionType::Refuse,
+        Some("AMBIGUITY") => DecisionType::RequestClarification,
+        _ if first_ran.is_some() => DecisionType::InvokeTool,
+        _ => DecisionType::RespondOnly,
+    };
+    let (otherwise, words) = match ending {
+        Ending::Responded(text) => ("respond", Some(text.clone())),
+        Ending::Verdict(Verdict::Clarify { question, .. }) => ("clarify", Some(question.clone())),
+        Ending::Verdict(Verdict::Refuse { message, .. }) => ("refuse", Some(message.clone())),
+        Ending::Fault(_) | Ending::LoopLimit | Ending::Deadline | Ending::Suspended(_) => ("none", None),
+    };
+    Derived { decision_type, outcome, intent: first_ran.unwrap_or_else(|| Arc::from(otherwise)), words }
+}
+
+/// Tokens over all model calls.
+#[must_use]
+pub fn usage(journal: &[Entry]) -> Usage {
+    let mut total = Usage::default();
+    for entry in journal {
+        match entry {
+            Entry::ModelTurn { turn, .. } => total += turn.usage,
+            Entry::ModelFault { usage, .. } => total += *usage,
+            _ => {}
+        }
+    }
+    total
+}
+
+/// The model that answered last, as it names itself.
+#[must_use]
+pub fn model(journal: &[Entry]) -> Option<&str> {
+    journal.iter().rev().find_map(|entry| match entry {
+        Entry::ModelTurn { turn, .. } => Some(turn.model.as_str()),
+        _ => None,
+    })
+}
+
+/// A proposed call with all that became of it.
+#[derive(Clone, Copy, Debug)]
+pub struct Call<'a> {
+    /// What the model proposed.
+    pub proposed: &'a Proposed,
+    /// In which turn.
+    pub turn: u32,
+    /// The arguments that were allowed.
+    pub arguments: Option<&'a Arc<serde_json::value::RawValue>>,
+    /// Was it sent?
+    pub started: bool,
+    /// When, in microseconds since the epoch.
+    pub started_at: Option<i64>,
+    /// What came of it.
+    pub result: Option<&'a CallResult>,
+}
+
+impl Call<'_> {
+    /// The tool's own name, or the model's word for what is none.
+    #[must_use]
+    pub fn name(&self) -> Arc<str> {
+        match &self.proposed.target {
+            Target::Tool(tool) => Arc::clone(&tool.name),
+            Target::Verdict(_) | Target::Unknown => Arc::from(self.proposed.call.name.as_str()),
+        }
+    }
+
+    fn failure(&self) -> Option<FailureCode> {
+        self.result.and_then(|result| result.outcome.as_ref().err()).map(|failure| failure.code)
+    }
+
+    fn succeeded(&self) -> bool {
+        self.result.is_some_and(|result| result.outcome.is_ok())
+    }
+}
+
+/// Every proposed call but verdicts, in order.
+#[must_use]
+pub fn calls(journal: &[Entry]) -> Vec<Call<'_>> {
+    let mut found: Vec<Call<'_>> = Vec::new();
+    let mut turn = 0;
+    for entry in journal {
+        match entry {
+            Entry::ModelTurn { calls, .. } => {
+                turn += 1;
+                let tools = calls.iter().filter(|call| !matches!(call.target, Target::Verdict(_)));
+                found.extend(tools.map(|proposed| Call {
+                    proposed,
+                    turn,
+                    arguments: None,
+                    started: false,
+                    started_at: None,
+                    result: None,
+                }));
+            }
+            Entry::Judged { call, judgement: Judgement::Allow { arguments } } => {
+                with(&mut found, *call, |call| call.arguments = Some(arguments));
+            }
+            Entry::Started { call, at_us } => with(&mut found, *call, |call| {
+                call.started = true;
+                call.started_at = Some(*at_us);
+            }),
+            Entry::Result { call, result } => with(&mut found, *call, |call| {
+                call.result = Some(result);
+                // Started, but never sent: no time was left.
+                if matches!(&result.outcome, Err(failure) if failure.code == FailureCode::LimitReached) {
+                    (call.started, call.started_at) = (false, None);
+                }
+            }),
+            _ => {}
+        }
+    }
+    found
+}
+
+fn with<'a>(calls: &mut [Call<'a>], id: ActionId, change: impl FnOnce(&mut Call<'a>)) {
+    if let Some(call) = calls.iter_mut().rev().find(|call| call.proposed.id == id) {
+        change(call);
+    }
+}
+
+fn outcome(calls: &[Call<'_>], ending: &Ending) -> Outcome {
+    let unrepaired = |call: &&Call<'_>| call.failure().is_some() && !repaired(call, calls);
+    let denied = calls.iter().filter(unrepaired).any(|call| is_denial(call.failure()));
+    match ending {
+        Ending::Verdict(Verdict::Refuse { outcome, .. }) => *outcome,
+        Ending::Fault(FaultKind::Blocked) => Outcome::SafetyBlocked,
+        Ending::Responded(_) if denied => Outcome::PolicyDenied,
+        Ending::Verdict(Verdict::Clarify { outcome, .. }) => *outcome,
+        Ending::Fault(FaultKind::Unavailable) => Outcome::ModelUnavailable,
+        Ending::Fault(FaultKind::Timeout) => Outcome::ModelTimeout,
+        Ending::Fault(FaultKind::Malformed) => Outcome::MalformedOutput,
+        Ending::LoopLimit => Outcome::LoopLimit,
+        Ending::Deadline => Outcome::Deadline,
+        Ending::Responded(_) if calls.iter().any(|call| unrepaired(&call)) => Outcome::ToolInvocation,
+        Ending::Responded(_) if calls.iter().any(Call::succeeded) => Outcome::TaskCompleted,
+        Ending::Responded(_) => Outcome::ResponseGiven,
+        // The chat surface never waits; if it did, the answer would not be there.
+        Ending::Suspended(_) => Outcome::Internal,
+    }
+}
+
+/// Did the gate say no? A function that was not offered is outside the grant.
+fn is_denial(code: Option<FailureCode>) -> bool {
+    matches!(code, Some(FailureCode::Denied | FailureCode::UnknownTool))
+}
+
+/// A failure is repaired when a later turn's call of the same tool succeeded; one that was never
+/// run at all, when any later turn's call did. What is in doubt stays so.
+fn repaired(failed: &Call<'_>, calls: &[Call<'_>]) -> bool {
+    if failed.failure() == Some(FailureCode::InDoubt) {
+        return false;
+    }
+    calls
+        .iter()
+        .any(|later| later.turn > failed.turn && later.succeeded() && (!failed.started || later.name() == failed.name()))
+}
+
+#[cfg(test)]
+mod tests;

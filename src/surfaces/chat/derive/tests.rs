@@ -1,0 +1,106 @@
+//! Each row of the outcome table.
+
+use super::*;
+use crate::domain::journal::CallFailure;
+use crate::engine::testing::{catalog_of, function_call, raw, tool_on, turn_of};
+use crate::engine::toolset::Toolset;
+use crate::engine::verdict::VerdictFunction;
+
+/// A journal in which each inner slice is one turn of `(tool, outcome)`; `None` succeeded.
+fn journal(turns: &[&[(&str, Option<FailureCode>)]]) -> Vec<Entry> {
+    let catalog = catalog_of(["add_task", "list_tasks", "complete_task"].map(|name| tool_on("tasks", name)));
+    let grant: Vec<_> = catalog.tools.iter().map(|tool| tool.name.to_string()).collect();
+    let toolset = Toolset::build(&catalog, &grant, &VerdictFunction::CHAT);
+    let mut journal = vec![Entry::User("hi".to_owned())];
+    for turn in turns {
+        let named: Vec<_> = turn.iter().map(|(name, _)| function_call(name, "{}")).collect();
+        let (model_turn, calls) = turn_of(&toolset, "", &named);
+        let mut after = Vec::new();
+        for (call, (_, failure)) in calls.iter().zip(turn.iter()) {
+            let unsent = [FailureCode::UnknownTool, FailureCode::Denied, FailureCode::InvalidArguments];
+            if failure.is_none_or(|code| !unsent.contains(&code)) {
+                after.push(Entry::Started { call: call.id, at_us: 1 });
+            }
+            let outcome = match failure {
+                None => Ok(Arc::from(raw("1"))),
+                Some(code) => Err(CallFailure { code: *code, message: String::new() }),
+            };
+            after.push(Entry::Result { call: call.id, result: CallResult { outcome, duration_us: 5 } });
+        }
+        journal.push(Entry::ModelTurn { turn: model_turn, calls });
+        journal.extend(after);
+    }
+    journal
+}
+
+fn said() -> Ending {
+    Ending::Responded("words".to_owned())
+}
+
+fn shape(turns: &[&[(&str, Option<FailureCode>)]], ending: &Ending) -> (DecisionType, Outcome, String) {
+    let derived = derive(&journal(turns), ending);
+    (derived.decision_type, derived.outcome, derived.intent.to_string())
+}
+
+const FAILED: Option<FailureCode> = Some(FailureCode::ToolError);
+
+/// C-US4-1, C-US2-1
+#[test]
+fn a_tool_that_did_the_job_and_an_answer_without_tools_are_told_apart() {
+    let tool = shape(&[&[("add_task", None)]], &said());
+    assert_eq!(tool, (DecisionType::InvokeTool, Outcome::TaskCompleted, "add_task".to_owned()));
+    assert_eq!(shape(&[], &said()), (DecisionType::RespondOnly, Outcome::ResponseGiven, "respond".to_owned()));
+}
+
+/// C-US6-2
+#[test]
+fn a_failure_that_a_later_call_repaired_is_a_success() {
+    let (_, outcome, _) = shape(&[&[("add_task", FAILED)], &[("add_task", None)]], &said());
+    assert_eq!(outcome, Outcome::TaskCompleted);
+    let (_, outcome, _) = shape(&[&[("complete_task", FAILED)], &[("list_tasks", None)]], &said());
+    assert_eq!(outcome, Outcome::ToolInvocation, "another tool's success repairs nothing");
+    let (_, outcome, _) = shape(&[&[("add_task", None), ("complete_task", FAILED)]], &said());
+    assert_eq!(outcome, Outcome::ToolInvocation);
+}
+
+#[test]
+fn what_is_in_doubt_stays_so() {
+    let (_, outcome, _) = shape(&[&[("add_task", Some(FailureCode::InDoubt))], &[("add_task", None)]], &said());
+    assert_eq!(outcome, Outcome::ToolInvocation);
+}
+
+/// C-FR-009
+#[test]
+fn a_call_outside_the_grant_is_a_policy_denial_unless_the_model_found_another_way() {
+    let denied = shape(&[&[("drop_table", Some(FailureCode::UnknownTool))]], &said());
+    assert_eq!(denied, (DecisionType::Refuse, Outcome::PolicyDenied, "respond".to_owned()));
+    let (_, outcome, _) = shape(&[&[("drop_table", Some(FailureCode::UnknownTool))], &[("add_task", None)]], &said());
+    assert_eq!(outcome, Outcome::TaskCompleted);
+}
+
+/// C-US3-1, C-US5-2
+#[test]
+fn a_verdict_decides_even_after_tools_ran() {
+    let ask = Ending::Verdict(Verdict::Clarify { question: "Which?".to_owned(), outcome: Outcome::MultipleMatches });
+    let asked = shape(&[&[("list_tasks", None)]], &ask);
+    assert_eq!(asked, (DecisionType::RequestClarification, Outcome::MultipleMatches, "list_tasks".to_owned()));
+    let no = Ending::Verdict(Verdict::Refuse { message: "No.".to_owned(), outcome: Outcome::OutOfScope });
+    assert_eq!(shape(&[], &no), (DecisionType::Refuse, Outcome::OutOfScope, "refuse".to_owned()));
+}
+
+#[test]
+fn every_other_ending_has_its_outcome() {
+    let table = [
+        (Ending::Fault(FaultKind::Unavailable), DecisionType::RespondOnly, Outcome::ModelUnavailable),
+        (Ending::Fault(FaultKind::Timeout), DecisionType::RespondOnly, Outcome::ModelTimeout),
+        (Ending::Fault(FaultKind::Malformed), DecisionType::RespondOnly, Outcome::MalformedOutput),
+        (Ending::Fault(FaultKind::Blocked), DecisionType::Refuse, Outcome::SafetyBlocked),
+        (Ending::LoopLimit, DecisionType::RespondOnly, Outcome::LoopLimit),
+        (Ending::Deadline, DecisionType::RespondOnly, Outcome::Deadline),
+    ];
+    for (ending, decision_type, outcome) in table {
+        assert_eq!(shape(&[], &ending), (decision_type, outcome, "none".to_owned()));
+    }
+    let late = shape(&[&[("add_task", None)]], &Ending::Fault(FaultKind::Timeout));
+    assert_eq!(late, (DecisionType::InvokeTool, Outcome::ModelTimeout, "add_task".to_owned()));
+}

@@ -1,0 +1,410 @@
+//! The chat surface: one request, one decision, nothing kept (REQUIREMENTS C).
+
+pub mod context;
+pub mod derive;
+pub mod request;
+
+mod record;
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use arc_swap::ArcSwapOption;
+use tokio::sync::Semaphore;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use self::derive::Derived;
+use self::request::{ChatRequest, FieldError};
+use super::caller::Caller;
+use crate::domain::decision::{AgentDecision, DecisionType, Outcome};
+use crate::domain::definition::Constitution;
+use crate::domain::event::Event;
+use crate::domain::ids::{ConversationId, DecisionId, UserId};
+use crate::domain::journal::Entry;
+use crate::domain::templates::Templates;
+use crate::engine::verdict::VerdictFunction;
+use crate::engine::{Engine, Ending, EventSink, Limits, Run, Toolset};
+use crate::ports::model::ModelSettings;
+use crate::ports::quota::{Quota, QuotaState};
+use crate::ports::records::{Claim, Claimed, OpenDecision, RecordError, StoredAnswer};
+
+/// How long a request waits for servers its grant names before it goes on without them.
+const SERVER_WAIT: std::time::Duration = std::time::Duration::from_secs(2);
+
+/// Everything the surface is made of.
+pub struct Chat {
+    engine: Engine,
+    quota: Arc<dyn Quota>,
+    constitution: Constitution,
+    system: Arc<str>,
+    settings: Arc<ModelSettings>,
+    limits: Limits,
+    templates: Templates,
+    toolset: ArcSwapOption<Toolset>,
+    admission: Arc<Semaphore>,
+    running: TaskTracker,
+}
+
+/// What the edge knows of a request beside its body.
+#[derive(Clone, Debug)]
+pub struct RequestMeta {
+    /// The edge's id of the request.
+    pub request_id: Arc<str>,
+    /// W3C `traceparent`, if the caller sent one.
+    pub traceparent: Option<String>,
+    /// `Idempotency-Key`, if the caller sent one.
+    pub idempotency: Option<Idempotency>,
+}
+
+/// An `Idempotency-Key` with what it is bound to.
+#[derive(Clone, Debug)]
+pub struct Idempotency {
+    /// Hex SHA-256 over tenant, caller, user, route and key.
+    pub scope: Arc<str>,
+    /// Hex SHA-256 of the body.
+    pub fingerprint: Arc<str>,
+}
+
+/// A decision that is on the record, ready to be sent.
+#[derive(Debug)]
+pub struct Answer {
+    /// 200, 429 or 503 (DESIGN.md section 3).
+    pub status: u16,
+    /// The decision as JSON.
+    pub body: Arc<str>,
+    /// The decision itself; absent when the stored answer of an earlier request is given again.
+    pub decision: Option<AgentDecision>,
+    /// The caller's quota after this request.
+    pub quota: Option<QuotaState>,
+}
+
+/// Why there is no decision.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ChatError {
+    /// The request does not parse against the constitution.
+    #[error("the request is not valid")]
+    Invalid(Vec<FieldError>),
+    /// Nothing can be recorded, so nothing was asked or done.
+    #[error("the record store is unavailable; nothing was asked or done")]
+    RecordUnavailable,
+    /// Something was done, and its record could not be completed; recovery will.
+    #[error("decision {0} had effects and its outcome is not recorded yet")]
+    OutcomeUnrecorded(DecisionId),
+    /// The idempotency key was used with another body.
+    #[error("this idempotency key was used with another request body")]
+    KeyReused,
+    /// The first request with this key is still running.
+    #[error("a request with this idempotency key is still running")]
+    StillRunning,
+}
+
+/// A request on its way, before anything is asked.
+struct Accepted {
+    request: ChatRequest,
+    record: OpenDecision,
+    meta: RequestMeta,
+    opened: bool,
+    quota: Option<QuotaState>,
+    began: Instant,
+}
+
+impl Chat {
+    /// Builds the surface. `max_in_flight` requests run at once; more are shed.
+    #[must_use]
+    pub fn new(
+        engine: Engine,
+        quota: Arc<dyn Quota>,
+        constitution: Constitution,
+        templates: Templates,
+        max_in_flight: usize,
+    ) -> Arc<Self> {
+        let limits = Limits {
+            iterations: constitution.limits.iterations,
+            deadline: constitution.limits.deadline,
+            ..Limits::CHAT
+        };
+        Arc::new(Self {
+            engine,
+            quota,
+            system: Arc::from(constitution.definition.prompt.system_prompt.as_str()),
+            settings: Arc::new(constitution.definition.model.clone()),
+            limits,
+            templates,
+            toolset: ArcSwapOption::empty(),
+            admission: Arc::new(Semaphore::new(max_in_flight)),
+            running: TaskTracker::new(),
+            constitution,
+        })
+    }
+
+    /// The tools the constitution grants, in its order.
+    #[must_use]
+    pub fn whitelist(&self) -> &[String] {
+        &self.constitution.definition.tools
+    }
+
+    /// The granted tools that no server offers now, with the reason.
+    #[must_use]
+    pub fn unavailable_tools(&self) -> Vec<crate::engine::toolset::Missing> {
+        self.whole_toolset().missing.clone()
+    }
+
+    /// Waits until every decision under way is made, recorded and answered.
+    pub async fn drained(&self) {
+        self.running.close();
+        self.running.wait().await;
+    }
+
+    /// Decides. The work goes on when the caller drops this future: a client that hangs up
+    /// cannot lose a decision.
+    ///
+    /// # Errors
+    /// [`ChatError`]; every other trouble is a decision.
+    pub async fn decide(
+        self: &Arc<Self>,
+        caller: &Caller,
+        user: UserId,
+        request: ChatRequest,
+        meta: RequestMeta,
+        events: Option<EventSink>,
+    ) -> Result<Answer, ChatError> {
+        self.check_subset(&request)?;
+        let accepted = self.accept(caller, user, request, meta);
+        let task = self.running.spawn(Arc::clone(self).go(accepted, events));
+        match task.await {
+            Ok(answer) => answer,
+            // `go` catches panics of a run; one outside it has no record to show.
+            Err(error) => {
+                tracing::error!(%error, "a chat request ended without an answer");
+                Err(ChatError::RecordUnavailable)
+            }
+        }
+    }
+
+    fn check_subset(&self, request: &ChatRequest) -> Result<(), ChatError> {
+        let unknown = request.tools.iter().flatten().enumerate().filter(|(_, name)| !self.whitelist().contains(name));
+        let errors: Vec<_> = unknown
+            .map(|(n, name)| {
+                let allowed = self.whitelist().join(", ");
+                FieldError::new(format!("/tools/{n}"), format!("{name:?} is not granted; allowed are {allowed}"))
+            })
+            .collect();
+        if errors.is_empty() { Ok(()) } else { Err(ChatError::Invalid(errors)) }
+    }
+
+    fn accept(&self, caller: &Caller, user: UserId, mut request: ChatRequest, meta: RequestMeta) -> Accepted {
+        let id = DecisionId::new();
+        let conversation = request.conversation.take().unwrap_or_else(|| made_conversation(id));
+        let record = OpenDecision {
+            id,
+            tenant: caller.tenant.clone(),
+            surface: "chat",
+            user,
+            conversation,
+            message: Arc::from(request.message.as_str()),
+            definition_hash: Arc::clone(&self.constitution.definition.hash),
+            request_id: Arc::clone(&meta.request_id),
+            created_at: self.engine.clock.now_us(),
+        };
+        Accepted { request, record, meta, opened: false, quota: None, began: self.engine.clock.instant() }
+    }
+
+    /// Idempotency, quota, admission, then the run (DESIGN.md section 9: the order at the edge).
+    async fn go(self: Arc<Self>, mut accepted: Accepted, events: Option<EventSink>) -> Result<Answer, ChatError> {
+        self.engine.recorder.available().map_err(unavailable)?;
+        if let Some(stored) = self.claim(&mut accepted).await? {
+            return Ok(Answer { status: stored.status, body: stored.body, decision: None, quota: None });
+        }
+        let quota = self.quota.take(&accepted.record.tenant, &accepted.record.user).await;
+        accepted.quota = Some(quota);
+        if !quota.allowed {
+            return self.refused(accepted, Outcome::RateLimited, None).await;
+        }
+        let Ok(_place) = Arc::clone(&self.admission).try_acquire_owned() else {
+            return self.refused(accepted, Outcome::Overloaded, None).await;
+        };
+        if let Some(why) = accepted.request.over_limit() {
+            return self.refused(accepted, Outcome::UserInput, Some(why)).await;
+        }
+        self.run(accepted, events).await
+    }
+
+    async fn claim(&self, accepted: &mut Accepted) -> Result<Option<StoredAnswer>, ChatError> {
+        let Some(key) = &accepted.meta.idempotency else { return Ok(None) };
+        let claim = Claim {
+            scope: Arc::clone(&key.scope),
+            fingerprint: Arc::clone(&key.fingerprint),
+            decision: accepted.record.clone(),
+        };
+        match self.engine.recorder.claim(claim).await.map_err(unavailable)? {
+            Claimed::New => {
+                accepted.opened = true;
+                Ok(None)
+            }
+            Claimed::Answered(stored) => Ok(Some(stored)),
+            Claimed::Mismatch => Err(ChatError::KeyReused),
+            Claimed::Running => Err(ChatError::StillRunning),
+        }
+    }
+
+    async fn run(&self, accepted: Accepted, events: Option<EventSink>) -> Result<Answer, ChatError> {
+        let toolset = self.toolset_for(accepted.request.tools.as_deref(), accepted.began).await;
+        let said =
+            context::message(&accepted.request.message, accepted.record.created_at, accepted.request.time_zone, &toolset.missing);
+        let mut run = Run {
+            record: accepted.record,
+            opened: accepted.opened,
+            system: Arc::clone(&self.system),
+            settings: Arc::clone(&self.settings),
+            approval: self.constitution.definition.approval,
+            can_wait: false,
+            toolset,
+            history: accepted.request.history,
+            journal: vec![Entry::User(said)],
+            limits: self.limits,
+            began: accepted.began,
+            traceparent: accepted.meta.traceparent.clone(),
+            events,
+            cancel: CancellationToken::new(),
+            intended: Vec::new(),
+            fault_detail: None,
+        };
+        if let Some(sink) = &mut run.events {
+            sink.tell(Event::Started { decision_id: run.record.id });
+        }
+        let ending = match self.engine.run(&mut run).await {
+            Ok(ending) => ending,
+            Err(error) => return Err(self.unrecorded(&run, error)),
+        };
+        let mut derived = derive::derive(&run.journal, &ending);
+        let response = self.words(&mut derived, &run.journal, accepted.quota);
+        self.conclude(run, derived, response, accepted.meta, accepted.quota).await
+    }
+
+    /// The tools this request may use. Waits a little for servers that are still being connected.
+    async fn toolset_for(&self, subset: Option<&[String]>, began: Instant) -> Arc<Toolset> {
+        let grant = |names: &[String]| Arc::new(Toolset::build(&self.engine.tools.catalog(), names, &VerdictFunction::CHAT));
+        let find = || match subset {
+            None => self.whole_toolset(),
+            Some(names) => grant(names),
+        };
+        let toolset = find();
+        if toolset.missing.is_empty() {
+            return toolset;
+        }
+        let names: Vec<String> = toolset.missing.iter().map(|one| one.name.clone()).collect();
+        self.engine.tools.ready(&names, began + SERVER_WAIT).await;
+        let toolset = find();
+        for one in &toolset.missing {
+            tracing::warn!(tool = %one.name, reason = %one.reason, "a granted tool is unavailable; deciding without it");
+        }
+        toolset
+    }
+
+    fn whole_toolset(&self) -> Arc<Toolset> {
+        let catalog = self.engine.tools.catalog();
+        if let Some(toolset) = self.toolset.load_full()
+            && toolset.generation == catalog.generation
+        {
+            return toolset;
+        }
+        let toolset = Arc::new(Toolset::build(&catalog, self.whitelist(), &VerdictFunction::CHAT));
+        self.toolset.store(Some(Arc::clone(&toolset)));
+        toolset
+    }
+
+    /// The model's words, or the fixed reply that is due.
+    fn words(&self, derived: &mut Derived, journal: &[Entry], quota: Option<QuotaState>) -> String {
+        match derived.words.take() {
+            Some(words) => words,
+            None => {
+                let done = derive::calls(journal).iter().filter(|call| call.result.is_some_and(|r| r.outcome.is_ok())).count();
+                self.templates.reply(derived.outcome, done, quota.map_or(0, |quota| quota.reset_s))
+            }
+        }
+    }
+
+    /// A request that is answered without asking the model.
+    async fn refused(&self, accepted: Accepted, outcome: Outcome, why: Option<String>) -> Result<Answer, ChatError> {
+        let decision_type = match outcome {
+            Outcome::RateLimited | Outcome::Overloaded => DecisionType::Refuse,
+            _ => DecisionType::RespondOnly,
+        };
+        let intent = Arc::from(if decision_type == DecisionType::Refuse { "refuse" } else { "none" });
+        let mut response = self.templates.reply(outcome, 0, accepted.quota.map_or(1, |quota| quota.reset_s));
+        if let Some(why) = why {
+            response = format!("{response} ({why})");
+        }
+        let run = Run {
+            record: accepted.record,
+            opened: accepted.opened,
+            system: Arc::clone(&self.system),
+            settings: Arc::clone(&self.settings),
+            approval: self.constitution.definition.approval,
+            can_wait: false,
+            toolset: self.whole_toolset(),
+            history: Vec::new(),
+            journal: Vec::new(),
+            limits: self.limits,
+            began: accepted.began,
+            traceparent: None,
+            events: None,
+            cancel: CancellationToken::new(),
+            intended: Vec::new(),
+            fault_detail: None,
+        };
+        let derived = Derived { decision_type, outcome, intent, words: None };
+        self.conclude(run, derived, response, accepted.meta, accepted.quota).await
+    }
+
+    /// Commit 2, then the answer.
+    async fn conclude(
+        &self,
+        run: Run,
+        derived: Derived,
+        response: String,
+        meta: RequestMeta,
+        quota: Option<QuotaState>,
+    ) -> Result<Answer, ChatError> {
+        let duration = self.engine.clock.instant().saturating_duration_since(run.began);
+        let model = derive::model(&run.journal).unwrap_or_else(|| self.model_name()).to_owned();
+        let decision = record::decision(&run, &derived, response, model, duration);
+        let status = match derived.outcome {
+            Outcome::RateLimited => 429,
+            Outcome::Overloaded => 503,
+            _ => 200,
+        };
+        let body: Arc<str> = record::body(&decision).into();
+        let answer = meta.idempotency.map(|key| StoredAnswer { scope: key.scope, status, body: Arc::clone(&body) });
+        let closed = record::closed(&run, &derived, &decision, duration, answer);
+        match self.engine.recorder.close(closed).await {
+            Ok(()) => Ok(Answer { status, body, decision: Some(decision), quota }),
+            Err(error) => Err(self.unrecorded(&run, error)),
+        }
+    }
+
+    fn model_name(&self) -> &str {
+        self.settings.model.as_deref().unwrap_or_else(|| self.engine.model.default_model())
+    }
+
+    /// What to say when the record failed: whether something was done decides.
+    fn unrecorded(&self, run: &Run, error: RecordError) -> ChatError {
+        let id = run.record.id;
+        let acted = run.journal.iter().any(|entry| match entry {
+            Entry::Started { call, .. } => run.intended.contains(call),
+            _ => false,
+        });
+        tracing::error!(decision_id = %id, %error, acted, "the record of a decision could not be made durable");
+        if acted { ChatError::OutcomeUnrecorded(id) } else { ChatError::RecordUnavailable }
+    }
+}
+
+fn unavailable(error: RecordError) -> ChatError {
+    tracing::error!(%error, "a request was turned away: nothing can be recorded");
+    ChatError::RecordUnavailable
+}
+
+fn made_conversation(id: DecisionId) -> ConversationId {
+    ConversationId::parse(id.to_string()).unwrap_or_else(|_| unreachable!("a UUID is a valid id"))
+}
