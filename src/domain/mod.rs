@@ -2,6 +2,8 @@
 
 pub mod canonical;
 pub mod decision;
+pub mod definition;
 pub mod ids;
 pub mod journal;
+pub mod templates;
 pub mod tool;
