@@ -6,7 +6,8 @@ use serde_json::Value;
 
 use super::caller::{Caller, Identity};
 use crate::domain::ids::{DecisionId, UserId};
-use crate::ports::records::{Decisions, ListQuery, Page, QueryError};
+use crate::ports::records::Decisions;
+pub use crate::ports::records::{ListQuery, Page, QueryError};
 
 /// Queries of the record, bounded to what a caller may see.
 #[derive(Clone)]

@@ -24,9 +24,11 @@ use crate::domain::ids::{ConversationId, DecisionId, UserId};
 use crate::domain::journal::Entry;
 use crate::domain::templates::Templates;
 use crate::engine::verdict::VerdictFunction;
-use crate::engine::{Engine, Ending, EventSink, Limits, Run, Toolset};
+pub use crate::engine::EventSink;
+use crate::engine::{Ending, Engine, Limits, Run, Toolset};
 use crate::ports::model::ModelSettings;
-use crate::ports::quota::{Quota, QuotaState};
+use crate::ports::quota::Quota;
+pub use crate::ports::quota::QuotaState;
 use crate::ports::records::{Claim, Claimed, OpenDecision, RecordError, StoredAnswer};
 
 /// How long a request waits for servers its grant names before it goes on without them.

@@ -1,0 +1,129 @@
+//! The arrows of the layers, and the crates that stay in their place.
+//!
+//! `http, cli → surfaces → engine → ports ← adapters`; everybody may name `domain`; only `app`
+//! names adapters.
+#![allow(clippy::unwrap_used)]
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+fn rust_files(dir: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(dir).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            found.extend(rust_files(&path));
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            found.push(path);
+        }
+    }
+    found
+}
+
+/// `src/engine/act.rs` → `engine`.
+fn layer(path: &Path) -> String {
+    let inner = path.strip_prefix(root().join("src")).unwrap();
+    let first = inner.components().next().unwrap().as_os_str().to_str().unwrap();
+    first.trim_end_matches(".rs").to_owned()
+}
+
+/// Source without comments, so that prose and links may name anything.
+fn code(path: &Path) -> String {
+    let text = fs::read_to_string(path).unwrap();
+    text.lines().filter(|line| !line.trim_start().starts_with("//")).collect::<Vec<_>>().join("\n")
+}
+
+#[test]
+fn arrows_between_layers_point_one_way() {
+    let allowed: BTreeMap<&str, &[&str]> = BTreeMap::from([
+        ("domain", &["domain"][..]),
+        ("ports", &["domain", "ports"][..]),
+        ("engine", &["domain", "ports", "engine"][..]),
+        ("surfaces", &["domain", "ports", "engine", "surfaces"][..]),
+        ("evaluation", &["domain", "evaluation"][..]),
+        ("http", &["domain", "surfaces", "http"][..]),
+        ("config", &["domain", "config"][..]),
+        ("telemetry", &["telemetry"][..]),
+    ]);
+    let layers =
+        ["adapters", "app", "cli", "config", "domain", "engine", "evaluation", "http", "ports", "surfaces", "telemetry"];
+    let mut wrong = Vec::new();
+    for path in rust_files(&root().join("src")) {
+        let from = layer(&path);
+        let Some(may_name) = allowed.get(from.as_str()) else { continue };
+        let code = code(&path);
+        for to in layers {
+            if !may_name.contains(&to) && code.contains(&format!("crate::{to}")) {
+                wrong.push(format!("{} names {to}", path.display()));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+#[test]
+fn adapters_name_only_ports_and_domain_and_only_app_and_cli_name_adapters() {
+    let mut wrong = Vec::new();
+    for path in rust_files(&root().join("src")) {
+        let from = layer(&path);
+        let code = code(&path);
+        if from == "adapters" {
+            for to in ["engine", "surfaces", "http", "cli", "app", "config"] {
+                if code.contains(&format!("crate::{to}::")) {
+                    wrong.push(format!("{} names {to}", path.display()));
+                }
+            }
+        } else if !["app", "cli", "lib"].contains(&from.as_str()) && code.contains("crate::adapters") {
+            wrong.push(format!("{} names adapters", path.display()));
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+#[test]
+fn each_library_stays_in_its_place() {
+    let places: [(&str, &[&str]); 4] = [
+        ("actix_web", &["http", "app"]),
+        ("reqwest", &["adapters", "cli"]),
+        ("rmcp", &["adapters/mcp"]),
+        ("sqlx", &["adapters/store"]),
+    ];
+    let mut wrong = Vec::new();
+    for path in rust_files(&root().join("src")) {
+        let inner = path.strip_prefix(root().join("src")).unwrap().to_str().unwrap().to_owned();
+        let code = code(&path);
+        for (library, allowed) in places {
+            let named = code.contains(&format!("{library}::")) || code.contains(&format!("use {library}"));
+            if named && !allowed.iter().any(|place| inner.starts_with(place)) {
+                wrong.push(format!("{inner} names {library}"));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+/// Promise 2: one way to a side effect.
+#[test]
+fn only_act_and_the_operators_own_hand_call_a_tool() {
+    let callers: Vec<_> = rust_files(&root().join("src"))
+        .into_iter()
+        .filter(|path| layer(path) != "adapters" && code(path).contains(".tools.call("))
+        .map(|path| path.strip_prefix(root().join("src")).unwrap().to_str().unwrap().to_owned())
+        .collect();
+    assert_eq!(callers, ["engine/act.rs"]);
+}
+
+#[test]
+fn banned_crates_are_not_in_the_lock_file() {
+    let deny = fs::read_to_string(root().join("deny.toml")).unwrap();
+    let banned: Vec<_> = deny.split("{ name = \"").skip(1).map(|rest| rest.split('"').next().unwrap()).collect();
+    assert!(banned.len() >= 5, "deny.toml names the banned crates");
+    let lock = fs::read_to_string(root().join("Cargo.lock")).unwrap();
+    let found: Vec<_> = banned.into_iter().filter(|name| lock.contains(&format!("name = \"{name}\"\n"))).collect();
+    assert!(found.is_empty(), "banned crates came in: {found:?}");
+}
