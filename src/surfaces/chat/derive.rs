@@ -5,6 +5,7 @@ use std::sync::Arc;
 use crate::domain::decision::{DecisionType, Outcome, Usage};
 use crate::domain::ids::ActionId;
 use crate::domain::journal::{CallResult, Entry, FaultKind, Judgement, Proposed, Target, Verdict};
+use crate::domain::templates::Progress;
 use crate::domain::tool::FailureCode;
 use crate::engine::Ending;
 
@@ -54,6 +55,17 @@ pub fn usage(journal: &[Entry]) -> Usage {
         }
     }
     total
+}
+
+/// What has been done by the end, for a reply that must not hide it.
+#[must_use]
+pub fn progress(journal: &[Entry]) -> Progress {
+    let done = calls(journal).iter().map(|call| match call.failure() {
+        Some(FailureCode::InDoubt) => Progress::InDoubt,
+        None if call.succeeded() => Progress::Partial,
+        _ => Progress::Nothing,
+    });
+    done.max().unwrap_or_default()
 }
 
 /// The model that answered last, as it names itself.

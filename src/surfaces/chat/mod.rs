@@ -15,14 +15,14 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use self::derive::Derived;
-use self::request::{ChatRequest, FieldError};
+use self::request::{ChatRequest, FieldError, OverLimit};
 use super::caller::Caller;
 use crate::domain::decision::{AgentDecision, DecisionType, Outcome};
 use crate::domain::definition::Constitution;
 use crate::domain::event::Event;
 use crate::domain::ids::{ConversationId, DecisionId, UserId};
 use crate::domain::journal::Entry;
-use crate::domain::templates::Templates;
+use crate::domain::templates::{Progress, ReplyArgs, Templates};
 use crate::engine::verdict::VerdictFunction;
 pub use crate::engine::EventSink;
 use crate::engine::{Ending, Engine, Limits, Run, Toolset};
@@ -280,7 +280,7 @@ impl Chat {
             Err(error) => return Err(self.unrecorded(&run, error)),
         };
         let mut derived = derive::derive(&run.journal, &ending);
-        let response = self.words(&mut derived, &run.journal, accepted.quota);
+        let response = derived.words.take().unwrap_or_else(|| self.fixed_reply(derived.outcome, &run.journal));
         self.conclude(run, derived, response, accepted.meta, accepted.quota).await
     }
 
@@ -316,28 +316,31 @@ impl Chat {
         toolset
     }
 
-    /// The model's words, or the fixed reply that is due.
-    fn words(&self, derived: &mut Derived, journal: &[Entry], quota: Option<QuotaState>) -> String {
-        match derived.words.take() {
-            Some(words) => words,
-            None => {
-                let done = derive::calls(journal).iter().filter(|call| call.result.is_some_and(|r| r.outcome.is_ok())).count();
-                self.templates.reply(derived.outcome, done, quota.map_or(0, |quota| quota.reset_s))
-            }
-        }
+    /// What a person reads when the model has no last word.
+    fn fixed_reply(&self, outcome: Outcome, journal: &[Entry]) -> String {
+        let args = ReplyArgs {
+            seconds: self.limits.deadline.as_secs(),
+            iterations: self.limits.iterations,
+            progress: derive::progress(journal),
+            ..ReplyArgs::default()
+        };
+        self.templates.render(outcome, &args)
     }
 
     /// A request that is answered without asking the model.
-    async fn refused(&self, accepted: Accepted, outcome: Outcome, why: Option<String>) -> Result<Answer, ChatError> {
+    async fn refused(&self, accepted: Accepted, outcome: Outcome, over: Option<OverLimit>) -> Result<Answer, ChatError> {
         let decision_type = match outcome {
             Outcome::RateLimited | Outcome::Overloaded => DecisionType::Refuse,
             _ => DecisionType::RespondOnly,
         };
         let intent = Arc::from(if decision_type == DecisionType::Refuse { "refuse" } else { "none" });
-        let mut response = self.templates.reply(outcome, 0, accepted.quota.map_or(1, |quota| quota.reset_s));
-        if let Some(why) = why {
-            response = format!("{response} ({why})");
-        }
+                let args = ReplyArgs {
+            seconds: retry_after(outcome, accepted.quota).into(),
+            subject: over.map_or("", |over| over.subject),
+            limit: over.map_or("", |over| over.limit),
+            ..ReplyArgs::default()
+        };
+        let response = self.templates.render(outcome, &args);
         let run = Run {
             record: accepted.record,
             opened: accepted.opened,
@@ -399,6 +402,15 @@ impl Chat {
         });
         tracing::error!(decision_id = %id, %error, acted, "the record of a decision could not be made durable");
         if acted { ChatError::OutcomeUnrecorded(id) } else { ChatError::RecordUnavailable }
+    }
+}
+
+/// Seconds a refused caller should wait (`Retry-After`).
+#[must_use]
+pub fn retry_after(outcome: Outcome, quota: Option<QuotaState>) -> u32 {
+    match outcome {
+        Outcome::RateLimited => quota.map_or(1, |quota| quota.reset_s.max(1)),
+        _ => 1,
     }
 }
 

@@ -138,19 +138,25 @@ impl ChatRequest {
 
     /// Says what is over its limit: such a request is answered with a decision, `ERROR:USER_INPUT`.
     #[must_use]
-    pub fn over_limit(&self) -> Option<String> {
-        let size = self.message.len();
-        if size > MAX_MESSAGE {
-            return Some(format!("the message has {size} bytes, at most {MAX_MESSAGE} are allowed"));
-        }
-        let lines = self.history.len();
-        if lines > MAX_HISTORY {
-            return Some(format!("the history has {lines} entries, at most {MAX_HISTORY} are allowed"));
-        }
+    pub fn over_limit(&self) -> Option<OverLimit> {
         let bytes: usize = self.history.iter().map(|(_, text)| text.len()).sum();
-        (bytes > MAX_HISTORY_BYTES)
-            .then(|| format!("the history has {bytes} bytes, at most {MAX_HISTORY_BYTES} are allowed"))
+        if self.message.len() > MAX_MESSAGE {
+            Some(OverLimit { subject: "message", limit: "32 KiB" })
+        } else if self.history.len() > MAX_HISTORY {
+            Some(OverLimit { subject: "history", limit: "200 entries" })
+        } else {
+            (bytes > MAX_HISTORY_BYTES).then_some(OverLimit { subject: "history", limit: "256 KiB" })
+        }
     }
+}
+
+/// What is too long, and how long it may be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OverLimit {
+    /// `message` or `history`.
+    pub subject: &'static str,
+    /// With its unit.
+    pub limit: &'static str,
 }
 
 fn no_nul(text: &str, pointer: &str, errors: &mut Vec<FieldError>) {
@@ -293,7 +299,7 @@ mod tests {
     #[test]
     fn what_is_merely_too_long_parses_and_says_so() {
         let body = format!(r#"{{"message":"{}","user_id":"u"}}"#, "x".repeat(MAX_MESSAGE + 1));
-        assert!(ChatRequest::from_json(body.as_bytes()).unwrap().over_limit().unwrap().contains("32768"));
+        assert!(ChatRequest::from_json(body.as_bytes()).unwrap().over_limit().is_some_and(|over| over.subject == "message"));
     }
 
     proptest! {
