@@ -15,3 +15,4 @@ pub mod adapters;
 pub mod domain;
 pub mod engine;
 pub mod ports;
+pub mod surfaces;

@@ -35,7 +35,10 @@ fn layer(path: &Path) -> String {
 /// Source without comments, so that prose and links may name anything.
 fn code(path: &Path) -> String {
     let text = fs::read_to_string(path).unwrap();
-    text.lines().filter(|line| !line.trim_start().starts_with("//")).collect::<Vec<_>>().join("\n")
+    text.lines()
+        .filter(|line| !line.trim_start().starts_with("//"))
+        .collect::<Vec<_>>()
+        .join("\n")
 }
 
 #[test]
@@ -50,12 +53,25 @@ fn arrows_between_layers_point_one_way() {
         ("config", &["domain", "config"][..]),
         ("telemetry", &["telemetry"][..]),
     ]);
-    let layers =
-        ["adapters", "app", "cli", "config", "domain", "engine", "evaluation", "http", "ports", "surfaces", "telemetry"];
+    let layers = [
+        "adapters",
+        "app",
+        "cli",
+        "config",
+        "domain",
+        "engine",
+        "evaluation",
+        "http",
+        "ports",
+        "surfaces",
+        "telemetry",
+    ];
     let mut wrong = Vec::new();
     for path in rust_files(&root().join("src")) {
         let from = layer(&path);
-        let Some(may_name) = allowed.get(from.as_str()) else { continue };
+        let Some(may_name) = allowed.get(from.as_str()) else {
+            continue;
+        };
         let code = code(&path);
         for to in layers {
             if !may_name.contains(&to) && code.contains(&format!("crate::{to}")) {
@@ -95,7 +111,12 @@ fn each_library_stays_in_its_place() {
     ];
     let mut wrong = Vec::new();
     for path in rust_files(&root().join("src")) {
-        let inner = path.strip_prefix(root().join("src")).unwrap().to_str().unwrap().to_owned();
+        let inner = path
+            .strip_prefix(root().join("src"))
+            .unwrap()
+            .to_str()
+            .unwrap()
+            .to_owned();
         let code = code(&path);
         for (library, allowed) in places {
             let named = code.contains(&format!("{library}::")) || code.contains(&format!("use {library}"));
@@ -113,7 +134,13 @@ fn only_act_and_the_operators_own_hand_call_a_tool() {
     let callers: Vec<_> = rust_files(&root().join("src"))
         .into_iter()
         .filter(|path| layer(path) != "adapters" && code(path).contains(".tools.call("))
-        .map(|path| path.strip_prefix(root().join("src")).unwrap().to_str().unwrap().to_owned())
+        .map(|path| {
+            path.strip_prefix(root().join("src"))
+                .unwrap()
+                .to_str()
+                .unwrap()
+                .to_owned()
+        })
         .collect();
     assert_eq!(callers, ["engine/act.rs"]);
 }
@@ -121,9 +148,16 @@ fn only_act_and_the_operators_own_hand_call_a_tool() {
 #[test]
 fn banned_crates_are_not_in_the_lock_file() {
     let deny = fs::read_to_string(root().join("deny.toml")).unwrap();
-    let banned: Vec<_> = deny.split("{ name = \"").skip(1).map(|rest| rest.split('"').next().unwrap()).collect();
+    let banned: Vec<_> = deny
+        .split("{ name = \"")
+        .skip(1)
+        .map(|rest| rest.split('"').next().unwrap())
+        .collect();
     assert!(banned.len() >= 5, "deny.toml names the banned crates");
     let lock = fs::read_to_string(root().join("Cargo.lock")).unwrap();
-    let found: Vec<_> = banned.into_iter().filter(|name| lock.contains(&format!("name = \"{name}\"\n"))).collect();
+    let found: Vec<_> = banned
+        .into_iter()
+        .filter(|name| lock.contains(&format!("name = \"{name}\"\n")))
+        .collect();
     assert!(found.is_empty(), "banned crates came in: {found:?}");
 }

@@ -34,7 +34,12 @@ impl LocalQuota {
     pub fn new(per_minute: NonZeroU32, burst: NonZeroU32) -> Self {
         let rate = Rate::per_minute(per_minute).allow_burst(burst);
         let limiter = RateLimiter::dashmap(rate).with_middleware::<StateInformationMiddleware>();
-        Self { limiter, clock: DefaultClock::default(), per_minute, burst }
+        Self {
+            limiter,
+            clock: DefaultClock::default(),
+            per_minute,
+            burst,
+        }
     }
 
     /// Forgets users whose quota is whole again; without it the map would grow with every user.
@@ -45,7 +50,13 @@ impl LocalQuota {
 
     fn state(&self, allowed: bool, remaining: u32, reset: Duration) -> QuotaState {
         let reset_s = u32::try_from(reset.as_millis().div_ceil(1000)).unwrap_or(u32::MAX);
-        QuotaState { allowed, limit: self.per_minute.get(), window_s: 60, remaining, reset_s }
+        QuotaState {
+            allowed,
+            limit: self.per_minute.get(),
+            window_s: 60,
+            remaining,
+            reset_s,
+        }
     }
 
     fn count(&self, key: &Key) -> QuotaState {

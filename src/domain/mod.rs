@@ -2,7 +2,9 @@
 
 pub mod canonical;
 pub mod decision;
+pub mod definition;
 pub mod event;
 pub mod ids;
 pub mod journal;
+pub mod templates;
 pub mod tool;

@@ -7,6 +7,7 @@ use serde_json::value::RawValue;
 
 use super::BoxFuture;
 use crate::domain::decision::Usage;
+pub use crate::domain::definition::ModelSettings;
 use crate::domain::journal::{CallFailure, FaultKind, ModelTurn, Speaker};
 
 /// A model, real or demo.
@@ -48,21 +49,6 @@ pub struct ModelRequest<'a> {
     pub mode: CallMode<'a>,
     /// When the answer must be there.
     pub deadline: Instant,
-}
-
-/// Model and sampling settings of a definition (`modelConfig`).
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct ModelSettings {
-    /// Model name; absent: the configured one.
-    pub model: Option<String>,
-    /// `temp`.
-    pub temperature: Option<f32>,
-    /// `top_p`.
-    pub top_p: Option<f32>,
-    /// `thinkingBudget`, −1 = unlimited.
-    pub thinking_budget: Option<i32>,
-    /// Most tokens of one answer.
-    pub max_output_tokens: Option<u32>,
 }
 
 /// May the model call functions in this turn?

@@ -40,7 +40,12 @@ pub fn derive(journal: &[Entry], ending: &Ending) -> Derived {
         Ending::Verdict(Verdict::Refuse { message, .. }) => ("refuse", Some(message.clone())),
         Ending::Fault(_) | Ending::LoopLimit | Ending::Deadline | Ending::Suspended(_) => ("none", None),
     };
-    Derived { decision_type, outcome, intent: first_ran.unwrap_or_else(|| Arc::from(otherwise)), words }
+    Derived {
+        decision_type,
+        outcome,
+        intent: first_ran.unwrap_or_else(|| Arc::from(otherwise)),
+        words,
+    }
 }
 
 /// Tokens over all model calls.
@@ -60,7 +65,8 @@ pub fn usage(journal: &[Entry]) -> Usage {
 /// What has been done by the end, for a reply that must not hide it.
 #[must_use]
 pub fn progress(journal: &[Entry]) -> Progress {
-    let done = calls(journal).iter().map(|call| match call.failure() {
+    let calls = calls(journal);
+    let done = calls.iter().map(|call| match call.failure() {
         Some(FailureCode::InDoubt) => Progress::InDoubt,
         None if call.succeeded() => Progress::Partial,
         _ => Progress::Nothing,
@@ -105,7 +111,9 @@ impl Call<'_> {
     }
 
     fn failure(&self) -> Option<FailureCode> {
-        self.result.and_then(|result| result.outcome.as_ref().err()).map(|failure| failure.code)
+        self.result
+            .and_then(|result| result.outcome.as_ref().err())
+            .map(|failure| failure.code)
     }
 
     fn succeeded(&self) -> bool {
@@ -132,7 +140,10 @@ pub fn calls(journal: &[Entry]) -> Vec<Call<'_>> {
                     result: None,
                 }));
             }
-            Entry::Judged { call, judgement: Judgement::Allow { arguments } } => {
+            Entry::Judged {
+                call,
+                judgement: Judgement::Allow { arguments },
+            } => {
                 with(&mut found, *call, |call| call.arguments = Some(arguments));
             }
             Entry::Started { call, at_us } => with(&mut found, *call, |call| {
@@ -190,9 +201,9 @@ fn repaired(failed: &Call<'_>, calls: &[Call<'_>]) -> bool {
     if failed.failure() == Some(FailureCode::InDoubt) {
         return false;
     }
-    calls
-        .iter()
-        .any(|later| later.turn > failed.turn && later.succeeded() && (!failed.started || later.name() == failed.name()))
+    calls.iter().any(|later| {
+        later.turn > failed.turn && later.succeeded() && (!failed.started || later.name() == failed.name())
+    })
 }
 
 #[cfg(test)]

@@ -317,7 +317,7 @@ impl Caller {
             Credentials::Token(token) => ("gavel/identity", token.clone()),
         };
         meta.insert(name.to_owned(), value.into());
-        meta.extend(given.as_object().expect("an object").clone());
+        meta.0.0.extend(given.as_object().expect("an object").clone());
         meta
     }
 

@@ -1,0 +1,93 @@
+//! The canonical form of a definition, and its content hash.
+
+use std::sync::Arc;
+
+use serde_json::{Map, Value, json};
+use sha2::{Digest, Sha256};
+
+use super::{Definition, InputType, OutputSchema};
+use crate::domain::canonical;
+
+/// Hex SHA-256 over the canonical JSON text of the portable form.
+pub(super) fn hash(definition: &Definition) -> Arc<str> {
+    use std::fmt::Write;
+    let text = canonical::to_raw(&to_json(definition));
+    let mut hex = String::with_capacity(64);
+    for byte in Sha256::digest(text.get()) {
+        // Writing to a String cannot fail.
+        let _ = write!(hex, "{byte:02x}");
+    }
+    hex.into()
+}
+
+pub(super) fn to_json(definition: &Definition) -> Value {
+    let inputs: Map<_, _> = definition
+        .inputs
+        .iter()
+        .map(|(name, input)| {
+            let kind = InputType::NAMES
+                .iter()
+                .find(|(_, kind)| *kind == input.kind)
+                .map(|(name, _)| *name);
+            (
+                name.clone(),
+                json!({"description": input.description, "type": kind, "required": input.required}),
+            )
+        })
+        .collect();
+    let output = definition.output.as_ref().map(|output| {
+        let schema = match &output.schema {
+            OutputSchema::Named(name) => Value::from(name.as_str()),
+            OutputSchema::Inline(schema) => schema.clone(),
+        };
+        json!({"outputName": output.name, "description": output.description, "schema": schema})
+    });
+    let model = &definition.model;
+    let seconds = definition.limits.max_time.map(|time| time.as_secs());
+    let minutes = seconds.filter(|seconds| seconds % 60 == 0).map(|seconds| seconds / 60);
+    without_nulls(json!({
+        "name": definition.name,
+        "displayName": definition.display_name,
+        "description": definition.description,
+        "inputConfig": {"inputs": inputs},
+        "outputConfig": output,
+        "processOutput": definition.process_output,
+        "promptConfig": {"query": definition.prompt.query, "systemPrompt": definition.prompt.system_prompt},
+        "modelConfig": {
+            "model": model.model,
+            "temp": model.temperature.map(shortest),
+            "top_p": model.top_p.map(shortest),
+            "thinkingBudget": model.thinking_budget,
+            "maxOutputTokens": model.max_output_tokens,
+        },
+        "toolConfig": {"tools": definition.tools},
+        "runConfig": {
+            "max_turns": definition.limits.max_turns,
+            "max_time_minutes": minutes,
+            "deadline_seconds": seconds.filter(|_| minutes.is_none()),
+        },
+        "approval": definition.approval.as_str(),
+    }))
+}
+
+/// A protobuf float as the number people write: 0.1, not 0.10000000149011612.
+fn shortest(value: f32) -> f64 {
+    value
+        .to_string()
+        .parse()
+        .unwrap_or_else(|_| unreachable!("a finite float prints as a number"))
+}
+
+/// Drops absent fields of the definition's own two levels; a schema inside keeps its nulls.
+fn without_nulls(value: Value) -> Value {
+    let Value::Object(fields) = value else { return value };
+    let keep = |fields: Map<String, Value>| fields.into_iter().filter(|(_, value)| !value.is_null());
+    Value::Object(
+        keep(fields)
+            .map(|(name, value)| match value {
+                Value::Object(group) => (name, Value::Object(keep(group).collect())),
+                other => (name, other),
+            })
+            .collect(),
+    )
+}

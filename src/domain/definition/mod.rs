@@ -1,0 +1,190 @@
+//! Agent definitions: what an agent is, apart from how it runs (DESIGN.md section 4).
+//!
+//! One type, [`Definition`], and one reader for every text form. A form turns its text into a
+//! [`node::Node`] tree that knows its lines; [`read`] turns the tree into a definition and collects
+//! every error on the way. A new form is one more function beside [`markdown`].
+//!
+//! The constitution is a definition too: [`Constitution`] adds the rules of the chat surface.
+
+mod canonical;
+mod constitution;
+mod error;
+mod fields;
+mod markdown;
+mod model_settings;
+mod nearest;
+mod node;
+mod read;
+mod values;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::Value;
+
+pub use constitution::{ChatLimits, Constitution};
+pub use error::DefinitionError;
+pub use model_settings::ModelSettings;
+
+/// An agent: persona, grant, model and limits.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Definition {
+    /// Unique; the name under which the agent is called as a tool. 1..=64 of `[A-Za-z0-9_-]`.
+    pub name: String,
+    /// The name for people; absent: `name`.
+    pub display_name: Option<String>,
+    /// What a parent agent reads to decide on delegation. Never blank.
+    pub description: String,
+    /// Arguments by name. Without `inputConfig` one required string, `query`.
+    pub inputs: BTreeMap<String, Input>,
+    /// What the agent has to hand in; absent: plain text ends the run.
+    pub output: Option<Output>,
+    /// Template that formats the structured output into the final string; absent: JSON.
+    pub process_output: Option<String>,
+    /// What the model is told.
+    pub prompt: Prompt,
+    /// Model and sampling.
+    pub model: ModelSettings,
+    /// The tools granted, and no others. In the order given, no name twice.
+    pub tools: Vec<String>,
+    /// How long it may go on.
+    pub limits: RunLimits,
+    /// When a person must agree.
+    pub approval: Approval,
+    /// Hex SHA-256 of the canonical form: the same for the same definition in any form.
+    pub hash: Arc<str>,
+}
+
+impl Definition {
+    /// Reads Markdown with YAML front matter; the body is the system prompt. `path` is only named
+    /// in errors, nothing is opened.
+    ///
+    /// # Errors
+    /// Every error of the text at once, in the order of its lines.
+    pub fn from_markdown(text: &str, path: &str) -> Result<Self, Vec<DefinitionError>> {
+        markdown::read(text, path).map(|(definition, _)| definition)
+    }
+
+    /// The portable form as JSON, canonical spellings, nothing that is absent. What the hash is
+    /// taken of.
+    #[must_use]
+    pub fn to_json(&self) -> Value {
+        canonical::to_json(self)
+    }
+}
+
+/// One argument of an agent (`inputConfig.inputs`).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Input {
+    /// What it is for.
+    pub description: String,
+    /// What it holds.
+    pub kind: InputType,
+    /// Must it be given? Absent: no.
+    pub required: bool,
+}
+
+/// The type of an [`Input`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum InputType {
+    /// `string`
+    String,
+    /// `number`
+    Number,
+    /// `integer`
+    Integer,
+    /// `boolean`
+    Boolean,
+    /// `string[]`
+    Strings,
+    /// `number[]`
+    Numbers,
+    /// `integer[]`
+    Integers,
+    /// `boolean[]`
+    Booleans,
+}
+
+impl InputType {
+    /// Every type with its name in a definition.
+    pub const NAMES: [(&'static str, Self); 8] = [
+        ("string", Self::String),
+        ("number", Self::Number),
+        ("integer", Self::Integer),
+        ("boolean", Self::Boolean),
+        ("string[]", Self::Strings),
+        ("number[]", Self::Numbers),
+        ("integer[]", Self::Integers),
+        ("boolean[]", Self::Booleans),
+    ];
+}
+
+/// What an agent has to hand in (`outputConfig`).
+#[derive(Clone, Debug, PartialEq)]
+pub struct Output {
+    /// The argument of `complete_task` that carries it.
+    pub name: String,
+    /// What it is.
+    pub description: String,
+    /// What it has to conform to.
+    pub schema: OutputSchema,
+}
+
+/// Where an output's schema stands.
+#[derive(Clone, Debug, PartialEq)]
+pub enum OutputSchema {
+    /// A registered schema, `agents/schemas/NAME.json`.
+    Named(String),
+    /// A JSON Schema in the definition itself.
+    Inline(Value),
+}
+
+/// What the model is told (`promptConfig`). `${name}` stands for an input, in both texts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Prompt {
+    /// The first user message; absent: `${query}`.
+    pub query: String,
+    /// Persona and rules.
+    pub system_prompt: String,
+}
+
+/// How long a run may go on (`runConfig`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RunLimits {
+    /// Model calls, retries not counted.
+    pub max_turns: Option<u32>,
+    /// Wall clock; whole seconds.
+    pub max_time: Option<Duration>,
+}
+
+/// When a person must agree to a tool call.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Approval {
+    /// The grant is the permission.
+    Never,
+    /// For every tool that may change something.
+    #[default]
+    SideEffects,
+    /// For every tool.
+    Always,
+}
+
+impl Approval {
+    /// Every mode with its name in a definition.
+    pub const NAMES: [(&'static str, Self); 3] = [
+        ("never", Self::Never),
+        ("side_effects", Self::SideEffects),
+        ("always", Self::Always),
+    ];
+
+    /// The name in a definition.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Never => "never",
+            Self::SideEffects => "side_effects",
+            Self::Always => "always",
+        }
+    }
+}

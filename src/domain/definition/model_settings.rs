@@ -1,0 +1,16 @@
+//! Model and sampling.
+
+/// Model and sampling settings of a definition (`modelConfig`).
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ModelSettings {
+    /// Model name; absent: the configured one.
+    pub model: Option<String>,
+    /// `temp`, 0..=2.
+    pub temperature: Option<f32>,
+    /// `top_p`, 0..=1.
+    pub top_p: Option<f32>,
+    /// `thinkingBudget`, −1 = unlimited.
+    pub thinking_budget: Option<i32>,
+    /// Most tokens of one answer.
+    pub max_output_tokens: Option<u32>,
+}

@@ -1,0 +1,214 @@
+//! A tree of values that know their lines. YAML is read into it, and JSON, which is YAML.
+
+use std::fmt;
+
+use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
+use serde_json::Value;
+use serde_saphyr::{DuplicateKeyPolicy, Spanned, options};
+
+/// A value with the line it begins on.
+#[derive(Clone, Debug)]
+pub(crate) struct Node {
+    pub(crate) line: u64,
+    pub(crate) content: Content,
+}
+
+/// The value itself.
+#[derive(Clone, Debug)]
+pub(crate) enum Content {
+    Null,
+    Bool(bool),
+    Integer(i64),
+    Float(f64),
+    Text(String),
+    List(Vec<Node>),
+    /// In the order of the text; no key twice.
+    Map(Vec<(Key, Node)>),
+}
+
+/// A key with its line.
+#[derive(Clone, Debug)]
+pub(crate) struct Key {
+    pub(crate) line: u64,
+    pub(crate) name: String,
+}
+
+/// Text that is not YAML.
+#[derive(Clone, Debug)]
+pub(crate) struct SyntaxError {
+    pub(crate) line: Option<u64>,
+    pub(crate) message: String,
+}
+
+impl Node {
+    /// Reads YAML or JSON. Aliases, nesting and size are bounded by serde-saphyr's budget, and only
+    /// `true` and `false` are booleans (YAML 1.2).
+    pub(crate) fn parse(text: &str) -> Result<Self, SyntaxError> {
+        let options = options! {
+            duplicate_keys: DuplicateKeyPolicy::Error,
+            strict_booleans: true,
+            with_snippet: false,
+        };
+        match serde_saphyr::from_str_with_options::<Spanned<Content>>(text, options) {
+            Ok(spanned) => Ok(spanned.into()),
+            Err(error) => Err(SyntaxError {
+                line: error.location().map(|location| location.line()),
+                message: error.without_snippet().to_string(),
+            }),
+        }
+    }
+
+    /// What an error message calls it; long values are cut.
+    pub(crate) fn found(&self) -> String {
+        match &self.content {
+            Content::Null => "nothing".to_owned(),
+            Content::Bool(value) => value.to_string(),
+            Content::Integer(value) => value.to_string(),
+            Content::Float(value) => value.to_string(),
+            Content::Text(text) => quoted(text),
+            Content::List(_) => "a list".to_owned(),
+            Content::Map(_) => "a map".to_owned(),
+        }
+    }
+
+    /// The same value as JSON; lines are lost.
+    pub(crate) fn to_json(&self) -> Value {
+        match &self.content {
+            Content::Null => Value::Null,
+            Content::Bool(value) => Value::from(*value),
+            Content::Integer(value) => Value::from(*value),
+            Content::Float(value) => Value::from(*value),
+            Content::Text(text) => Value::from(text.as_str()),
+            Content::List(items) => items.iter().map(Self::to_json).collect(),
+            Content::Map(entries) => Value::Object(
+                entries
+                    .iter()
+                    .map(|(key, node)| (key.name.clone(), node.to_json()))
+                    .collect(),
+            ),
+        }
+    }
+}
+
+/// A text as an error shows it: quoted, controls escaped, at most 60 characters.
+pub(crate) fn quoted(text: &str) -> String {
+    let mut shown: String = text.chars().take(60).collect();
+    if shown.len() < text.len() {
+        shown.push('…');
+    }
+    format!("{shown:?}")
+}
+
+impl From<Spanned<Content>> for Node {
+    fn from(spanned: Spanned<Content>) -> Self {
+        Self {
+            line: spanned.referenced.line(),
+            content: spanned.value,
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Content {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(ContentVisitor)
+    }
+}
+
+struct ContentVisitor;
+
+impl<'de> Visitor<'de> for ContentVisitor {
+    type Value = Content;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a value")
+    }
+    fn visit_unit<E>(self) -> Result<Content, E> {
+        Ok(Content::Null)
+    }
+    fn visit_bool<E>(self, value: bool) -> Result<Content, E> {
+        Ok(Content::Bool(value))
+    }
+    fn visit_i64<E>(self, value: i64) -> Result<Content, E> {
+        Ok(Content::Integer(value))
+    }
+    fn visit_u64<E>(self, value: u64) -> Result<Content, E> {
+        // No number of a definition is that large; as a float it fails the range check of its field.
+        Ok(i64::try_from(value).map_or(Content::Float(value as f64), Content::Integer))
+    }
+    fn visit_f64<E>(self, value: f64) -> Result<Content, E> {
+        Ok(Content::Float(value))
+    }
+    fn visit_str<E>(self, text: &str) -> Result<Content, E> {
+        Ok(Content::Text(text.to_owned()))
+    }
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Content, A::Error> {
+        let mut list = Vec::new();
+        while let Some(item) = items.next_element::<Spanned<Content>>()? {
+            list.push(item.into());
+        }
+        Ok(Content::List(list))
+    }
+    fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Content, A::Error> {
+        let mut map = Vec::new();
+        while let Some(key) = entries.next_key::<Spanned<String>>()? {
+            let value = entries.next_value::<Spanned<Content>>()?;
+            map.push((
+                Key {
+                    line: key.referenced.line(),
+                    name: key.value,
+                },
+                value.into(),
+            ));
+        }
+        Ok(Content::Map(map))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn every_value_knows_its_line() {
+        let node = Node::parse("a: 1\nb:\n  - x\n  - c: true\n    d: 0.5\ne: on\n").unwrap();
+        let Content::Map(entries) = &node.content else {
+            panic!("{node:?}")
+        };
+        let lines: Vec<_> = entries
+            .iter()
+            .map(|(key, node)| (key.name.as_str(), key.line, node.line))
+            .collect();
+        assert_eq!(lines, [("a", 1, 1), ("b", 2, 3), ("e", 6, 6)]);
+        assert_eq!(
+            node.to_json(),
+            serde_json::json!({"a": 1, "b": ["x", {"c": true, "d": 0.5}], "e": "on"})
+        );
+        let Content::List(items) = &entries[1].1.content else {
+            panic!("{node:?}")
+        };
+        assert_eq!((items[0].line, items[1].line), (3, 4));
+    }
+
+    #[test]
+    fn a_key_given_twice_is_an_error_with_its_line() {
+        let error = Node::parse("a: 1\nb: 2\na: 3\n").unwrap_err();
+        assert_eq!(error.line, Some(3), "{}", error.message);
+    }
+
+    proptest! {
+        #[test]
+        fn json_is_read_as_what_it_is(text in "[ -~äß\n]{0,40}", number in any::<i32>(), half in -1.0e6..1.0e6f64) {
+            let value = serde_json::json!({"t": text, "l": [number, half, null, true], "m": {"x": {}}});
+            let read = Node::parse(&value.to_string()).unwrap().to_json();
+            prop_assert_eq!(read, value);
+        }
+
+        #[test]
+        fn no_text_makes_the_reader_panic(text in "\\PC*") {
+            let _ = Node::parse(&text);
+        }
+    }
+}

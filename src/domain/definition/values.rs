@@ -1,0 +1,139 @@
+//! Single values: from a node to the type of a field, or an error that names what is allowed.
+
+use super::error::DefinitionError;
+use super::fields::{Field, Fields, Given};
+use super::node::{Content, Node};
+
+/// Reads fields and keeps every error.
+pub(super) struct Values<'a> {
+    pub(super) file: &'a str,
+    pub(super) fields: Fields<'a>,
+    pub(super) errors: Vec<DefinitionError>,
+}
+
+impl<'a> Values<'a> {
+    /// Records an error.
+    pub(super) fn error(&mut self, line: Option<u64>, field: &str, found: &str, allowed: &str) {
+        self.errors.push(DefinitionError {
+            file: self.file.to_owned(),
+            line,
+            field: field.to_owned(),
+            found: found.to_owned(),
+            allowed: allowed.to_owned(),
+        });
+    }
+
+    /// Records that a required field is not there.
+    pub(super) fn missing(&mut self, field: Field, allowed: &str) {
+        self.error(None, &field.portable(), "nothing", allowed);
+    }
+
+    /// Where a field stands, if it is given.
+    pub(super) fn line(&self, field: Field) -> Option<u64> {
+        self.fields
+            .get(&field)
+            .and_then(|given| given.first())
+            .map(|given| given.line)
+    }
+
+    /// The value of a field; `read` says `None` for what is not `allowed`. An explicit null counts as
+    /// absent. Given under several names, all must read as the same value.
+    pub(super) fn get<T: PartialEq>(
+        &mut self,
+        field: Field,
+        allowed: &str,
+        read: impl Fn(&Node) -> Option<T>,
+    ) -> Option<T> {
+        let given = self.fields.remove(&field)?;
+        let mut kept: Option<(T, &Given<'_>)> = None;
+        for one in given.iter().filter(|one| !matches!(one.node.content, Content::Null)) {
+            match (read(one.node), &kept) {
+                (None, _) => self.error(Some(one.node.line), &one.path, &one.node.found(), allowed),
+                (Some(value), Some((first, place))) if value != *first => {
+                    let found = format!(
+                        "{}, while line {} says {}",
+                        one.node.found(),
+                        place.line,
+                        place.node.found()
+                    );
+                    let allowed = format!("one value; `{}` and `{}` are the same field", one.path, place.path);
+                    self.error(Some(one.node.line), &one.path, &found, &allowed);
+                }
+                (Some(_), Some(_)) => {}
+                (Some(value), None) => kept = Some((value, one)),
+            }
+        }
+        let kept = kept.map(|(value, _)| value);
+        self.fields.insert(field, given);
+        kept
+    }
+
+    /// A text with something to read in it.
+    pub(super) fn text(&mut self, field: Field) -> Option<String> {
+        self.get(field, "text that is not blank", text)
+    }
+
+    /// A whole number from `least` to `most`.
+    pub(super) fn whole(&mut self, field: Field, least: i32, most: i32) -> Option<i32> {
+        let allowed = match most {
+            i32::MAX => format!("a whole number from {least}"),
+            _ => format!("a whole number from {least} to {most}"),
+        };
+        self.get(field, &allowed, |node| {
+            whole(node).filter(|value| (least..=most).contains(value))
+        })
+    }
+
+    /// A whole number from 1.
+    pub(super) fn count(&mut self, field: Field) -> Option<u32> {
+        self.whole(field, 1, i32::MAX)
+            .and_then(|value| u32::try_from(value).ok())
+    }
+
+    /// A number from 0 to `most`, held as a protobuf float.
+    pub(super) fn float(&mut self, field: Field, most: f32) -> Option<f32> {
+        let allowed = format!("a number from 0 to {most}");
+        self.get(field, &allowed, |node| {
+            float(node).filter(|value| (0.0..=most).contains(value))
+        })
+    }
+
+    /// One of a few names.
+    pub(super) fn choice<T: Copy + PartialEq>(&mut self, field: Field, names: &[(&str, T)]) -> Option<T> {
+        let allowed: Vec<_> = names.iter().map(|(name, _)| *name).collect();
+        self.get(field, &allowed.join(", "), |node| choice(node, names))
+    }
+}
+
+/// Text that is not blank, without the white space around it.
+pub(super) fn text(node: &Node) -> Option<String> {
+    match &node.content {
+        Content::Text(text) if !text.trim().is_empty() => Some(text.trim().to_owned()),
+        _ => None,
+    }
+}
+
+/// One of a few names.
+pub(super) fn choice<T: Copy>(node: &Node, names: &[(&str, T)]) -> Option<T> {
+    let Content::Text(text) = &node.content else {
+        return None;
+    };
+    names.iter().find(|(name, _)| name == text).map(|(_, value)| *value)
+}
+
+fn whole(node: &Node) -> Option<i32> {
+    match node.content {
+        Content::Integer(value) => i32::try_from(value).ok(),
+        // 5.0 is 5, as in JSON.
+        Content::Float(value) if value.fract() == 0.0 && value.abs() <= f64::from(i32::MAX) => Some(value as i32),
+        _ => None,
+    }
+}
+
+fn float(node: &Node) -> Option<f32> {
+    match node.content {
+        Content::Integer(value) => i16::try_from(value).ok().map(f32::from),
+        Content::Float(value) => Some(value as f32),
+        _ => None,
+    }
+}

@@ -1,0 +1,288 @@
+//! The fixed replies: what a person reads when no model has the last word (C-FR-010, C-FR-013).
+//!
+//! They stand in `templates/responses.toml`, one for each outcome that can need one. Loading checks
+//! that none is missing, none is unknown, and each names only what its outcome can tell.
+
+use std::collections::BTreeMap;
+
+use super::template::Template;
+use crate::domain::decision::Outcome;
+
+/// What the replies can tell. Each outcome may use only its own part of it (`names`).
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ReplyArgs<'a> {
+    /// RATE_LIMITED, OVERLOADED: wait that long. DEADLINE: the time that is spent.
+    pub seconds: u64,
+    /// USER_INPUT: what is too long, `message` or `history`.
+    pub subject: &'a str,
+    /// USER_INPUT: how long it may be, with its unit.
+    pub limit: &'a str,
+    /// LOOP_LIMIT: the iterations that are spent.
+    pub iterations: u32,
+    /// What has already happened.
+    pub progress: Progress,
+}
+
+/// What the calls before the end of a decision have done. The reply must not hide it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Progress {
+    /// No tool ran, or none that did anything.
+    #[default]
+    Nothing,
+    /// At least one tool has done its work.
+    Partial,
+    /// A call was sent and its answer never came.
+    InDoubt,
+}
+
+/// The fixed replies of one file.
+#[derive(Clone, Debug)]
+pub struct Templates {
+    replies: BTreeMap<Outcome, Template>,
+    partial: Template,
+    in_doubt: Template,
+}
+
+/// What is wrong with a template file.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{file}: {field}: found {found}; allowed: {allowed}")]
+pub struct TemplatesError {
+    /// The file, as it was named.
+    pub file: String,
+    /// Which reply.
+    pub field: String,
+    /// What was found.
+    pub found: String,
+    /// What is allowed.
+    pub allowed: String,
+}
+
+const PARTIAL: &str = "PROGRESS:PARTIAL";
+const IN_DOUBT: &str = "PROGRESS:IN_DOUBT";
+
+/// What the reply of an outcome may name; `None`: it has no fixed reply, the model's words stand.
+fn names(outcome: Outcome) -> Option<&'static [&'static str]> {
+    match outcome {
+        Outcome::TaskCompleted
+        | Outcome::ResponseGiven
+        | Outcome::UnclearIntent
+        | Outcome::MultipleMatches
+        | Outcome::OutOfScope => None,
+        Outcome::RateLimited | Outcome::Overloaded | Outcome::Deadline => Some(&["seconds"]),
+        Outcome::UserInput => Some(&["subject", "limit"]),
+        Outcome::LoopLimit => Some(&["iterations"]),
+        Outcome::MissingPermission
+        | Outcome::PolicyDenied
+        | Outcome::SafetyBlocked
+        | Outcome::ModelUnavailable
+        | Outcome::ModelTimeout
+        | Outcome::MalformedOutput
+        | Outcome::ToolInvocation
+        | Outcome::Internal => Some(&[]),
+    }
+}
+
+impl Templates {
+    /// The replies compiled into the binary.
+    pub const BUILT_IN: &'static str = include_str!("../../../templates/responses.toml");
+
+    /// The replies compiled into the binary, read.
+    ///
+    /// # Panics
+    /// Never: a test reads them.
+    #[must_use]
+    pub fn built_in() -> Self {
+        Self::from_toml(Self::BUILT_IN, "templates/responses.toml")
+            .unwrap_or_else(|errors| unreachable!("the built-in replies are read by a test: {errors:?}"))
+    }
+
+    /// Reads a template file: TOML, outcome = text. `file` is only named in errors.
+    ///
+    /// # Errors
+    /// Every error at once: not TOML, an unknown or missing outcome, a blank text, a placeholder
+    /// that the outcome cannot fill.
+    pub fn from_toml(text: &str, file: &str) -> Result<Self, Vec<TemplatesError>> {
+        let mut errors = Vec::new();
+        let mut error = |field: &str, found: String, allowed: String| {
+            errors.push(TemplatesError {
+                file: file.to_owned(),
+                field: field.to_owned(),
+                found,
+                allowed,
+            });
+        };
+        let mut texts = match toml::from_str::<BTreeMap<String, String>>(text) {
+            Ok(texts) => texts,
+            Err(wrong) => {
+                error(
+                    "the file",
+                    wrong.to_string(),
+                    "TOML with one text for each outcome".to_owned(),
+                );
+                return Err(errors);
+            }
+        };
+        let mut take = |field: &str, names: &[&str]| match texts.remove(field) {
+            None => {
+                error(field, "nothing".to_owned(), "a text".to_owned());
+                None
+            }
+            Some(text) if text.trim().is_empty() => {
+                error(field, "a blank text".to_owned(), "words for a person".to_owned());
+                None
+            }
+            Some(text) => match Template::parse(text.trim()) {
+                Ok(template) => {
+                    let stranger = template.names().find(|name| !names.contains(name)).map(str::to_owned);
+                    if let Some(name) = stranger {
+                        let known: Vec<_> = names.iter().map(|name| format!("${{{name}}}")).collect();
+                        let known = if known.is_empty() {
+                            "no placeholder".to_owned()
+                        } else {
+                            known.join(", ")
+                        };
+                        error(field, format!("${{{name}}}"), known);
+                    }
+                    Some(template)
+                }
+                Err(wrong) => {
+                    error(field, wrong.found, wrong.allowed);
+                    None
+                }
+            },
+        };
+        let mut replies = BTreeMap::new();
+        for outcome in Outcome::ALL {
+            if let Some(names) = names(*outcome)
+                && let Some(template) = take(outcome.as_str(), names)
+            {
+                replies.insert(*outcome, template);
+            }
+        }
+        let partial = take(PARTIAL, &[]);
+        let in_doubt = take(IN_DOUBT, &[]);
+        for unknown in texts.keys() {
+            let mut known: Vec<_> = Outcome::ALL
+                .iter()
+                .filter(|o| names(**o).is_some())
+                .map(|o| o.as_str())
+                .collect();
+            known.extend([PARTIAL, IN_DOUBT]);
+            error(unknown, "an unknown reply".to_owned(), known.join(", "));
+        }
+        match (partial, in_doubt) {
+            (Some(partial), Some(in_doubt)) if errors.is_empty() => Ok(Self {
+                replies,
+                partial,
+                in_doubt,
+            }),
+            _ => Err(errors),
+        }
+    }
+
+    /// The reply for `outcome`, followed by what has already happened. An outcome that leaves the
+    /// model the last word (SUCCESS, AMBIGUITY, OUT_OF_SCOPE) has no fixed reply: should a model leave it
+    /// without words all the same, the person reads that of INTERNAL.
+    #[must_use]
+    pub fn render(&self, outcome: Outcome, args: &ReplyArgs<'_>) -> String {
+        let template = self
+            .replies
+            .get(&outcome)
+            .or_else(|| self.replies.get(&Outcome::Internal));
+        let mut reply = template.map(|template| fill(template, args)).unwrap_or_default();
+        let progress = match args.progress {
+            Progress::Nothing => return reply,
+            Progress::Partial => &self.partial,
+            Progress::InDoubt => &self.in_doubt,
+        };
+        reply.push(' ');
+        reply.push_str(&fill(progress, args));
+        reply
+    }
+}
+
+fn fill(template: &Template, args: &ReplyArgs<'_>) -> String {
+    let value = |name: &str| match name {
+        "seconds" => Some(args.seconds.to_string()),
+        "subject" => Some(args.subject.to_owned()),
+        "limit" => Some(args.limit.to_owned()),
+        "iterations" => Some(args.iterations.to_string()),
+        _ => None,
+    };
+    template
+        .render(value)
+        .unwrap_or_else(|name| unreachable!("loading lets no other name through: {name}"))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+
+    const ARGS: ReplyArgs<'_> = ReplyArgs {
+        seconds: 7,
+        subject: "message",
+        limit: "32 KiB",
+        iterations: 5,
+        progress: Progress::Nothing,
+    };
+
+    /// C-FR-013, C-FR-010
+    #[test]
+    fn every_outcome_has_words_for_a_person() {
+        let templates = Templates::built_in();
+        for outcome in Outcome::ALL {
+            let reply = templates.render(*outcome, &ARGS);
+            assert!(reply.len() > 20, "{outcome:?}: {reply}");
+            for jargon in ["${", "null", "HTTP", "JSON", "token", "exception", "iteration"] {
+                assert!(!reply.contains(jargon), "{outcome:?}: {reply}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_reply_tells_the_numbers_it_has() {
+        let templates = Templates::built_in();
+        assert!(templates.render(Outcome::RateLimited, &ARGS).contains("7 second"));
+        let reply = templates.render(Outcome::UserInput, &ARGS);
+        assert!(reply.contains("message") && reply.contains("32 KiB"), "{reply}");
+    }
+
+    /// Promise 7: cut short is never shown as done, nor as nothing done.
+    #[test]
+    fn a_reply_does_not_hide_what_has_happened() {
+        let templates = Templates::built_in();
+        let reply = |progress| templates.render(Outcome::ModelTimeout, &ReplyArgs { progress, ..ARGS });
+        let nothing = reply(Progress::Nothing);
+        let partial = reply(Progress::Partial);
+        let in_doubt = reply(Progress::InDoubt);
+        assert!(partial.starts_with(&nothing) && partial.len() > nothing.len());
+        assert!(in_doubt.starts_with(&nothing) && in_doubt != partial);
+    }
+
+    #[test]
+    fn a_file_is_refused_with_all_its_errors_at_once() {
+        let text = Templates::BUILT_IN
+            .replace("\"ERROR:DEADLINE\"", "\"ERROR:DEADLNE\"")
+            .replace(
+                "\"REFUSAL:POLICY_DENIED\" = \"",
+                "\"REFUSAL:POLICY_DENIED\" = \"${seconds} ",
+            );
+        let errors = Templates::from_toml(&text, "x.toml").unwrap_err();
+        let fields: Vec<_> = errors.iter().map(|error| error.field.as_str()).collect();
+        assert_eq!(fields, ["REFUSAL:POLICY_DENIED", "ERROR:DEADLINE", "ERROR:DEADLNE"]);
+        assert_eq!(errors[0].found, "${seconds}");
+        assert_eq!(
+            errors[0].to_string(),
+            "x.toml: REFUSAL:POLICY_DENIED: found ${seconds}; allowed: no placeholder"
+        );
+    }
+
+    #[test]
+    fn text_that_is_not_toml_is_one_error() {
+        let errors = Templates::from_toml("\"ERROR:DEADLINE\" = ", "x.toml").unwrap_err();
+        assert_eq!(errors.len(), 1);
+        assert_eq!(errors[0].field, "the file");
+    }
+}

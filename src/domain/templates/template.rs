@@ -1,0 +1,162 @@
+//! A text with placeholders `${name}`.
+//!
+//! No recursion, no conditions, no environment: a value is put in as it is, once. `$${` stands for a
+//! literal `${`; any other `$` is itself.
+
+/// A text, split at its placeholders.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Template {
+    pieces: Vec<Piece>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Piece {
+    Text(String),
+    Name(String),
+}
+
+/// A placeholder that is none.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("found {found}; allowed: {allowed}")]
+pub struct TemplateError {
+    /// What was found.
+    pub found: String,
+    /// What is allowed.
+    pub allowed: String,
+}
+
+impl Template {
+    /// Splits `text`.
+    ///
+    /// # Errors
+    /// A `${` without `}`, or with something between them that is no name.
+    pub fn parse(text: &str) -> Result<Self, TemplateError> {
+        let mut pieces = Vec::new();
+        let mut literal = String::new();
+        let mut rest = text;
+        while let Some(at) = rest.find("${") {
+            if let Some(before) = rest[..at].strip_suffix('$') {
+                literal.push_str(before);
+                literal.push_str("${");
+                rest = &rest[at + 2..];
+                continue;
+            }
+            literal.push_str(&rest[..at]);
+            let (name, after) = rest[at + 2..]
+                .split_once('}')
+                .filter(|(name, _)| is_name(name))
+                .ok_or_else(|| malformed(&rest[at..]))?;
+            if !literal.is_empty() {
+                pieces.push(Piece::Text(std::mem::take(&mut literal)));
+            }
+            pieces.push(Piece::Name(name.to_owned()));
+            rest = after;
+        }
+        literal.push_str(rest);
+        if !literal.is_empty() {
+            pieces.push(Piece::Text(literal));
+        }
+        Ok(Self { pieces })
+    }
+
+    /// The names of its placeholders, in order, each as often as it stands there.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.pieces.iter().filter_map(|piece| match piece {
+            Piece::Name(name) => Some(name.as_str()),
+            Piece::Text(_) => None,
+        })
+    }
+
+    /// Puts the values in.
+    ///
+    /// # Errors
+    /// The first name for which `value` has none.
+    pub fn render(&self, value: impl Fn(&str) -> Option<String>) -> Result<String, &str> {
+        let mut out = String::new();
+        for piece in &self.pieces {
+            match piece {
+                Piece::Text(text) => out.push_str(text),
+                Piece::Name(name) => out.push_str(&value(name).ok_or(name.as_str())?),
+            }
+        }
+        Ok(out)
+    }
+}
+
+fn is_name(text: &str) -> bool {
+    !text.is_empty()
+        && text
+            .bytes()
+            .all(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-'))
+}
+
+fn malformed(at: &str) -> TemplateError {
+    let shown: String = at.chars().take(24).collect();
+    TemplateError {
+        found: format!("{shown:?}"),
+        allowed: "`${name}` with letters, digits, `_` or `-`, or `$${` for a literal `${`".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+    use proptest::prelude::*;
+
+    fn render(text: &str) -> String {
+        Template::parse(text)
+            .unwrap()
+            .render(|name| Some(format!("<{name}>")))
+            .unwrap()
+    }
+
+    #[test]
+    fn placeholders_are_filled_and_the_rest_stands_as_it_is() {
+        assert_eq!(render("a ${b} c ${b-2}${b}"), "a <b> c <b-2><b>");
+        assert_eq!(render("5 $ or $5, {x} and $${y}"), "5 $ or $5, {x} and ${y}");
+    }
+
+    #[test]
+    fn a_value_is_not_read_for_placeholders_again() {
+        let template = Template::parse("${a}").unwrap();
+        assert_eq!(template.render(|_| Some("${a}".to_owned())), Ok("${a}".to_owned()));
+    }
+
+    #[test]
+    fn a_placeholder_that_is_none_is_an_error() {
+        for text in ["${", "x ${a", "${}", "${a b}", "${env:HOME}"] {
+            assert!(Template::parse(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_missing_value_is_named() {
+        assert_eq!(
+            Template::parse("${a}${b}")
+                .unwrap()
+                .render(|name| (name == "a").then(String::new)),
+            Err("b")
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn a_text_without_a_dollar_is_left_alone(text in "[^$]*") {
+            prop_assert_eq!(render(&text), text);
+        }
+
+        #[test]
+        fn an_escaped_text_comes_back(text in "[a-z$]{0,6}([$][{][a-z]{0,3}[}]?){0,3}[a-z]{0,3}") {
+            // A `$` before `${` would join the escape.
+            prop_assume!(!text.contains("$${"));
+            prop_assert_eq!(render(&text.replace("${", "$${")), text);
+        }
+
+        #[test]
+        fn no_text_makes_it_panic(text in "\\PC*") {
+            let _ = Template::parse(&text);
+        }
+    }
+}

@@ -1,0 +1,327 @@
+//! Definitions: the constitution, the Markdown form, and what is said about a wrong one.
+#![allow(clippy::unwrap_used)]
+
+use std::time::Duration;
+
+use gavel::domain::definition::{
+    Approval, ChatLimits, Constitution, Definition, DefinitionError, InputType, OutputSchema,
+};
+use proptest::prelude::*;
+use serde_json::json;
+
+const SMALL: &str = "---\nname: helper\ndescription: Helps.\n---\nBe kind.\n";
+
+fn with(line: &str) -> String {
+    SMALL.replacen("---\nBe", &format!("{line}\n---\nBe"), 1)
+}
+
+fn read(text: &str) -> Definition {
+    Definition::from_markdown(text, "x.md").unwrap_or_else(|errors| panic!("{errors:#?}"))
+}
+
+fn errors(text: &str) -> Vec<DefinitionError> {
+    Definition::from_markdown(text, "x.md").expect_err("the definition is wrong")
+}
+
+fn shown(text: &str) -> Vec<String> {
+    errors(text).iter().map(ToString::to_string).collect()
+}
+
+/// C-FR-009: the whitelist is read from the constitution by the machine.
+#[test]
+fn the_built_in_constitution_grants_the_five_task_tools_and_no_others() {
+    let constitution = Constitution::from_markdown(Constitution::BUILT_IN, "constitution.md").unwrap();
+    let granted = constitution.definition.tools;
+    assert_eq!(
+        granted,
+        ["add_task", "list_tasks", "update_task", "complete_task", "delete_task"]
+    );
+    assert_eq!(constitution.definition.approval, Approval::Never);
+    assert_eq!(
+        constitution.limits,
+        ChatLimits {
+            iterations: 5,
+            deadline: Duration::from_secs(30)
+        }
+    );
+}
+
+/// The functions and kinds that the engine offers are the ones the constitution speaks of.
+#[test]
+fn the_built_in_constitution_names_every_verdict_kind() {
+    for word in [
+        "request_clarification",
+        "refuse",
+        "UNCLEAR_INTENT",
+        "MULTIPLE_MATCHES",
+        "OUT_OF_SCOPE",
+        "MISSING_PERMISSION",
+        "untrusted_data",
+        "untrusted_message",
+    ] {
+        assert!(Constitution::BUILT_IN.contains(word), "{word}");
+    }
+}
+
+/// D-4, DESIGN.md section 4: absent means one string input and plain text; no tools; approval for effects.
+#[test]
+fn a_small_definition_gets_the_documented_defaults() {
+    let definition = read(SMALL);
+    assert_eq!(definition.prompt.query, "${query}");
+    assert_eq!(definition.prompt.system_prompt, "Be kind.");
+    assert_eq!(definition.inputs["query"].kind, InputType::String);
+    assert!(definition.inputs["query"].required);
+    assert_eq!((definition.output, definition.process_output), (None, None));
+    assert!(definition.tools.is_empty());
+    assert_eq!(definition.approval, Approval::SideEffects);
+    assert_eq!((definition.limits.max_turns, definition.limits.max_time), (None, None));
+}
+
+/// C-FR-011
+#[test]
+fn a_constitution_without_limits_gets_five_iterations_and_thirty_seconds() {
+    let constitution = Constitution::from_markdown(SMALL, "x.md").unwrap();
+    assert_eq!(constitution.limits, ChatLimits::default());
+    assert_eq!(
+        constitution.limits,
+        ChatLimits {
+            iterations: 5,
+            deadline: Duration::from_secs(30)
+        }
+    );
+}
+
+/// C-FR-011
+#[test]
+fn a_constitution_cannot_raise_the_limits_of_the_chat_surface() {
+    let text = with("iterations: 6\ndeadline_seconds: 601\noutputConfig: {outputName: r, description: d, schema: S}");
+    let errors = Constitution::from_markdown(&text, "x.md").unwrap_err();
+    let shown: Vec<_> = errors.iter().map(ToString::to_string).collect();
+    assert_eq!(
+        shown,
+        [
+            "x.md:6: outputConfig.outputName: found a structured output; allowed: no outputConfig: a chat answers in words",
+            "x.md:4: runConfig.max_turns: found 6; allowed: 1 to 5 on the chat surface",
+            "x.md:5: runConfig.deadline_seconds: found 601 s; allowed: at most 600 s on the chat surface",
+        ]
+    );
+}
+
+#[test]
+fn a_constitution_has_no_inputs_but_the_message() {
+    let text = with("inputConfig: {inputs: {a: {description: d, type: string}}}\nquery: do ${a}");
+    let errors = Constitution::from_markdown(&text, "x.md").unwrap_err();
+    assert_eq!(errors[0].field, "promptConfig.query");
+    let errors = Constitution::from_markdown(&SMALL.replace("Be kind", "Answer ${query}"), "x.md").unwrap_err();
+    assert_eq!(
+        (errors[0].field.as_str(), errors[0].line),
+        ("promptConfig.systemPrompt", Some(5))
+    );
+}
+
+#[test]
+fn all_errors_come_at_once_each_with_its_line() {
+    let text = "---
+name: two words
+descripton: Helps.
+tools: [a, a]
+model_config:
+  temp: 3
+  top_k: 4
+run_config:
+  max_turns: 0
+approval: sometimes
+kind: remote
+inputConfig:
+  inputs:
+    a: {type: text, requird: true}
+outputConfig:
+  schema: 5
+---
+";
+    assert_eq!(
+        shown(text),
+        [
+            "x.md: description: found nothing; allowed: what the agent does, for whoever decides to call it",
+            "x.md: outputConfig.outputName: found nothing; allowed: a name",
+            "x.md: outputConfig.description: found nothing; allowed: what the output is",
+            "x.md: promptConfig.systemPrompt: found nothing; allowed: the agent's persona and rules",
+            "x.md: promptConfig.query: found nothing; allowed: a text that names the inputs as ${input}",
+            "x.md:2: name: found \"two words\"; allowed: 1 to 64 letters, digits, `_` or `-`",
+            "x.md:3: descripton: found an unknown field; allowed: did you mean `description`?",
+            "x.md:4: tools: found a list; allowed: a list of tool names, none of them twice",
+            "x.md:6: model_config.temp: found 3; allowed: a number from 0 to 2",
+            "x.md:7: model_config.top_k: found an unknown field; allowed: did you mean `top_p`?",
+            "x.md:9: run_config.max_turns: found 0; allowed: a whole number from 1",
+            "x.md:10: approval: found \"sometimes\"; allowed: never, side_effects, always",
+            "x.md:11: kind: found \"remote\"; allowed: local",
+            "x.md:14: inputConfig.inputs.a.type: found \"text\"; allowed: string, number, integer, boolean, string[], number[], integer[], boolean[]",
+            "x.md:14: inputConfig.inputs.a.requird: found an unknown field; allowed: did you mean `required`?",
+            "x.md:14: inputConfig.inputs.a.description: found nothing; allowed: what the argument is for",
+            "x.md:16: outputConfig.schema: found 5; allowed: a JSON Schema, or the name of a registered one (letters, digits, `_` or `-`)",
+        ]
+    );
+}
+
+#[test]
+fn an_unknown_field_that_resembles_nothing_is_told_all_names() {
+    let errors = errors(&with("colour: red"));
+    assert_eq!((errors[0].line, errors[0].field.as_str()), (Some(4), "colour"));
+    assert!(
+        errors[0].allowed.contains("description, ") && errors[0].allowed.contains("runConfig"),
+        "{}",
+        errors[0]
+    );
+}
+
+#[test]
+fn what_is_no_front_matter_is_said_with_its_line() {
+    assert_eq!(errors("Be kind.")[0].line, Some(1));
+    assert_eq!(errors("---\nname: a\nno end")[0].field, "front matter");
+    assert_eq!(errors("---\nname: a\nb: [1, 2\n---\nx")[0].field, "front matter");
+    assert_eq!(errors("---\nname: a\nx: 1\nname: b\n---\nx")[0].line, Some(4));
+    assert_eq!(errors("---\n- a\n---\nx")[0].found, "a list");
+    assert_eq!(
+        errors(&format!("---\n{}\n---\n", "x".repeat(1 << 20)))[0].allowed,
+        "at most 1 MiB"
+    );
+}
+
+/// DESIGN.md section 4: `max_steps` and `max_turns` are one thing, and so are the time limits.
+#[test]
+fn one_field_under_two_names_must_have_one_value() {
+    assert_eq!(
+        read(&with("max_steps: 7\nrunConfig: {max_turns: 7}")).limits.max_turns,
+        Some(7)
+    );
+    assert_eq!(
+        shown(&with("max_steps: 7\nrunConfig: {max_turns: 8}")),
+        [
+            "x.md:5: runConfig.max_turns: found 8, while line 4 says 7; allowed: one value; `runConfig.max_turns` and `max_steps` are the same field"
+        ]
+    );
+    let five = Some(Duration::from_secs(300));
+    assert_eq!(
+        read(&with("default_timeout: 5\nrun_config: {deadline_seconds: 300}"))
+            .limits
+            .max_time,
+        five
+    );
+    assert_eq!(
+        shown(&with("default_timeout: 5\nrun_config: {deadline_seconds: 301}")),
+        [
+            "x.md:5: runConfig.deadline_seconds: found 301 s, while the limit in minutes is 300 s; allowed: one value; both are the same limit"
+        ]
+    );
+    assert_eq!(errors(&with("system_prompt: Be cruel."))[0].line, Some(6));
+}
+
+/// D-7: a placeholder that cannot be filled, or an input that is never used, is found before any run.
+#[test]
+fn placeholders_and_inputs_must_match() {
+    let inputs = "inputConfig: {inputs: {topic: {description: d, type: string}}}\n";
+    assert_eq!(
+        read(&with(&format!("{inputs}query: About ${{topic}}"))).prompt.query,
+        "About ${topic}"
+    );
+    assert_eq!(
+        shown(&with(&format!("{inputs}query: About ${{topci}}"))),
+        [
+            "x.md:5: promptConfig.query: found the placeholder ${topci}; allowed: an input: did you mean `topic`?",
+            "x.md:5: promptConfig.query: found no placeholder for the input `topic`; allowed: every input named in the query or the system prompt, here ${topic}",
+        ]
+    );
+    assert_eq!(
+        errors(&with(&format!("{inputs}query: About ${{topic")))[0].found,
+        "\"${topic\""
+    );
+}
+
+#[test]
+fn gemini_cli_spellings_are_understood() {
+    let text = with(
+        "display_name: H\nkind: local\ntools:\n  - a\nmodel: inherit\ntemperature: 0.1\nmax_turns: 9\ntimeout_mins: 2",
+    );
+    let definition = read(&text);
+    assert_eq!(definition.display_name.as_deref(), Some("H"));
+    assert_eq!(definition.model.model, None, "inherit is the configured model");
+    assert_eq!(definition.model.temperature, Some(0.1));
+    assert_eq!(definition.limits.max_turns, Some(9));
+    assert_eq!(definition.limits.max_time, Some(Duration::from_secs(120)));
+}
+
+#[test]
+fn the_content_hash_depends_on_the_content_and_on_nothing_else() {
+    let one = read(&with("tools: [a, b]\nmax_steps: 3"));
+    let other = read(&with(
+        "# a comment\ntoolConfig:\n  tools:\n  - a\n  - b\nrunConfig:\n  maxTurns: 3",
+    ));
+    let windows = read(&with("tools: [a, b]\nmax_steps: 3").replace('\n', "\r\n"));
+    assert_eq!(one, other);
+    assert_eq!(one.hash, windows.hash);
+    assert_eq!(one.hash.len(), 64);
+    assert_ne!(one.hash, read(&with("tools: [a]\nmax_steps: 3")).hash);
+    assert_ne!(
+        one.hash,
+        read(&with("tools: [a, b]\nmax_steps: 3").replace("kind.", "kind!")).hash
+    );
+}
+
+/// D-8: held as a protobuf float, so 0.1 comes back as 0.1.
+#[test]
+fn the_portable_form_writes_what_people_wrote() {
+    let definition = read(&with("modelConfig: {temp: 0.1, thinkingBudget: -1}\ntimeout_mins: 5"));
+    let json = definition.to_json();
+    assert_eq!(json["modelConfig"], json!({"temp": 0.1, "thinkingBudget": -1}));
+    assert_eq!(json["runConfig"], json!({"max_time_minutes": 5}));
+    assert_eq!(json.to_string().matches("null").count(), 0);
+}
+
+#[test]
+fn an_inline_schema_is_kept_as_it_is() {
+    let text = with("outputConfig: {outputName: r, description: d, schema: {type: object, default: null}}");
+    let Some(output) = read(&text).output else {
+        panic!("no output")
+    };
+    assert_eq!(
+        output.schema,
+        OutputSchema::Inline(json!({"type": "object", "default": null}))
+    );
+}
+
+fn name() -> impl Strategy<Value = String> {
+    "[a-zA-Z0-9_-]{1,12}"
+}
+
+fn words() -> impl Strategy<Value = String> {
+    "[^\\p{Z}\\p{C}$][^\\p{C}$]{0,20}[^\\p{Z}\\p{C}$]"
+}
+
+proptest! {
+    /// D: the portable form reads back as the same definition, value for value.
+    #[test]
+    fn the_portable_form_reads_back_as_itself(
+        (id, title, about, persona) in (name(), proptest::option::of(words()), words(), words()),
+        tools in proptest::collection::btree_set(name(), 0..4),
+        (temp, top_p, budget) in (proptest::option::of(0.0..=2.0f32), proptest::option::of(0.0..=1.0f32), proptest::option::of(-1..i32::MAX)),
+        (turns, seconds) in (proptest::option::of(1..i32::MAX), proptest::option::of(1..i32::MAX)),
+        approval in proptest::sample::select(vec!["never", "side_effects", "always"]),
+    ) {
+        let given = json!({
+            "name": id, "displayName": title, "description": about, "promptConfig": {"systemPrompt": persona},
+            "modelConfig": {"temp": temp, "top_p": top_p, "thinkingBudget": budget},
+            "toolConfig": {"tools": tools}, "runConfig": {"max_turns": turns, "deadline_seconds": seconds},
+            "approval": approval,
+        });
+        // JSON is YAML, so it may stand in the front matter.
+        let first = read(&format!("---\n{given}\n---\n"));
+        let second = read(&format!("---\n{}\n---\n", first.to_json()));
+        prop_assert_eq!(&first.model.temperature, &temp);
+        prop_assert_eq!(first, second);
+    }
+
+    #[test]
+    fn no_text_makes_the_reader_panic(text in "(---\n)?([a-z_]{1,12}: ?[\\PC]{0,20}\n){0,4}(---\n)?\\PC{0,40}") {
+        let _ = Constitution::from_markdown(&text, "x.md");
+    }
+}
