@@ -2,3 +2,4 @@
 
 pub mod quota;
 pub mod store;
+pub mod gemini;
