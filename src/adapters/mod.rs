@@ -1,3 +1,4 @@
 //! What stands behind the ports. Only `app` names them.
 
+pub mod demo;
 pub mod quota;
