@@ -31,15 +31,16 @@ pub(super) enum Auth {
 impl Auth {
     pub(super) fn key(key: &SecretString) -> Result<Self, ConfigError> {
         let text = key.expose_secret().trim();
-        if text.is_empty() {
-            return Err(invalid("api_key", "it is empty"));
-        }
-        let mut header = HeaderValue::from_str(text).map_err(|_| {
+        let refused = || {
             invalid(
                 "api_key",
-                "it holds characters that no key has (only visible ASCII is allowed)",
+                "it is empty, or holds what no key has; allowed is visible ASCII",
             )
-        })?;
+        };
+        if text.is_empty() || !text.bytes().all(|byte| byte.is_ascii_graphic()) {
+            return Err(refused());
+        }
+        let mut header = HeaderValue::from_str(text).map_err(|_| refused())?;
         header.set_sensitive(true);
         Ok(Self::Key(header, text.into()))
     }
