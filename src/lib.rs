@@ -16,3 +16,4 @@ pub mod config;
 pub mod domain;
 pub mod engine;
 pub mod ports;
+pub mod surfaces;

@@ -7,20 +7,10 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use crate::domain::canonical;
+pub use crate::domain::definition::Approval;
 use crate::domain::ids::UserId;
 use crate::domain::journal::{Judgement, Proposed, Target};
 use crate::domain::tool::{ApprovalDefault, FailureCode, Tool};
-
-/// When a person must agree (`approval` of a definition).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Approval {
-    /// The grant is the permission.
-    Never,
-    /// Before each side effect.
-    SideEffects,
-    /// Before each call.
-    Always,
-}
 
 /// Whose call it is, and what the run it belongs to allows.
 #[derive(Clone, Copy, Debug)]

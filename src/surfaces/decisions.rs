@@ -68,5 +68,8 @@ fn only_user(caller: &Caller) -> Option<&UserId> {
 }
 
 fn bound(caller: &Caller, query: ListQuery) -> ListQuery {
-    ListQuery { user: only_user(caller).cloned().or(query.user), ..query }
+    ListQuery {
+        user: only_user(caller).cloned().or(query.user),
+        ..query
+    }
 }

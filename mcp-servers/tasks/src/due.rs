@@ -7,6 +7,15 @@ use crate::error::{Code, ToolError};
 const ALLOWED: &str = "allowed are a date (YYYY-MM-DD, such as 2026-03-31) or an RFC 3339 date-time \
                        with its offset (such as 2026-03-31T09:00:00Z or 2026-03-31T09:00:00+02:00)";
 
+/// Whether the text has the form YYYY-MM-DD; chrono alone also takes signs and spaces.
+fn is_plain_date(text: &str) -> bool {
+    text.len() == 10
+        && text.bytes().enumerate().all(|(place, byte)| match place {
+            4 | 7 => byte == b'-',
+            _ => byte.is_ascii_digit(),
+        })
+}
+
 /// A date (a whole UTC day) or a date-time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Due {
@@ -16,7 +25,7 @@ pub(crate) enum Due {
 
 impl Due {
     pub(crate) fn parse(argument: &str, text: &str) -> Result<Self, ToolError> {
-        let parsed = if text.len() == 10 && text.is_ascii() && !text.contains(' ') {
+        let parsed = if is_plain_date(text) {
             NaiveDate::parse_from_str(text, "%Y-%m-%d").ok().map(Self::Date)
         } else {
             DateTime::parse_from_rfc3339(text).ok().map(Self::DateTime)

@@ -10,13 +10,19 @@ use crate::engine::toolset::Missing;
 /// The message as the model sees it: the day (never a clock), what is missing, a blank line, the words.
 #[must_use]
 pub fn message(words: &str, now_us: i64, zone: Tz, missing: &[Missing]) -> String {
-    let now = DateTime::<Utc>::from_timestamp_micros(now_us).unwrap_or_default().with_timezone(&zone);
+    let now = DateTime::<Utc>::from_timestamp_micros(now_us)
+        .unwrap_or_default()
+        .with_timezone(&zone);
     let mut text = String::with_capacity(words.len() + 96);
     // Writing to a String cannot fail.
     let _ = writeln!(text, "Today is {} (time zone {zone}).", now.format("%A, %Y-%m-%d"));
     if !missing.is_empty() {
         let names: Vec<_> = missing.iter().map(|one| one.name.as_str()).collect();
-        let _ = writeln!(text, "Unavailable right now: {}. Say so if it is needed.", names.join(", "));
+        let _ = writeln!(
+            text,
+            "Unavailable right now: {}. Say so if it is needed.",
+            names.join(", ")
+        );
     }
     text.push('\n');
     text.push_str(words);

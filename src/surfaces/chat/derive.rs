@@ -5,6 +5,7 @@ use std::sync::Arc;
 use crate::domain::decision::{DecisionType, Outcome, Usage};
 use crate::domain::ids::ActionId;
 use crate::domain::journal::{CallResult, Entry, FaultKind, Judgement, Proposed, Target, Verdict};
+use crate::domain::templates::Progress;
 use crate::domain::tool::FailureCode;
 use crate::engine::Ending;
 
@@ -37,9 +38,16 @@ pub fn derive(journal: &[Entry], ending: &Ending) -> Derived {
         Ending::Responded(text) => ("respond", Some(text.clone())),
         Ending::Verdict(Verdict::Clarify { question, .. }) => ("clarify", Some(question.clone())),
         Ending::Verdict(Verdict::Refuse { message, .. }) => ("refuse", Some(message.clone())),
-        Ending::Fault(_) | Ending::LoopLimit | Ending::Deadline | Ending::Suspended(_) => ("none", None),
+        Ending::Fault(_) | Ending::LoopLimit | Ending::Deadline | Ending::Suspended(_) | Ending::Broken => {
+            ("none", None)
+        }
     };
-    Derived { decision_type, outcome, intent: first_ran.unwrap_or_else(|| Arc::from(otherwise)), words }
+    Derived {
+        decision_type,
+        outcome,
+        intent: first_ran.unwrap_or_else(|| Arc::from(otherwise)),
+        words,
+    }
 }
 
 /// Tokens over all model calls.
@@ -54,6 +62,18 @@ pub fn usage(journal: &[Entry]) -> Usage {
         }
     }
     total
+}
+
+/// What has been done by the end, for a reply that must not hide it.
+#[must_use]
+pub fn progress(journal: &[Entry]) -> Progress {
+    let calls = calls(journal);
+    let done = calls.iter().map(|call| match call.failure() {
+        Some(FailureCode::InDoubt) => Progress::InDoubt,
+        None if call.succeeded() => Progress::Partial,
+        _ => Progress::Nothing,
+    });
+    done.max().unwrap_or_default()
 }
 
 /// The model that answered last, as it names itself.
@@ -93,7 +113,9 @@ impl Call<'_> {
     }
 
     fn failure(&self) -> Option<FailureCode> {
-        self.result.and_then(|result| result.outcome.as_ref().err()).map(|failure| failure.code)
+        self.result
+            .and_then(|result| result.outcome.as_ref().err())
+            .map(|failure| failure.code)
     }
 
     fn succeeded(&self) -> bool {
@@ -120,7 +142,10 @@ pub fn calls(journal: &[Entry]) -> Vec<Call<'_>> {
                     result: None,
                 }));
             }
-            Entry::Judged { call, judgement: Judgement::Allow { arguments } } => {
+            Entry::Judged {
+                call,
+                judgement: Judgement::Allow { arguments },
+            } => {
                 with(&mut found, *call, |call| call.arguments = Some(arguments));
             }
             Entry::Started { call, at_us } => with(&mut found, *call, |call| {
@@ -163,7 +188,7 @@ fn outcome(calls: &[Call<'_>], ending: &Ending) -> Outcome {
         Ending::Responded(_) if calls.iter().any(Call::succeeded) => Outcome::TaskCompleted,
         Ending::Responded(_) => Outcome::ResponseGiven,
         // The chat surface never waits; if it did, the answer would not be there.
-        Ending::Suspended(_) => Outcome::Internal,
+        Ending::Suspended(_) | Ending::Broken => Outcome::Internal,
     }
 }
 
@@ -178,9 +203,9 @@ fn repaired(failed: &Call<'_>, calls: &[Call<'_>]) -> bool {
     if failed.failure() == Some(FailureCode::InDoubt) {
         return false;
     }
-    calls
-        .iter()
-        .any(|later| later.turn > failed.turn && later.succeeded() && (!failed.started || later.name() == failed.name()))
+    calls.iter().any(|later| {
+        later.turn > failed.turn && later.succeeded() && (!failed.started || later.name() == failed.name())
+    })
 }
 
 #[cfg(test)]

@@ -15,16 +15,16 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use self::derive::Derived;
-use self::request::{ChatRequest, FieldError};
+use self::request::{ChatRequest, FieldError, OverLimit};
 use super::caller::Caller;
 use crate::domain::decision::{AgentDecision, DecisionType, Outcome};
 use crate::domain::definition::Constitution;
 use crate::domain::event::Event;
 use crate::domain::ids::{ConversationId, DecisionId, UserId};
 use crate::domain::journal::Entry;
-use crate::domain::templates::Templates;
-use crate::engine::verdict::VerdictFunction;
+use crate::domain::templates::{ReplyArgs, Templates};
 pub use crate::engine::EventSink;
+use crate::engine::verdict::VerdictFunction;
 use crate::engine::{Ending, Engine, Limits, Run, Toolset};
 use crate::ports::model::ModelSettings;
 use crate::ports::quota::Quota;
@@ -176,7 +176,7 @@ impl Chat {
         let task = self.running.spawn(Arc::clone(self).go(accepted, events));
         match task.await {
             Ok(answer) => answer,
-            // `go` catches panics of a run; one outside it has no record to show.
+            // The engine catches the panics of a run; one outside it left nothing to record.
             Err(error) => {
                 tracing::error!(%error, "a chat request ended without an answer");
                 Err(ChatError::RecordUnavailable)
@@ -185,14 +185,26 @@ impl Chat {
     }
 
     fn check_subset(&self, request: &ChatRequest) -> Result<(), ChatError> {
-        let unknown = request.tools.iter().flatten().enumerate().filter(|(_, name)| !self.whitelist().contains(name));
+        let unknown = request
+            .tools
+            .iter()
+            .flatten()
+            .enumerate()
+            .filter(|(_, name)| !self.whitelist().contains(name));
         let errors: Vec<_> = unknown
             .map(|(n, name)| {
                 let allowed = self.whitelist().join(", ");
-                FieldError::new(format!("/tools/{n}"), format!("{name:?} is not granted; allowed are {allowed}"))
+                FieldError::new(
+                    format!("/tools/{n}"),
+                    format!("{name:?} is not granted; allowed are {allowed}"),
+                )
             })
             .collect();
-        if errors.is_empty() { Ok(()) } else { Err(ChatError::Invalid(errors)) }
+        if errors.is_empty() {
+            Ok(())
+        } else {
+            Err(ChatError::Invalid(errors))
+        }
     }
 
     fn accept(&self, caller: &Caller, user: UserId, mut request: ChatRequest, meta: RequestMeta) -> Accepted {
@@ -209,14 +221,26 @@ impl Chat {
             request_id: Arc::clone(&meta.request_id),
             created_at: self.engine.clock.now_us(),
         };
-        Accepted { request, record, meta, opened: false, quota: None, began: self.engine.clock.instant() }
+        Accepted {
+            request,
+            record,
+            meta,
+            opened: false,
+            quota: None,
+            began: self.engine.clock.instant(),
+        }
     }
 
     /// Idempotency, quota, admission, then the run (DESIGN.md section 9: the order at the edge).
     async fn go(self: Arc<Self>, mut accepted: Accepted, events: Option<EventSink>) -> Result<Answer, ChatError> {
         self.engine.recorder.available().map_err(unavailable)?;
         if let Some(stored) = self.claim(&mut accepted).await? {
-            return Ok(Answer { status: stored.status, body: stored.body, decision: None, quota: None });
+            return Ok(Answer {
+                status: stored.status,
+                body: stored.body,
+                decision: None,
+                quota: None,
+            });
         }
         let quota = self.quota.take(&accepted.record.tenant, &accepted.record.user).await;
         accepted.quota = Some(quota);
@@ -233,7 +257,9 @@ impl Chat {
     }
 
     async fn claim(&self, accepted: &mut Accepted) -> Result<Option<StoredAnswer>, ChatError> {
-        let Some(key) = &accepted.meta.idempotency else { return Ok(None) };
+        let Some(key) = &accepted.meta.idempotency else {
+            return Ok(None);
+        };
         let claim = Claim {
             scope: Arc::clone(&key.scope),
             fingerprint: Arc::clone(&key.fingerprint),
@@ -251,9 +277,15 @@ impl Chat {
     }
 
     async fn run(&self, accepted: Accepted, events: Option<EventSink>) -> Result<Answer, ChatError> {
-        let toolset = self.toolset_for(accepted.request.tools.as_deref(), accepted.began).await;
-        let said =
-            context::message(&accepted.request.message, accepted.record.created_at, accepted.request.time_zone, &toolset.missing);
+        let toolset = self
+            .toolset_for(accepted.request.tools.as_deref(), accepted.began)
+            .await;
+        let said = context::message(
+            &accepted.request.message,
+            accepted.record.created_at,
+            accepted.request.time_zone,
+            &toolset.missing,
+        );
         let mut run = Run {
             record: accepted.record,
             opened: accepted.opened,
@@ -273,20 +305,32 @@ impl Chat {
             fault_detail: None,
         };
         if let Some(sink) = &mut run.events {
-            sink.tell(Event::Started { decision_id: run.record.id });
+            sink.tell(Event::Started {
+                decision_id: run.record.id,
+            });
         }
         let ending = match self.engine.run(&mut run).await {
             Ok(ending) => ending,
-            Err(error) => return Err(self.unrecorded(&run, error)),
+            Err(error) => return Err(self.abandon(run, accepted.meta, error).await),
         };
         let mut derived = derive::derive(&run.journal, &ending);
-        let response = self.words(&mut derived, &run.journal, accepted.quota);
-        self.conclude(run, derived, response, accepted.meta, accepted.quota).await
+        let response = derived
+            .words
+            .take()
+            .unwrap_or_else(|| self.fixed_reply(derived.outcome, &run.journal));
+        self.conclude(run, derived, response, accepted.meta, accepted.quota)
+            .await
     }
 
     /// The tools this request may use. Waits a little for servers that are still being connected.
     async fn toolset_for(&self, subset: Option<&[String]>, began: Instant) -> Arc<Toolset> {
-        let grant = |names: &[String]| Arc::new(Toolset::build(&self.engine.tools.catalog(), names, &VerdictFunction::CHAT));
+        let grant = |names: &[String]| {
+            Arc::new(Toolset::build(
+                &self.engine.tools.catalog(),
+                names,
+                &VerdictFunction::CHAT,
+            ))
+        };
         let find = || match subset {
             None => self.whole_toolset(),
             Some(names) => grant(names),
@@ -316,28 +360,40 @@ impl Chat {
         toolset
     }
 
-    /// The model's words, or the fixed reply that is due.
-    fn words(&self, derived: &mut Derived, journal: &[Entry], quota: Option<QuotaState>) -> String {
-        match derived.words.take() {
-            Some(words) => words,
-            None => {
-                let done = derive::calls(journal).iter().filter(|call| call.result.is_some_and(|r| r.outcome.is_ok())).count();
-                self.templates.reply(derived.outcome, done, quota.map_or(0, |quota| quota.reset_s))
-            }
-        }
+    /// What a person reads when the model has no last word.
+    fn fixed_reply(&self, outcome: Outcome, journal: &[Entry]) -> String {
+        let args = ReplyArgs {
+            seconds: self.limits.deadline.as_secs(),
+            iterations: self.limits.iterations,
+            progress: derive::progress(journal),
+            ..ReplyArgs::default()
+        };
+        self.templates.render(outcome, &args)
     }
 
     /// A request that is answered without asking the model.
-    async fn refused(&self, accepted: Accepted, outcome: Outcome, why: Option<String>) -> Result<Answer, ChatError> {
+    async fn refused(
+        &self,
+        accepted: Accepted,
+        outcome: Outcome,
+        over: Option<OverLimit>,
+    ) -> Result<Answer, ChatError> {
         let decision_type = match outcome {
             Outcome::RateLimited | Outcome::Overloaded => DecisionType::Refuse,
             _ => DecisionType::RespondOnly,
         };
-        let intent = Arc::from(if decision_type == DecisionType::Refuse { "refuse" } else { "none" });
-        let mut response = self.templates.reply(outcome, 0, accepted.quota.map_or(1, |quota| quota.reset_s));
-        if let Some(why) = why {
-            response = format!("{response} ({why})");
-        }
+        let intent = Arc::from(if decision_type == DecisionType::Refuse {
+            "refuse"
+        } else {
+            "none"
+        });
+        let args = ReplyArgs {
+            seconds: retry_after(outcome, accepted.quota).into(),
+            subject: over.map_or("", |over| over.subject),
+            limit: over.map_or("", |over| over.limit),
+            ..ReplyArgs::default()
+        };
+        let response = self.templates.render(outcome, &args);
         let run = Run {
             record: accepted.record,
             opened: accepted.opened,
@@ -356,8 +412,14 @@ impl Chat {
             intended: Vec::new(),
             fault_detail: None,
         };
-        let derived = Derived { decision_type, outcome, intent, words: None };
-        self.conclude(run, derived, response, accepted.meta, accepted.quota).await
+        let derived = Derived {
+            decision_type,
+            outcome,
+            intent,
+            words: None,
+        };
+        self.conclude(run, derived, response, accepted.meta, accepted.quota)
+            .await
     }
 
     /// Commit 2, then the answer.
@@ -370,7 +432,9 @@ impl Chat {
         quota: Option<QuotaState>,
     ) -> Result<Answer, ChatError> {
         let duration = self.engine.clock.instant().saturating_duration_since(run.began);
-        let model = derive::model(&run.journal).unwrap_or_else(|| self.model_name()).to_owned();
+        let model = derive::model(&run.journal)
+            .unwrap_or_else(|| self.model_name())
+            .to_owned();
         let decision = record::decision(&run, &derived, response, model, duration);
         let status = match derived.outcome {
             Outcome::RateLimited => 429,
@@ -378,27 +442,77 @@ impl Chat {
             _ => 200,
         };
         let body: Arc<str> = record::body(&decision).into();
-        let answer = meta.idempotency.map(|key| StoredAnswer { scope: key.scope, status, body: Arc::clone(&body) });
+        let answer = meta.idempotency.map(|key| StoredAnswer {
+            scope: key.scope,
+            status,
+            body: Arc::clone(&body),
+        });
         let closed = record::closed(&run, &derived, &decision, duration, answer);
         match self.engine.recorder.close(closed).await {
-            Ok(()) => Ok(Answer { status, body, decision: Some(decision), quota }),
-            Err(error) => Err(self.unrecorded(&run, error)),
+            Ok(()) => Ok(Answer {
+                status,
+                body,
+                decision: Some(decision),
+                quota,
+            }),
+            Err(error) => Err(unrecorded(&run, &error)),
         }
     }
 
     fn model_name(&self) -> &str {
-        self.settings.model.as_deref().unwrap_or_else(|| self.engine.model.default_model())
+        self.settings
+            .model
+            .as_deref()
+            .unwrap_or_else(|| self.engine.model.default_model())
     }
 
-    /// What to say when the record failed: whether something was done decides.
-    fn unrecorded(&self, run: &Run, error: RecordError) -> ChatError {
-        let id = run.record.id;
-        let acted = run.journal.iter().any(|entry| match entry {
-            Entry::Started { call, .. } => run.intended.contains(call),
-            _ => false,
-        });
-        tracing::error!(decision_id = %id, %error, acted, "the record of a decision could not be made durable");
-        if acted { ChatError::OutcomeUnrecorded(id) } else { ChatError::RecordUnavailable }
+    /// A run that may not go on because its intents are not durable. A row that commit 1 may have
+    /// written is closed, now or when the store is back; a claim is given up unless something was done.
+    async fn abandon(&self, run: Run, meta: RequestMeta, error: RecordError) -> ChatError {
+        let failure = unrecorded(&run, &error);
+        if run.opened {
+            let derived = derive::derive(&run.journal, &Ending::Broken);
+            let response = self.fixed_reply(derived.outcome, &run.journal);
+            let duration = self.engine.clock.instant().saturating_duration_since(run.began);
+            let decision = record::decision(&run, &derived, response, self.model_name().to_owned(), duration);
+            let released = (failure == ChatError::RecordUnavailable)
+                .then_some(meta.idempotency)
+                .flatten();
+            let answer = released.map(|key| StoredAnswer {
+                scope: key.scope,
+                status: 503,
+                body: Arc::from(""),
+            });
+            let closed = record::closed(&run, &derived, &decision, duration, answer);
+            if let Err(error) = self.engine.recorder.close(closed).await {
+                tracing::warn!(decision_id = %run.record.id, %error, "an abandoned decision is closed later");
+            }
+        }
+        failure
+    }
+}
+
+/// What to say when the record failed: whether something was done decides.
+fn unrecorded(run: &Run, error: &RecordError) -> ChatError {
+    let id = run.record.id;
+    let acted = run.journal.iter().any(|entry| match entry {
+        Entry::Started { call, .. } => run.intended.contains(call),
+        _ => false,
+    });
+    tracing::error!(decision_id = %id, %error, acted, "the record of a decision could not be made durable");
+    if acted {
+        ChatError::OutcomeUnrecorded(id)
+    } else {
+        ChatError::RecordUnavailable
+    }
+}
+
+/// Seconds a refused caller should wait (`Retry-After`).
+#[must_use]
+pub fn retry_after(outcome: Outcome, quota: Option<QuotaState>) -> u32 {
+    match outcome {
+        Outcome::RateLimited => quota.map_or(1, |quota| quota.reset_s.max(1)),
+        _ => 1,
     }
 }
 

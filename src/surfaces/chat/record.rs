@@ -58,7 +58,10 @@ pub(super) fn closed(
         usage: decision.usage,
         duration_us: i64::try_from(duration.as_micros()).unwrap_or(i64::MAX),
         error_detail: run.fault_detail.clone(),
-        calls: derive::calls(&run.journal).iter().map(|call| call_record(run, call)).collect(),
+        calls: derive::calls(&run.journal)
+            .iter()
+            .map(|call| call_record(run, call))
+            .collect(),
         answer,
         opened: run.opened,
     }
@@ -67,10 +70,20 @@ pub(super) fn closed(
 fn tool_call(call: &Call<'_>) -> ToolCall {
     let (data, error) = match call.result.map(|result| &result.outcome) {
         Some(Ok(data)) => (Some(RawValue::to_owned(data)), None),
-        Some(Err(failure)) => {
-            (None, Some(ToolFailure { code: failure.code.as_str(), message: failure.message.clone() }))
-        }
-        None => (None, Some(ToolFailure { code: FailureCode::LimitReached.as_str(), message: not_run().message })),
+        Some(Err(failure)) => (
+            None,
+            Some(ToolFailure {
+                code: failure.code.as_str(),
+                message: failure.message.clone(),
+            }),
+        ),
+        None => (
+            None,
+            Some(ToolFailure {
+                code: FailureCode::LimitReached.as_str(),
+                message: not_run().message,
+            }),
+        ),
     };
     ToolCall {
         sequence: call.proposed.sequence,
@@ -80,7 +93,9 @@ fn tool_call(call: &Call<'_>) -> ToolCall {
             success: error.is_none(),
             data,
             error,
-            duration_ms: call.result.map_or(0, |result| u64::try_from(result.duration_us / 1000).unwrap_or(0)),
+            duration_ms: call
+                .result
+                .map_or(0, |result| u64::try_from(result.duration_us / 1000).unwrap_or(0)),
         },
     }
 }
@@ -95,11 +110,16 @@ fn call_record(run: &Run, call: &Call<'_>) -> CallRecord {
             Target::Verdict(_) | Target::Unknown => None,
         },
         name: Arc::from(call.proposed.call.name.as_str()),
-        arguments: call.arguments.cloned().unwrap_or_else(|| Arc::from(call.proposed.call.args.clone())),
+        arguments: call
+            .arguments
+            .cloned()
+            .unwrap_or_else(|| Arc::from(call.proposed.call.args.clone())),
         idempotency_key: call.started.then(|| Arc::from(id.to_string())),
         started_at: call.started_at,
         duration_us: call.result.map_or(0, |result| result.duration_us),
-        outcome: call.result.map_or_else(|| Err(not_run()), |result| result.outcome.clone()),
+        outcome: call
+            .result
+            .map_or_else(|| Err(not_run()), |result| result.outcome.clone()),
         intended: run.intended.contains(&id),
     }
 }
@@ -108,7 +128,10 @@ fn arguments<'a>(call: &'a Call<'a>) -> &'a RawValue {
     call.arguments.map_or(&*call.proposed.call.args, |arguments| arguments)
 }
 
-/// A call of a run that ended before its turn was answered.
+/// The only way a call has no result: the run was abandoned because its intents were not durable.
 fn not_run() -> CallFailure {
-    CallFailure { code: FailureCode::LimitReached, message: "the run ended before this call".to_owned() }
+    CallFailure {
+        code: FailureCode::NotRecorded,
+        message: "the record could not be made durable, so this call was not sent".to_owned(),
+    }
 }

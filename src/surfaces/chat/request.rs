@@ -46,7 +46,10 @@ pub struct FieldError {
 
 impl FieldError {
     pub(super) fn new(pointer: impl Into<String>, detail: impl Into<String>) -> Self {
-        Self { pointer: pointer.into(), detail: detail.into() }
+        Self {
+            pointer: pointer.into(),
+            detail: detail.into(),
+        }
     }
 }
 
@@ -106,9 +109,12 @@ impl ChatRequest {
             errors.push(FieldError::new("/message", "must not be empty"));
         }
         no_nul(&body.message, "/message", &mut errors);
-        let user = body.user_id.and_then(|id| external(UserId::parse(id), "/user_id", &mut errors));
-        let conversation =
-            body.conversation_id.and_then(|id| external(ConversationId::parse(id), "/conversation_id", &mut errors));
+        let user = body
+            .user_id
+            .and_then(|id| external(UserId::parse(id), "/user_id", &mut errors));
+        let conversation = body
+            .conversation_id
+            .and_then(|id| external(ConversationId::parse(id), "/conversation_id", &mut errors));
         let mut history = Vec::new();
         for (n, line) in body.history.into_iter().flatten().enumerate() {
             no_nul(&line.content, &format!("/history/{n}/content"), &mut errors);
@@ -130,7 +136,14 @@ impl ChatRequest {
         };
         if errors.is_empty() {
             let message = body.message.into_owned();
-            Ok(Self { message, user, conversation, history, tools: body.tools, time_zone })
+            Ok(Self {
+                message,
+                user,
+                conversation,
+                history,
+                tools: body.tools,
+                time_zone,
+            })
         } else {
             Err(errors)
         }
@@ -138,29 +151,53 @@ impl ChatRequest {
 
     /// Says what is over its limit: such a request is answered with a decision, `ERROR:USER_INPUT`.
     #[must_use]
-    pub fn over_limit(&self) -> Option<String> {
-        let size = self.message.len();
-        if size > MAX_MESSAGE {
-            return Some(format!("the message has {size} bytes, at most {MAX_MESSAGE} are allowed"));
-        }
-        let lines = self.history.len();
-        if lines > MAX_HISTORY {
-            return Some(format!("the history has {lines} entries, at most {MAX_HISTORY} are allowed"));
-        }
+    pub fn over_limit(&self) -> Option<OverLimit> {
         let bytes: usize = self.history.iter().map(|(_, text)| text.len()).sum();
-        (bytes > MAX_HISTORY_BYTES)
-            .then(|| format!("the history has {bytes} bytes, at most {MAX_HISTORY_BYTES} are allowed"))
+        if self.message.len() > MAX_MESSAGE {
+            Some(OverLimit {
+                subject: "message",
+                limit: "32 KiB",
+            })
+        } else if self.history.len() > MAX_HISTORY {
+            Some(OverLimit {
+                subject: "history",
+                limit: "200 entries",
+            })
+        } else {
+            (bytes > MAX_HISTORY_BYTES).then_some(OverLimit {
+                subject: "history",
+                limit: "256 KiB",
+            })
+        }
     }
+}
+
+/// What is too long, and how long it may be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OverLimit {
+    /// `message` or `history`.
+    pub subject: &'static str,
+    /// With its unit.
+    pub limit: &'static str,
 }
 
 fn no_nul(text: &str, pointer: &str, errors: &mut Vec<FieldError>) {
     if text.contains('\0') {
-        errors.push(FieldError::new(pointer, "contains a NUL character, which is not allowed"));
+        errors.push(FieldError::new(
+            pointer,
+            "contains a NUL character, which is not allowed",
+        ));
     }
 }
 
-fn external<T>(parsed: Result<T, crate::domain::ids::IdError>, pointer: &str, errors: &mut Vec<FieldError>) -> Option<T> {
-    parsed.map_err(|error| errors.push(FieldError::new(pointer, error.to_string()))).ok()
+fn external<T>(
+    parsed: Result<T, crate::domain::ids::IdError>,
+    pointer: &str,
+    errors: &mut Vec<FieldError>,
+) -> Option<T> {
+    parsed
+        .map_err(|error| errors.push(FieldError::new(pointer, error.to_string())))
+        .ok()
 }
 
 /// The slow path: a body that does not fit is looked at field by field, so that all is said at once.
@@ -170,7 +207,10 @@ fn diagnose(body: &[u8], error: &serde_json::Error) -> Vec<FieldError> {
         Err(error) => return vec![FieldError::new("", format!("the body is not JSON: {error}"))],
     };
     let Value::Object(object) = value else {
-        return vec![FieldError::new("", format!("the body is {}; an object is allowed", kind(&value)))];
+        return vec![FieldError::new(
+            "",
+            format!("the body is {}; an object is allowed", kind(&value)),
+        )];
     };
     let mut errors = Vec::new();
     if !object.contains_key("message") {
@@ -184,7 +224,10 @@ fn diagnose(body: &[u8], error: &serde_json::Error) -> Vec<FieldError> {
             "user_id" | "conversation_id" | "time_zone" => expect_string(value, &pointer, &mut errors),
             "history" => diagnose_history(value, &mut errors),
             "tools" => diagnose_tools(value, &mut errors),
-            _ => errors.push(FieldError::new(pointer, format!("is not a known field; allowed are {FIELDS}"))),
+            _ => errors.push(FieldError::new(
+                pointer,
+                format!("is not a known field; allowed are {FIELDS}"),
+            )),
         }
     }
     if errors.is_empty() {
@@ -198,14 +241,20 @@ fn diagnose_history(value: &Value, errors: &mut Vec<FieldError>) {
         Value::Null => return,
         Value::Array(lines) => lines,
         other => {
-            errors.push(FieldError::new("/history", format!("is {}; an array is allowed", kind(other))));
+            errors.push(FieldError::new(
+                "/history",
+                format!("is {}; an array is allowed", kind(other)),
+            ));
             return;
         }
     };
     for (n, line) in lines.iter().enumerate() {
         let at = format!("/history/{n}");
         let Value::Object(line) = line else {
-            errors.push(FieldError::new(at, format!("is {}; {{\"role\", \"content\"}} is allowed", kind(line))));
+            errors.push(FieldError::new(
+                at,
+                format!("is {}; {{\"role\", \"content\"}} is allowed", kind(line)),
+            ));
             continue;
         };
         match line.get("role") {
@@ -221,7 +270,10 @@ fn diagnose_history(value: &Value, errors: &mut Vec<FieldError>) {
             None => errors.push(FieldError::new(format!("{at}/content"), "is missing")),
         }
         for name in line.keys().filter(|name| *name != "role" && *name != "content") {
-            errors.push(FieldError::new(format!("{at}/{name}"), "is not a known field; allowed are role, content"));
+            errors.push(FieldError::new(
+                format!("{at}/{name}"),
+                "is not a known field; allowed are role, content",
+            ));
         }
     }
 }
@@ -234,13 +286,19 @@ fn diagnose_tools(value: &Value, errors: &mut Vec<FieldError>) {
                 expect_string(name, &format!("/tools/{n}"), errors);
             }
         }
-        other => errors.push(FieldError::new("/tools", format!("is {}; an array of tool names is allowed", kind(other)))),
+        other => errors.push(FieldError::new(
+            "/tools",
+            format!("is {}; an array of tool names is allowed", kind(other)),
+        )),
     }
 }
 
 fn expect_string(value: &Value, pointer: &str, errors: &mut Vec<FieldError>) {
     if !value.is_string() {
-        errors.push(FieldError::new(pointer, format!("is {}; a string is allowed", kind(value))));
+        errors.push(FieldError::new(
+            pointer,
+            format!("is {}; a string is allowed", kind(value)),
+        ));
     }
 }
 
@@ -257,7 +315,11 @@ fn kind(value: &Value) -> &'static str {
 
 fn shown(value: &Value) -> String {
     let text = value.to_string();
-    if text.len() > 40 { format!("{} …", kind(value)) } else { text }
+    if text.len() > 40 {
+        format!("{} …", kind(value))
+    } else {
+        text
+    }
 }
 
 #[cfg(test)]
@@ -266,7 +328,11 @@ mod tests {
     use proptest::prelude::*;
 
     fn pointers(body: &str) -> Vec<String> {
-        ChatRequest::from_json(body.as_bytes()).unwrap_err().into_iter().map(|error| error.pointer).collect()
+        ChatRequest::from_json(body.as_bytes())
+            .unwrap_err()
+            .into_iter()
+            .map(|error| error.pointer)
+            .collect()
     }
 
     #[test]
@@ -274,8 +340,15 @@ mod tests {
         let body = r#"{"message":7,"user_id":[],"history":[{"role":"system","content":1},3],"tools":"x","colour":1}"#;
         let mut found = pointers(body);
         found.sort();
-        let expected =
-            ["/colour", "/history/0/content", "/history/0/role", "/history/1", "/message", "/tools", "/user_id"];
+        let expected = [
+            "/colour",
+            "/history/0/content",
+            "/history/0/role",
+            "/history/1",
+            "/message",
+            "/tools",
+            "/user_id",
+        ];
         assert_eq!(found, expected);
     }
 
@@ -283,8 +356,14 @@ mod tests {
     fn blank_messages_nul_long_ids_and_unknown_zones_are_named() {
         assert_eq!(pointers(r#"{"message":"  ","user_id":"u"}"#), ["/message"]);
         assert_eq!(pointers(r#"{"message":"a\u0000b","user_id":"u"}"#), ["/message"]);
-        assert_eq!(pointers(&format!(r#"{{"message":"a","user_id":"{}"}}"#, "x".repeat(10_000))), ["/user_id"]);
-        assert_eq!(pointers(r#"{"message":"a","user_id":"u","time_zone":"Mars/Base"}"#), ["/time_zone"]);
+        assert_eq!(
+            pointers(&format!(r#"{{"message":"a","user_id":"{}"}}"#, "x".repeat(10_000))),
+            ["/user_id"]
+        );
+        assert_eq!(
+            pointers(r#"{"message":"a","user_id":"u","time_zone":"Mars/Base"}"#),
+            ["/time_zone"]
+        );
         assert_eq!(pointers("{"), [""]);
         assert_eq!(pointers("[1]"), [""]);
         assert_eq!(pointers(r#"{"message":"a","message":"b"}"#), [""]);
@@ -293,7 +372,12 @@ mod tests {
     #[test]
     fn what_is_merely_too_long_parses_and_says_so() {
         let body = format!(r#"{{"message":"{}","user_id":"u"}}"#, "x".repeat(MAX_MESSAGE + 1));
-        assert!(ChatRequest::from_json(body.as_bytes()).unwrap().over_limit().unwrap().contains("32768"));
+        assert!(
+            ChatRequest::from_json(body.as_bytes())
+                .unwrap()
+                .over_limit()
+                .is_some_and(|over| over.subject == "message")
+        );
     }
 
     proptest! {

@@ -17,17 +17,36 @@ fn journal(turns: &[&[(&str, Option<FailureCode>)]]) -> Vec<Entry> {
         let (model_turn, calls) = turn_of(&toolset, "", &named);
         let mut after = Vec::new();
         for (call, (_, failure)) in calls.iter().zip(turn.iter()) {
-            let unsent = [FailureCode::UnknownTool, FailureCode::Denied, FailureCode::InvalidArguments];
+            let unsent = [
+                FailureCode::UnknownTool,
+                FailureCode::Denied,
+                FailureCode::InvalidArguments,
+            ];
             if failure.is_none_or(|code| !unsent.contains(&code)) {
-                after.push(Entry::Started { call: call.id, at_us: 1 });
+                after.push(Entry::Started {
+                    call: call.id,
+                    at_us: 1,
+                });
             }
             let outcome = match failure {
                 None => Ok(Arc::from(raw("1"))),
-                Some(code) => Err(CallFailure { code: *code, message: String::new() }),
+                Some(code) => Err(CallFailure {
+                    code: *code,
+                    message: String::new(),
+                }),
             };
-            after.push(Entry::Result { call: call.id, result: CallResult { outcome, duration_us: 5 } });
+            after.push(Entry::Result {
+                call: call.id,
+                result: CallResult {
+                    outcome,
+                    duration_us: 5,
+                },
+            });
         }
-        journal.push(Entry::ModelTurn { turn: model_turn, calls });
+        journal.push(Entry::ModelTurn {
+            turn: model_turn,
+            calls,
+        });
         journal.extend(after);
     }
     journal
@@ -48,8 +67,14 @@ const FAILED: Option<FailureCode> = Some(FailureCode::ToolError);
 #[test]
 fn a_tool_that_did_the_job_and_an_answer_without_tools_are_told_apart() {
     let tool = shape(&[&[("add_task", None)]], &said());
-    assert_eq!(tool, (DecisionType::InvokeTool, Outcome::TaskCompleted, "add_task".to_owned()));
-    assert_eq!(shape(&[], &said()), (DecisionType::RespondOnly, Outcome::ResponseGiven, "respond".to_owned()));
+    assert_eq!(
+        tool,
+        (DecisionType::InvokeTool, Outcome::TaskCompleted, "add_task".to_owned())
+    );
+    assert_eq!(
+        shape(&[], &said()),
+        (DecisionType::RespondOnly, Outcome::ResponseGiven, "respond".to_owned())
+    );
 }
 
 /// C-US6-2
@@ -58,14 +83,21 @@ fn a_failure_that_a_later_call_repaired_is_a_success() {
     let (_, outcome, _) = shape(&[&[("add_task", FAILED)], &[("add_task", None)]], &said());
     assert_eq!(outcome, Outcome::TaskCompleted);
     let (_, outcome, _) = shape(&[&[("complete_task", FAILED)], &[("list_tasks", None)]], &said());
-    assert_eq!(outcome, Outcome::ToolInvocation, "another tool's success repairs nothing");
+    assert_eq!(
+        outcome,
+        Outcome::ToolInvocation,
+        "another tool's success repairs nothing"
+    );
     let (_, outcome, _) = shape(&[&[("add_task", None), ("complete_task", FAILED)]], &said());
     assert_eq!(outcome, Outcome::ToolInvocation);
 }
 
 #[test]
 fn what_is_in_doubt_stays_so() {
-    let (_, outcome, _) = shape(&[&[("add_task", Some(FailureCode::InDoubt))], &[("add_task", None)]], &said());
+    let (_, outcome, _) = shape(
+        &[&[("add_task", Some(FailureCode::InDoubt))], &[("add_task", None)]],
+        &said(),
+    );
     assert_eq!(outcome, Outcome::ToolInvocation);
 }
 
@@ -73,28 +105,66 @@ fn what_is_in_doubt_stays_so() {
 #[test]
 fn a_call_outside_the_grant_is_a_policy_denial_unless_the_model_found_another_way() {
     let denied = shape(&[&[("drop_table", Some(FailureCode::UnknownTool))]], &said());
-    assert_eq!(denied, (DecisionType::Refuse, Outcome::PolicyDenied, "respond".to_owned()));
-    let (_, outcome, _) = shape(&[&[("drop_table", Some(FailureCode::UnknownTool))], &[("add_task", None)]], &said());
+    assert_eq!(
+        denied,
+        (DecisionType::Refuse, Outcome::PolicyDenied, "respond".to_owned())
+    );
+    let (_, outcome, _) = shape(
+        &[&[("drop_table", Some(FailureCode::UnknownTool))], &[("add_task", None)]],
+        &said(),
+    );
     assert_eq!(outcome, Outcome::TaskCompleted);
 }
 
 /// C-US3-1, C-US5-2
 #[test]
 fn a_verdict_decides_even_after_tools_ran() {
-    let ask = Ending::Verdict(Verdict::Clarify { question: "Which?".to_owned(), outcome: Outcome::MultipleMatches });
+    let ask = Ending::Verdict(Verdict::Clarify {
+        question: "Which?".to_owned(),
+        outcome: Outcome::MultipleMatches,
+    });
     let asked = shape(&[&[("list_tasks", None)]], &ask);
-    assert_eq!(asked, (DecisionType::RequestClarification, Outcome::MultipleMatches, "list_tasks".to_owned()));
-    let no = Ending::Verdict(Verdict::Refuse { message: "No.".to_owned(), outcome: Outcome::OutOfScope });
-    assert_eq!(shape(&[], &no), (DecisionType::Refuse, Outcome::OutOfScope, "refuse".to_owned()));
+    assert_eq!(
+        asked,
+        (
+            DecisionType::RequestClarification,
+            Outcome::MultipleMatches,
+            "list_tasks".to_owned()
+        )
+    );
+    let no = Ending::Verdict(Verdict::Refuse {
+        message: "No.".to_owned(),
+        outcome: Outcome::OutOfScope,
+    });
+    assert_eq!(
+        shape(&[], &no),
+        (DecisionType::Refuse, Outcome::OutOfScope, "refuse".to_owned())
+    );
 }
 
 #[test]
 fn every_other_ending_has_its_outcome() {
     let table = [
-        (Ending::Fault(FaultKind::Unavailable), DecisionType::RespondOnly, Outcome::ModelUnavailable),
-        (Ending::Fault(FaultKind::Timeout), DecisionType::RespondOnly, Outcome::ModelTimeout),
-        (Ending::Fault(FaultKind::Malformed), DecisionType::RespondOnly, Outcome::MalformedOutput),
-        (Ending::Fault(FaultKind::Blocked), DecisionType::Refuse, Outcome::SafetyBlocked),
+        (
+            Ending::Fault(FaultKind::Unavailable),
+            DecisionType::RespondOnly,
+            Outcome::ModelUnavailable,
+        ),
+        (
+            Ending::Fault(FaultKind::Timeout),
+            DecisionType::RespondOnly,
+            Outcome::ModelTimeout,
+        ),
+        (
+            Ending::Fault(FaultKind::Malformed),
+            DecisionType::RespondOnly,
+            Outcome::MalformedOutput,
+        ),
+        (
+            Ending::Fault(FaultKind::Blocked),
+            DecisionType::Refuse,
+            Outcome::SafetyBlocked,
+        ),
         (Ending::LoopLimit, DecisionType::RespondOnly, Outcome::LoopLimit),
         (Ending::Deadline, DecisionType::RespondOnly, Outcome::Deadline),
     ];
@@ -102,5 +172,8 @@ fn every_other_ending_has_its_outcome() {
         assert_eq!(shape(&[], &ending), (decision_type, outcome, "none".to_owned()));
     }
     let late = shape(&[&[("add_task", None)]], &Ending::Fault(FaultKind::Timeout));
-    assert_eq!(late, (DecisionType::InvokeTool, Outcome::ModelTimeout, "add_task".to_owned()));
+    assert_eq!(
+        late,
+        (DecisionType::InvokeTool, Outcome::ModelTimeout, "add_task".to_owned())
+    );
 }

@@ -1,0 +1,170 @@
+//! A scripted stand-in for Gemini that speaks the real wire (WIRE.md): unary and SSE.
+//!
+//! A script is a list of answers; there is nothing to patch. Every request is kept as it came.
+
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use http_body_util::{BodyExt, Full};
+use hyper::body::{Bytes, Incoming};
+use hyper::service::service_fn;
+use hyper::{Request, Response};
+use hyper_util::rt::TokioIo;
+use serde_json::{Value, json};
+
+type Dynamic = Arc<dyn Fn(&Value) -> Reply + Send + Sync>;
+
+/// One answer of the script.
+#[derive(Clone)]
+pub enum Reply {
+    /// Words.
+    Text(&'static str),
+    /// Function calls, in one content.
+    Calls(Vec<(&'static str, Value)>),
+    /// Made from the request's body when it is there.
+    From(Dynamic),
+    /// An HTTP answer as it is.
+    Raw(u16, String),
+    /// Never answers.
+    Hang,
+    /// Closes the connection without an answer.
+    Close,
+}
+
+impl Reply {
+    pub fn call(name: &'static str, args: Value) -> Self {
+        Self::Calls(vec![(name, args)])
+    }
+
+    pub fn from(make: impl Fn(&Value) -> Reply + Send + Sync + 'static) -> Self {
+        Self::From(Arc::new(make))
+    }
+
+    pub fn error(status: u16, name: &str, details: Value) -> Self {
+        let error = json!({"error": {"code": status, "message": "canary-provider-message", "status": name, "details": details}});
+        Self::Raw(status, error.to_string())
+    }
+
+    pub fn finish(reason: &str) -> Self {
+        Self::Raw(200, json!({"candidates": [{"finishReason": reason, "index": 0}], "usageMetadata": usage()}).to_string())
+    }
+}
+
+fn usage() -> Value {
+    json!({"promptTokenCount": 100, "candidatesTokenCount": 10, "thoughtsTokenCount": 5, "totalTokenCount": 115})
+}
+
+/// The stand-in. It lives as long as the test's runtime.
+pub struct Gemini {
+    pub url: String,
+    requests: Arc<Mutex<Vec<Value>>>,
+}
+
+impl Gemini {
+    /// Answers in order; the last answer is given again when the script is at its end.
+    pub async fn scripted(script: Vec<Reply>) -> Self {
+        let listener = tokio::net::TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
+        let address: SocketAddr = listener.local_addr().unwrap();
+        let requests = Arc::new(Mutex::new(Vec::new()));
+        let script = Arc::new(script);
+        let seen = Arc::clone(&requests);
+        tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                let (script, seen) = (Arc::clone(&script), Arc::clone(&seen));
+                tokio::spawn(async move {
+                    let service = service_fn(move |request| answer(request, Arc::clone(&script), Arc::clone(&seen)));
+                    let _ = hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(stream), service).await;
+                });
+            }
+        });
+        Self { url: format!("http://{address}"), requests }
+    }
+
+    /// Every request body so far.
+    pub fn requests(&self) -> Vec<Value> {
+        self.requests.lock().unwrap().clone()
+    }
+}
+
+async fn answer(
+    request: Request<Incoming>,
+    script: Arc<Vec<Reply>>,
+    seen: Arc<Mutex<Vec<Value>>>,
+) -> Result<Response<Full<Bytes>>, std::io::Error> {
+    let stream = request.uri().path().ends_with(":streamGenerateContent");
+    let body = request.into_body().collect().await.map_err(std::io::Error::other)?.to_bytes();
+    let body: Value = serde_json::from_slice(&body).map_err(std::io::Error::other)?;
+    let n = {
+        let mut seen = seen.lock().unwrap();
+        seen.push(body.clone());
+        seen.len()
+    };
+    let mut reply = script[(n - 1).min(script.len() - 1)].clone();
+    while let Reply::From(make) = reply {
+        reply = make(&body);
+    }
+    let (status, text) = match reply {
+        Reply::Text(text) => (200, turn(n, &[json!({"text": text})])),
+        Reply::Calls(calls) => (200, turn(n, &call_parts(n, calls))),
+        Reply::Raw(status, text) => (status, text),
+        Reply::Hang => {
+            std::future::pending::<Infallible>().await;
+            unreachable!()
+        }
+        Reply::Close => return Err(std::io::Error::other("closed by the script")),
+        Reply::From(_) => unreachable!(),
+    };
+    let (kind, text) = if stream && status == 200 {
+        ("text/event-stream", format!("data: {text}\r\n\r\n"))
+    } else {
+        ("application/json; charset=UTF-8", text)
+    };
+    Ok(Response::builder().status(status).header("content-type", kind).body(Full::new(Bytes::from(text))).unwrap())
+}
+
+fn turn(n: usize, parts: &[Value]) -> String {
+    json!({
+        "candidates": [{"content": {"parts": parts, "role": "model"}, "finishReason": "STOP", "index": 0}],
+        "usageMetadata": usage(),
+        "modelVersion": "gemini-3.5-flash",
+        "responseId": format!("r{n}"),
+    })
+    .to_string()
+}
+
+/// The first call of a turn carries the signature, as Gemini 3 does.
+fn call_parts(n: usize, calls: Vec<(&str, Value)>) -> Vec<Value> {
+    calls
+        .into_iter()
+        .enumerate()
+        .map(|(k, (name, args))| {
+            let mut part = json!({"functionCall": {"id": format!("c{n}x{k}"), "name": name, "args": args}});
+            if k == 0 {
+                part["thoughtSignature"] = json!("c2lnbmF0dXJlLW9mLXRoZS10dXJu");
+            }
+            part
+        })
+        .collect()
+}
+
+/// What the last tool answered, out of a request's body: the data under `untrusted_data`.
+pub fn last_tool_data(request: &Value) -> Value {
+    let last = request["contents"].as_array().unwrap().last().unwrap();
+    let response = &last["parts"][0]["functionResponse"]["response"];
+    let data = &response["output"]["untrusted_data"];
+    assert!(!data.is_null(), "the request answers no call: {last}");
+    match data {
+        Value::String(text) => serde_json::from_str(text).unwrap_or_else(|_| data.clone()),
+        other => other.clone(),
+    }
+}
+
+/// The id of the task whose description contains `text`, out of a `list_tasks` result.
+pub fn id_of(request: &Value, text: &str) -> Value {
+    let data = last_tool_data(request);
+    let tasks = data["tasks"].as_array().unwrap_or_else(|| panic!("no tasks in {data}"));
+    let found = tasks.iter().find(|task| task["description"].as_str().unwrap().to_lowercase().contains(text));
+    found.unwrap_or_else(|| panic!("no task {text:?} in {data}"))["id"].clone()
+}
