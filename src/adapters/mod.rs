@@ -1,1 +1,3 @@
 //! What stands behind the ports. Only `app` names them.
+
+pub mod mcp;
