@@ -137,7 +137,7 @@ async fn deep_nesting_is_refused() {
         );
         let far = Far::start([
             json(200, &body),
-            crate::server::events(&[body.clone()]),
+            crate::server::events(std::slice::from_ref(&body)),
             json(400, &body),
         ])
         .await;

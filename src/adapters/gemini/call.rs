@@ -155,7 +155,7 @@ impl Call<'_, '_> {
             })
         };
         if attempt >= self.gemini.retry.max_attempts {
-            return give_up(format!("given up after {attempt} attempts"));
+            return give_up(format!("given up after attempt {attempt}"));
         }
         if Instant::now()
             .checked_add(wait)

@@ -29,7 +29,7 @@ pub struct ModelInfo {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CheckError {
     /// The key, token or credentials are refused, or no token could be got.
-    #[error("Gemini does not accept the credentials: {0}")]
+    #[error("the credentials do not work: {0}")]
     Credentials(String),
     /// They are known, but may not do this.
     #[error("the credentials may not use this API, project or model: {0}")]

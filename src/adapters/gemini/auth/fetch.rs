@@ -92,8 +92,6 @@ impl Fetcher {
             begun,
         };
         let told = |failure: Failure| Failure {
-            // The model's endpoint is not to blame for the token's.
-            health: crate::adapters::gemini::breaker::Health::Unknown,
             detail: format!("no access token: {}", failure.detail),
             ..failure
         };

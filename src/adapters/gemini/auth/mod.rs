@@ -13,6 +13,7 @@ use secrecy::{ExposeSecret, SecretString};
 pub use self::adc::{AdcSources, adc_from_env_values};
 use self::cache::TokenCache;
 pub use self::credentials::{AuthorizedUser, Credentials, METADATA_BASE, ServiceAccount};
+use super::breaker::Health;
 use super::config::{ConfigError, Timeouts, invalid};
 use super::failure::Failure;
 
@@ -68,7 +69,12 @@ impl Auth {
                 headers.insert(API_KEY, key.clone());
             }
             Self::Token(cache, quota_project) => {
-                headers.insert(reqwest::header::AUTHORIZATION, cache.get(deadline).await?);
+                let token = cache.get(deadline).await.map_err(|failure| Failure {
+                    // The model's endpoint is not to blame for the token's.
+                    health: Health::Unknown,
+                    ..failure
+                })?;
+                headers.insert(reqwest::header::AUTHORIZATION, token);
                 if let Some(project) = quota_project {
                     headers.insert(QUOTA_PROJECT, project.clone());
                 }
