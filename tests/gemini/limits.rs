@@ -53,7 +53,7 @@ async fn a_hang_ends_at_the_deadline_whatever_it_hangs_in() {
         let fault = hasty().ask(&gemini(&far.url)).await.unwrap_err();
         assert_eq!(fault.kind, FaultKind::Timeout, "{script:?}: {fault:?}");
         assert!(
-            (SHORT..SHORT * 10).contains(&begun.elapsed()),
+            (SHORT..Duration::from_secs(5)).contains(&begun.elapsed()),
             "{script:?}: {:?}",
             begun.elapsed()
         );

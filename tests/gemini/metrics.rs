@@ -26,13 +26,13 @@ fn attempts_retries_faults_and_tokens_are_counted() {
     });
     let text = handle.render();
     for line in [
-        r#"gavel_model_attempts_total{model="gemini-3.8-flash",outcome="answered"} 1"#,
-        r#"gavel_model_attempts_total{model="gemini-3.8-flash",outcome="unavailable"} 2"#,
-        r#"gavel_model_retries_total{model="gemini-3.8-flash",after="unavailable"} 1"#,
-        r#"gavel_model_faults_total{model="gemini-3.8-flash",kind="unavailable"} 1"#,
-        r#"gavel_model_tokens_total{model="gemini-3.8-flash",kind="input"} 10"#,
-        r#"gavel_model_tokens_total{model="gemini-3.8-flash",kind="thought"} 2"#,
-        "gavel_model_breaker_state 0",
+        r#"gavel_model_attempts_total{endpoint="developer",model="gemini-3.8-flash",outcome="answered"} 1"#,
+        r#"gavel_model_attempts_total{endpoint="developer",model="gemini-3.8-flash",outcome="unavailable"} 2"#,
+        r#"gavel_model_retries_total{endpoint="developer",model="gemini-3.8-flash",after="unavailable"} 1"#,
+        r#"gavel_model_faults_total{endpoint="developer",model="gemini-3.8-flash",kind="unavailable"} 1"#,
+        r#"gavel_model_tokens_total{endpoint="developer",model="gemini-3.8-flash",kind="input"} 10"#,
+        r#"gavel_model_tokens_total{endpoint="developer",model="gemini-3.8-flash",kind="thought"} 2"#,
+        r#"gavel_model_breaker_state{endpoint="developer"} 0"#,
     ] {
         assert!(
             text.lines().any(|found| found == line),

@@ -71,6 +71,11 @@ impl TokenCache {
         }
     }
 
+    /// The token that is held, used or not.
+    pub(super) fn current(&self) -> Option<HeaderValue> {
+        self.current.load().as_ref().map(|token| token.header.clone())
+    }
+
     fn usable(&self, now: Instant) -> Option<Usable> {
         let current = self.current.load();
         let token = current.as_ref()?;

@@ -90,11 +90,21 @@ impl Auth {
         }
     }
 
-    /// Blanks the key, should an answer repeat it.
+    /// Blanks the key or the token, should an answer repeat it.
     pub(super) fn redact(&self, words: String) -> String {
         match self {
-            Self::Key(_, key) if words.contains(key.expose_secret()) => words.replace(key.expose_secret(), "…"),
-            Self::Key(..) | Self::Token(..) => words,
+            Self::Key(_, key) => blank(words, key.expose_secret()),
+            Self::Token(cache, _) => match cache.current() {
+                Some(token) => blank(words, token.to_str().unwrap_or_default().trim_start_matches("Bearer ")),
+                None => words,
+            },
         }
     }
+}
+
+fn blank(words: String, secret: &str) -> String {
+    if secret.is_empty() || !words.contains(secret) {
+        return words;
+    }
+    words.replace(secret, "…")
 }
