@@ -100,7 +100,16 @@ async fn fifty_megabytes_are_not_read() {
         Step::Send([HEAD, b"transfer-encoding: chunked\r\n\r\n"].concat()),
         Step::Flood([b"10000\r\n".as_slice(), &vec![b' '; 64 * 1024], b"\r\n"].concat(), 800),
     ];
-    for (script, stream) in [(announced, false), (chunked.clone(), false), (chunked, true)] {
+    let only_announced = vec![
+        Step::Send([HEAD, b"content-length: 52428800\r\n\r\n"].concat()),
+        Step::Hang,
+    ];
+    for (script, stream) in [
+        (only_announced, false),
+        (announced, false),
+        (chunked.clone(), false),
+        (chunked, true),
+    ] {
         let far = Far::start([script]).await;
         let gemini = gemini(&far.url);
         let answer = if stream {
