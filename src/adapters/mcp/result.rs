@@ -213,6 +213,8 @@ fn error_words(blocks: &[Block<'_>], structured: Option<&RawValue>) -> String {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
+
     use super::*;
 
     fn reply(result: &Value, max: usize) -> CallReply {

@@ -290,6 +290,8 @@ fn merge(out: &mut Map<String, Value>, other: Map<String, Value>) {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
+
     use super::*;
 
     fn ok(schema: Value) -> Value {
