@@ -14,5 +14,6 @@
 pub mod adapters;
 pub mod domain;
 pub mod engine;
+pub mod evaluation;
 pub mod ports;
 pub mod surfaces;
