@@ -2,3 +2,6 @@
 
 pub mod demo;
 pub mod quota;
+pub mod store;
+pub mod gemini;
+pub mod mcp;

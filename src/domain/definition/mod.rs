@@ -13,7 +13,7 @@ mod fields;
 mod inputs;
 mod markdown;
 mod model_settings;
-mod nearest;
+pub(crate) mod nearest;
 mod node;
 mod prompt;
 mod read;
