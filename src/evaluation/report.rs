@@ -121,7 +121,7 @@ pub struct CaseResult {
     pub decision_type: Option<&'static str>,
     /// How it came out.
     pub outcome: Option<&'static str>,
-    /// The reply.
+    /// The reply, its first 2,000 characters.
     pub response: Option<String>,
     /// The tools called, in order.
     pub calls: Vec<String>,
@@ -166,7 +166,7 @@ impl CaseResult {
             expected: case.expect.decision.iter().map(|decision| decision.as_str()).collect(),
             decision_type: observed.map(|observed| observed.decision_type.as_str()),
             outcome: observed.map(|observed| observed.outcome.as_str()),
-            response: observed.map(|observed| observed.response.clone()),
+            response: observed.map(|observed| observed.response.chars().take(2_000).collect()),
             calls: observed
                 .map(|observed| observed.tool_calls.iter().map(|call| call.tool.clone()).collect())
                 .unwrap_or_default(),
