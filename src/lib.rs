@@ -17,5 +17,6 @@ pub mod config;
 pub mod domain;
 pub mod engine;
 pub mod http;
+pub mod evaluation;
 pub mod ports;
 pub mod surfaces;
