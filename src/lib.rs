@@ -12,6 +12,7 @@
 //! Start reading at [`surfaces::chat`], then `engine`.
 
 pub mod adapters;
+pub mod config;
 pub mod domain;
 pub mod engine;
 pub mod ports;

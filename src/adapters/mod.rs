@@ -1,3 +1,6 @@
 //! What stands behind the ports. Only `app` names them.
 
+pub mod demo;
 pub mod quota;
+pub mod store;
+pub mod gemini;

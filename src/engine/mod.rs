@@ -17,9 +17,11 @@ mod events;
 #[cfg(test)]
 pub(crate) mod testing;
 
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use futures_util::FutureExt;
 use tokio_util::sync::CancellationToken;
 
 pub use events::EventSink;
@@ -97,12 +99,24 @@ impl Run {
 }
 
 impl Engine {
-    /// Runs to the end, or until a person must be asked.
+    /// Runs to the end, or until a person must be asked. A panic ends the run as [`Ending::Broken`],
+    /// with its journal intact, so that its record can still be written.
     ///
     /// # Errors
     /// [`RecordError`] when an intent could not be made durable: nothing was sent then, and the
     /// run goes no further.
     pub async fn run(&self, run: &mut Run) -> Result<Ending, RecordError> {
+        match AssertUnwindSafe(self.steps(run)).catch_unwind().await {
+            Ok(ended) => ended,
+            Err(_) => {
+                tracing::error!(decision_id = %run.record.id, "a run broke down");
+                doubt_what_was_started(run);
+                Ok(Ending::Broken)
+            }
+        }
+    }
+
+    async fn steps(&self, run: &mut Run) -> Result<Ending, RecordError> {
         loop {
             let elapsed = run.elapsed(self.clock.instant());
             match next(&run.journal, &run.limits, elapsed) {
@@ -122,6 +136,34 @@ impl Engine {
             }
         }
     }
+}
+
+/// After a breakdown: a call that was started and has no result may have had its effect.
+fn doubt_what_was_started(run: &mut Run) {
+    let answered = |id: &ActionId| {
+        run.journal
+            .iter()
+            .any(|e| matches!(e, Entry::Result { call, .. } if call == id))
+    };
+    let started = run.journal.iter().filter_map(|entry| match entry {
+        Entry::Started { call, .. } => Some(*call),
+        _ => None,
+    });
+    let open: Vec<_> = started.filter(|id| !answered(id)).collect();
+    run.journal.extend(open.into_iter().map(|call| {
+        let message = "the service broke down during this call".to_owned();
+        let outcome = Err(CallFailure {
+            code: FailureCode::InDoubt,
+            message,
+        });
+        Entry::Result {
+            call,
+            result: CallResult {
+                outcome,
+                duration_us: 0,
+            },
+        }
+    }));
 }
 
 /// The answer to a call that does not run.

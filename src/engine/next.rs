@@ -37,6 +37,8 @@ pub enum Ending {
     Deadline,
     /// Calls wait for a person.
     Suspended(Vec<ActionId>),
+    /// The run broke down; what had been started is in doubt.
+    Broken,
 }
 
 /// Decides from the journal, the limits and the time used so far.

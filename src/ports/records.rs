@@ -169,7 +169,7 @@ pub enum Claimed {
 pub struct StoredAnswer {
     /// Which claim.
     pub scope: Arc<str>,
-    /// HTTP status.
+    /// HTTP status. 429 and 503 are not kept: the claim is released, so that a retry is a new request.
     pub status: u16,
     /// JSON body.
     pub body: Arc<str>,

@@ -12,7 +12,7 @@ mod error;
 mod fields;
 mod markdown;
 mod model_settings;
-mod nearest;
+pub(crate) mod nearest;
 mod node;
 mod read;
 mod values;

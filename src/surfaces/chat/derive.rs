@@ -38,7 +38,9 @@ pub fn derive(journal: &[Entry], ending: &Ending) -> Derived {
         Ending::Responded(text) => ("respond", Some(text.clone())),
         Ending::Verdict(Verdict::Clarify { question, .. }) => ("clarify", Some(question.clone())),
         Ending::Verdict(Verdict::Refuse { message, .. }) => ("refuse", Some(message.clone())),
-        Ending::Fault(_) | Ending::LoopLimit | Ending::Deadline | Ending::Suspended(_) => ("none", None),
+        Ending::Fault(_) | Ending::LoopLimit | Ending::Deadline | Ending::Suspended(_) | Ending::Broken => {
+            ("none", None)
+        }
     };
     Derived {
         decision_type,
@@ -186,7 +188,7 @@ fn outcome(calls: &[Call<'_>], ending: &Ending) -> Outcome {
         Ending::Responded(_) if calls.iter().any(Call::succeeded) => Outcome::TaskCompleted,
         Ending::Responded(_) => Outcome::ResponseGiven,
         // The chat surface never waits; if it did, the answer would not be there.
-        Ending::Suspended(_) => Outcome::Internal,
+        Ending::Suspended(_) | Ending::Broken => Outcome::Internal,
     }
 }
 

@@ -25,7 +25,7 @@ use crate::domain::journal::Entry;
 use crate::domain::templates::{ReplyArgs, Templates};
 pub use crate::engine::EventSink;
 use crate::engine::verdict::VerdictFunction;
-use crate::engine::{Engine, Limits, Run, Toolset};
+use crate::engine::{Ending, Engine, Limits, Run, Toolset};
 use crate::ports::model::ModelSettings;
 use crate::ports::quota::Quota;
 pub use crate::ports::quota::QuotaState;
@@ -176,7 +176,7 @@ impl Chat {
         let task = self.running.spawn(Arc::clone(self).go(accepted, events));
         match task.await {
             Ok(answer) => answer,
-            // `go` catches panics of a run; one outside it has no record to show.
+            // The engine catches the panics of a run; one outside it left nothing to record.
             Err(error) => {
                 tracing::error!(%error, "a chat request ended without an answer");
                 Err(ChatError::RecordUnavailable)
@@ -311,7 +311,7 @@ impl Chat {
         }
         let ending = match self.engine.run(&mut run).await {
             Ok(ending) => ending,
-            Err(error) => return Err(self.unrecorded(&run, error)),
+            Err(error) => return Err(self.abandon(run, accepted.meta, error).await),
         };
         let mut derived = derive::derive(&run.journal, &ending);
         let response = derived
@@ -455,7 +455,7 @@ impl Chat {
                 decision: Some(decision),
                 quota,
             }),
-            Err(error) => Err(self.unrecorded(&run, error)),
+            Err(error) => Err(unrecorded(&run, &error)),
         }
     }
 
@@ -466,19 +466,44 @@ impl Chat {
             .unwrap_or_else(|| self.engine.model.default_model())
     }
 
-    /// What to say when the record failed: whether something was done decides.
-    fn unrecorded(&self, run: &Run, error: RecordError) -> ChatError {
-        let id = run.record.id;
-        let acted = run.journal.iter().any(|entry| match entry {
-            Entry::Started { call, .. } => run.intended.contains(call),
-            _ => false,
-        });
-        tracing::error!(decision_id = %id, %error, acted, "the record of a decision could not be made durable");
-        if acted {
-            ChatError::OutcomeUnrecorded(id)
-        } else {
-            ChatError::RecordUnavailable
+    /// A run that may not go on because its intents are not durable. A row that commit 1 may have
+    /// written is closed, now or when the store is back; a claim is given up unless something was done.
+    async fn abandon(&self, run: Run, meta: RequestMeta, error: RecordError) -> ChatError {
+        let failure = unrecorded(&run, &error);
+        if run.opened {
+            let derived = derive::derive(&run.journal, &Ending::Broken);
+            let response = self.fixed_reply(derived.outcome, &run.journal);
+            let duration = self.engine.clock.instant().saturating_duration_since(run.began);
+            let decision = record::decision(&run, &derived, response, self.model_name().to_owned(), duration);
+            let released = (failure == ChatError::RecordUnavailable)
+                .then_some(meta.idempotency)
+                .flatten();
+            let answer = released.map(|key| StoredAnswer {
+                scope: key.scope,
+                status: 503,
+                body: Arc::from(""),
+            });
+            let closed = record::closed(&run, &derived, &decision, duration, answer);
+            if let Err(error) = self.engine.recorder.close(closed).await {
+                tracing::warn!(decision_id = %run.record.id, %error, "an abandoned decision is closed later");
+            }
         }
+        failure
+    }
+}
+
+/// What to say when the record failed: whether something was done decides.
+fn unrecorded(run: &Run, error: &RecordError) -> ChatError {
+    let id = run.record.id;
+    let acted = run.journal.iter().any(|entry| match entry {
+        Entry::Started { call, .. } => run.intended.contains(call),
+        _ => false,
+    });
+    tracing::error!(decision_id = %id, %error, acted, "the record of a decision could not be made durable");
+    if acted {
+        ChatError::OutcomeUnrecorded(id)
+    } else {
+        ChatError::RecordUnavailable
     }
 }
 

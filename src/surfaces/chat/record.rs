@@ -128,10 +128,10 @@ fn arguments<'a>(call: &'a Call<'a>) -> &'a RawValue {
     call.arguments.map_or(&*call.proposed.call.args, |arguments| arguments)
 }
 
-/// A call of a run that ended before its turn was answered.
+/// The only way a call has no result: the run was abandoned because its intents were not durable.
 fn not_run() -> CallFailure {
     CallFailure {
-        code: FailureCode::LimitReached,
-        message: "the run ended before this call".to_owned(),
+        code: FailureCode::NotRecorded,
+        message: "the record could not be made durable, so this call was not sent".to_owned(),
     }
 }

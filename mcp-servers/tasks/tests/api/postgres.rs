@@ -92,16 +92,19 @@ fn start() -> Server {
 }
 
 fn programs() -> PathBuf {
+    let on_path = std::env::var_os("PATH").unwrap_or_default();
     let installed = fs::read_dir("/usr/lib/postgresql")
         .into_iter()
         .flatten()
         .flatten()
         .map(|version| version.path().join("bin"));
-    let on_path = std::env::var_os("PATH").unwrap_or_default();
-    let mut places: Vec<_> = installed.chain(std::env::split_paths(&on_path)).collect();
-    places.retain(|place| place.join("initdb").exists() && place.join("postgres").exists());
-    places
-        .pop()
+    let is_complete = |place: &PathBuf| {
+        let needed = ["initdb", "postgres", "psql"];
+        needed.iter().all(|program| place.join(program).exists())
+    };
+    std::env::split_paths(&on_path)
+        .chain(installed)
+        .find(is_complete)
         .expect("PostgreSQL (initdb, postgres, psql) has to be installed to run these tests")
 }
 

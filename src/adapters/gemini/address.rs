@@ -1,0 +1,221 @@
+//! The URLs of an endpoint (WIRE.md section 1).
+
+use url::{Host, Url};
+
+use super::config::{ConfigError, invalid};
+
+/// What is asked of a model.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Method {
+    Generate,
+    Stream,
+    CountTokens,
+}
+
+impl Method {
+    fn suffix(self) -> &'static str {
+        match self {
+            Self::Generate => ":generateContent",
+            Self::Stream => ":streamGenerateContent?alt=sse",
+            Self::CountTokens => ":countTokens",
+        }
+    }
+}
+
+/// Everything of a URL that stands before the model's name.
+#[derive(Clone, Debug)]
+pub(super) struct Address {
+    models: String,
+    pub(super) origin: Url,
+}
+
+impl Address {
+    pub(super) fn developer(base: &str) -> Result<Self, ConfigError> {
+        Ok(Self::at(origin("base_url", base)?, "v1beta/models/"))
+    }
+
+    pub(super) fn express(base: &str) -> Result<Self, ConfigError> {
+        Ok(Self::at(origin("base_url", base)?, "v1/publishers/google/models/"))
+    }
+
+    pub(super) fn vertex(project: &str, location: &str, endpoint: Option<&str>) -> Result<Self, ConfigError> {
+        let project = name("project", project)?;
+        let location = name("location", location)?;
+        let origin = match endpoint {
+            Some(given) if given.contains("://") => origin("endpoint", given)?,
+            Some(host) => origin("endpoint", &format!("https://{host}"))?,
+            None => origin("location", &format!("https://{}", vertex_host(location)))?,
+        };
+        let path = format!("v1/projects/{project}/locations/{location}/publishers/google/models/");
+        Ok(Self::at(origin, &path))
+    }
+
+    fn at(origin: Url, path: &str) -> Self {
+        Self {
+            // An origin prints with its final slash.
+            models: format!("{origin}{path}"),
+            origin,
+        }
+    }
+
+    /// The URL that does `method` with `model`.
+    pub(super) fn of(&self, model: &str, method: Method) -> Result<Url, url::ParseError> {
+        Url::parse(&format!("{}{}{}", self.models, Escaped(model), method.suffix()))
+    }
+
+    /// The URL that describes `model`.
+    pub(super) fn about(&self, model: &str) -> Result<Url, url::ParseError> {
+        Url::parse(&format!("{}{}", self.models, Escaped(model)))
+    }
+
+    /// A stand-in on this machine: reached directly, whatever proxy is set for the world outside.
+    pub(super) fn is_loopback(&self) -> bool {
+        match self.origin.host() {
+            Some(Host::Domain(name)) => name == "localhost",
+            Some(Host::Ipv4(ip)) => ip.is_loopback(),
+            Some(Host::Ipv6(ip)) => ip.is_loopback(),
+            None => false,
+        }
+    }
+}
+
+/// The bare name: `models/NAME` and `publishers/google/models/NAME` are accepted too.
+pub(super) fn bare_model(model: &str) -> &str {
+    model.rsplit_once("models/").map_or(model, |(_, name)| name)
+}
+
+fn vertex_host(location: &str) -> String {
+    match location {
+        "global" => "aiplatform.googleapis.com".to_owned(),
+        "us" | "eu" => format!("aiplatform.{location}.rep.googleapis.com"),
+        region => format!("{region}-aiplatform.googleapis.com"),
+    }
+}
+
+fn origin(setting: &str, text: &str) -> Result<Url, ConfigError> {
+    let allowed = "allowed is scheme, host and port, as in https://generativelanguage.googleapis.com";
+    // A value that is off is not repeated: it may be a key that was put in the wrong place.
+    let url = Url::parse(text.trim()).map_err(|error| invalid(setting, format!("{error}; {allowed}")))?;
+    let wrong = match url.scheme() {
+        "http" | "https" => {
+            if url.host_str().is_none_or(str::is_empty) {
+                Some("it has no host")
+            } else if !url.username().is_empty() || url.password().is_some() {
+                Some("it holds a user name or password")
+            } else if !matches!(url.path(), "" | "/") || url.query().is_some() || url.fragment().is_some() {
+                Some("it has a path, a query or a fragment")
+            } else {
+                None
+            }
+        }
+        _ => Some("its scheme is neither http nor https"),
+    };
+    match wrong {
+        Some(wrong) => Err(invalid(setting, format!("{wrong}; {allowed}"))),
+        None => Ok(url),
+    }
+}
+
+fn name<'a>(setting: &str, value: &'a str) -> Result<&'a str, ConfigError> {
+    let fits = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.:".contains(&byte);
+    if value.is_empty() || value.len() > 100 || !value.bytes().all(fits) {
+        return Err(invalid(setting, "allowed are 1 to 100 letters, digits and - _ . :"));
+    }
+    Ok(value)
+}
+
+/// A name as one path segment.
+struct Escaped<'a>(&'a str);
+
+impl std::fmt::Display for Escaped<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        for byte in self.0.bytes() {
+            if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
+                write!(f, "{}", char::from(byte))?;
+            } else {
+                write!(f, "%{byte:02X}")?;
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+
+    #[test]
+    fn each_endpoint_has_its_path_and_each_location_its_host() {
+        let url = |address: Address, method| address.of("gemini-3.8-flash", method).unwrap().to_string();
+        assert_eq!(
+            url(Address::developer("http://127.0.0.1:9/").unwrap(), Method::Generate),
+            "http://127.0.0.1:9/v1beta/models/gemini-3.8-flash:generateContent"
+        );
+        assert_eq!(
+            url(Address::express(super::super::EXPRESS_BASE).unwrap(), Method::Stream),
+            "https://aiplatform.googleapis.com/v1/publishers/google/models/gemini-3.8-flash:streamGenerateContent?alt=sse"
+        );
+        for (location, endpoint, host) in [
+            ("global", None, "https://aiplatform.googleapis.com"),
+            ("us", None, "https://aiplatform.us.rep.googleapis.com"),
+            ("eu", None, "https://aiplatform.eu.rep.googleapis.com"),
+            ("europe-west4", None, "https://europe-west4-aiplatform.googleapis.com"),
+            ("global", Some("vertex.internal:8443"), "https://vertex.internal:8443"),
+            ("global", Some("http://localhost:1"), "http://localhost:1"),
+        ] {
+            assert_eq!(
+                url(Address::vertex("p-1", location, endpoint).unwrap(), Method::CountTokens),
+                format!(
+                    "{host}/v1/projects/p-1/locations/{location}/publishers/google/models/gemini-3.8-flash:countTokens"
+                )
+            );
+        }
+    }
+
+    #[test]
+    fn a_model_name_cannot_leave_its_segment() {
+        let address = Address::developer("http://h").unwrap();
+        let url = address.of("../../x?key=1#/y", Method::Generate).unwrap();
+        assert_eq!(
+            url.as_str(),
+            "http://h/v1beta/models/..%2F..%2Fx%3Fkey%3D1%23%2Fy:generateContent"
+        );
+        assert_eq!(bare_model("models/gemini-x"), "gemini-x");
+        assert_eq!(bare_model("publishers/google/models/gemini-x"), "gemini-x");
+        assert_eq!(bare_model("gemini-x"), "gemini-x");
+    }
+
+    #[test]
+    fn a_wrong_base_is_refused_with_what_is_allowed_and_is_not_repeated() {
+        for base in [
+            "",
+            "host",
+            "ftp://h",
+            "http://user:s3cret@h",
+            "https://h/s3cret",
+            "https://h?key=s3cret",
+            "s3cret",
+        ] {
+            let error = Address::developer(base).unwrap_err().to_string();
+            assert!(error.contains("base_url") && error.contains("allowed is"), "{error}");
+            assert!(!error.contains("s3cret"), "{error}");
+        }
+        assert!(Address::vertex("a/b", "global", None).is_err());
+        assert!(Address::vertex("a", "", None).is_err());
+    }
+
+    #[test]
+    fn stand_ins_on_this_machine_are_told_apart() {
+        for (base, local) in [
+            ("http://127.0.0.2:1", true),
+            ("http://[::1]:1", true),
+            ("http://localhost", true),
+            ("http://10.0.0.1", false),
+            ("https://localhost.example.com", false),
+        ] {
+            assert_eq!(Address::developer(base).unwrap().is_loopback(), local, "{base}");
+        }
+    }
+}

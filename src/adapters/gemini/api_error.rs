@@ -1,0 +1,347 @@
+//! The provider's error body (WIRE.md section 6): what it says, whether to try again, and which of its words are safe.
+
+use std::time::Duration;
+
+use serde_json::Value;
+
+use super::breaker::Health;
+use super::failure::Failure;
+use super::retry::Retry;
+use super::wire::{self, label};
+use crate::domain::journal::FaultKind;
+
+/// A `google.rpc.Status`, read.
+#[derive(Debug, Default, PartialEq)]
+pub(super) struct ApiError {
+    /// HTTP status, or the code in the body when the body came in a stream.
+    pub(super) code: u16,
+    /// `RESOURCE_EXHAUSTED` …
+    pub(super) status: Option<String>,
+    /// `ErrorInfo.reason`.
+    pub(super) reason: Option<String>,
+    /// Which quota was used up.
+    pub(super) quota: Option<String>,
+    /// Which field of the request was off.
+    pub(super) field: Option<String>,
+    /// When to come back.
+    pub(super) retry_after: Option<Duration>,
+    /// The quota is a daily one, or nothing: waiting a little is no use.
+    pub(super) spent: bool,
+    /// The message, sanitized; absent when it may quote the request.
+    pub(super) message: Option<String>,
+}
+
+impl ApiError {
+    /// Reads an error body; what is not one gives the status alone.
+    pub(super) fn of_body(http_status: u16, body: &[u8]) -> Self {
+        let value = wire::read::<Value>(body).unwrap_or_default();
+        // On the stream endpoint the body may be an array of one.
+        let error = value.get("error").or_else(|| value.get(0)?.get("error"));
+        let mut read = error.map(Self::of_value).unwrap_or_default();
+        read.code = http_status;
+        if error.is_none() {
+            read.message = Some(format!("the body ({} bytes) is no Google error", body.len()));
+        }
+        read
+    }
+
+    /// Reads the value of `error` that came in place of a response.
+    pub(super) fn of_text(error: &str) -> Self {
+        wire::read::<Value>(error.as_bytes()).map_or_else(|_| Self::default(), |error| Self::of_value(&error))
+    }
+
+    fn of_value(error: &Value) -> Self {
+        let text = |value: &Value, key: &str| value.get(key).and_then(Value::as_str).map(str::to_owned);
+        let code = error
+            .get("code")
+            .and_then(Value::as_u64)
+            .and_then(|code| u16::try_from(code).ok());
+        let message = text(error, "message").unwrap_or_default();
+        let mut read = Self {
+            code: code.unwrap_or(0),
+            status: text(error, "status").map(|status| label(&status)),
+            ..Self::default()
+        };
+        for detail in error.get("details").and_then(Value::as_array).into_iter().flatten() {
+            let each = |key: &str| detail.get(key).and_then(Value::as_array).into_iter().flatten();
+            match text(detail, "@type")
+                .as_deref()
+                .and_then(|name| name.rsplit('.').next())
+            {
+                Some("ErrorInfo") => {
+                    read.reason = text(detail, "reason").map(|reason| label(&reason));
+                    let metadata = detail.get("metadata").unwrap_or(&Value::Null);
+                    read.spent |= text(metadata, "quota_limit_value").as_deref() == Some("0");
+                    read.quota = read
+                        .quota
+                        .or_else(|| text(metadata, "quota_limit").map(|quota| label(&quota)));
+                }
+                Some("RetryInfo") => {
+                    read.retry_after = text(detail, "retryDelay").and_then(|delay| seconds(delay.strip_suffix('s')?));
+                }
+                Some("QuotaFailure") => {
+                    for violation in each("violations") {
+                        let quota = text(violation, "quotaId").map(|quota| label(&quota));
+                        read.spent |= quota.as_deref().is_some_and(|quota| quota.contains("PerDay"));
+                        read.spent |= text(violation, "quotaValue").as_deref() == Some("0");
+                        read.quota = read.quota.or(quota);
+                    }
+                }
+                Some("BadRequest") => {
+                    let field = each("fieldViolations").find_map(|violation| text(violation, "field"));
+                    read.field = field.filter(|field| is_path(field));
+                }
+                _ => {}
+            }
+        }
+        // A limit of nothing is also told in words: "… limit: 0, model: …".
+        read.spent |= message.split("limit: ").skip(1).any(|rest| {
+            rest.trim_start_matches('0').len() < rest.len()
+                && !rest
+                    .trim_start_matches('0')
+                    .starts_with(|c: char| c.is_ascii_digit() || c == '.')
+        });
+        read.retry_after = read.retry_after.or_else(|| delay_in(&message));
+        read.message = (!message.is_empty() && may_be_told(read.code, &message)).then(|| sanitize(&message));
+        read
+    }
+
+    /// What it means for the attempt.
+    pub(super) fn into_failure(self, oauth: bool) -> Failure {
+        let retry = match self.code {
+            401 if oauth => Retry::Reauthenticate,
+            429 if self.spent => Retry::No,
+            // 499: cancelled, and not by us, for we are still listening.
+            408 | 429 | 499 | 500 | 502 | 503 | 504 => self.retry_after.map_or(Retry::Backoff, Retry::After),
+            _ => Retry::No,
+        };
+        let health = match self.code {
+            408 | 499.. => Health::Sick,
+            _ => Health::Well,
+        };
+        Failure {
+            kind: FaultKind::Unavailable,
+            retry,
+            health,
+            detail: self.to_string(),
+        }
+    }
+}
+
+impl std::fmt::Display for ApiError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Gemini answered {}", self.code)?;
+        for part in [&self.status, &self.reason].into_iter().flatten() {
+            write!(f, " {part}")?;
+        }
+        for (name, part) in [("quota", &self.quota), ("field", &self.field)] {
+            if let Some(part) = part {
+                write!(f, " {name}={part}")?;
+            }
+        }
+        match &self.message {
+            Some(message) => write!(f, ": {message}"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// `48`, `34.4`; at most a day, since no caller waits longer.
+fn seconds(text: &str) -> Option<Duration> {
+    let seconds: f64 = text.trim().parse().ok()?;
+    Duration::try_from_secs_f64(seconds.min(86_400.0)).ok()
+}
+
+/// "Please retry in 34.4s." or "… in 120ms.".
+fn delay_in(message: &str) -> Option<Duration> {
+    let (_, rest) = message.split_once("retry in ")?;
+    let end = rest.find(|c: char| !c.is_ascii_digit() && c != '.')?;
+    let (number, unit) = rest.split_at(end);
+    let delay = seconds(number)?;
+    match unit {
+        _ if unit.starts_with("ms") => Some(delay / 1000),
+        _ if unit.starts_with('s') => Some(delay),
+        _ => None,
+    }
+}
+
+/// A 400 speaks of the request and may quote it, so its message is told only where the wording is known (and quotes are
+/// blanked even there). Other errors speak of keys, quotas, models and the provider's own state.
+fn may_be_told(code: u16, message: &str) -> bool {
+    const KNOWN: [&str; 16] = [
+        "* GenerateContentRequest",
+        "API key",
+        "Cached content is too small",
+        "Corrupted thought signature",
+        "Function call is missing a thought_signature",
+        "Function calling config is set without function_declarations",
+        "Invalid JSON payload received",
+        "Invalid thought signature",
+        "Invalid value at '",
+        "Please ensure that",
+        "Please use a valid role",
+        "Requests ending with a model turn",
+        "The input token count",
+        "Thinking ",
+        "Unable to submit request because it has a temperature",
+        "User location is not supported",
+    ];
+    code != 400 || KNOWN.iter().any(|known| message.starts_with(known))
+}
+
+/// Blanks what stands in double quotes and what could be a key or token, flattens white space, keeps 200 characters.
+pub(super) fn sanitize(message: &str) -> String {
+    let mut kept = String::with_capacity(200);
+    for (n, piece) in message.split('"').enumerate() {
+        // Every odd piece was quoted, and an unclosed quote runs to the end.
+        if n % 2 == 1 {
+            kept.push_str("\"…\"");
+            continue;
+        }
+        for word in piece.split_inclusive(|c: char| !(c.is_ascii_alphanumeric() || matches!(c, '-' | '_'))) {
+            let bare = word.trim_end_matches(|c: char| !(c.is_ascii_alphanumeric() || matches!(c, '-' | '_')));
+            if looks_secret(bare) {
+                kept.push('…');
+                kept.push_str(word.get(bare.len()..).unwrap_or_default());
+            } else {
+                kept.push_str(word);
+            }
+        }
+    }
+    let flat = kept
+        .split(|c: char| c.is_whitespace() || c.is_control())
+        .filter(|word| !word.is_empty());
+    let flat: Vec<_> = flat.collect();
+    flat.join(" ").chars().take(200).collect()
+}
+
+/// Keys and tokens are long and mix letters with digits; the provider's own long names have no digits.
+fn looks_secret(word: &str) -> bool {
+    word.len() >= 28 && word.bytes().any(|b| b.is_ascii_digit()) && word.bytes().any(|b| b.is_ascii_alphabetic())
+}
+
+fn is_path(text: &str) -> bool {
+    text.len() <= 200 && text.bytes().all(|b| b.is_ascii_alphanumeric() || b"._[]-".contains(&b))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+
+    fn error(code: u16, message: &str, details: &str) -> ApiError {
+        let message = serde_json::to_string(message).unwrap();
+        let body = format!(r#"{{"error":{{"code":{code},"message":{message},"status":"S","details":[{details}]}}}}"#);
+        ApiError::of_body(code, body.as_bytes())
+    }
+
+    const RETRY: &str = r#"{"@type":"type.googleapis.com/google.rpc.RetryInfo","retryDelay":"34.4s"}"#;
+
+    #[test]
+    fn the_time_to_come_back_is_read_from_the_details_or_from_the_words() {
+        assert_eq!(error(429, "", RETRY).retry_after, Some(Duration::from_secs_f64(34.4)));
+        assert_eq!(
+            error(429, "Please retry in 7s.", "").retry_after,
+            Some(Duration::from_secs(7))
+        );
+        assert_eq!(
+            error(429, "Please retry in 120.5ms.", "").retry_after,
+            Some(Duration::from_micros(120_500))
+        );
+        for odd in [
+            "Please retry in soon",
+            "Please retry in 5",
+            "Please retry in 5 minutes",
+            "Please retry in ..s",
+        ] {
+            assert_eq!(error(429, odd, "").retry_after, None, "{odd}");
+        }
+        assert_eq!(
+            error(429, "Please retry in 99999999999999999999s", "").retry_after,
+            Some(Duration::from_secs(86_400))
+        );
+    }
+
+    #[test]
+    fn a_daily_or_empty_quota_is_not_waited_for_though_it_names_a_delay() {
+        let daily = r#"{"@type":"x/google.rpc.QuotaFailure","violations":[{"quotaId":"GenerateRequestsPerDayPerProject","quotaValue":"50"}]}"#;
+        let empty = r#"{"@type":"x/google.rpc.QuotaFailure","violations":[{"quotaId":"PerMinute","quotaValue":"0"}]}"#;
+        let minute =
+            r#"{"@type":"x/google.rpc.QuotaFailure","violations":[{"quotaId":"PerMinute","quotaValue":"10"}]}"#;
+        let retry = |details: &str, message: &str| {
+            error(429, message, &format!("{details},{RETRY}"))
+                .into_failure(false)
+                .retry
+        };
+        assert_eq!(retry(daily, ""), Retry::No);
+        assert_eq!(retry(empty, ""), Retry::No);
+        assert_eq!(retry(minute, "Quota exceeded, limit: 0, model: m"), Retry::No);
+        assert_eq!(retry(minute, "Quota exceeded, limit: 0"), Retry::No);
+        for some in ["limit: 10", "limit: 05", "limit: 0.5"] {
+            assert_eq!(
+                retry(minute, some),
+                Retry::After(Duration::from_secs_f64(34.4)),
+                "{some}"
+            );
+        }
+    }
+
+    #[test]
+    fn an_array_of_one_is_read_and_anything_else_gives_the_status_alone() {
+        let read = ApiError::of_body(503, br#"[{"error":{"code":503,"status":"UNAVAILABLE"}}]"#);
+        assert_eq!(read.to_string(), "Gemini answered 503 UNAVAILABLE");
+        let html = ApiError::of_body(502, b"<html>secret</html>").to_string();
+        assert_eq!(html, "Gemini answered 502: the body (19 bytes) is no Google error");
+    }
+
+    #[test]
+    fn a_bad_request_is_told_only_in_known_words_and_without_what_it_quotes() {
+        let known = error(400, "Invalid value at 'contents[0]' (TYPE), \"my secret diary\"", "");
+        assert_eq!(
+            known.to_string(),
+            "Gemini answered 400 S: Invalid value at 'contents[0]' (TYPE), \"…\""
+        );
+        let open = error(400, "Invalid value at 'a', \"my secret diary", "");
+        assert!(!open.to_string().contains("diary"));
+        let unknown = error(400, "I do not like: my secret diary", "");
+        assert_eq!(unknown.to_string(), "Gemini answered 400 S");
+        let field = r#"{"@type":"x/google.rpc.BadRequest","fieldViolations":[{"field":"tools[0].x","description":"my diary"}]}"#;
+        assert_eq!(
+            error(400, "my diary", field).to_string(),
+            "Gemini answered 400 S field=tools[0].x"
+        );
+    }
+
+    #[test]
+    fn keys_are_blanked_and_long_texts_cut() {
+        let key = format!("AIzaSy{}", "a1B2-_".repeat(6));
+        let told = error(403, &format!("consumer api_key:{key} is\n\n\u{7}suspended"), "").to_string();
+        assert_eq!(told, "Gemini answered 403 S: consumer api_key:… is suspended");
+        assert_eq!(sanitize(&"word ".repeat(500)).chars().count(), 200);
+    }
+
+    #[test]
+    fn only_what_may_pass_is_repeated() {
+        for (code, repeated) in [
+            (400, false),
+            (401, false),
+            (403, false),
+            (404, false),
+            (408, true),
+            (409, false),
+            (429, true),
+            (499, true),
+            (500, true),
+            (501, false),
+            (502, true),
+            (503, true),
+            (504, true),
+            (0, false),
+        ] {
+            let retry = error(code, "", "").into_failure(false).retry;
+            assert_eq!(retry == Retry::Backoff, repeated, "{code}");
+        }
+        assert_eq!(error(401, "", "").into_failure(true).retry, Retry::Reauthenticate);
+    }
+}

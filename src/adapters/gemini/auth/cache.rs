@@ -1,0 +1,113 @@
+//! One access token for all requests: renewed by one of them ahead of its end, while the others go on with the old one.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use arc_swap::ArcSwapOption;
+use reqwest::header::HeaderValue;
+use tokio::sync::Mutex;
+use tokio::time::timeout_at;
+
+use super::credentials::Credentials;
+use super::fetch::{Fetcher, Token};
+use crate::adapters::gemini::breaker::Health;
+use crate::adapters::gemini::config::{ConfigError, Timeouts};
+use crate::adapters::gemini::failure::Failure;
+
+/// A token is renewed when less than this, or a quarter of its life, is left of it …
+const RENEW_AHEAD: Duration = Duration::from_secs(300);
+/// … and not used any more when less than this, or a tenth, is left: it must live through a request.
+const TOO_OLD: Duration = Duration::from_secs(20);
+/// The request that renews ahead of time does not wait longer than this; it has a good token after all.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// After a failed renewal ahead of time the next one waits this long.
+const PAUSE: Duration = Duration::from_secs(15);
+
+#[derive(Debug)]
+pub(in crate::adapters::gemini) struct TokenCache {
+    fetcher: Fetcher,
+    current: ArcSwapOption<Token>,
+    /// Held by the one who fetches; remembers when a fetch last failed, and how.
+    fetching: Mutex<Option<(Instant, Failure)>>,
+}
+
+struct Usable {
+    header: HeaderValue,
+    renew: bool,
+}
+
+impl TokenCache {
+    pub(super) fn new(credentials: Credentials, timeouts: &Timeouts) -> Result<Self, ConfigError> {
+        Ok(Self {
+            fetcher: Fetcher::new(credentials, timeouts)?,
+            current: ArcSwapOption::empty(),
+            fetching: Mutex::new(None),
+        })
+    }
+
+    /// `Bearer …`.
+    pub(super) async fn get(&self, deadline: Instant) -> Result<HeaderValue, Failure> {
+        let asked = Instant::now();
+        let Some(Usable { header, renew }) = self.usable(asked) else {
+            return self.wait_for_one(asked, deadline).await;
+        };
+        if renew
+            && let Ok(mut last) = self.fetching.try_lock()
+            && last
+                .as_ref()
+                .is_none_or(|(when, _)| asked.duration_since(*when) > PAUSE)
+        {
+            let patience = deadline.min(asked + PATIENCE);
+            return Ok(self.renew(&mut last, patience).await.unwrap_or(header));
+        }
+        Ok(header)
+    }
+
+    /// Forgets the token that was refused, unless it has been replaced already.
+    pub(super) fn discard(&self, refused: &HeaderValue) {
+        let current = self.current.load();
+        if current.as_ref().is_some_and(|token| token.header == refused) {
+            self.current.compare_and_swap(&current, None);
+        }
+    }
+
+    fn usable(&self, now: Instant) -> Option<Usable> {
+        let current = self.current.load();
+        let token = current.as_ref()?;
+        let left = token.expires.checked_duration_since(now)?;
+        (left > TOO_OLD.min(token.lifetime / 10)).then(|| Usable {
+            header: token.header.clone(),
+            renew: left < RENEW_AHEAD.min(token.lifetime / 4),
+        })
+    }
+
+    async fn wait_for_one(&self, asked: Instant, deadline: Instant) -> Result<HeaderValue, Failure> {
+        let Ok(mut last) = timeout_at(deadline.into(), self.fetching.lock()).await else {
+            return Err(Failure::deadline(Health::Unknown));
+        };
+        // Whoever held the lock before may have fetched one for all, or failed for all.
+        if let Some(Usable { header, .. }) = self.usable(Instant::now()) {
+            return Ok(header);
+        }
+        match &*last {
+            Some((when, failure)) if *when >= asked => Err(failure.clone()),
+            _ => self.renew(&mut last, deadline).await,
+        }
+    }
+
+    async fn renew(&self, last: &mut Option<(Instant, Failure)>, deadline: Instant) -> Result<HeaderValue, Failure> {
+        match self.fetcher.fetch(deadline).await {
+            Ok(token) => {
+                let header = token.header.clone();
+                self.current.store(Some(Arc::new(token)));
+                *last = None;
+                Ok(header)
+            }
+            Err(failure) => {
+                tracing::warn!(detail = failure.detail, "fetching an access token failed");
+                *last = Some((Instant::now(), failure.clone()));
+                Err(failure)
+            }
+        }
+    }
+}

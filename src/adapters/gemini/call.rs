@@ -1,0 +1,266 @@
+//! One model call: attempts, one at a time, until one is of use; and hops, until the turn is complete.
+
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use reqwest::header::{ACCEPT, CONTENT_TYPE, HeaderName, HeaderValue};
+use reqwest::{Method as HttpMethod, Request};
+use tracing::Instrument;
+use url::Url;
+
+use super::api_error::ApiError;
+use super::breaker::Health;
+use super::client::{Waiting, too_large};
+use super::content::Pieces;
+use super::delivery::Delivery;
+use super::failure::Failure;
+use super::meters::Meters;
+use super::reply::{Hop, Reply};
+use super::retry::{Retry, backoff};
+use super::sse::{Frame, Framer};
+use super::{Gemini, meters, request};
+use crate::domain::decision::Usage;
+use crate::domain::journal::ModelTurn;
+use crate::ports::model::ModelFault;
+
+/// 16 hops of 64K tokens are the whole context of every model there is.
+const MAX_HOPS: u32 = 16;
+
+const SERVER_TIMEOUT: HeaderName = HeaderName::from_static("x-server-timeout");
+
+/// A call under way.
+pub(super) struct Call<'a, 'd> {
+    pub(super) gemini: &'a Gemini,
+    pub(super) meters: &'a Meters,
+    pub(super) model: &'a str,
+    pub(super) url: Url,
+    pub(super) stream: bool,
+    pub(super) deadline: Instant,
+    pub(super) delivery: Delivery<'d>,
+    /// Spent by all attempts, those that failed included.
+    pub(super) usage: Usage,
+    pub(super) attempts: u32,
+}
+
+impl Call<'_, '_> {
+    /// Makes the call.
+    pub(super) async fn run(mut self, body: Bytes) -> Result<ModelTurn, ModelFault> {
+        match self.turn(body).await {
+            Ok(turn) => Ok(turn),
+            Err(failure) => {
+                self.meters.fault(failure.kind);
+                Err(ModelFault {
+                    kind: failure.kind,
+                    detail: self.gemini.auth.redact(failure.detail),
+                    usage: self.usage,
+                    attempts: self.attempts,
+                })
+            }
+        }
+    }
+
+    async fn turn(&mut self, original: Bytes) -> Result<ModelTurn, Failure> {
+        let mut pieces = Pieces::default();
+        let mut body = original.clone();
+        for _ in 0..MAX_HOPS {
+            let hop = self.hop(&body).await?;
+            if hop.next.is_some() && self.delivery.is_heard() {
+                self.delivery.settle(&hop.pieces.text());
+            }
+            pieces.append(hop.pieces);
+            // Each hop is the same request with the last token; what it brought is not sent as history.
+            let Some(token) = hop.next else {
+                return self.complete(pieces, hop.model);
+            };
+            body = request::with_continuation(&original, &token);
+        }
+        Err(Failure::malformed(format!(
+            "not complete after {MAX_HOPS} continuations"
+        )))
+    }
+
+    fn complete(&self, pieces: Pieces, model: Option<String>) -> Result<ModelTurn, Failure> {
+        if !pieces.says_something() {
+            return Err(Failure::malformed("the answer is empty"));
+        }
+        let (content, parts) = pieces
+            .finish()
+            .map_err(|_| Failure::malformed("the answer cannot be echoed"))?;
+        Ok(ModelTurn {
+            content,
+            parts,
+            usage: self.usage,
+            model: model.unwrap_or_else(|| self.model.to_owned()),
+        })
+    }
+
+    /// Sends one request until it is answered or nothing more is to be hoped for.
+    async fn hop(&mut self, body: &Bytes) -> Result<Hop, Failure> {
+        self.gemini.budget.deposit();
+        let (mut attempt, mut garbled, mut renewed) = (0, false, false);
+        let mut last: Option<Failure> = None;
+        loop {
+            let Ok(permit) = self.gemini.breaker.admit(Instant::now()) else {
+                return Err(
+                    last.unwrap_or_else(|| Failure::unavailable("the breaker is open: Gemini has been failing"))
+                );
+            };
+            attempt += 1;
+            self.attempts += 1;
+            let (begun, spent) = (Instant::now(), self.usage);
+            let span = tracing::debug_span!("model_attempt", model = self.model, attempt, stream = self.stream);
+            let answer = self.attempt(body).instrument(span).await;
+            permit.settle(
+                answer.as_ref().map_or_else(|failure| failure.health, |_| Health::Well),
+                Instant::now(),
+            );
+            meters::breaker(self.gemini.state());
+            let fault = answer.as_ref().err().map(|failure| failure.kind);
+            self.meters.attempt(fault, begun.elapsed(), since(spent, self.usage));
+            let failure = match answer {
+                Ok(hop) => return Ok(hop),
+                Err(failure) => failure,
+            };
+            let wait = match failure.retry {
+                Retry::Once if !std::mem::replace(&mut garbled, true) => Duration::ZERO,
+                Retry::Reauthenticate if !std::mem::replace(&mut renewed, true) => Duration::ZERO,
+                Retry::No | Retry::Once | Retry::Reauthenticate => return Err(failure),
+                Retry::Backoff => backoff(&self.gemini.retry, attempt),
+                // Some jitter on top, so that all who were told the same do not come back at once.
+                Retry::After(told) => told.saturating_add(backoff(&self.gemini.retry, 1)),
+            };
+            self.may_repeat(attempt, wait, &failure)?;
+            tracing::warn!(
+                model = self.model,
+                attempt,
+                detail = self.gemini.auth.redact(failure.detail.clone()),
+                wait_ms = wait.as_millis(),
+                "a request to Gemini failed and is repeated"
+            );
+            self.meters.retry(failure.kind);
+            self.delivery.take_back();
+            if !wait.is_zero() {
+                tokio::time::sleep(wait).await;
+            }
+            last = Some(failure);
+        }
+    }
+
+    /// Is there an attempt left, time for it, and budget?
+    fn may_repeat(&self, attempt: u32, wait: Duration, failure: &Failure) -> Result<(), Failure> {
+        let give_up = |why: String| {
+            Err(Failure {
+                detail: format!("{}; {why}", failure.detail),
+                ..failure.clone()
+            })
+        };
+        if attempt >= self.gemini.retry.max_attempts {
+            return give_up(format!("given up after {attempt} attempts"));
+        }
+        if Instant::now()
+            .checked_add(wait)
+            .is_none_or(|then| then >= self.deadline)
+        {
+            return give_up(format!("the next attempt, in {wait:?}, would come after the deadline"));
+        }
+        if !self.gemini.budget.withdraw() {
+            return give_up("not repeated: the retry budget is spent".to_owned());
+        }
+        Ok(())
+    }
+
+    async fn attempt(&mut self, body: &Bytes) -> Result<Hop, Failure> {
+        let begun = Instant::now();
+        if begun >= self.deadline {
+            return Err(Failure::deadline(Health::Unknown));
+        }
+        let mut request = Request::new(HttpMethod::POST, self.url.clone());
+        let headers = request.headers_mut();
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        if self.stream {
+            headers.insert(ACCEPT, HeaderValue::from_static("text/event-stream"));
+        }
+        self.gemini.auth.apply(headers, self.deadline).await?;
+        // Whole seconds, rounded up: the provider is not to give up before we do.
+        let left = self
+            .deadline
+            .saturating_duration_since(Instant::now())
+            .as_millis()
+            .div_ceil(1000)
+            .max(1);
+        headers.insert(SERVER_TIMEOUT, u64::try_from(left).unwrap_or(u64::MAX).into());
+        let sent = self.gemini.auth.is_oauth().then(|| headers.clone());
+        *request.body_mut() = Some(body.clone().into());
+
+        let waiting = Waiting {
+            timeouts: &self.gemini.timeouts,
+            deadline: self.deadline,
+            begun,
+        };
+        let response = waiting.send(&self.gemini.client, request).await?;
+        let status = response.status();
+        if !status.is_success() {
+            if status.as_u16() == 401
+                && let Some(sent) = sent
+            {
+                self.gemini.auth.refused(&sent);
+            }
+            let after = retry_after(response.headers());
+            let mut error = ApiError::of_body(status.as_u16(), &waiting.error_body(response).await);
+            error.retry_after = error.retry_after.or(after);
+            return Err(error.into_failure(self.gemini.auth.is_oauth()));
+        }
+        let mut reply = Reply::default();
+        let read = match self.stream {
+            true => self.read_stream(&waiting, response, &mut reply).await,
+            false => match waiting.body(response, self.gemini.max_body).await {
+                Ok(body) => reply.take_whole(&body, self.gemini.auth.is_oauth()),
+                Err(failure) => Err(failure),
+            },
+        };
+        self.usage += reply.usage();
+        read.and_then(|()| reply.finish())
+    }
+
+    /// Reads until the connection closes: a finish reason is not always the end.
+    async fn read_stream(
+        &mut self,
+        waiting: &Waiting<'_>,
+        mut response: reqwest::Response,
+        reply: &mut Reply,
+    ) -> Result<(), Failure> {
+        let (cap, oauth) = (self.gemini.max_body, self.gemini.auth.is_oauth());
+        let (mut framer, mut total) = (Framer::default(), 0_usize);
+        let delivery = &mut self.delivery;
+        let mut each = |frame: Frame<'_>| {
+            let mut delta = |words: &str| delivery.delta(words);
+            match frame {
+                Frame::Event(json) => reply.take_chunk(json, oauth, &mut delta),
+                Frame::Bare(json) => reply.take_bare(json, oauth, &mut delta),
+            }
+        };
+        while let Some(piece) = waiting.piece(&mut response).await? {
+            total = total.saturating_add(piece.len());
+            if total > cap {
+                return Err(too_large(cap));
+            }
+            framer.feed(&piece, &mut each)?;
+        }
+        framer.end(&mut each)
+    }
+}
+
+/// Google does not send it, what stands before Google may: whole seconds only.
+fn retry_after(headers: &reqwest::header::HeaderMap) -> Option<Duration> {
+    let value = headers.get(reqwest::header::RETRY_AFTER)?.to_str().ok()?;
+    Some(Duration::from_secs(value.trim().parse::<u64>().ok()?.min(86_400)))
+}
+
+fn since(before: Usage, after: Usage) -> Usage {
+    Usage {
+        input_tokens: after.input_tokens - before.input_tokens,
+        output_tokens: after.output_tokens - before.output_tokens,
+        thought_tokens: after.thought_tokens - before.thought_tokens,
+        cached_tokens: after.cached_tokens - before.cached_tokens,
+    }
+}

@@ -1,0 +1,135 @@
+//! The HTTP client, and one exchange through it with a limit on every wait and on every byte.
+
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use reqwest::{Client, Request, Response};
+use tokio::time::timeout_at;
+
+use super::breaker::Health;
+use super::config::{ConfigError, Timeouts};
+use super::failure::{Failure, describe};
+
+/// Error bodies are short; what is longer is not read.
+const MAX_ERROR_BODY: usize = 64 * 1024;
+
+/// Builds the pooled client. `plain` is for an endpoint without TLS: no roots are loaded for it.
+pub(super) fn build(timeouts: &Timeouts, plain: bool, direct: bool) -> Result<Client, ConfigError> {
+    // The binary installs ring; a library user or a test need not know that.
+    if rustls::crypto::CryptoProvider::get_default().is_none() {
+        // Losing the race to another installer is as good.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+    }
+    let mut builder = Client::builder()
+        .user_agent(concat!("gavel/", env!("CARGO_PKG_VERSION")))
+        .connect_timeout(timeouts.connect)
+        // A redirect would take the key to another host.
+        .redirect(reqwest::redirect::Policy::none())
+        .retry(reqwest::retry::never())
+        .referer(false)
+        .tcp_nodelay(true)
+        .tcp_keepalive(Duration::from_secs(30))
+        .pool_idle_timeout(Duration::from_secs(90));
+    builder = if plain {
+        builder.http1_only().tls_certs_only([])
+    } else {
+        builder
+            .http2_adaptive_window(true)
+            .http2_keep_alive_interval(Duration::from_secs(20))
+            .http2_keep_alive_timeout(Duration::from_secs(10))
+    };
+    if direct {
+        builder = builder.no_proxy();
+    }
+    builder.build().map_err(|error| ConfigError::Client(describe(error)))
+}
+
+/// Ends a wait at the sooner of a limit and the deadline, and tells which it was.
+pub(super) struct Waiting<'a> {
+    pub(super) timeouts: &'a Timeouts,
+    pub(super) deadline: Instant,
+    pub(super) begun: Instant,
+}
+
+impl Waiting<'_> {
+    /// Sends and waits for the head.
+    pub(super) async fn send(&self, client: &Client, request: Request) -> Result<Response, Failure> {
+        let first_byte = self.timeouts.first_byte;
+        match self.wait(first_byte, client.execute(request)).await {
+            Ok(Ok(response)) => Ok(response),
+            Ok(Err(error)) if error.is_timeout() && error.is_connect() => {
+                Err(Failure::timeout("no connection", self.timeouts.connect))
+            }
+            Ok(Err(error)) => Err(Failure::connection(describe(error))),
+            Err(over) => Err(over.unwrap_or_else(|| Failure::timeout("no answer", first_byte))),
+        }
+    }
+
+    /// Waits for the next piece of the body; `None` at its end.
+    pub(super) async fn piece(&self, response: &mut Response) -> Result<Option<Bytes>, Failure> {
+        let idle = self.timeouts.idle;
+        match self.wait(idle, response.chunk()).await {
+            Ok(Ok(piece)) => Ok(piece),
+            Ok(Err(error)) => Err(Failure::connection(describe(error))),
+            Err(over) => Err(over.unwrap_or_else(|| Failure::timeout("the answer stopped: nothing more", idle))),
+        }
+    }
+
+    /// Reads the whole body, up to `cap` bytes.
+    pub(super) async fn body(&self, mut response: Response, cap: usize) -> Result<Bytes, Failure> {
+        if response.content_length().is_some_and(|length| length > cap as u64) {
+            return Err(too_large(cap));
+        }
+        let Some(first) = self.piece(&mut response).await? else {
+            return Ok(Bytes::new());
+        };
+        if first.len() > cap {
+            return Err(too_large(cap));
+        }
+        let Some(mut next) = self.piece(&mut response).await? else {
+            return Ok(first);
+        };
+        let expected = response
+            .content_length()
+            .and_then(|length| usize::try_from(length).ok());
+        let mut body = Vec::with_capacity(expected.unwrap_or(first.len() * 2).min(cap));
+        body.extend_from_slice(&first);
+        loop {
+            if body.len() + next.len() > cap {
+                return Err(too_large(cap));
+            }
+            body.extend_from_slice(&next);
+            match self.piece(&mut response).await? {
+                Some(more) => next = more,
+                None => return Ok(body.into()),
+            }
+        }
+    }
+
+    /// Reads the body of an error. One that does not come or is too long is not worth a failure of its own.
+    pub(super) async fn error_body(&self, response: Response) -> Bytes {
+        self.body(response, MAX_ERROR_BODY).await.unwrap_or_default()
+    }
+
+    /// `Err(None)`: the limit. `Err(Some(failure))`: the deadline.
+    async fn wait<T>(&self, limit: Duration, wait: impl Future<Output = T>) -> Result<T, Option<Failure>> {
+        let now = Instant::now();
+        let limit = now.checked_add(limit).unwrap_or(self.deadline);
+        let until = limit.min(self.deadline);
+        timeout_at(until.into(), wait).await.map_err(|_| {
+            (self.deadline <= limit).then(|| {
+                // An endpoint that was silent for longer than a connection takes is not well.
+                let waited = Instant::now().duration_since(self.begun);
+                Failure::deadline(if waited > self.timeouts.connect {
+                    Health::Sick
+                } else {
+                    Health::Unknown
+                })
+            })
+        })
+    }
+}
+
+pub(super) fn too_large(cap: usize) -> Failure {
+    Failure::malformed(format!("the answer is larger than {cap} bytes"))
+}

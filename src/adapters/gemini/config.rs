@@ -1,0 +1,123 @@
+//! What the adapter is told: plain data, made by the application from its configuration.
+
+use std::time::Duration;
+
+use secrecy::SecretString;
+
+use super::auth::Credentials;
+use super::breaker::BreakerSettings;
+use super::retry::RetrySettings;
+
+/// The Developer API, when nothing else is configured.
+pub const DEVELOPER_BASE: &str = "https://generativelanguage.googleapis.com";
+/// Vertex AI in express mode, when nothing else is configured.
+pub const EXPRESS_BASE: &str = "https://aiplatform.googleapis.com";
+
+/// Everything a [`super::Gemini`] is made of.
+#[derive(Clone, Debug)]
+pub struct GeminiConfig {
+    /// Where requests go and who sends them.
+    pub endpoint: Endpoint,
+    /// Used when a definition names no model.
+    pub default_model: String,
+    /// How long to wait for what.
+    pub timeouts: Timeouts,
+    /// Most bytes of one reply, a whole stream included.
+    pub max_body: usize,
+    /// When attempts are repeated.
+    pub retry: RetrySettings,
+    /// When the endpoint is left alone.
+    pub breaker: BreakerSettings,
+}
+
+impl GeminiConfig {
+    /// The defaults for `endpoint`.
+    #[must_use]
+    pub fn new(endpoint: Endpoint, default_model: impl Into<String>) -> Self {
+        Self {
+            endpoint,
+            default_model: default_model.into(),
+            timeouts: Timeouts::default(),
+            max_body: 8 * 1024 * 1024,
+            retry: RetrySettings::default(),
+            breaker: BreakerSettings::default(),
+        }
+    }
+}
+
+/// Which of Google's two APIs, and how callers prove who they are.
+#[derive(Clone, Debug)]
+pub enum Endpoint {
+    /// The Gemini Developer API with a key.
+    Developer {
+        /// Scheme, host and port; [`DEVELOPER_BASE`] is Google's.
+        base_url: String,
+        /// Sent as `x-goog-api-key`, never in a URL.
+        api_key: SecretString,
+    },
+    /// Vertex AI with a key, without project and location.
+    VertexExpress {
+        /// Scheme, host and port; [`EXPRESS_BASE`] is Google's.
+        base_url: String,
+        /// Sent as `x-goog-api-key`, never in a URL.
+        api_key: SecretString,
+    },
+    /// Vertex AI with an access token.
+    Vertex {
+        /// Project id or number.
+        project: String,
+        /// `global`, `us`, `eu` or a region.
+        location: String,
+        /// Host, or scheme, host and port, in place of the one the location names.
+        endpoint: Option<String>,
+        /// Where tokens come from.
+        credentials: Credentials,
+    },
+}
+
+/// How long to wait for what. Each wait also ends at the request's deadline.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Timeouts {
+    /// For a connection, TLS included.
+    pub connect: Duration,
+    /// For the head of the reply. A unary reply begins when the model has finished, so this bounds its thinking.
+    pub first_byte: Duration,
+    /// Between two pieces of the body.
+    pub idle: Duration,
+    /// For an access token.
+    pub token: Duration,
+}
+
+impl Default for Timeouts {
+    fn default() -> Self {
+        Self {
+            connect: Duration::from_secs(2),
+            first_byte: Duration::from_secs(120),
+            idle: Duration::from_secs(60),
+            token: Duration::from_secs(10),
+        }
+    }
+}
+
+/// Why no adapter could be made. Names the setting, what is wrong with it and what is allowed; never a secret.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigError {
+    /// A value is off.
+    #[error("{setting}: {problem}")]
+    Invalid {
+        /// `base_url`, `api_key`, `project`, `location`, `endpoint`, `model`, or a credentials file.
+        setting: String,
+        /// What was found and what is allowed.
+        problem: String,
+    },
+    /// The HTTP client could not be built.
+    #[error("the HTTP client for Gemini could not be built: {0}")]
+    Client(String),
+}
+
+pub(super) fn invalid(setting: impl Into<String>, problem: impl Into<String>) -> ConfigError {
+    ConfigError::Invalid {
+        setting: setting.into(),
+        problem: problem.into(),
+    }
+}

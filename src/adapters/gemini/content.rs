@@ -1,0 +1,361 @@
+//! The content of one turn, put together from the parts of one reply, of the chunks of a stream, or of several hops.
+//!
+//! What is echoed later must be what came: parts in order, each signature on the part it came with. Text that came in
+//! pieces is joined only between neighbours of one kind that carry nothing but text; a signed part, an empty one
+//! included, stands alone (WIRE.md section 4). Two things are left out because a request with them is refused: empty parts
+//! `{}`, and, from streams, empty text without a signature.
+
+use std::sync::Arc;
+
+use serde_json::value::RawValue;
+
+use super::wire::{self, Content, FunctionCall};
+use crate::domain::journal::{self, Part};
+
+/// A part of the turn.
+#[derive(Debug)]
+struct Piece {
+    read: Part,
+    wire: Wire,
+}
+
+#[derive(Debug)]
+enum Wire {
+    /// As it came.
+    Verbatim(Box<RawValue>),
+    /// Joined text: written from what was read.
+    Joined,
+}
+
+/// The parts so far.
+#[derive(Debug, Default)]
+pub(super) struct Pieces {
+    pieces: Vec<Piece>,
+    /// The whole content as it came, when it can be echoed as it is.
+    whole: Option<Box<RawValue>>,
+    /// Why a call in it cannot be run.
+    garbled: Option<&'static str>,
+}
+
+impl Pieces {
+    /// Takes the content of a unary reply.
+    ///
+    /// # Errors
+    /// It is no content.
+    pub(super) fn take_whole(&mut self, content: &RawValue) -> Result<(), String> {
+        let first = self.pieces.is_empty();
+        let Content { role, parts } = wire::read(content.get().as_bytes())?;
+        let mut echoed = role.as_deref() == Some("model");
+        for part in parts.unwrap_or_default() {
+            let read: wire::Part<'_> = wire::read(part.get().as_bytes())?;
+            echoed &= !read.void;
+            self.push(part, read);
+        }
+        self.whole = (first && echoed).then(|| content.to_owned());
+        Ok(())
+    }
+
+    /// Takes the content of a chunk; `delta` is given each piece of text for the person.
+    ///
+    /// # Errors
+    /// It is no content.
+    pub(super) fn take_chunk(&mut self, content: &RawValue, mut delta: impl FnMut(&str)) -> Result<(), String> {
+        self.whole = None;
+        for part in wire::read::<Content<'_>>(content.get().as_bytes())?
+            .parts
+            .unwrap_or_default()
+        {
+            let read: wire::Part<'_> = wire::read(part.get().as_bytes())?;
+            let joinable = !read.tied && read.call.is_none() && read.answered.is_none();
+            match (&read.text, joinable) {
+                (Some(text), _) if !read.thought && !text.is_empty() => delta(text),
+                (Some(text), true) if text.is_empty() => continue,
+                _ => {}
+            }
+            match read.text {
+                Some(text) if joinable => self.join(&text, read.thought),
+                _ => self.push(part, read),
+            }
+        }
+        Ok(())
+    }
+
+    /// Adds what a later hop brought.
+    pub(super) fn append(&mut self, later: Self) {
+        if self.pieces.is_empty() {
+            *self = later;
+            return;
+        }
+        self.whole = None;
+        self.garbled = self.garbled.or(later.garbled);
+        self.pieces.extend(later.pieces);
+    }
+
+    /// True when nothing came at all.
+    pub(super) fn is_empty(&self) -> bool {
+        self.pieces.is_empty()
+    }
+
+    /// Why a call in it cannot be run, if there is such a call.
+    pub(super) fn garbled(&self) -> Option<&'static str> {
+        self.garbled
+    }
+
+    /// Are there calls, or words that are more than space?
+    pub(super) fn says_something(&self) -> bool {
+        self.pieces.iter().any(|piece| match &piece.read {
+            Part::Call(_) => true,
+            Part::Text(text) => !text.trim().is_empty(),
+            Part::Thought(_) | Part::Other => false,
+        })
+    }
+
+    /// The words for the person.
+    pub(super) fn text(&self) -> String {
+        self.pieces
+            .iter()
+            .filter_map(|piece| match &piece.read {
+                Part::Text(text) => Some(text.as_str()),
+                _ => None,
+            })
+            .collect()
+    }
+
+    /// The content to echo, and the same content read.
+    ///
+    /// # Errors
+    /// Never: what was read as JSON prints as JSON.
+    pub(super) fn finish(self) -> Result<(Arc<RawValue>, Vec<Part>), serde_json::Error> {
+        let content = match self.whole {
+            Some(whole) => whole,
+            None => RawValue::from_string(write(&self.pieces)?)?,
+        };
+        Ok((
+            content.into(),
+            self.pieces.into_iter().map(|piece| piece.read).collect(),
+        ))
+    }
+
+    fn join(&mut self, text: &str, thought: bool) {
+        if let Some(Piece {
+            read,
+            wire: Wire::Joined,
+        }) = self.pieces.last_mut()
+        {
+            match read {
+                Part::Text(run) if !thought => return run.push_str(text),
+                Part::Thought(run) if thought => return run.push_str(text),
+                _ => {}
+            }
+        }
+        let text = text.to_owned();
+        self.pieces.push(Piece {
+            read: if thought { Part::Thought(text) } else { Part::Text(text) },
+            wire: Wire::Joined,
+        });
+    }
+
+    fn push(&mut self, part: &RawValue, read: wire::Part<'_>) {
+        if read.void {
+            return;
+        }
+        let read = if let Some(call) = read.call {
+            match call_of(call) {
+                Ok(call) => Part::Call(call),
+                Err(reason) => {
+                    self.garbled = Some(reason);
+                    Part::Other
+                }
+            }
+        } else if let Some(answered) = read.answered {
+            self.close(&answered);
+            Part::Other
+        } else {
+            match read.text {
+                Some(text) if read.thought => Part::Thought(text.into_owned()),
+                Some(text) => Part::Text(text.into_owned()),
+                None => Part::Other,
+            }
+        };
+        self.pieces.push(Piece {
+            read,
+            wire: Wire::Verbatim(part.to_owned()),
+        });
+    }
+
+    /// A call that the provider has answered itself is none of ours.
+    fn close(&mut self, answered: &FunctionCall<'_>) {
+        let call = self.pieces.iter_mut().find(|piece| match &piece.read {
+            Part::Call(call) => {
+                answered.name.as_deref() == Some(&call.name)
+                    && (answered.id.is_none() || answered.id.as_deref() == call.id.as_deref())
+            }
+            _ => false,
+        });
+        if let Some(piece) = call {
+            piece.read = Part::Other;
+        }
+    }
+}
+
+/// Reads a call that came whole.
+fn call_of(call: &RawValue) -> Result<journal::FunctionCall, &'static str> {
+    let call: FunctionCall<'_> = wire::read(call.get().as_bytes()).map_err(|_| "a function call is no object")?;
+    if call.partial_args.is_some() || call.will_continue == Some(true) {
+        return Err("a function call came in pieces, which was not asked for");
+    }
+    let name = call
+        .name
+        .filter(|name| !name.is_empty())
+        .ok_or("a function call has no name")?;
+    let args = match call.args {
+        None => RawValue::from_string("{}".to_owned()).map_err(|_| "no JSON")?,
+        Some(args) if args.get().starts_with('{') => args.to_owned(),
+        Some(_) => return Err("the arguments of a function call are no object"),
+    };
+    Ok(journal::FunctionCall {
+        id: call.id.filter(|id| !id.is_empty()).map(std::borrow::Cow::into_owned),
+        name: name.into_owned(),
+        args,
+    })
+}
+
+fn write(pieces: &[Piece]) -> Result<String, serde_json::Error> {
+    let mut out = String::from(r#"{"role":"model","parts":["#);
+    for (n, piece) in pieces.iter().enumerate() {
+        if n > 0 {
+            out.push(',');
+        }
+        match (&piece.wire, &piece.read) {
+            (Wire::Verbatim(part), _) => out.push_str(part.get()),
+            (Wire::Joined, Part::Thought(text)) => {
+                out.push_str(r#"{"text":"#);
+                out.push_str(&serde_json::to_string(text)?);
+                out.push_str(r#","thought":true}"#);
+            }
+            (Wire::Joined, Part::Text(text)) => {
+                out.push_str(r#"{"text":"#);
+                out.push_str(&serde_json::to_string(text)?);
+                out.push('}');
+            }
+            (Wire::Joined, Part::Call(_) | Part::Other) => unreachable!("only text is joined"),
+        }
+    }
+    out.push_str("]}");
+    Ok(out)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+
+    fn raw(json: &str) -> Box<RawValue> {
+        RawValue::from_string(json.to_owned()).unwrap()
+    }
+
+    fn joined(chunks: &[&str]) -> (String, Vec<Part>, Vec<String>) {
+        let (mut pieces, mut deltas) = (Pieces::default(), Vec::new());
+        for parts in chunks {
+            let content = raw(&format!(r#"{{"parts":[{parts}],"role":"model"}}"#));
+            pieces
+                .take_chunk(&content, |delta| deltas.push(delta.to_owned()))
+                .unwrap();
+        }
+        let (content, parts) = pieces.finish().unwrap();
+        (content.get().to_owned(), parts, deltas)
+    }
+
+    #[test]
+    fn text_is_joined_within_unsigned_runs_of_one_kind_and_never_across_a_signature() {
+        let (content, parts, deltas) = joined(&[
+            r#"{"text":"think","thought":true}"#,
+            r#"{"thought":true,"text":"ing"}"#,
+            r#"{"text":"one "}"#,
+            r#"{"text":"two "},{"text":"three","thoughtSignature":"Uw=="}"#,
+            r#"{"text":"four"}"#,
+            r#"{"text":""}"#,
+            r#"{"text":"","thoughtSignature":"VA=="}"#,
+        ]);
+        assert_eq!(
+            content,
+            concat!(
+                r#"{"role":"model","parts":[{"text":"thinking","thought":true},{"text":"one two "},"#,
+                r#"{"text":"three","thoughtSignature":"Uw=="},{"text":"four"},{"text":"","thoughtSignature":"VA=="}]}"#
+            )
+        );
+        assert_eq!(deltas, ["one ", "two ", "three", "four"]);
+        assert_eq!(parts.len(), 5);
+    }
+
+    #[test]
+    fn calls_over_several_chunks_keep_their_order_and_their_bytes() {
+        let (content, parts, _) = joined(&[
+            r#"{"functionCall":{"name":"b","args":{"z":1,"a":2.50}},"thoughtSignature":"Uw=="}"#,
+            r#"{"functionCall":{"id":"i1","name":"a"}}"#,
+            r#"{"text":""}"#,
+        ]);
+        assert_eq!(
+            content,
+            concat!(
+                r#"{"role":"model","parts":[{"functionCall":{"name":"b","args":{"z":1,"a":2.50}},"thoughtSignature":"Uw=="},"#,
+                r#"{"functionCall":{"id":"i1","name":"a"}}]}"#
+            )
+        );
+        let [Part::Call(first), Part::Call(second)] = parts.as_slice() else {
+            panic!("{parts:?}")
+        };
+        assert_eq!((first.id.as_deref(), first.args.get()), (None, r#"{"z":1,"a":2.50}"#));
+        assert_eq!((second.id.as_deref(), second.args.get()), (Some("i1"), "{}"));
+    }
+
+    #[test]
+    fn a_unary_content_is_echoed_byte_for_byte() {
+        let text = r#"{ "parts": [ {"text":""}, {"text": "\u00e9", "thoughtSignature":"U/+="} ],  "role":"model"}"#;
+        let mut pieces = Pieces::default();
+        pieces.take_whole(&raw(text)).unwrap();
+        assert_eq!(pieces.finish().unwrap().0.get(), text);
+    }
+
+    #[test]
+    fn a_unary_content_that_would_be_refused_is_mended_in_that_place_only() {
+        let mut pieces = Pieces::default();
+        pieces
+            .take_whole(&raw(r#"{"parts":[{"text":"a" },{}, {"inlineData":{}}]}"#))
+            .unwrap();
+        assert_eq!(
+            pieces.finish().unwrap().0.get(),
+            r#"{"role":"model","parts":[{"text":"a" },{"inlineData":{}}]}"#
+        );
+    }
+
+    #[test]
+    fn a_call_that_cannot_be_run_is_told_apart() {
+        for (part, reason) in [
+            (r#"{"functionCall":{}}"#, "no name"),
+            (r#"{"functionCall":{"name":""}}"#, "no name"),
+            (r#"{"functionCall":7}"#, "no object"),
+            (r#"{"functionCall":{"name":"a","args":"{}"}}"#, "no object"),
+            (r#"{"functionCall":{"name":"a","args":[1]}}"#, "no object"),
+            (r#"{"functionCall":{"name":"a","willContinue":true}}"#, "in pieces"),
+            (r#"{"functionCall":{"name":"a","partialArgs":[]}}"#, "in pieces"),
+        ] {
+            let mut pieces = Pieces::default();
+            pieces
+                .take_whole(&raw(&format!(r#"{{"role":"model","parts":[{part}]}}"#)))
+                .unwrap();
+            assert!(pieces.garbled().is_some_and(|why| why.contains(reason)), "{part}");
+            assert!(!pieces.says_something(), "{part}");
+        }
+    }
+
+    #[test]
+    fn a_call_the_provider_answered_itself_is_not_ours_to_run() {
+        let (_, parts, _) = joined(&[
+            r#"{"functionCall":{"name":"search"}},{"functionResponse":{"name":"search","response":{}}}"#,
+            r#"{"functionCall":{"name":"add_task"}}"#,
+        ]);
+        assert!(matches!(parts.as_slice(), [Part::Other, Part::Other, Part::Call(call)] if call.name == "add_task"));
+    }
+}

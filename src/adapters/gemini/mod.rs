@@ -1,0 +1,207 @@
+//! Gemini behind the port [`Model`]: Developer API and Vertex AI, unary and streamed.
+//!
+//! A call goes through these, in this order:
+//!
+//! 1. `settings` (with `family`) words a definition's settings for the model that is asked; `request` writes the body.
+//! 2. `call` makes attempts, and follows `CONTINUATION` hops: the one place that repeats anything, under `retry`'s waits and
+//!    budget and the endpoint's `breaker`.
+//! 3. `auth` puts on the key or an access token; `client` sends, with a limit on every wait and every byte.
+//! 4. `sse` cuts a stream into JSON texts, `wire` reads them, `content` puts the parts together so that they can be echoed as
+//!    they came, `reply` judges the whole by its `finish` reason, `api_error` judges an error in its place.
+//! 5. `delivery` passes words on as they arrive, and takes them back when an attempt broke.
+//!
+//! What is absent on purpose: no other layer retries (reqwest's own retries are off); nothing runs from an answer that was cut,
+//! blocked or garbled, since such an answer is a [`ModelFault`] and has no calls; no key is ever part of a URL; nothing of a
+//! prompt or an answer is logged or put into an error.
+//!
+//! Decisions where the wire is silent: unary requests are streamed inside when the model would refuse their size (Gemini 4
+//! above 32,768 output tokens); every hop of a continued answer has its own attempts; a 499 in mid-stream is repeated, since
+//! it was not us who cancelled; a `TokenCount` of a repeated attempt is paid for, so usage sums over attempts and hops.
+
+mod address;
+mod api_error;
+mod auth;
+mod breaker;
+mod call;
+mod check;
+mod client;
+mod config;
+mod content;
+mod delivery;
+mod failure;
+mod family;
+mod finish;
+mod meters;
+mod reply;
+mod request;
+mod retry;
+mod settings;
+mod sse;
+mod wire;
+
+use std::borrow::Cow;
+use std::time::Instant;
+
+use url::Url;
+
+use self::address::{Address, Method, bare_model};
+use self::auth::Auth;
+pub use self::auth::{AdcSources, AuthorizedUser, Credentials, METADATA_BASE, ServiceAccount, adc_from_env_values};
+use self::breaker::Breaker;
+pub use self::breaker::{BreakerSettings, BreakerState};
+use self::call::Call;
+pub use self::check::{CheckError, ModelInfo};
+use self::config::invalid;
+pub use self::config::{ConfigError, DEVELOPER_BASE, EXPRESS_BASE, Endpoint, GeminiConfig, Timeouts};
+use self::delivery::Delivery;
+use self::family::Family;
+use self::meters::{DefaultMeters, Meters};
+use self::request::SystemCache;
+use self::retry::Budget;
+pub use self::retry::RetrySettings;
+use self::settings::Warned;
+use crate::domain::decision::Usage;
+use crate::domain::journal::{FaultKind, ModelTurn};
+use crate::ports::BoxFuture;
+use crate::ports::model::{Model, ModelEvent, ModelFault, ModelRequest};
+
+/// One endpoint of Gemini, with its connections, its token, its breaker and its retry budget. Share it.
+pub struct Gemini {
+    client: reqwest::Client,
+    auth: Auth,
+    address: Address,
+    describes_models: bool,
+    default_model: String,
+    /// Of the default model: unary, stream.
+    default_urls: (Url, Url),
+    timeouts: Timeouts,
+    max_body: usize,
+    retry: RetrySettings,
+    budget: Budget,
+    breaker: Breaker,
+    system: SystemCache,
+    warned: Warned,
+    meters: DefaultMeters,
+}
+
+impl Gemini {
+    /// Makes the adapter. Nothing is sent and no token is fetched until the first request.
+    ///
+    /// # Errors
+    /// A setting is off (see [`ConfigError`]), or the system's TLS roots cannot be read.
+    pub fn new(config: GeminiConfig) -> Result<Self, ConfigError> {
+        let (address, auth, describes_models) = match config.endpoint {
+            Endpoint::Developer { base_url, api_key } => (Address::developer(&base_url)?, Auth::key(&api_key)?, true),
+            Endpoint::VertexExpress { base_url, api_key } => {
+                (Address::express(&base_url)?, Auth::key(&api_key)?, false)
+            }
+            Endpoint::Vertex {
+                project,
+                location,
+                endpoint,
+                credentials,
+            } => (
+                Address::vertex(&project, &location, endpoint.as_deref())?,
+                Auth::token(credentials, &config.timeouts)?,
+                false,
+            ),
+        };
+        let default_model = bare_model(config.default_model.trim()).to_owned();
+        if default_model.is_empty() {
+            return Err(invalid(
+                "model",
+                "it is empty; allowed is a model's name, as in gemini-3.8-flash",
+            ));
+        }
+        let url = |method| {
+            let url = address.of(&default_model, method);
+            url.map_err(|error| invalid("model", error.to_string()))
+        };
+        let default_urls = (url(Method::Generate)?, url(Method::Stream)?);
+        let plain = address.origin.scheme() == "http";
+        Ok(Self {
+            client: client::build(&config.timeouts, plain, address.is_loopback())?,
+            auth,
+            describes_models,
+            default_urls,
+            default_model,
+            address,
+            timeouts: config.timeouts,
+            max_body: config.max_body,
+            retry: config.retry,
+            budget: Budget::new(&config.retry),
+            breaker: Breaker::new(config.breaker),
+            system: SystemCache::default(),
+            warned: Warned::default(),
+            meters: DefaultMeters::default(),
+        })
+    }
+
+    /// Where the endpoint's breaker stands.
+    #[must_use]
+    pub fn state(&self) -> BreakerState {
+        self.breaker.state(Instant::now())
+    }
+
+    async fn ask<'a>(
+        &'a self,
+        request: ModelRequest<'a>,
+        events: Option<&'a mut (dyn FnMut(ModelEvent<'_>) + Send)>,
+    ) -> Result<ModelTurn, ModelFault> {
+        let (settings, delivery) = (request.settings, Delivery::new(events));
+        let named = settings
+            .model
+            .as_deref()
+            .map_or(self.default_model.as_str(), bare_model);
+        let generation = settings::generation_config(named, settings, &self.warned);
+        let too_long = Family::of(named)
+            .unary_cap()
+            .zip(settings.max_output_tokens)
+            .is_some_and(|(cap, most)| most > cap);
+        let stream = delivery.is_heard() || too_long;
+        let url = match (named == self.default_model, stream) {
+            (true, false) => self.default_urls.0.clone(),
+            (true, true) => self.default_urls.1.clone(),
+            (false, stream) => self
+                .address
+                .of(named, if stream { Method::Stream } else { Method::Generate })
+                .map_err(|error| ModelFault {
+                    kind: FaultKind::Unavailable,
+                    detail: format!("the model's name makes no URL: {error}"),
+                    usage: Usage::default(),
+                    attempts: 0,
+                })?,
+        };
+        let meters = match named == self.default_model {
+            true => Cow::Borrowed(self.meters.get(named)),
+            false => Cow::Owned(Meters::of(named)),
+        };
+        let body = request::body(&request, &generation, &self.system);
+        let call = Call {
+            gemini: self,
+            meters: &meters,
+            model: named,
+            url,
+            stream,
+            deadline: request.deadline,
+            delivery,
+            usage: Usage::default(),
+            attempts: 0,
+        };
+        call.run(body.into()).await
+    }
+}
+
+impl Model for Gemini {
+    fn generate<'a>(
+        &'a self,
+        request: ModelRequest<'a>,
+        events: Option<&'a mut (dyn FnMut(ModelEvent<'_>) + Send)>,
+    ) -> BoxFuture<'a, Result<ModelTurn, ModelFault>> {
+        Box::pin(self.ask(request, events))
+    }
+
+    fn default_model(&self) -> &str {
+        &self.default_model
+    }
+}

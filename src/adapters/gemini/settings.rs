@@ -1,0 +1,182 @@
+//! `generationConfig`: a definition's settings in the words of the model that is asked.
+//!
+//! What a model does not know is mapped to the nearest thing it knows, or left out; either way one warning per model and
+//! setting says so, in the log.
+
+use std::collections::HashSet;
+use std::fmt::Write;
+use std::sync::{Mutex, PoisonError};
+
+use super::family::{Family, Thinking};
+use crate::ports::model::ModelSettings;
+
+/// What has been warned of.
+#[derive(Debug, Default)]
+pub(super) struct Warned(Mutex<HashSet<(String, &'static str)>>);
+
+impl Warned {
+    /// Warns unless it has been said of this model before. Model names come from definitions; should there be
+    /// thousands of them, the warnings stop rather than fill the memory.
+    fn warn(&self, model: &str, setting: &'static str, what: &str) {
+        let mut said = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if said.len() < 4096 && said.insert((model.to_owned(), setting)) {
+            drop(said);
+            tracing::warn!(model, setting, "the model does not know this setting: {what}");
+        }
+    }
+
+    #[cfg(test)]
+    fn count(&self) -> usize {
+        self.0.lock().map_or(0, |said| said.len())
+    }
+}
+
+/// The fields of `generationConfig` for `model`, without braces; empty when there is nothing to set.
+pub(super) fn generation_config(model: &str, settings: &ModelSettings, warned: &Warned) -> String {
+    let mut fields = String::new();
+    if *settings == ModelSettings::default() {
+        return fields;
+    }
+    let family = Family::of(model);
+    let samples = family.samples();
+    for (name, value) in [("temperature", settings.temperature), ("topP", settings.top_p)] {
+        match value {
+            Some(_) if !samples => warned.warn(model, name, "left out"),
+            Some(value) if !value.is_finite() => warned.warn(model, name, "not a number, left out"),
+            Some(value) => field(&mut fields, name, value),
+            None => {}
+        }
+    }
+    if let Some(most) = settings.max_output_tokens {
+        field(&mut fields, "maxOutputTokens", most);
+    }
+    if let Some(budget) = settings.thinking_budget {
+        thinking(&mut fields, model, family.thinking(model), budget, warned);
+    }
+    fields
+}
+
+fn thinking(fields: &mut String, model: &str, known: Thinking, budget: i32, warned: &Warned) {
+    match known {
+        Thinking::Budget { min, zero, max } => {
+            let fits = match budget {
+                ..=-1 => -1,
+                0 if zero => 0,
+                budget => budget.clamp(min, max),
+            };
+            if fits != budget {
+                warned.warn(model, "thinkingBudget", "brought into the model's bounds");
+            }
+            field(fields, "thinkingConfig", format_args!(r#"{{"thinkingBudget":{fits}}}"#));
+        }
+        Thinking::Level { minimal, medium } => {
+            let level = match budget {
+                ..=-1 => "HIGH",
+                0 if minimal => "MINIMAL",
+                0..=4096 => "LOW",
+                4097..=16_384 if medium => "MEDIUM",
+                _ => "HIGH",
+            };
+            warned.warn(model, "thinkingBudget", "mapped to a thinkingLevel");
+            field(
+                fields,
+                "thinkingConfig",
+                format_args!(r#"{{"thinkingLevel":"{level}"}}"#),
+            );
+        }
+        Thinking::Unknown => warned.warn(model, "thinkingBudget", "left out"),
+    }
+}
+
+fn field(fields: &mut String, name: &str, value: impl std::fmt::Display) {
+    let comma = if fields.is_empty() { "" } else { "," };
+    // Writing to a String cannot fail.
+    let _ = write!(fields, r#"{comma}"{name}":{value}"#);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn full(thinking_budget: i32) -> ModelSettings {
+        ModelSettings {
+            model: None,
+            temperature: Some(0.1),
+            top_p: Some(0.95),
+            thinking_budget: Some(thinking_budget),
+            max_output_tokens: Some(1000),
+        }
+    }
+
+    #[test]
+    fn each_generation_is_told_in_its_own_words() {
+        for (model, budget, expected, warnings) in [
+            (
+                "gemini-2.5-flash",
+                -1,
+                r#""temperature":0.1,"topP":0.95,"maxOutputTokens":1000,"thinkingConfig":{"thinkingBudget":-1}"#,
+                0,
+            ),
+            (
+                "gemini-2.5-flash",
+                99_999,
+                r#""temperature":0.1,"topP":0.95,"maxOutputTokens":1000,"thinkingConfig":{"thinkingBudget":24576}"#,
+                1,
+            ),
+            (
+                "gemini-2.5-pro",
+                0,
+                r#""temperature":0.1,"topP":0.95,"maxOutputTokens":1000,"thinkingConfig":{"thinkingBudget":128}"#,
+                1,
+            ),
+            (
+                "gemini-2.5-flash-lite",
+                0,
+                r#""temperature":0.1,"topP":0.95,"maxOutputTokens":1000,"thinkingConfig":{"thinkingBudget":0}"#,
+                0,
+            ),
+            (
+                "gemini-3-flash-preview",
+                0,
+                r#""temperature":0.1,"topP":0.95,"maxOutputTokens":1000,"thinkingConfig":{"thinkingLevel":"MINIMAL"}"#,
+                1,
+            ),
+            (
+                "gemini-3.8-flash",
+                8192,
+                r#""temperature":0.1,"topP":0.95,"maxOutputTokens":1000,"thinkingConfig":{"thinkingLevel":"MEDIUM"}"#,
+                1,
+            ),
+            (
+                "gemini-4-argon",
+                -1,
+                r#""maxOutputTokens":1000,"thinkingConfig":{"thinkingLevel":"HIGH"}"#,
+                3,
+            ),
+            (
+                "gemini-flash-latest",
+                512,
+                r#""temperature":0.1,"topP":0.95,"maxOutputTokens":1000"#,
+                1,
+            ),
+        ] {
+            let warned = Warned::default();
+            assert_eq!(generation_config(model, &full(budget), &warned), expected, "{model}");
+            generation_config(model, &full(budget), &warned);
+            assert_eq!(warned.count(), warnings, "{model}: once per setting");
+        }
+    }
+
+    #[test]
+    fn nothing_set_sends_nothing_and_a_number_that_is_none_is_not_sent() {
+        assert_eq!(
+            generation_config("m", &ModelSettings::default(), &Warned::default()),
+            ""
+        );
+        let odd = ModelSettings {
+            temperature: Some(f32::NAN),
+            ..ModelSettings::default()
+        };
+        assert_eq!(generation_config("m", &odd, &Warned::default()), "");
+    }
+}

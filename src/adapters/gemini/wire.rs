@@ -1,0 +1,276 @@
+//! Gemini's reply as it stands on the wire (WIRE.md section 3). Every field can be absent, every enum is open, counts may
+//! be strings; what is only echoed stays text.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use serde::Deserialize;
+use serde::de::{self, Deserializer, IgnoredAny, MapAccess, Visitor};
+use serde_json::value::RawValue;
+
+use super::finish::{BlockReason, FinishReason};
+
+/// A `GenerateContentResponse`, or one chunk of a stream of them.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Response<'a> {
+    #[serde(borrow, default)]
+    pub(super) candidates: Option<Vec<Candidate<'a>>>,
+    pub(super) prompt_feedback: Option<PromptFeedback>,
+    pub(super) usage_metadata: Option<UsageMetadata>,
+    pub(super) model_version: Option<String>,
+    /// In place of a response, also under HTTP 200 and in mid-stream.
+    #[serde(borrow)]
+    pub(super) error: Option<&'a RawValue>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Candidate<'a> {
+    #[serde(borrow)]
+    pub(super) content: Option<&'a RawValue>,
+    pub(super) finish_reason: Option<FinishReason>,
+    pub(super) index: Option<Count>,
+    pub(super) continuation_token: Option<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct PromptFeedback {
+    pub(super) block_reason: Option<BlockReason>,
+}
+
+#[derive(Clone, Copy, Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct UsageMetadata {
+    pub(super) prompt_token_count: Option<Count>,
+    pub(super) cached_content_token_count: Option<Count>,
+    pub(super) candidates_token_count: Option<Count>,
+    pub(super) thoughts_token_count: Option<Count>,
+    pub(super) tool_use_prompt_token_count: Option<Count>,
+}
+
+/// A count: proto JSON allows a number or its text. What is neither counts as nothing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Count(pub(super) u64);
+
+impl<'de> Deserialize<'de> for Count {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Reader;
+        impl Visitor<'_> for Reader {
+            type Value = Count;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a count")
+            }
+            fn visit_u64<E>(self, n: u64) -> Result<Count, E> {
+                Ok(Count(n))
+            }
+            fn visit_i64<E>(self, n: i64) -> Result<Count, E> {
+                Ok(Count(u64::try_from(n).unwrap_or(0)))
+            }
+            #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+            fn visit_f64<E>(self, n: f64) -> Result<Count, E> {
+                // `as` saturates, and takes NaN and negative numbers to 0.
+                Ok(Count(n as u64))
+            }
+            fn visit_str<E>(self, text: &str) -> Result<Count, E> {
+                Ok(Count(text.parse().unwrap_or(0)))
+            }
+        }
+        deserializer.deserialize_any(Reader)
+    }
+}
+
+/// A content, its parts unread.
+#[derive(Deserialize)]
+pub(super) struct Content<'a> {
+    #[serde(borrow)]
+    pub(super) role: Option<Cow<'a, str>>,
+    #[serde(borrow)]
+    pub(super) parts: Option<Vec<&'a RawValue>>,
+}
+
+/// A part, as far as gavel reads it.
+#[derive(Default)]
+pub(super) struct Part<'a> {
+    pub(super) text: Option<Cow<'a, str>>,
+    pub(super) thought: bool,
+    pub(super) call: Option<&'a RawValue>,
+    /// A `functionResponse`: the provider ran the call itself.
+    pub(super) answered: Option<FunctionCall<'a>>,
+    /// It holds a signature or another field that ties it to its place, so nothing may be joined to it.
+    pub(super) tied: bool,
+    /// `{}`.
+    pub(super) void: bool,
+}
+
+#[derive(Deserialize)]
+struct Text<'a>(#[serde(borrow)] Cow<'a, str>);
+
+impl<'de: 'a, 'a> Deserialize<'de> for Part<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Reader;
+        impl<'de> Visitor<'de> for Reader {
+            type Value = Part<'de>;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a part")
+            }
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Part<'de>, A::Error> {
+                let mut part = Part {
+                    void: true,
+                    ..Part::default()
+                };
+                while let Some(Text(key)) = map.next_key()? {
+                    part.void = false;
+                    match key.as_ref() {
+                        "text" => part.text = map.next_value::<Option<Text<'de>>>()?.map(|text| text.0),
+                        "thought" => part.thought = map.next_value::<Option<bool>>()?.unwrap_or(false),
+                        "functionCall" => part.call = map.next_value()?,
+                        "functionResponse" => part.answered = map.next_value()?,
+                        _ => {
+                            part.tied = true;
+                            map.next_value::<IgnoredAny>()?;
+                        }
+                    }
+                }
+                Ok(part)
+            }
+        }
+        deserializer.deserialize_map(Reader)
+    }
+}
+
+/// A call, or the name and id of an answered one.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct FunctionCall<'a> {
+    #[serde(borrow)]
+    pub(super) id: Option<Cow<'a, str>>,
+    #[serde(borrow)]
+    pub(super) name: Option<Cow<'a, str>>,
+    #[serde(borrow)]
+    pub(super) args: Option<&'a RawValue>,
+    pub(super) partial_args: Option<IgnoredAny>,
+    pub(super) will_continue: Option<bool>,
+}
+
+/// Reads JSON that nests no deeper than [`MAX_DEPTH`].
+///
+/// # Errors
+/// Words for an operator, without payload.
+pub(super) fn read<'a, T: Deserialize<'a>>(json: &'a [u8]) -> Result<T, String> {
+    if !nests_within(json, MAX_DEPTH) {
+        return Err(format!("nested deeper than {MAX_DEPTH} levels"));
+    }
+    // The reader's own words may quote the payload: only its place is kept.
+    serde_json::from_slice(json).map_err(|error| match error.classify() {
+        serde_json::error::Category::Eof => format!("JSON cut off after {} bytes", json.len()),
+        serde_json::error::Category::Data => {
+            format!("unexpected JSON at line {} column {}", error.line(), error.column())
+        }
+        _ => format!("invalid JSON at line {} column {}", error.line(), error.column()),
+    })
+}
+
+/// Deeper JSON is refused. `serde_json` reads what is only echoed without recursion and without a limit, and a later reader
+/// of the arguments would meet its own limit of 128 there.
+pub(super) const MAX_DEPTH: usize = 100;
+
+fn nests_within(json: &[u8], limit: usize) -> bool {
+    let (mut depth, mut quoted, mut escaped) = (0_usize, false, false);
+    for byte in json {
+        if quoted {
+            match byte {
+                _ if escaped => escaped = false,
+                b'\\' => escaped = true,
+                b'"' => quoted = false,
+                _ => {}
+            }
+            continue;
+        }
+        match byte {
+            b'"' => quoted = true,
+            b'{' | b'[' => {
+                depth += 1;
+                if depth > limit {
+                    return false;
+                }
+            }
+            b'}' | b']' => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+    }
+    true
+}
+
+/// Makes a provider's enum value fit for logs and labels: at most 40 of `[A-Za-z0-9_]`.
+pub(super) fn label(value: &str) -> String {
+    value
+        .chars()
+        .filter(|c| c.is_ascii_alphanumeric() || *c == '_')
+        .take(40)
+        .collect()
+}
+
+/// An enum value: its name, or its number when somebody asked for `enum-encoding=int`.
+pub(super) fn read_enum<'de, D, T>(deserializer: D, name: fn(&str) -> T, number: fn(i64) -> T) -> Result<T, D::Error>
+where
+    D: Deserializer<'de>,
+{
+    struct Reader<T>(fn(&str) -> T, fn(i64) -> T);
+    impl<T> Visitor<'_> for Reader<T> {
+        type Value = T;
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("an enum value")
+        }
+        fn visit_str<E>(self, value: &str) -> Result<T, E> {
+            Ok((self.0)(value))
+        }
+        fn visit_i64<E>(self, value: i64) -> Result<T, E> {
+            Ok((self.1)(value))
+        }
+        fn visit_u64<E: de::Error>(self, value: u64) -> Result<T, E> {
+            Ok((self.1)(i64::try_from(value).unwrap_or(i64::MAX)))
+        }
+    }
+    deserializer.deserialize_any(Reader(name, number))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+
+    #[test]
+    fn counts_are_numbers_or_text_and_nonsense_counts_as_nothing() {
+        let counts: Vec<Count> = serde_json::from_str(r#"[7, "8", -1, 2.9, "x", 1e300]"#).unwrap();
+        let counts: Vec<u64> = counts.into_iter().map(|count| count.0).collect();
+        assert_eq!(counts, [7, 8, 0, 2, 0, u64::MAX]);
+    }
+
+    #[test]
+    fn depth_is_counted_outside_strings() {
+        assert!(nests_within(br#"{"a":"[[[[\"[[[["}"#, 1));
+        assert!(nests_within(b"[[]]", 2));
+        assert!(!nests_within(b"[[[]]]", 2));
+    }
+
+    #[test]
+    fn a_million_levels_are_refused_without_recursion() {
+        let deep = "[".repeat(1_000_000);
+        assert!(read::<Response<'_>>(deep.as_bytes()).err().unwrap().contains("deeper"));
+    }
+
+    #[test]
+    fn an_error_gives_the_place_and_never_the_payload() {
+        for json in [
+            r#"{"candidates":"s3cret"}"#,
+            r#"{"candidates":[s3cret"#,
+            r#"{"candidates":["s3cret"#,
+        ] {
+            let error = read::<Response<'_>>(json.as_bytes()).err().unwrap();
+            assert!(!error.contains("s3cret"), "{error}");
+        }
+    }
+}

@@ -1,0 +1,214 @@
+//! Many ops, one transaction.
+
+use super::db::{Conn, Value};
+use super::error::Fault;
+use super::op::{Done, Op, Ticket};
+use super::recovered;
+use super::rows::Writing;
+use super::statements::Statements;
+use crate::domain::ids::DecisionId;
+use crate::ports::records::{Claim, Claimed, StoredAnswer};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Dead instances are kept for a day, for operators.
+const INSTANCE_KEPT: Duration = Duration::from_secs(24 * 3600);
+
+/// What a transaction needs beside its ops.
+pub(super) struct Batch<'a> {
+    pub(super) statements: &'a Statements,
+    pub(super) writing: &'a Writing,
+    pub(super) lease: Duration,
+}
+
+/// How far a transaction came.
+pub(super) enum Attempt {
+    /// Committed; one answer for each ticket, in order.
+    Committed(Vec<Done>),
+    /// Nothing was written.
+    Failed(Fault),
+    /// COMMIT was sent and not acknowledged.
+    Uncertain(Fault),
+}
+
+impl Batch<'_> {
+    /// Writes all of `tickets` or none of them.
+    pub(super) async fn run(&self, conn: &mut Conn, tickets: &[Ticket]) -> Attempt {
+        if let Err(error) = conn.execute(&self.statements.begin, vec![]).await {
+            return Attempt::Failed(error.into());
+        }
+        match self.write(conn, tickets).await {
+            Ok(done) => match conn.execute(&self.statements.commit, vec![]).await {
+                Ok(_) => Attempt::Committed(done),
+                Err(error) => Attempt::Uncertain(error.into()),
+            },
+            Err(fault) => Attempt::Failed(fault),
+        }
+    }
+
+    async fn write(&self, conn: &mut Conn, tickets: &[Ticket]) -> Result<Vec<Done>, Fault> {
+        let mut done = Vec::with_capacity(tickets.len());
+        let (mut opens, mut intents) = (Vec::new(), Vec::new());
+        let (mut closes, mut closed) = (Vec::new(), 0);
+        let (mut calls, mut called) = (Vec::new(), 0);
+        for ticket in tickets {
+            done.push(match &ticket.op {
+                Op::Open(decision, intended) => {
+                    self.writing.open(decision, &mut opens);
+                    for intent in intended {
+                        self.writing.intent(intent, &mut intents);
+                    }
+                    Done::Written
+                }
+                Op::Intend(intended) => {
+                    for intent in intended {
+                        self.writing.intent(intent, &mut intents);
+                    }
+                    Done::Written
+                }
+                Op::Close(decision) => {
+                    self.writing.close(decision, &mut closes);
+                    closed += 1;
+                    for call in &decision.calls {
+                        self.writing.call(&decision.open, call, &mut calls);
+                        called += 1;
+                    }
+                    Done::Written
+                }
+                Op::Claim(claim) => {
+                    let met = self.claim(conn, claim).await?;
+                    if met == Claimed::New {
+                        self.writing.open(&claim.decision, &mut opens);
+                    }
+                    Done::Claimed(met)
+                }
+                Op::Abandon(decision, scope) => self.abandon(conn, *decision, scope.as_ref()).await?,
+                Op::Lose(decision) => self.lose(conn, *decision).await?,
+                Op::Beat => self.beat(conn).await?,
+                Op::Sweep => self.sweep(conn).await?,
+                Op::Prune => self.prune(conn).await?,
+                Op::Leave => {
+                    conn.execute(&self.statements.leave, vec![self.writing.owner.clone()])
+                        .await?;
+                    Done::Written
+                }
+            });
+        }
+        self.statements.open.run(conn, opens).await?;
+        self.statements.intend.run(conn, intents).await?;
+        // Fewer rows than given: an id that belongs to somebody else. Nothing of it is overwritten.
+        expect("a decision", closed, self.statements.close.run(conn, closes).await?)?;
+        expect("a tool call", called, self.statements.call.run(conn, calls).await?)?;
+        for ticket in tickets {
+            if let Op::Close(decision) = &ticket.op
+                && let Some(answer) = &decision.answer
+            {
+                self.answer(conn, decision.open.id, answer).await?;
+            }
+        }
+        Ok(done)
+    }
+
+    async fn claim(&self, conn: &mut Conn, claim: &Claim) -> Result<Claimed, Fault> {
+        let decision = claim.decision.id.to_string();
+        let values = vec![
+            Value::shared(&claim.scope),
+            Value::shared(&claim.fingerprint),
+            Value::text(&decision),
+        ];
+        if conn.execute(&self.statements.claim, values).await? == 1 {
+            return Ok(Claimed::New);
+        }
+        let row = conn
+            .first(&self.statements.claimed, vec![Value::shared(&claim.scope)])
+            .await?
+            .ok_or_else(|| Fault::Away("a claim vanished while it was read".into()))?;
+        if row.text(1)? == decision {
+            // Ours, from a commit that was not acknowledged.
+            return Ok(Claimed::New);
+        }
+        if row.text(0)? != *claim.fingerprint {
+            return Ok(Claimed::Mismatch);
+        }
+        let answer = |status: u16, body: String| {
+            Claimed::Answered(StoredAnswer {
+                scope: Arc::clone(&claim.scope),
+                status,
+                body: body.into(),
+            })
+        };
+        if let (Some(status), Some(body)) = (row.opt_int(2)?, row.opt_text(3)?) {
+            return Ok(answer(u16::try_from(status).unwrap_or(500), body));
+        }
+        if row.opt_text(4)?.as_deref() == Some("open") {
+            return Ok(Claimed::Running);
+        }
+        let request = row.opt_text(5)?.unwrap_or_default();
+        let (status, body) = recovered::answer(&row.text(1)?, &request);
+        Ok(answer(status, body))
+    }
+
+    async fn answer(&self, conn: &mut Conn, decision: DecisionId, answer: &StoredAnswer) -> Result<(), Fault> {
+        let values = vec![
+            Value::Int(Some(i64::from(answer.status))),
+            Value::shared(&answer.body),
+            Value::shared(&answer.scope),
+            Value::text(&decision.to_string()),
+        ];
+        // No row: the claim expired while the decision ran. The answer goes out all the same.
+        conn.execute(&self.statements.answer, values).await?;
+        Ok(())
+    }
+
+    async fn abandon(&self, conn: &mut Conn, decision: DecisionId, scope: Option<&Arc<str>>) -> Result<Done, Fault> {
+        let id = Value::text(&decision.to_string());
+        let values = vec![id.clone(), self.writing.owner.clone()];
+        // No row: it was not written after all, or its owner has closed it.
+        if conn.execute(&self.statements.abandon, values).await? == 1 {
+            conn.execute(&self.statements.abandon_calls, vec![id.clone()]).await?;
+        }
+        if let Some(scope) = scope {
+            conn.execute(&self.statements.abandon_claim, vec![Value::shared(scope), id])
+                .await?;
+        }
+        Ok(Done::Written)
+    }
+
+    async fn lose(&self, conn: &mut Conn, decision: DecisionId) -> Result<Done, Fault> {
+        let values = vec![Value::text(&decision.to_string()), self.writing.owner.clone()];
+        let decisions = conn.execute(&self.statements.lose, values).await?;
+        let calls = conn.execute(&self.statements.recover_calls, vec![]).await?;
+        Ok(Done::Swept(decisions, calls))
+    }
+
+    async fn beat(&self, conn: &mut Conn) -> Result<Done, Fault> {
+        let lease = i64::try_from(self.lease.as_micros()).unwrap_or(i64::MAX / 2);
+        let values = vec![self.writing.owner.clone(), Value::Int(Some(lease))];
+        conn.execute(&self.statements.beat, values).await?;
+        Ok(Done::Written)
+    }
+
+    async fn sweep(&self, conn: &mut Conn) -> Result<Done, Fault> {
+        let values = vec![self.writing.owner.clone()];
+        let decisions = conn.execute(&self.statements.recover_decisions, values).await?;
+        let calls = conn.execute(&self.statements.recover_calls, vec![]).await?;
+        Ok(Done::Swept(decisions, calls))
+    }
+
+    async fn prune(&self, conn: &mut Conn) -> Result<Done, Fault> {
+        conn.execute(&self.statements.prune_claims, vec![]).await?;
+        let kept = i64::try_from(INSTANCE_KEPT.as_micros()).unwrap_or(i64::MAX);
+        conn.execute(&self.statements.prune_instances, vec![Value::Int(Some(kept))])
+            .await?;
+        Ok(Done::Written)
+    }
+}
+
+fn expect(what: &str, given: u64, written: u64) -> Result<(), Fault> {
+    if given == written {
+        return Ok(());
+    }
+    Err(Fault::Refused(
+        format!("{what} was not written: its id is taken ({written} of {given} rows)").into(),
+    ))
+}

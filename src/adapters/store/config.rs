@@ -1,0 +1,112 @@
+//! What the store is told at start.
+
+use std::fmt;
+use std::time::Duration;
+
+use hmac::{Hmac, KeyInit, Mac};
+use secrecy::{ExposeSecret, SecretString};
+use sha2::Sha256;
+
+use crate::domain::ids::InstanceId;
+
+/// How a store is opened. [`StoreConfig::new`] has the defaults.
+#[derive(Clone, Debug)]
+pub struct StoreConfig {
+    /// `sqlite:PATH`, `postgres://…`; may carry a password, so it does not print.
+    pub url: SecretString,
+    /// What of a person's words is kept (`records.content`).
+    pub content: ContentMode,
+    /// Who writes.
+    pub instance: InstanceId,
+    /// What to do when the database is away at start.
+    pub at_start: AtStart,
+    /// Longest wait for commit 1, intents and claims; then `Unavailable`.
+    pub write_deadline: Duration,
+    /// Longest wait for commit 2; then `Unavailable`. Longer, because the work is done by then.
+    pub close_deadline: Duration,
+    /// Writes that may wait; one more is `Unavailable` at once.
+    pub queue: usize,
+    /// A process that does not renew its lease for so long counts as dead.
+    pub lease: Duration,
+    /// SQLite only: the file does not grow beyond so many bytes; writes are then `Unavailable`.
+    pub max_bytes: Option<u64>,
+}
+
+impl StoreConfig {
+    /// The defaults: everything kept, a database that is away is an error, 2 s and 5 s deadlines.
+    pub fn new(url: impl Into<String>, instance: InstanceId) -> Self {
+        Self {
+            url: SecretString::from(url.into()),
+            content: ContentMode::Full,
+            instance,
+            at_start: AtStart::Fail,
+            write_deadline: Duration::from_secs(2),
+            close_deadline: Duration::from_secs(5),
+            queue: 4096,
+            lease: Duration::from_secs(10),
+            max_bytes: None,
+        }
+    }
+
+    pub(super) fn url(&self) -> &str {
+        self.url.expose_secret()
+    }
+}
+
+/// What [`super::Store::open`] does when the database does not answer. Wrong settings (a bad URL, a
+/// changed migration) are errors with each of them, as far as they are seen before `open` returns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AtStart {
+    /// Returns the error.
+    Fail,
+    /// Tries again for so long, then returns the error.
+    Wait(Duration),
+    /// Returns a store that is `Unavailable` and becomes available when the database does.
+    Background,
+}
+
+/// `records.content`: what the log keeps of messages, replies, arguments, results and servers' errors.
+#[derive(Clone)]
+pub enum ContentMode {
+    /// As they are.
+    Full,
+    /// `hmac:` and the hex HMAC-SHA-256 of each: equal words can be found, none can be read.
+    Hash(ContentKey),
+    /// Nothing.
+    None,
+}
+
+/// The key of [`ContentMode::Hash`].
+#[derive(Clone)]
+pub struct ContentKey(Hmac<Sha256>);
+
+impl ContentKey {
+    /// Any length; 32 random bytes are right.
+    #[must_use]
+    pub fn new(key: &[u8]) -> Self {
+        Self(Hmac::new_from_slice(key).unwrap_or_else(|_| unreachable!("HMAC takes keys of any length")))
+    }
+
+    pub(super) fn digest(&self, content: &[u8]) -> String {
+        use std::fmt::Write;
+        let mut mac = self.0.clone();
+        mac.update(content);
+        let mut text = String::with_capacity(69);
+        text.push_str("hmac:");
+        for byte in mac.finalize().into_bytes() {
+            // Writing to a String cannot fail.
+            let _ = write!(text, "{byte:02x}");
+        }
+        text
+    }
+}
+
+impl fmt::Debug for ContentMode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Full => "Full",
+            Self::Hash(_) => "Hash(…)",
+            Self::None => "None",
+        })
+    }
+}

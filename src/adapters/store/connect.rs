@@ -1,0 +1,201 @@
+//! From a URL to connections, with the settings each database needs.
+
+use std::path::Path;
+use std::str::FromStr;
+use std::time::Duration;
+
+use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
+use sqlx::sqlite::{SqliteConnectOptions, SqlitePoolOptions, SqliteSynchronous};
+use sqlx::{ConnectOptions, Connection, PgConnection, SqliteConnection};
+
+use super::db::{Conn, Dialect, Readers};
+use super::error::{StoreError, describe};
+
+/// How long a writer waits for SQLite's lock in one try; then it looks whether anybody still waits.
+const SQLITE_LOCK_WAIT: Duration = Duration::from_millis(250);
+/// How long a new connection to PostgreSQL may take.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
+/// Connections for analysts' reads.
+const READERS: u32 = 4;
+
+/// Where the database is.
+#[derive(Clone, Debug)]
+pub(super) enum Target {
+    Sqlite {
+        options: SqliteConnectOptions,
+        max_bytes: Option<u64>,
+    },
+    Postgres(Box<PgConnectOptions>),
+}
+
+impl Target {
+    /// Reads a URL. Does no I/O.
+    pub(super) fn parse(url: &str, max_bytes: Option<u64>) -> Result<Self, StoreError> {
+        match url.split_once(':').map(|(scheme, _)| scheme) {
+            Some("sqlite") => {
+                if url.contains(":memory:") || url.contains("mode=memory") {
+                    return Err(StoreError::Url(
+                        "an in-memory database keeps no record; name a file: sqlite:gavel.db".into(),
+                    ));
+                }
+                let options = SqliteConnectOptions::from_str(url).map_err(|error| StoreError::Url(describe(&error)))?;
+                if options.get_filename().as_os_str().is_empty() {
+                    return Err(StoreError::Url("names no file; expected sqlite:PATH".into()));
+                }
+                Ok(Self::Sqlite {
+                    options: options.disable_statement_logging(),
+                    max_bytes,
+                })
+            }
+            Some("postgres" | "postgresql") => {
+                let options = PgConnectOptions::from_str(url).map_err(|error| StoreError::Url(describe(&error)))?;
+                Ok(Self::Postgres(Box::new(
+                    options.application_name("gavel").disable_statement_logging(),
+                )))
+            }
+            // The URL itself is not repeated: it may hold a password.
+            _ => Err(StoreError::Url(
+                "expected sqlite:PATH or postgres://USER@HOST/DATABASE".into(),
+            )),
+        }
+    }
+
+    pub(super) fn dialect(&self) -> Dialect {
+        match self {
+            Self::Sqlite { .. } => Dialect::Sqlite,
+            Self::Postgres(_) => Dialect::Postgres,
+        }
+    }
+
+    /// Makes the SQLite file and its folder. The file is readable by its owner alone, since it holds what people said.
+    pub(super) fn create(&self) -> Result<(), StoreError> {
+        let Self::Sqlite { options, .. } = self else {
+            return Ok(());
+        };
+        let path = options.get_filename();
+        create_file(path).map_err(|cause| StoreError::File {
+            path: path.display().to_string(),
+            cause,
+        })
+    }
+
+    /// A connection that writes.
+    pub(super) async fn writer(&self) -> Result<Conn, sqlx::Error> {
+        match self {
+            Self::Sqlite { options, max_bytes } => {
+                let options = options
+                    .clone()
+                    .create_if_missing(false)
+                    .busy_timeout(SQLITE_LOCK_WAIT)
+                    .synchronous(SqliteSynchronous::Normal)
+                    .pragma("journal_size_limit", "67108864")
+                    .pragma("cache_size", "-16384")
+                    .pragma("temp_store", "MEMORY");
+                let mut connection = SqliteConnection::connect_with(&options).await?;
+                if let Some(bytes) = max_bytes {
+                    limit_size(&mut connection, *bytes).await?;
+                }
+                Ok(Conn::Sqlite(connection))
+            }
+            Self::Postgres(options) => {
+                let mut connection = tokio::time::timeout(CONNECT_TIMEOUT, PgConnection::connect_with(options))
+                    .await
+                    .map_err(|_| timed_out("connecting"))??;
+                // The server gives up a statement, a lock wait and an idle transaction when we have, so that a
+                // lost client holds no lock.
+                sqlx::raw_sql(
+                    "SET lock_timeout = '2s'; SET statement_timeout = '5s'; \
+                     SET idle_in_transaction_session_timeout = '10s'; SET synchronous_commit = on",
+                )
+                .execute(&mut connection)
+                .await?;
+                Ok(Conn::Postgres(connection))
+            }
+        }
+    }
+
+    /// Connections that read. Made when first needed.
+    pub(super) fn readers(&self) -> Readers {
+        match self {
+            Self::Sqlite { options, .. } => {
+                let options = options
+                    .clone()
+                    .create_if_missing(false)
+                    .busy_timeout(CONNECT_TIMEOUT)
+                    .pragma("query_only", "ON")
+                    .pragma("cache_size", "-16384");
+                let pool = SqlitePoolOptions::new()
+                    .min_connections(0)
+                    .max_connections(READERS)
+                    .acquire_timeout(CONNECT_TIMEOUT)
+                    .idle_timeout(Duration::from_secs(60));
+                Readers::Sqlite(pool.connect_lazy_with(options))
+            }
+            Self::Postgres(options) => {
+                let options = options
+                    .as_ref()
+                    .clone()
+                    .options([("default_transaction_read_only", "on"), ("statement_timeout", "10s")]);
+                let pool = PgPoolOptions::new()
+                    .min_connections(0)
+                    .max_connections(READERS)
+                    .acquire_timeout(CONNECT_TIMEOUT)
+                    .idle_timeout(Duration::from_secs(60));
+                Readers::Postgres(pool.connect_lazy_with(options))
+            }
+        }
+    }
+}
+
+pub(super) fn timed_out(doing: &str) -> sqlx::Error {
+    sqlx::Error::Io(std::io::Error::new(
+        std::io::ErrorKind::TimedOut,
+        format!("{doing} took too long"),
+    ))
+}
+
+fn create_file(path: &Path) -> std::io::Result<()> {
+    if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
+        std::fs::create_dir_all(folder)?;
+    }
+    let mut options = std::fs::OpenOptions::new();
+    options.write(true).create(true).truncate(false);
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::OpenOptionsExt;
+        options.mode(0o600);
+    }
+    options.open(path).map(drop)
+}
+
+async fn limit_size(connection: &mut SqliteConnection, bytes: u64) -> Result<(), sqlx::Error> {
+    let page_size: i64 = sqlx::query_scalar("PRAGMA page_size")
+        .fetch_one(&mut *connection)
+        .await?;
+    let pages = bytes / u64::try_from(page_size).unwrap_or(4096).max(1);
+    // A PRAGMA takes no parameter; the number is ours.
+    let pragma = format!("PRAGMA max_page_count = {}", pages.clamp(1, 1 << 30));
+    sqlx::query(sqlx::AssertSqlSafe(pragma)).execute(connection).await?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_url_that_is_none_of_ours_is_refused_without_being_repeated() {
+        let error = Target::parse("mysql://root:hunter2@db/x", None)
+            .unwrap_err()
+            .to_string();
+        assert!(error.contains("postgres://"), "{error}");
+        assert!(!error.contains("hunter2"), "{error}");
+    }
+
+    #[test]
+    fn a_database_in_memory_is_refused() {
+        assert!(Target::parse("sqlite::memory:", None).is_err());
+        assert!(Target::parse("sqlite:", None).is_err());
+        assert!(Target::parse("sqlite:gavel.db", None).is_ok());
+    }
+}

@@ -1,0 +1,77 @@
+//! The content mode, applied: what a row keeps of people's words.
+
+use serde_json::value::RawValue;
+
+use super::config::ContentMode;
+use super::db::Value;
+use crate::domain::tool::FailureCode;
+
+impl ContentMode {
+    /// Plain text: itself, its keyed hash, or NULL.
+    pub(super) fn text(&self, text: &str) -> Value {
+        match self {
+            Self::Full => Value::text(text),
+            Self::Hash(key) => Value::text(&key.digest(text.as_bytes())),
+            Self::None => Value::Text(None),
+        }
+    }
+
+    /// As [`ContentMode::text`] for text that is already shared.
+    pub(super) fn shared(&self, text: &std::sync::Arc<str>) -> Value {
+        match self {
+            Self::Full => Value::shared(text),
+            _ => self.text(text),
+        }
+    }
+
+    /// JSON: itself, its hash as a JSON string (the column holds JSON in every mode), or NULL.
+    pub(super) fn json(&self, json: &RawValue) -> Value {
+        match self {
+            Self::Full => Value::text(json.get()),
+            Self::Hash(key) => Value::text(&format!("\"{}\"", key.digest(json.get().as_bytes()))),
+            Self::None => Value::Text(None),
+        }
+    }
+
+    /// The words of a failure. Only those that gavel writes itself, from fixed text, are kept in every
+    /// mode: a server's words, and messages that quote arguments, are content.
+    pub(super) fn failure(&self, code: FailureCode, message: &str) -> Value {
+        if fixed_words(code) {
+            Value::text(message)
+        } else {
+            self.text(message)
+        }
+    }
+
+    /// A tool name that only the model used. NULL is not allowed there.
+    pub(super) fn unknown_tool(&self, name: &str) -> Value {
+        match self {
+            Self::Full => Value::text(capped(name)),
+            Self::Hash(key) => Value::text(&key.digest(name.as_bytes())),
+            Self::None => Value::text("unknown"),
+        }
+    }
+}
+
+fn fixed_words(code: FailureCode) -> bool {
+    match code {
+        FailureCode::TooManyCalls
+        | FailureCode::MixedWithVerdict
+        | FailureCode::LimitReached
+        | FailureCode::NotRecorded => true,
+        FailureCode::UnknownTool
+        | FailureCode::InvalidArguments
+        | FailureCode::Denied
+        | FailureCode::Unavailable
+        | FailureCode::ToolError
+        | FailureCode::ProtocolError
+        | FailureCode::Timeout
+        | FailureCode::InDoubt
+        | FailureCode::Unsupported => false,
+    }
+}
+
+/// Names are indexed, and PostgreSQL bounds what an index holds: at most 256 bytes are kept.
+pub(super) fn capped(name: &str) -> &str {
+    &name[..name.floor_char_boundary(256)]
+}

@@ -1,0 +1,260 @@
+//! One connection, two drivers: the few operations the store needs, instantiated for each by macro.
+//!
+//! SQL texts are the same for both databases. Static ones number their parameters (`$1`), which both
+//! understand; generated ones write `?` and are numbered for PostgreSQL by [`Dialect::placeholders`],
+//! because SQLite resolves a numbered parameter by a search through all of them.
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use futures_util::TryStreamExt;
+use sqlx::sqlite::{SqlitePool, SqliteRow};
+use sqlx::{AssertSqlSafe, Connection, PgConnection, PgPool, Row as _, SqliteConnection, postgres::PgRow};
+
+/// Which of the two databases.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Dialect {
+    Sqlite,
+    Postgres,
+}
+
+impl Dialect {
+    /// The database's own clock, microseconds since the epoch.
+    pub(super) fn now(self) -> &'static str {
+        match self {
+            Self::Sqlite => "CAST(unixepoch('now', 'subsec') * 1000000 AS BIGINT)",
+            Self::Postgres => "CAST(extract(epoch FROM clock_timestamp()) * 1000000 AS BIGINT)",
+        }
+    }
+
+    /// How a writing transaction begins: SQLite takes the write lock at once, so that it cannot be
+    /// refused in the middle.
+    pub(super) fn begin(self) -> &'static str {
+        match self {
+            Self::Sqlite => "BEGIN IMMEDIATE",
+            Self::Postgres => "BEGIN",
+        }
+    }
+
+    /// Numbers the `?` of a text without quoted question marks.
+    pub(super) fn placeholders(self, text: &str) -> String {
+        if self == Self::Sqlite {
+            return text.to_owned();
+        }
+        let mut numbered = String::with_capacity(text.len() + 64);
+        let mut pieces = text.split('?');
+        numbered.push_str(pieces.next().unwrap_or_default());
+        for (n, piece) in pieces.enumerate() {
+            numbered.push('$');
+            numbered.push_str(&(n + 1).to_string());
+            numbered.push_str(piece);
+        }
+        numbered
+    }
+}
+
+/// A parameter. NULLs are typed, since PostgreSQL wants to know.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Value {
+    Text(Option<Arc<str>>),
+    Int(Option<i64>),
+    Bool(bool),
+}
+
+impl Value {
+    /// Text as both databases can hold it: PostgreSQL refuses U+0000, so it becomes U+FFFD on both.
+    pub(super) fn text(text: &str) -> Self {
+        Self::Text(Some(storable(text).map_or_else(|| Arc::from(text), Arc::from)))
+    }
+
+    /// As [`Value::text`], without a copy when nothing must change.
+    pub(super) fn shared(text: &Arc<str>) -> Self {
+        Self::Text(Some(storable(text).map_or_else(|| Arc::clone(text), Arc::from)))
+    }
+}
+
+fn storable(text: &str) -> Option<String> {
+    text.as_bytes().contains(&0).then(|| text.replace('\0', "\u{fffd}"))
+}
+
+/// A statement's text; cheap to clone.
+pub(super) type Sql = Arc<str>;
+
+/// A connection of its own, for a writer.
+pub(super) enum Conn {
+    Sqlite(SqliteConnection),
+    Postgres(PgConnection),
+}
+
+/// Connections for reading.
+#[derive(Clone)]
+pub(super) enum Readers {
+    Sqlite(SqlitePool),
+    Postgres(PgPool),
+}
+
+/// A row of an answer; columns by position.
+pub(super) enum Row {
+    Sqlite(SqliteRow),
+    Postgres(PgRow),
+}
+
+macro_rules! columns {
+    ($($(#[$doc:meta])* $name:ident: $type:ty),+ $(,)?) => {
+        impl Row {
+            $($(#[$doc])*
+            pub(super) fn $name(&self, column: usize) -> Result<$type, sqlx::Error> {
+                match self {
+                    Self::Sqlite(row) => row.try_get(column),
+                    Self::Postgres(row) => row.try_get(column),
+                }
+            })+
+        }
+    };
+}
+
+columns! {
+    text: String,
+    opt_text: Option<String>,
+    int: i64,
+    opt_int: Option<i64>,
+    bool: bool,
+}
+
+macro_rules! driver {
+    ($module:ident, $Database:ty, $Connection:ty, $wrap:path) => {
+        mod $module {
+            use super::*;
+
+            type Query = sqlx::query::Query<'static, $Database, <$Database as sqlx::Database>::Arguments>;
+
+            fn query(sql: &Sql, values: Vec<Value>) -> Query {
+                let mut query = sqlx::query::<$Database>(AssertSqlSafe(Arc::clone(sql)));
+                for value in values {
+                    query = match value {
+                        Value::Text(text) => query.bind(text),
+                        Value::Int(int) => query.bind(int),
+                        Value::Bool(bool) => query.bind(bool),
+                    };
+                }
+                query
+            }
+
+            pub(super) async fn execute(
+                connection: &mut $Connection,
+                sql: &Sql,
+                values: Vec<Value>,
+            ) -> Result<u64, sqlx::Error> {
+                let done = query(sql, values).execute(connection).await?;
+                Ok(done.rows_affected())
+            }
+
+            pub(super) async fn fetch(
+                connection: &mut $Connection,
+                sql: &Sql,
+                values: Vec<Value>,
+                each: &mut (dyn FnMut(Row) -> Result<ControlFlow<()>, sqlx::Error> + Send),
+            ) -> Result<(), sqlx::Error> {
+                let mut rows = query(sql, values).fetch(connection);
+                while let Some(row) = rows.try_next().await? {
+                    if each($wrap(row))?.is_break() {
+                        break;
+                    }
+                }
+                Ok(())
+            }
+        }
+    };
+}
+
+driver!(sqlite, sqlx::Sqlite, SqliteConnection, Row::Sqlite);
+driver!(postgres, sqlx::Postgres, PgConnection, Row::Postgres);
+
+impl Conn {
+    pub(super) fn dialect(&self) -> Dialect {
+        match self {
+            Self::Sqlite(_) => Dialect::Sqlite,
+            Self::Postgres(_) => Dialect::Postgres,
+        }
+    }
+
+    /// Runs one statement; returns how many rows it changed.
+    pub(super) async fn execute(&mut self, sql: &Sql, values: Vec<Value>) -> Result<u64, sqlx::Error> {
+        match self {
+            Self::Sqlite(connection) => sqlite::execute(connection, sql, values).await,
+            Self::Postgres(connection) => postgres::execute(connection, sql, values).await,
+        }
+    }
+
+    /// Runs a text of any number of statements without parameters.
+    pub(super) async fn script(&mut self, sql: &'static str) -> Result<(), sqlx::Error> {
+        match self {
+            Self::Sqlite(connection) => sqlx::raw_sql(sql).execute(connection).await.map(drop),
+            Self::Postgres(connection) => sqlx::raw_sql(sql).execute(connection).await.map(drop),
+        }
+    }
+
+    /// Gives each row to `each` until it breaks.
+    pub(super) async fn fetch(
+        &mut self,
+        sql: &Sql,
+        values: Vec<Value>,
+        each: &mut (dyn FnMut(Row) -> Result<ControlFlow<()>, sqlx::Error> + Send),
+    ) -> Result<(), sqlx::Error> {
+        match self {
+            Self::Sqlite(connection) => sqlite::fetch(connection, sql, values, each).await,
+            Self::Postgres(connection) => postgres::fetch(connection, sql, values, each).await,
+        }
+    }
+
+    /// The first row.
+    pub(super) async fn first(&mut self, sql: &Sql, values: Vec<Value>) -> Result<Option<Row>, sqlx::Error> {
+        let mut first = None;
+        self.fetch(sql, values, &mut |row| {
+            first = Some(row);
+            Ok(ControlFlow::Break(()))
+        })
+        .await?;
+        Ok(first)
+    }
+
+    /// Says good-bye. Errors are of no use to anybody: the connection is given up.
+    pub(super) async fn close(self) {
+        let closed = match self {
+            Self::Sqlite(connection) => connection.close().await,
+            Self::Postgres(connection) => connection.close().await,
+        };
+        if let Err(error) = closed {
+            tracing::debug!(%error, "a database connection did not close in order");
+        }
+    }
+}
+
+impl Readers {
+    /// Gives each row to `each` until it breaks.
+    pub(super) async fn fetch(
+        &self,
+        sql: &Sql,
+        values: Vec<Value>,
+        each: &mut (dyn FnMut(Row) -> Result<ControlFlow<()>, sqlx::Error> + Send),
+    ) -> Result<(), sqlx::Error> {
+        match self {
+            Self::Sqlite(pool) => {
+                let mut connection = pool.acquire().await?;
+                sqlite::fetch(&mut connection, sql, values, each).await
+            }
+            Self::Postgres(pool) => {
+                let mut connection = pool.acquire().await?;
+                postgres::fetch(&mut connection, sql, values, each).await
+            }
+        }
+    }
+
+    /// Gives all connections back.
+    pub(super) async fn close(&self) {
+        match self {
+            Self::Sqlite(pool) => pool.close().await,
+            Self::Postgres(pool) => pool.close().await,
+        }
+    }
+}

@@ -1,0 +1,67 @@
+//! Inserts of many rows with few distinct texts, so that each is prepared once: a batch of 13 rows is
+//! one statement of 8 rows, one of 4 and one of 1.
+
+use super::db::{Conn, Dialect, Sql, Value};
+
+/// Rows of one statement at most. More gained nothing when measured, and costs memory for each statement.
+const MAX_ROWS: usize = 32;
+
+/// One insert, in every size.
+pub(super) struct Insert {
+    /// By the size's logarithm.
+    texts: Vec<Sql>,
+    columns: usize,
+}
+
+impl Insert {
+    /// `head VALUES row, row … tail`; `row` has one `?` for each value.
+    pub(super) fn new(dialect: Dialect, head: &str, row: &str, tail: &str) -> Self {
+        let texts = (0..=MAX_ROWS.ilog2())
+            .map(|log| {
+                let rows = vec![row; 1 << log].join(", ");
+                dialect.placeholders(&format!("{head} VALUES {rows} {tail}")).into()
+            })
+            .collect();
+        Self {
+            texts,
+            columns: row.matches('?').count(),
+        }
+    }
+
+    /// Inserts `values`, row after row; returns how many rows were inserted or updated.
+    pub(super) async fn run(&self, conn: &mut Conn, values: Vec<Value>) -> Result<u64, sqlx::Error> {
+        debug_assert_eq!(values.len() % self.columns, 0, "whole rows");
+        let mut rows = values.len() / self.columns;
+        let mut values = values.into_iter();
+        let mut changed = 0;
+        while rows > 0 {
+            let log = rows.min(MAX_ROWS).ilog2();
+            let size = 1_usize << log;
+            let chunk = values.by_ref().take(size * self.columns).collect();
+            changed += conn.execute(&self.texts[log as usize], chunk).await?;
+            rows -= size;
+        }
+        Ok(changed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_text_for_each_power_of_two() {
+        let insert = Insert::new(
+            Dialect::Postgres,
+            "INSERT INTO t (a, b)",
+            "(?, ?)",
+            "ON CONFLICT DO NOTHING",
+        );
+        assert_eq!(insert.texts.len(), 6);
+        assert_eq!(
+            &*insert.texts[1],
+            "INSERT INTO t (a, b) VALUES ($1, $2), ($3, $4) ON CONFLICT DO NOTHING"
+        );
+        assert_eq!(insert.columns, 2);
+    }
+}

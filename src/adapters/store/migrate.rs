@@ -1,0 +1,303 @@
+//! Migrations: compiled in, applied in order, each known by its checksum in the table `gavel_schema`.
+//!
+//! All pending ones are applied in one transaction behind a lock, so two processes that start at once
+//! apply each once. An applied migration never changes and a database never goes back: both are errors.
+
+use std::fmt::Write;
+use std::ops::ControlFlow;
+use std::time::{Duration, Instant};
+
+use sha2::{Digest, Sha256};
+
+use super::connect::Target;
+use super::db::{Conn, Dialect, Value};
+use super::error::{StoreError, describe};
+
+/// One step; the same number and name in both dialects.
+struct Migration {
+    version: i64,
+    name: &'static str,
+    sqlite: &'static str,
+    postgres: &'static str,
+}
+
+macro_rules! migration {
+    ($version:literal, $name:literal, $file:literal) => {
+        Migration {
+            version: $version,
+            name: $name,
+            sqlite: include_str!(concat!("../../../migrations/sqlite/", $file, ".sql")),
+            postgres: include_str!(concat!("../../../migrations/postgres/", $file, ".sql")),
+        }
+    };
+}
+
+/// Every step, in order. New ones are added at the end.
+const MIGRATIONS: &[Migration] = &[migration!(1, "decisions", "0001_decisions")];
+
+/// How long to wait for another process that is migrating.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+impl Migration {
+    fn text(&self, dialect: Dialect) -> &'static str {
+        match dialect {
+            Dialect::Sqlite => self.sqlite,
+            Dialect::Postgres => self.postgres,
+        }
+    }
+
+    /// Hex SHA-256 of the text; line ends do not count.
+    fn checksum(&self, dialect: Dialect) -> String {
+        let digest = Sha256::digest(self.text(dialect).replace("\r\n", "\n").as_bytes());
+        digest.iter().fold(String::with_capacity(64), |mut text, byte| {
+            // Writing to a String cannot fail.
+            let _ = write!(text, "{byte:02x}");
+            text
+        })
+    }
+}
+
+/// What a database has and what it lacks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MigrationStatus {
+    /// Number and name of what was applied.
+    pub applied: Vec<(i64, String)>,
+    /// Number and name of what this binary would apply.
+    pub pending: Vec<(i64, &'static str)>,
+}
+
+/// A step that was applied to a database.
+struct Applied {
+    version: i64,
+    name: String,
+    checksum: String,
+}
+
+/// Applies what is pending.
+pub(super) async fn migrate(conn: &mut Conn) -> Result<MigrationStatus, StoreError> {
+    let dialect = conn.dialect();
+    lock(conn).await?;
+    match apply(conn, dialect).await {
+        Ok(status) => {
+            run(conn, "COMMIT").await.map_err(unavailable)?;
+            Ok(status)
+        }
+        Err(error) => {
+            if let Err(rollback) = run(conn, "ROLLBACK").await {
+                tracing::debug!(error = %describe(&rollback), "a failed migration was not rolled back by us");
+            }
+            Err(error)
+        }
+    }
+}
+
+/// Looks without changing anything; a database without `gavel_schema` has nothing applied.
+pub(super) async fn status(conn: &mut Conn) -> Result<MigrationStatus, StoreError> {
+    let dialect = conn.dialect();
+    let exists = match dialect {
+        Dialect::Sqlite => "SELECT name FROM sqlite_master WHERE type = 'table' AND name = 'gavel_schema'",
+        Dialect::Postgres => {
+            "SELECT table_name::text FROM information_schema.tables \
+             WHERE table_schema = current_schema() AND table_name = 'gavel_schema'"
+        }
+    };
+    let applied = match conn.first(&exists.into(), vec![]).await.map_err(unavailable)? {
+        Some(_) => applied(conn).await?,
+        None => Vec::new(),
+    };
+    check(&applied, dialect)?;
+    Ok(summary(applied))
+}
+
+/// Begins the transaction that nobody else is in.
+async fn lock(conn: &mut Conn) -> Result<(), StoreError> {
+    match conn.dialect() {
+        Dialect::Sqlite => {
+            // Neither WAL mode nor the write lock waits reliably for a process that does the same.
+            let start = Instant::now();
+            loop {
+                let tried = match run(conn, "PRAGMA journal_mode = WAL").await {
+                    Ok(()) => run(conn, "BEGIN IMMEDIATE").await,
+                    Err(error) => Err(error),
+                };
+                match tried {
+                    Ok(()) => return Ok(()),
+                    Err(error) if is_locked(&error) && start.elapsed() < PATIENCE => {
+                        tokio::time::sleep(Duration::from_millis(20)).await;
+                    }
+                    Err(error) => return Err(unavailable(error)),
+                }
+            }
+        }
+        Dialect::Postgres => {
+            conn.script("BEGIN; SET LOCAL lock_timeout = '60s'; SET LOCAL statement_timeout = 0")
+                .await
+                .map_err(unavailable)?;
+            // The number is ours alone: "gavel" in ASCII.
+            run(conn, "SELECT pg_advisory_xact_lock(444016780652)")
+                .await
+                .map_err(unavailable)
+        }
+    }
+}
+
+async fn apply(conn: &mut Conn, dialect: Dialect) -> Result<MigrationStatus, StoreError> {
+    run(
+        conn,
+        "CREATE TABLE IF NOT EXISTS gavel_schema (version BIGINT NOT NULL PRIMARY KEY, name TEXT NOT NULL, \
+         checksum TEXT NOT NULL, applied_at BIGINT NOT NULL)",
+    )
+    .await
+    .map_err(unavailable)?;
+    let mut done = applied(conn).await?;
+    check(&done, dialect)?;
+    let insert = format!(
+        "INSERT INTO gavel_schema (version, name, checksum, applied_at) VALUES ($1, $2, $3, {})",
+        dialect.now()
+    );
+    for migration in &MIGRATIONS[done.len()..] {
+        let failed = |error: sqlx::Error| StoreError::Failed {
+            version: migration.version,
+            name: migration.name,
+            cause: describe(&error).into(),
+        };
+        conn.script(migration.text(dialect)).await.map_err(failed)?;
+        let values = vec![
+            Value::Int(Some(migration.version)),
+            Value::text(migration.name),
+            Value::text(&migration.checksum(dialect)),
+        ];
+        conn.execute(&insert.as_str().into(), values).await.map_err(failed)?;
+        tracing::info!(
+            version = migration.version,
+            name = migration.name,
+            "applied a migration"
+        );
+        done.push(Applied {
+            version: migration.version,
+            name: migration.name.to_owned(),
+            checksum: migration.checksum(dialect),
+        });
+    }
+    Ok(summary(done))
+}
+
+async fn applied(conn: &mut Conn) -> Result<Vec<Applied>, StoreError> {
+    let mut rows = Vec::new();
+    let sql = "SELECT version, name, checksum FROM gavel_schema ORDER BY version";
+    conn.fetch(&sql.into(), vec![], &mut |row| {
+        rows.push(Applied {
+            version: row.int(0)?,
+            name: row.text(1)?,
+            checksum: row.text(2)?,
+        });
+        Ok(ControlFlow::Continue(()))
+    })
+    .await
+    .map_err(unavailable)?;
+    Ok(rows)
+}
+
+/// Is what was applied a beginning of what we have, unchanged?
+fn check(applied: &[Applied], dialect: Dialect) -> Result<(), StoreError> {
+    let known = MIGRATIONS.last().map_or(0, |last| last.version);
+    if let Some(newest) = applied.last().filter(|newest| newest.version > known) {
+        return Err(StoreError::Newer {
+            found: newest.version,
+            known,
+        });
+    }
+    for (applied, ours) in applied.iter().zip(MIGRATIONS) {
+        if applied.version != ours.version {
+            return Err(StoreError::Gap(ours.version));
+        }
+        let checksum = ours.checksum(dialect);
+        if applied.checksum != checksum {
+            return Err(StoreError::Changed {
+                version: ours.version,
+                name: ours.name,
+                applied: applied.checksum.clone(),
+                ours: checksum,
+            });
+        }
+    }
+    Ok(())
+}
+
+fn summary(applied: Vec<Applied>) -> MigrationStatus {
+    MigrationStatus {
+        pending: MIGRATIONS[applied.len()..]
+            .iter()
+            .map(|migration| (migration.version, migration.name))
+            .collect(),
+        applied: applied.into_iter().map(|row| (row.version, row.name)).collect(),
+    }
+}
+
+/// Connects and applies what is pending: `gavel migrate`.
+pub(super) async fn migrate_target(target: &Target) -> Result<MigrationStatus, StoreError> {
+    target.create()?;
+    let mut conn = target.writer().await.map_err(unavailable)?;
+    let result = migrate(&mut conn).await;
+    conn.close().await;
+    result
+}
+
+/// Connects and looks: `gavel migrate --status`. Makes no file.
+pub(super) async fn status_target(target: &Target) -> Result<MigrationStatus, StoreError> {
+    if let Target::Sqlite { options, .. } = target
+        && !options.get_filename().exists()
+    {
+        return Ok(summary(Vec::new()));
+    }
+    let mut conn = target.writer().await.map_err(unavailable)?;
+    let result = status(&mut conn).await;
+    conn.close().await;
+    result
+}
+
+async fn run(conn: &mut Conn, sql: &str) -> Result<(), sqlx::Error> {
+    conn.execute(&sql.into(), vec![]).await.map(drop)
+}
+
+fn unavailable(error: sqlx::Error) -> StoreError {
+    StoreError::Unavailable(describe(&error).into())
+}
+
+/// SQLITE_BUSY (5) or SQLITE_LOCKED (6), in any of their extended forms.
+fn is_locked(error: &sqlx::Error) -> bool {
+    let sqlx::Error::Database(database) = error else {
+        return false;
+    };
+    let code = database.code().and_then(|code| code.parse::<i32>().ok());
+    matches!(code.map(|code| code & 0xff), Some(5 | 6))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn migrations_are_numbered_without_a_gap() {
+        for (place, migration) in (1_i64..).zip(MIGRATIONS) {
+            assert_eq!(migration.version, place, "{}", migration.name);
+        }
+    }
+
+    #[test]
+    fn line_ends_do_not_change_a_checksum() {
+        let unix = Migration {
+            version: 1,
+            name: "x",
+            sqlite: "a\nb\n",
+            postgres: "",
+        };
+        let dos = Migration {
+            version: 1,
+            name: "x",
+            sqlite: "a\r\nb\r\n",
+            postgres: "",
+        };
+        assert_eq!(unix.checksum(Dialect::Sqlite), dos.checksum(Dialect::Sqlite));
+    }
+}

@@ -1,0 +1,175 @@
+//! The record on SQLite or PostgreSQL: ports [`Recorder`] and [`Decisions`](crate::ports::records::Decisions).
+//!
+//! A write travels: port (`recorder`) → [`queue`](self) with a deadline → `writer`, which puts whatever is queued into
+//! one transaction (`batch`) of multi-row statements (`insert`, `statements`, `rows`) on its connection (`db`, the one
+//! place that knows two drivers). `keeper` beats the lease and has dead processes' rows closed; `state` tells
+//! whether the store is there. Reads (`read`) have connections of their own and never wait for the writer.
+//!
+//! What survives: a decision that was acknowledged survives the death of the process; an intent that was
+//! acknowledged survives a loss of power (SQLite `synchronous = FULL` for its commit; PostgreSQL always).
+
+mod batch;
+mod config;
+mod connect;
+mod content;
+mod db;
+mod error;
+mod insert;
+mod keeper;
+mod lost;
+mod migrate;
+mod op;
+mod queue;
+mod recorder;
+mod recovered;
+mod rows;
+mod state;
+mod statements;
+mod writer;
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::{Duration, Instant};
+
+use tokio::sync::{Mutex, mpsc};
+use tokio_util::sync::{CancellationToken, DropGuard};
+use tokio_util::task::TaskTracker;
+
+pub use config::{AtStart, ContentKey, ContentMode, StoreConfig};
+pub use error::StoreError;
+pub use migrate::MigrationStatus;
+
+use connect::Target;
+use db::{Conn, Dialect, Readers};
+use lost::Lost;
+use op::Op;
+use queue::Queue;
+use rows::Writing;
+use state::State;
+use statements::Statements;
+use writer::{Shared, Writer};
+
+/// Writers on PostgreSQL: while one waits for its commit, another writes.
+const POSTGRES_WRITERS: usize = 3;
+
+/// The store. Dropping the last handle ends its tasks after they have written what is queued;
+/// [`Store::shutdown`] waits for that.
+pub struct Store {
+    shared: Arc<Shared>,
+    queue: Queue,
+    readers: Readers,
+    keeping: TaskTracker,
+    writing: TaskTracker,
+    stop_keeping: CancellationToken,
+    stop_writing: CancellationToken,
+    _stop: [DropGuard; 2],
+}
+
+impl Store {
+    /// Opens the database, makes the SQLite file when it is missing, applies migrations, takes the lease and
+    /// recovers what dead processes left open. Runs its tasks on the current tokio runtime.
+    ///
+    /// # Errors
+    /// [`StoreError`]; with [`AtStart::Background`] only for a wrong URL.
+    pub async fn open(config: StoreConfig) -> Result<Arc<Self>, StoreError> {
+        let target = Target::parse(config.url(), config.max_bytes)?;
+        let readers = target.readers();
+        let dialect = target.dialect();
+        let shared = Arc::new(Shared {
+            target,
+            statements: Statements::new(dialect),
+            writing: Writing::new(config.instance, config.content.clone()),
+            lease: config.lease,
+            state: State::up(),
+            lost: Lost::default(),
+            migrated: AtomicBool::new(false),
+        });
+        let mut conn = first_connection(&shared, config.at_start).await?;
+        if conn.is_none() {
+            shared.state.take_down(&"not connected yet".into());
+        }
+        let connected = conn.is_some();
+
+        let (sender, receiver) = mpsc::channel(config.queue.max(1));
+        let receiver = Arc::new(Mutex::new(receiver));
+        let queue = Queue::new(
+            Arc::clone(&shared),
+            sender,
+            config.write_deadline,
+            config.close_deadline,
+        );
+        let (keeping, writing) = (TaskTracker::new(), TaskTracker::new());
+        let (stop_keeping, stop_writing) = (CancellationToken::new(), CancellationToken::new());
+        let writers = match dialect {
+            Dialect::Sqlite => 1,
+            Dialect::Postgres => POSTGRES_WRITERS,
+        };
+        for _ in 0..writers {
+            let receiver = Arc::clone(&receiver);
+            writing.spawn(Writer::new(Arc::clone(&shared), receiver, conn.take(), stop_writing.clone()).run());
+        }
+        if connected {
+            keeper::recover(&queue).await;
+        }
+        keeping.spawn(keeper::keep(Arc::clone(&shared), queue.clone(), stop_keeping.clone()));
+        keeping.close();
+        writing.close();
+        Ok(Arc::new(Self {
+            shared,
+            queue,
+            readers,
+            keeping,
+            writing,
+            _stop: [stop_keeping.clone().drop_guard(), stop_writing.clone().drop_guard()],
+            stop_keeping,
+            stop_writing,
+        }))
+    }
+
+    /// Applies pending migrations and returns what is there then: `gavel migrate`.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub async fn migrate(url: &str) -> Result<MigrationStatus, StoreError> {
+        migrate::migrate_target(&Target::parse(url, None)?).await
+    }
+
+    /// What was applied and what is pending. Changes nothing.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub async fn status(url: &str) -> Result<MigrationStatus, StoreError> {
+        migrate::status_target(&Target::parse(url, None)?).await
+    }
+
+    /// Writes what is queued, ends the lease and the tasks, and closes the connections. What comes later is
+    /// `Unavailable`. A database that is away is waited for 5 s.
+    pub async fn shutdown(&self) {
+        self.stop_keeping.cancel();
+        self.keeping.wait().await;
+        if let Err(error) = self.queue.ask(Op::Leave).await {
+            tracing::warn!(%error, "the lease was not ended; it runs out by itself");
+        }
+        self.stop_writing.cancel();
+        self.writing.wait().await;
+        self.readers.close().await;
+    }
+}
+
+/// The first writer's connection; `None` when the store is to come up later.
+async fn first_connection(shared: &Shared, at_start: AtStart) -> Result<Option<Conn>, StoreError> {
+    let start = Instant::now();
+    loop {
+        let error = match shared.connect().await {
+            Ok(conn) => return Ok(Some(conn)),
+            Err(error) => error,
+        };
+        match (at_start, &error) {
+            (AtStart::Background, StoreError::Unavailable(_)) => return Ok(None),
+            (AtStart::Wait(patience), StoreError::Unavailable(_)) if start.elapsed() < patience => {
+                tokio::time::sleep(Duration::from_millis(200)).await;
+            }
+            _ => return Err(error),
+        }
+    }
+}

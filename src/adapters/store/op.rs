@@ -1,0 +1,94 @@
+//! What the writer is asked to do, and who waits for it.
+
+use tokio::sync::oneshot;
+
+use crate::domain::ids::DecisionId;
+use crate::ports::records::{Claim, Claimed, ClosedDecision, Intent, OpenDecision, RecordError};
+use std::sync::Arc;
+
+/// One thing to write. Each may be done twice without harm, since a commit may go through unheard.
+pub(super) enum Op {
+    Open(Box<OpenDecision>, Vec<Intent>),
+    Intend(Vec<Intent>),
+    Close(Box<ClosedDecision>),
+    Claim(Box<Claim>),
+    /// Nobody heard that the row was opened, so nothing was begun: close it, free its claim.
+    Abandon(DecisionId, Option<Arc<str>>),
+    /// What was to be written of an open row is gone: close it as far as its intents tell.
+    Lose(DecisionId),
+    /// Renew the lease.
+    Beat,
+    /// Finish what dead processes left open.
+    Sweep,
+    /// Drop what has expired.
+    Prune,
+    /// End the lease.
+    Leave,
+}
+
+impl Op {
+    /// Must it be written although nobody waits any more? True where something happened that the record must tell.
+    pub(super) fn must_finish(&self) -> bool {
+        match self {
+            Self::Close(decision) => decision.opened,
+            Self::Abandon(..) | Self::Lose(_) => true,
+            Self::Open(..)
+            | Self::Intend(_)
+            | Self::Claim(_)
+            | Self::Beat
+            | Self::Sweep
+            | Self::Prune
+            | Self::Leave => false,
+        }
+    }
+
+    /// Must it survive a loss of power? Intents must: what they announce is about to happen.
+    pub(super) fn survives_power_loss(&self) -> bool {
+        match self {
+            Self::Open(_, intents) | Self::Intend(intents) => !intents.is_empty(),
+            _ => false,
+        }
+    }
+
+    /// What must be done when it was (or may have been) written and nobody heard of it.
+    pub(super) fn unheard(&self) -> Option<Op> {
+        match self {
+            Self::Open(decision, _) => Some(Self::Abandon(decision.id, None)),
+            Self::Claim(claim) => Some(Self::Abandon(claim.decision.id, Some(Arc::clone(&claim.scope)))),
+            _ => None,
+        }
+    }
+}
+
+/// What was written.
+#[derive(Debug)]
+pub(super) enum Done {
+    Written,
+    Claimed(Claimed),
+    /// How many rows recovery closed: decisions, calls.
+    Swept(u64, u64),
+}
+
+/// An op on its way through the queue.
+pub(super) struct Ticket {
+    pub(super) op: Op,
+    pub(super) answer: oneshot::Sender<Result<Done, RecordError>>,
+    /// True once a transaction with it was begun whose end is not known.
+    pub(super) uncertain: bool,
+}
+
+impl Ticket {
+    /// Nobody waits for it.
+    pub(super) fn silent(op: Op) -> Self {
+        Self {
+            op,
+            answer: oneshot::channel().0,
+            uncertain: false,
+        }
+    }
+
+    /// Is it to be written?
+    pub(super) fn wanted(&self) -> bool {
+        self.op.must_finish() || !self.answer.is_closed()
+    }
+}

@@ -1,0 +1,73 @@
+//! The way to the writer, with a deadline for everybody who waits.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::{mpsc, oneshot};
+
+use super::op::{Done, Op, Ticket};
+use super::writer::Shared;
+use crate::ports::records::RecordError;
+
+/// The sending end.
+#[derive(Clone)]
+pub(super) struct Queue {
+    shared: Arc<Shared>,
+    sender: mpsc::Sender<Ticket>,
+    write_deadline: Duration,
+    close_deadline: Duration,
+}
+
+impl Queue {
+    pub(super) fn new(
+        shared: Arc<Shared>,
+        sender: mpsc::Sender<Ticket>,
+        write_deadline: Duration,
+        close_deadline: Duration,
+    ) -> Self {
+        Self {
+            shared,
+            sender,
+            write_deadline,
+            close_deadline,
+        }
+    }
+
+    /// Writes `op` and waits until it is durable, or known not to be, or the deadline passed. What must be
+    /// written stays with the writer also then.
+    pub(super) async fn ask(&self, op: Op) -> Result<Done, RecordError> {
+        let deadline = match op {
+            Op::Close(_) => self.close_deadline,
+            _ => self.write_deadline,
+        };
+        let (answer, answered) = oneshot::channel();
+        let ticket = Ticket {
+            op,
+            answer,
+            uncertain: false,
+        };
+        self.push(ticket)?;
+        match tokio::time::timeout(deadline, answered).await {
+            Ok(Ok(answer)) => answer,
+            Ok(Err(_)) => Err(RecordError::Unavailable("the store was shut down".into())),
+            Err(_) => Err(RecordError::Unavailable(self.shared.state.gave_up())),
+        }
+    }
+
+    /// Hands over what nobody waits for.
+    pub(super) fn hand_over(&self, ticket: Ticket) {
+        // Refused only when the queue is full or closed, and noted as lost there.
+        let _ = self.push(ticket);
+    }
+
+    fn push(&self, ticket: Ticket) -> Result<(), RecordError> {
+        let (ticket, reason) = match self.sender.try_send(ticket) {
+            Ok(()) => return Ok(()),
+            Err(mpsc::error::TrySendError::Full(ticket)) => (ticket, "too many records wait to be written"),
+            Err(mpsc::error::TrySendError::Closed(ticket)) => (ticket, "the store was shut down"),
+        };
+        metrics::counter!("gavel_store_failures_total", "kind" => "queue").increment(1);
+        self.shared.lost.note(&ticket.op);
+        Err(RecordError::Unavailable(reason.into()))
+    }
+}

@@ -1,0 +1,141 @@
+//! From records to the values of a row, in the order of `statements.rs`.
+
+use super::config::ContentMode;
+use super::content::capped;
+use super::db::Value;
+use crate::domain::ids::InstanceId;
+use crate::domain::tool::FailureCode;
+use crate::ports::records::{CallRecord, ClosedDecision, Intent, OpenDecision};
+
+/// What every row is written with.
+pub(super) struct Writing {
+    pub(super) owner: Value,
+    pub(super) content: ContentMode,
+}
+
+impl Writing {
+    pub(super) fn new(owner: InstanceId, content: ContentMode) -> Self {
+        Self {
+            owner: Value::text(&owner.to_string()),
+            content,
+        }
+    }
+
+    /// The 10 values of an open row.
+    pub(super) fn open(&self, row: &OpenDecision, into: &mut Vec<Value>) {
+        into.extend([
+            id(row.id),
+            Value::text(row.tenant.as_str()),
+            Value::text(row.surface),
+            Value::text(row.user.as_str()),
+            Value::text(row.conversation.as_str()),
+            self.content.shared(&row.message),
+            Value::shared(&row.definition_hash),
+            Value::shared(&row.request_id),
+            Value::Int(Some(row.created_at)),
+            self.owner.clone(),
+        ]);
+    }
+
+    /// The 22 values of a closed row.
+    pub(super) fn close(&self, row: &ClosedDecision, into: &mut Vec<Value>) {
+        self.open(&row.open, into);
+        into.extend([
+            Value::text(row.decision_type.as_str()),
+            Value::text(row.outcome.as_str()),
+            Value::text(capped(&row.intent)),
+            self.content.shared(&row.response),
+            Value::shared(&row.model),
+            Value::Int(Some(i64::from(row.iterations))),
+            tokens(row.usage.input_tokens),
+            tokens(row.usage.output_tokens),
+            tokens(row.usage.thought_tokens),
+            tokens(row.usage.cached_tokens),
+            // A clock that was set back must not cost the record.
+            Value::Int(Some(row.duration_us.max(0))),
+            Value::Text(row.error_detail.clone()),
+        ]);
+    }
+
+    /// The 13 values of a started call.
+    pub(super) fn intent(&self, intent: &Intent, into: &mut Vec<Value>) {
+        let decision = id(intent.decision);
+        into.extend([
+            decision.clone(),
+            Value::Int(Some(i64::from(intent.sequence))),
+            id(intent.id),
+            Value::text(intent.tenant.as_str()),
+            decision,
+            Value::text(capped(&intent.tool.name)),
+            Value::shared(&intent.tool.server),
+            Value::shared(&intent.tool.digest),
+            Value::Bool(intent.tool.side_effect),
+            self.content.json(&intent.arguments),
+            Value::shared(&intent.idempotency_key),
+            Value::Int(Some(intent.started_at)),
+            Value::Int(Some(intent.started_at)),
+        ]);
+    }
+
+    /// The 18 values of a call that ended.
+    pub(super) fn call(&self, decision: &OpenDecision, call: &CallRecord, into: &mut Vec<Value>) {
+        let status = status(call);
+        // A call that was sent has a start; one without its time is dated by its decision.
+        let started = (status != "not_sent").then(|| call.started_at.unwrap_or(decision.created_at));
+        let none = Value::Text(None);
+        let (tool, server, digest) = match &call.tool {
+            Some(tool) => (
+                Value::text(capped(&tool.name)),
+                Value::shared(&tool.server),
+                Value::shared(&tool.digest),
+            ),
+            None => (self.content.unknown_tool(&call.name), none.clone(), none.clone()),
+        };
+        let (result, code, message) = match &call.outcome {
+            Ok(data) => (self.content.json(data), none.clone(), none),
+            Err(failure) => (
+                none,
+                Value::text(failure.code.as_str()),
+                self.content.failure(failure.code, &failure.message),
+            ),
+        };
+        into.extend([
+            id(decision.id),
+            Value::Int(Some(i64::from(call.sequence))),
+            id(call.id),
+            Value::text(decision.tenant.as_str()),
+            Value::text(decision.user.as_str()),
+            tool,
+            server,
+            digest,
+            Value::Bool(call.tool.as_ref().is_some_and(|tool| tool.side_effect)),
+            self.content.json(&call.arguments),
+            Value::Text(call.idempotency_key.clone()),
+            Value::Int(Some(call.started_at.unwrap_or(decision.created_at))),
+            Value::text(status),
+            Value::Int(started),
+            Value::Int(Some(call.duration_us.max(0))),
+            result,
+            code,
+            message,
+        ]);
+    }
+}
+
+/// The row's state. Whether something was sent is told by its start; `in_doubt` is its own word.
+fn status(call: &CallRecord) -> &'static str {
+    match (&call.outcome, call.started_at) {
+        (Ok(_), _) => "completed",
+        (Err(failure), _) if failure.code == FailureCode::InDoubt => "in_doubt",
+        (Err(_), Some(_)) => "failed",
+        (Err(_), None) => "not_sent",
+    }
+}
+
+fn id(id: impl std::fmt::Display) -> Value {
+    Value::text(&id.to_string())
+}
+
+fn tokens(count: u64) -> Value {
+    Value::Int(Some(i64::try_from(count).unwrap_or(i64::MAX)))
+}

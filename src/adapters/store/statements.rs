@@ -1,0 +1,167 @@
+//! Every statement that writes, as text for one of the databases.
+
+use super::db::{Dialect, Sql};
+use super::insert::Insert;
+
+/// The texts, made once.
+pub(super) struct Statements {
+    pub(super) begin: Sql,
+    pub(super) commit: Sql,
+    pub(super) rollback: Sql,
+    /// SQLite: what the next commits survive.
+    pub(super) survive_power_loss: Sql,
+    pub(super) survive_crash: Sql,
+    pub(super) open: Insert,
+    pub(super) close: Insert,
+    pub(super) intend: Insert,
+    pub(super) call: Insert,
+    /// scope, fingerprint, decision. Takes the place of an expired claim.
+    pub(super) claim: Sql,
+    /// scope → fingerprint, decision, status and body of the answer, the decision's status and request id.
+    pub(super) claimed: Sql,
+    /// status, body, scope, decision.
+    pub(super) answer: Sql,
+    /// instance, lease in microseconds.
+    pub(super) beat: Sql,
+    /// Decisions of owners without a lease; own instance is $1.
+    pub(super) recover_decisions: Sql,
+    /// Started calls of closed decisions.
+    pub(super) recover_calls: Sql,
+    /// decision, owner: what was begun for it is not known.
+    pub(super) lose: Sql,
+    /// decision, owner: nothing was begun for it.
+    pub(super) abandon: Sql,
+    /// decision: its intents were never sent.
+    pub(super) abandon_calls: Sql,
+    /// decision: its claim may be made again.
+    pub(super) abandon_claim: Sql,
+    /// Expired claims, a thousand at a time.
+    pub(super) prune_claims: Sql,
+    /// Dead instances that own nothing open.
+    pub(super) prune_instances: Sql,
+    /// instance: its lease ends now.
+    pub(super) leave: Sql,
+}
+
+const OPEN_HEAD: &str = "INSERT INTO decision_log (id, tenant, surface, user_id, conversation_id, message, \
+     definition_hash, request_id, created_at, owner, status)";
+const OPEN_ROW: &str = "(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 'open')";
+// Written before: the commit was not acknowledged, and this is the second try.
+const OPEN_TAIL: &str = "ON CONFLICT (id) DO NOTHING";
+
+const CLOSE_HEAD: &str = "INSERT INTO decision_log (id, tenant, surface, user_id, conversation_id, message, \
+     definition_hash, request_id, created_at, owner, status, decision_type, outcome_category, intent, response, model, \
+     iterations, input_tokens, output_tokens, thought_tokens, cached_tokens, duration_us, error_detail)";
+const CLOSE_ROW: &str = "(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 'closed', ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)";
+// Updates the row of commit 1, or the same row when the first try was not acknowledged. The owner knows what
+// happened: its word takes the place of what recovery assumed when the lease ran out in an outage.
+const CLOSE_TAIL: &str = "ON CONFLICT (id) DO UPDATE SET status = 'closed', recovered = FALSE, \
+     decision_type = excluded.decision_type, outcome_category = excluded.outcome_category, intent = excluded.intent, \
+     response = excluded.response, model = excluded.model, iterations = excluded.iterations, \
+     input_tokens = excluded.input_tokens, output_tokens = excluded.output_tokens, \
+     thought_tokens = excluded.thought_tokens, cached_tokens = excluded.cached_tokens, \
+     duration_us = excluded.duration_us, error_detail = excluded.error_detail \
+     WHERE decision_log.owner = excluded.owner";
+
+const CALL_HEAD: &str = "INSERT INTO tool_invocation_log (decision_id, sequence, id, tenant, user_id, tool, server, \
+     tool_digest, side_effect, arguments, idempotency_key, created_at, status, started_at, duration_us, result, \
+     error_code, error_message)";
+// The user is the decision's; without a decision there is none, and the row is refused.
+const INTENT_ROW: &str = "(?, ?, ?, ?, (SELECT user_id FROM decision_log WHERE id = ?), ?, ?, ?, ?, ?, ?, ?, 'started', \
+     ?, NULL, NULL, NULL, NULL)";
+const INTENT_TAIL: &str = "ON CONFLICT (decision_id, sequence) DO NOTHING";
+const CALL_ROW: &str = "(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)";
+const CALL_TAIL: &str = "ON CONFLICT (decision_id, sequence) DO UPDATE SET status = excluded.status, \
+     started_at = excluded.started_at, duration_us = excluded.duration_us, result = excluded.result, \
+     error_code = excluded.error_code, error_message = excluded.error_message \
+     WHERE tool_invocation_log.id = excluded.id";
+
+/// Claims are kept for 24 h.
+const CLAIM_LIFE_US: i64 = 24 * 3600 * 1_000_000;
+
+impl Statements {
+    pub(super) fn new(dialect: Dialect) -> Self {
+        let now = dialect.now();
+        Self {
+            begin: dialect.begin().into(),
+            commit: "COMMIT".into(),
+            rollback: "ROLLBACK".into(),
+            survive_power_loss: "PRAGMA synchronous = FULL".into(),
+            survive_crash: "PRAGMA synchronous = NORMAL".into(),
+            open: Insert::new(dialect, OPEN_HEAD, OPEN_ROW, OPEN_TAIL),
+            close: Insert::new(dialect, CLOSE_HEAD, CLOSE_ROW, CLOSE_TAIL),
+            intend: Insert::new(dialect, CALL_HEAD, INTENT_ROW, INTENT_TAIL),
+            call: Insert::new(dialect, CALL_HEAD, CALL_ROW, CALL_TAIL),
+            claim: format!(
+                "INSERT INTO idempotency_key (scope, fingerprint, decision_id, created_at, expires_at) \
+                 VALUES ($1, $2, $3, {now}, {now} + {CLAIM_LIFE_US}) \
+                 ON CONFLICT (scope) DO UPDATE SET fingerprint = excluded.fingerprint, \
+                 decision_id = excluded.decision_id, created_at = excluded.created_at, \
+                 expires_at = excluded.expires_at, answer_status = NULL, answer_body = NULL \
+                 WHERE idempotency_key.expires_at <= excluded.created_at"
+            )
+            .into(),
+            claimed: "SELECT k.fingerprint, k.decision_id, k.answer_status, k.answer_body, d.status, d.request_id \
+                      FROM idempotency_key k LEFT JOIN decision_log d ON d.id = k.decision_id WHERE k.scope = $1"
+                .into(),
+            answer: "UPDATE idempotency_key SET answer_status = $1, answer_body = $2 \
+                     WHERE scope = $3 AND decision_id = $4"
+                .into(),
+            beat: format!(
+                "INSERT INTO instance (id, started_at, lease_until) VALUES ($1, {now}, {now} + $2) \
+                 ON CONFLICT (id) DO UPDATE SET lease_until = excluded.lease_until"
+            )
+            .into(),
+            recover_decisions: format!(
+                "{} WHERE status = 'open' AND owner <> $1 \
+                 AND owner NOT IN (SELECT id FROM instance WHERE lease_until > {now})",
+                recovered("the process that ran it ended before its outcome was recorded")
+            )
+            .into(),
+            recover_calls: "UPDATE tool_invocation_log SET status = 'in_doubt', error_code = 'in_doubt', \
+                            error_message = 'sent, and its outcome was not recorded' WHERE status = 'started' \
+                            AND (SELECT d.status FROM decision_log d WHERE d.id = tool_invocation_log.decision_id) \
+                            = 'closed'"
+                .into(),
+            lose: format!(
+                "{} WHERE id = $1 AND owner = $2 AND status = 'open'",
+                recovered("its outcome could not be recorded")
+            )
+            .into(),
+            abandon: "UPDATE decision_log SET status = 'closed', recovered = TRUE, decision_type = 'RESPOND_ONLY', \
+                      outcome_category = 'ERROR:INTERNAL', intent = 'none', \
+                      error_detail = 'not begun: its record was not acknowledged in time' \
+                      WHERE id = $1 AND owner = $2 AND status = 'open'"
+                .into(),
+            abandon_calls: "UPDATE tool_invocation_log SET status = 'not_sent', started_at = NULL, \
+                            error_code = 'not_recorded', error_message = 'its record was not acknowledged in time' \
+                            WHERE decision_id = $1 AND status = 'started'"
+                .into(),
+            abandon_claim:
+                "DELETE FROM idempotency_key WHERE scope = $1 AND decision_id = $2 AND answer_status IS NULL".into(),
+            prune_claims: format!(
+                "DELETE FROM idempotency_key WHERE scope IN \
+                 (SELECT scope FROM idempotency_key WHERE expires_at <= {now} ORDER BY expires_at LIMIT 1000)"
+            )
+            .into(),
+            prune_instances: format!(
+                "DELETE FROM instance WHERE lease_until <= {now} - $1 \
+                 AND NOT EXISTS (SELECT 1 FROM decision_log WHERE owner = instance.id AND status = 'open')"
+            )
+            .into(),
+            leave: format!("UPDATE instance SET lease_until = {now} WHERE id = $1").into(),
+        }
+    }
+}
+
+/// An open row becomes an error, with the type and the intent that its started calls tell.
+fn recovered(detail: &str) -> String {
+    format!(
+        "UPDATE decision_log SET status = 'closed', recovered = TRUE, \
+         decision_type = CASE WHEN EXISTS (SELECT 1 FROM tool_invocation_log t \
+         WHERE t.decision_id = decision_log.id AND t.started_at IS NOT NULL) \
+         THEN 'INVOKE_TOOL' ELSE 'RESPOND_ONLY' END, outcome_category = 'ERROR:INTERNAL', \
+         intent = COALESCE((SELECT t.tool FROM tool_invocation_log t WHERE t.decision_id = decision_log.id \
+         AND t.started_at IS NOT NULL ORDER BY t.sequence LIMIT 1), 'none'), error_detail = '{detail}'"
+    )
+}

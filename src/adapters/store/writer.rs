@@ -1,0 +1,372 @@
+//! The group-commit writer: whatever is queued goes into one transaction, at once; there is no timer.
+//! At low load that is one decision a commit, under load as many as came while the last commit ran.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use tokio::sync::{Mutex, mpsc};
+use tokio_util::sync::CancellationToken;
+
+use super::batch::{Attempt, Batch};
+use super::connect::{Target, timed_out};
+use super::db::{Conn, Dialect};
+use super::error::{Fault, StoreError};
+use super::lost::Lost;
+use super::migrate;
+use super::op::{Done, Ticket};
+use super::rows::Writing;
+use super::state::State;
+use super::statements::Statements;
+use crate::ports::records::RecordError;
+
+/// Ops of one transaction at most.
+const MAX_BATCH: usize = 256;
+/// Unwritten ops that nobody waits for, kept for later; then they are lost to recovery.
+const MAX_KEPT: usize = 4096;
+/// Between two tries while the database is away.
+const RETRY: (Duration, Duration) = (Duration::from_millis(20), Duration::from_millis(250));
+/// The longest a transaction on PostgreSQL may take before its connection is given up.
+const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long a writer that is told to end tries to write what must be written.
+const LAST_TRIES: Duration = Duration::from_secs(5);
+
+/// What all writers of a store share.
+pub(super) struct Shared {
+    pub(super) target: Target,
+    pub(super) statements: Statements,
+    pub(super) writing: Writing,
+    pub(super) lease: Duration,
+    pub(super) state: State,
+    pub(super) lost: Lost,
+    pub(super) migrated: AtomicBool,
+}
+
+impl Shared {
+    /// A connection to a migrated database on which this process holds its lease.
+    pub(super) async fn connect(&self) -> Result<Conn, StoreError> {
+        let away = |error: sqlx::Error| StoreError::Unavailable(Fault::from(error).reason().clone());
+        self.target.create()?;
+        let mut conn = self.target.writer().await.map_err(away)?;
+        if !self.migrated.load(Ordering::Acquire) {
+            migrate::migrate(&mut conn).await?;
+            self.migrated.store(true, Ordering::Release);
+        }
+        // Before any row of ours: an owner without a lease counts as dead.
+        match self
+            .batch()
+            .run(&mut conn, &[Ticket::silent(super::op::Op::Beat)])
+            .await
+        {
+            Attempt::Committed(_) => Ok(conn),
+            Attempt::Failed(fault) | Attempt::Uncertain(fault) => {
+                conn.close().await;
+                Err(StoreError::Unavailable(fault.reason().clone()))
+            }
+        }
+    }
+
+    fn batch(&self) -> Batch<'_> {
+        Batch {
+            statements: &self.statements,
+            writing: &self.writing,
+            lease: self.lease,
+        }
+    }
+}
+
+/// One of the tasks that take from the queue.
+pub(super) struct Writer {
+    shared: Arc<Shared>,
+    queue: Arc<Mutex<mpsc::Receiver<Ticket>>>,
+    conn: Option<Conn>,
+    pending: VecDeque<Ticket>,
+    stop: CancellationToken,
+    /// SQLite: whether commits wait for the disk now.
+    full_sync: bool,
+}
+
+impl Writer {
+    /// `conn` came from [`Shared::connect`]; without one the writer makes its own when it needs it.
+    pub(super) fn new(
+        shared: Arc<Shared>,
+        queue: Arc<Mutex<mpsc::Receiver<Ticket>>>,
+        conn: Option<Conn>,
+        stop: CancellationToken,
+    ) -> Self {
+        Self {
+            stop,
+            shared,
+            queue,
+            conn,
+            pending: VecDeque::new(),
+            full_sync: false,
+        }
+    }
+
+    /// Runs until it is told to stop and the queue is empty.
+    pub(super) async fn run(mut self) {
+        let mut pause = RETRY.0;
+        let mut last_tries: Option<Instant> = None;
+        loop {
+            if self.pending.is_empty() {
+                if !self.take().await {
+                    break;
+                }
+            } else {
+                tokio::time::sleep(pause).await;
+                pause = (pause * 2).min(RETRY.1);
+                if !self.top_up() && last_tries.get_or_insert_with(Instant::now).elapsed() > LAST_TRIES {
+                    tracing::error!(
+                        count = self.pending.len(),
+                        "ended with unwritten records; recovery will close what is open"
+                    );
+                    break;
+                }
+            }
+            self.forget_unwanted();
+            if self.write().await.is_ok() {
+                pause = RETRY.0;
+            }
+        }
+        if let Some(conn) = self.conn.take() {
+            conn.close().await;
+        }
+    }
+
+    /// Waits for work; false when there will be none.
+    async fn take(&mut self) -> bool {
+        let mut batch = Vec::new();
+        let mut queue = self.queue.lock().await;
+        let received = tokio::select! {
+            received = queue.recv_many(&mut batch, MAX_BATCH) => received,
+            () = self.stop.cancelled() => {
+                // What is queued is still written; what comes now is told that it is too late.
+                queue.close();
+                queue.recv_many(&mut batch, MAX_BATCH).await
+            }
+        };
+        if received == 0 {
+            return false;
+        }
+        // Others that are ready to send get their turn before the transaction begins.
+        tokio::task::yield_now().await;
+        while batch.len() < MAX_BATCH {
+            match queue.try_recv() {
+                Ok(ticket) => batch.push(ticket),
+                Err(_) => break,
+            }
+        }
+        metrics::gauge!("gavel_store_queue_depth").set(depth(queue.len()));
+        drop(queue);
+        self.pending.extend(batch);
+        true
+    }
+
+    /// While the database is away: makes room in the queue. False when the queue is closed.
+    fn top_up(&mut self) -> bool {
+        let stopping = self.stop.is_cancelled();
+        let Ok(mut queue) = self.queue.try_lock() else {
+            return !stopping;
+        };
+        if stopping {
+            queue.close();
+        }
+        loop {
+            match queue.try_recv() {
+                Ok(ticket) => self.pending.push_back(ticket),
+                Err(mpsc::error::TryRecvError::Empty) => return true,
+                Err(mpsc::error::TryRecvError::Disconnected) => return false,
+            }
+        }
+    }
+
+    /// Drops what nobody waits for and need not be written; bounds what must be.
+    fn forget_unwanted(&mut self) {
+        let mut followups = Vec::new();
+        self.pending.retain(|ticket| {
+            let wanted = ticket.wanted();
+            if !wanted && ticket.uncertain {
+                followups.extend(ticket.op.unheard());
+            }
+            wanted
+        });
+        self.pending.extend(followups.into_iter().map(Ticket::silent));
+        while self.pending.len() > MAX_KEPT {
+            if let Some(ticket) = self.pending.pop_front() {
+                self.give_up(ticket, &"too many records wait for the database".into());
+            }
+        }
+    }
+
+    /// Writes what is pending, up to a batch. An error leaves it pending.
+    async fn write(&mut self) -> Result<(), ()> {
+        while !self.pending.is_empty() {
+            let size = self.pending.len().min(MAX_BATCH);
+            let mut batch: Vec<Ticket> = self.pending.drain(..size).collect();
+            match self.attempt(&batch).await {
+                Attempt::Committed(done) => self.answer(batch, done),
+                Attempt::Failed(Fault::Refused(reason)) | Attempt::Uncertain(Fault::Refused(reason)) => {
+                    if batch.len() > 1 {
+                        self.one_by_one(batch).await?;
+                    } else if let Some(ticket) = batch.pop() {
+                        self.refuse(ticket, &reason);
+                    }
+                }
+                Attempt::Failed(Fault::Away(reason)) => return self.keep(batch, &reason, false),
+                Attempt::Uncertain(Fault::Away(reason)) => return self.keep(batch, &reason, true),
+            }
+        }
+        Ok(())
+    }
+
+    /// A batch was refused for one row of it: each op gets a transaction of its own.
+    async fn one_by_one(&mut self, batch: Vec<Ticket>) -> Result<(), ()> {
+        metrics::counter!("gavel_store_batches_redone_total").increment(1);
+        let mut rest: VecDeque<Ticket> = batch.into();
+        while let Some(ticket) = rest.pop_front() {
+            let one = vec![ticket];
+            match self.attempt(&one).await {
+                Attempt::Committed(done) => self.answer(one, done),
+                Attempt::Failed(Fault::Refused(reason)) | Attempt::Uncertain(Fault::Refused(reason)) => {
+                    one.into_iter().for_each(|ticket| self.refuse(ticket, &reason));
+                }
+                Attempt::Failed(Fault::Away(reason)) => return self.keep(one.into_iter().chain(rest), &reason, false),
+                Attempt::Uncertain(Fault::Away(reason)) => {
+                    return self.keep(one.into_iter().chain(rest), &reason, true);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// One transaction. Makes the connection when there is none, and drops it when it cannot be trusted.
+    async fn attempt(&mut self, batch: &[Ticket]) -> Attempt {
+        let start = Instant::now();
+        let mut conn = match self.conn.take() {
+            Some(conn) => conn,
+            None => match self.shared.connect().await {
+                Ok(conn) => {
+                    self.full_sync = false;
+                    conn
+                }
+                Err(error) => {
+                    let reason: Arc<str> = error.to_string().into();
+                    self.shared.state.faulted(&reason);
+                    metrics::counter!("gavel_store_failures_total", "kind" => "connect").increment(1);
+                    return Attempt::Failed(Fault::Away(reason));
+                }
+            },
+        };
+        let attempt = match conn.dialect() {
+            // A statement in SQLite runs on in its thread when nobody waits, so it is always waited for. Its only
+            // unbounded wait is the disk; whoever asked has a deadline of its own.
+            Dialect::Sqlite => self.attempt_on(&mut conn, batch).await,
+            Dialect::Postgres => {
+                match tokio::time::timeout(ATTEMPT_TIMEOUT, self.attempt_on(&mut conn, batch)).await {
+                    Ok(attempt) => attempt,
+                    Err(_) => {
+                        // The transaction may be anywhere: the connection is dropped, not reused.
+                        drop(conn);
+                        return Attempt::Uncertain(timed_out("a transaction").into());
+                    }
+                }
+            }
+        };
+        match &attempt {
+            Attempt::Committed(_) => {
+                self.conn = Some(conn);
+                self.shared.state.committed();
+                metrics::histogram!("gavel_store_commit_seconds").record(start.elapsed().as_secs_f64());
+                metrics::histogram!("gavel_store_batch_ops").record(depth(batch.len()));
+            }
+            Attempt::Failed(fault) | Attempt::Uncertain(fault) => {
+                self.shared.state.faulted(fault.reason());
+                let kind = match fault {
+                    Fault::Away(_) => "away",
+                    Fault::Refused(_) => "refused",
+                };
+                metrics::counter!("gavel_store_failures_total", "kind" => kind).increment(1);
+                self.conn = self.rolled_back(conn).await;
+            }
+        }
+        attempt
+    }
+
+    async fn attempt_on(&mut self, conn: &mut Conn, batch: &[Ticket]) -> Attempt {
+        if conn.dialect() == Dialect::Sqlite {
+            let full_sync = batch.iter().any(|ticket| ticket.op.survives_power_loss());
+            if full_sync != self.full_sync {
+                let statements = &self.shared.statements;
+                let pragma = if full_sync {
+                    &statements.survive_power_loss
+                } else {
+                    &statements.survive_crash
+                };
+                if let Err(error) = conn.execute(pragma, vec![]).await {
+                    return Attempt::Failed(error.into());
+                }
+                self.full_sync = full_sync;
+            }
+        }
+        self.shared.batch().run(conn, batch).await
+    }
+
+    /// The connection, when it is good for another transaction.
+    async fn rolled_back(&self, mut conn: Conn) -> Option<Conn> {
+        let rollback = conn.execute(&self.shared.statements.rollback, vec![]);
+        match tokio::time::timeout(Duration::from_secs(1), rollback).await {
+            Ok(Ok(_)) => Some(conn),
+            // SQLite says so when BEGIN itself was refused, or when the fault rolled back by itself.
+            Ok(Err(sqlx::Error::Database(error))) if error.message().contains("no transaction is active") => Some(conn),
+            _ => {
+                drop(conn);
+                None
+            }
+        }
+    }
+
+    fn answer(&mut self, batch: Vec<Ticket>, done: Vec<Done>) {
+        for (ticket, done) in batch.into_iter().zip(done) {
+            let met = match &done {
+                Done::Claimed(claimed) => *claimed == crate::ports::records::Claimed::New,
+                _ => true,
+            };
+            if ticket.answer.send(Ok(done)).is_err()
+                && met
+                && let Some(op) = ticket.op.unheard()
+            {
+                self.pending.push_back(Ticket::silent(op));
+            }
+        }
+    }
+
+    fn keep(&mut self, batch: impl IntoIterator<Item = Ticket>, reason: &Arc<str>, uncertain: bool) -> Result<(), ()> {
+        tracing::debug!(%reason, "a transaction failed and will be tried again");
+        let mut batch: VecDeque<Ticket> = batch.into_iter().collect();
+        for ticket in &mut batch {
+            ticket.uncertain |= uncertain;
+        }
+        batch.append(&mut self.pending);
+        self.pending = batch;
+        Err(())
+    }
+
+    /// The database does not take it, however often it is tried.
+    fn refuse(&self, ticket: Ticket, reason: &Arc<str>) {
+        tracing::error!(%reason, "the database refused a record");
+        self.give_up(ticket, reason);
+    }
+
+    fn give_up(&self, ticket: Ticket, reason: &Arc<str>) {
+        self.shared.lost.note(&ticket.op);
+        // Nobody may be waiting any more; then the log line above is all there is to say.
+        let _ = ticket.answer.send(Err(RecordError::Unavailable(Arc::clone(reason))));
+    }
+}
+
+#[allow(clippy::cast_precision_loss)] // Counts far below 2^52.
+fn depth(count: usize) -> f64 {
+    count as f64
+}

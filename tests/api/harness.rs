@@ -1,0 +1,249 @@
+//! `spawn_app()`: the real server on a real port with a real database and the real tasks server.
+
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use gavel::app::App as Service;
+use gavel::config::Config;
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use crate::gemini::{Gemini, Reply};
+use crate::postgres;
+
+/// How the tasks server is reached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Transport {
+    Stdio,
+    Http,
+}
+
+/// Which database holds the record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Database {
+    Sqlite,
+    Postgres,
+}
+
+/// What an app is made of.
+#[derive(Clone)]
+pub struct Setup {
+    transport: Transport,
+    database: Database,
+    script: Vec<Reply>,
+    env: Vec<(String, String)>,
+    toml: String,
+    mcp: Option<Value>,
+}
+
+const SECRET: &str = "test-secret-test-secret-test-secret!";
+
+impl Setup {
+    fn of(transport: Transport, database: Database) -> Self {
+        Self { transport, database, script: vec![Reply::Text("Hello.")], env: Vec::new(), toml: String::new(), mcp: None }
+    }
+    pub fn stdio_sqlite() -> Self {
+        Self::of(Transport::Stdio, Database::Sqlite)
+    }
+    pub fn http_sqlite() -> Self {
+        Self::of(Transport::Http, Database::Sqlite)
+    }
+    pub fn stdio_postgres() -> Self {
+        Self::of(Transport::Stdio, Database::Postgres)
+    }
+    pub fn http_postgres() -> Self {
+        Self::of(Transport::Http, Database::Postgres)
+    }
+    /// The answers of Gemini, in order.
+    pub fn script(mut self, script: Vec<Reply>) -> Self {
+        self.script = script;
+        self
+    }
+    pub fn env(mut self, name: &str, value: impl Into<String>) -> Self {
+        self.env.push((name.to_owned(), value.into()));
+        self
+    }
+    /// More lines of `gavel.toml`.
+    pub fn toml(mut self, lines: &str) -> Self {
+        self.toml.push_str(lines);
+        self.toml.push('\n');
+        self
+    }
+    /// Another `mcp.json`.
+    pub fn mcp(mut self, config: Value) -> Self {
+        self.mcp = Some(config);
+        self
+    }
+    pub fn rate(self, per_minute: u32, burst: u32) -> Self {
+        self.env("GAVEL_RATE_PER_MINUTE", per_minute.to_string()).env("GAVEL_RATE_BURST", burst.to_string())
+    }
+}
+
+/// A running app. Dropping it ends its processes.
+pub struct App {
+    pub url: String,
+    pub gemini: Gemini,
+    pub folder: TempDir,
+    pub database_url: String,
+    client: reqwest::Client,
+    service: Option<Service>,
+    _tasks: Option<Ended>,
+}
+
+/// A child that is ended with its owner.
+pub struct Ended(pub Child);
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+pub fn binary() -> &'static str {
+    env!("CARGO_BIN_EXE_gavel")
+}
+
+pub fn free_port() -> u16 {
+    std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap().port()
+}
+
+/// Starts everything and waits until it answers.
+pub async fn spawn_app(setup: Setup) -> App {
+    let folder = tempfile::tempdir().unwrap();
+    let gemini = Gemini::scripted(setup.script.clone()).await;
+    let database_url = match setup.database {
+        Database::Sqlite => format!("sqlite://{}", folder.path().join("gavel.db").display()),
+        Database::Postgres => postgres::database().await,
+    };
+    let (tasks, mcp) = tasks_server(&setup, folder.path()).await;
+    let mcp_path = write(&folder.path().join("mcp.json"), &mcp.to_string());
+    let toml_path = write(&folder.path().join("gavel.toml"), &setup.toml);
+    let mut env: Vec<(String, String)> = [
+        ("GAVEL_LISTEN", "127.0.0.1:0".to_owned()),
+        ("GAVEL_CONFIG", toml_path.display().to_string()),
+        ("GAVEL_MCP_CONFIG", mcp_path.display().to_string()),
+        ("DATABASE_URL", database_url.clone()),
+        ("GEMINI_API_KEY", "canary-gemini-key".to_owned()),
+        ("GEMINI_BASE_URL", gemini.url.clone()),
+        ("GEMINI_MODEL", "gemini-3.5-flash".to_owned()),
+        ("GAVEL_IDENTITY_SECRET", SECRET.to_owned()),
+        ("GAVEL_RATE_PER_MINUTE", "6000".to_owned()),
+        ("GAVEL_RATE_BURST", "1000".to_owned()),
+    ]
+    .map(|(name, value)| (name.to_owned(), value))
+    .into();
+    for (name, value) in &setup.env {
+        env.retain(|(known, _)| known != name);
+        env.push((name.clone(), value.clone()));
+    }
+    let config = Config::from_env(env.into_iter().collect()).unwrap_or_else(|errors| panic!("{errors:?}"));
+    let service = Service::build(config).await.unwrap();
+    let url = format!("http://{}", service.start().unwrap());
+    let client = reqwest::Client::builder().no_proxy().build().unwrap();
+    App { url, gemini, folder, database_url, client, service: Some(service), _tasks: tasks }
+}
+
+fn write(path: &Path, text: &str) -> PathBuf {
+    std::fs::write(path, text).unwrap();
+    path.to_owned()
+}
+
+/// The real tasks server, as a child of gavel over stdio or as a server of its own over HTTP.
+async fn tasks_server(setup: &Setup, folder: &Path) -> (Option<Ended>, Value) {
+    if let Some(config) = &setup.mcp {
+        return (None, config.clone());
+    }
+    let database = format!("sqlite://{}", folder.join("tasks.db").display());
+    match setup.transport {
+        Transport::Stdio => {
+            let args = json!(["mcp-server", "tasks", "--database", database]);
+            (None, json!({"mcpServers": {"tasks": {"command": binary(), "args": args, "gavel": {"trustHints": true}}}}))
+        }
+        Transport::Http => {
+            let port = free_port();
+            let child = Command::new(binary())
+                .args(["mcp-server", "tasks", "--http", &format!("127.0.0.1:{port}"), "--database", &database])
+                .env("GAVEL_IDENTITY_SECRET", SECRET)
+                .stdout(Stdio::null())
+                .stderr(Stdio::null())
+                .spawn()
+                .unwrap();
+            let child = Ended(child);
+            until("the tasks server to listen", || async move {
+                tokio::net::TcpStream::connect(("127.0.0.1", port)).await.is_ok()
+            })
+            .await;
+            let server = json!({"url": format!("http://127.0.0.1:{port}/mcp"), "gavel": {"trustHints": true, "identity": "token"}});
+            (Some(child), json!({"mcpServers": {"tasks": server}}))
+        }
+    }
+}
+
+/// Waits for a condition, at most 20 seconds.
+pub async fn until<F: Future<Output = bool>>(what: &str, condition: impl Fn() -> F) {
+    for _ in 0..2000 {
+        if condition().await {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    panic!("waited in vain for {what}");
+}
+
+impl App {
+    /// A message of the user `ann`; any answer but 200 fails the test.
+    pub async fn chat(&self, message: &str) -> Value {
+        self.chat_as("ann", message).await
+    }
+
+    pub async fn chat_as(&self, user: &str, message: &str) -> Value {
+        let (status, _, body) = self.post(&json!({"message": message, "user_id": user})).await;
+        assert_eq!(status, 200, "{body}");
+        body
+    }
+
+    pub async fn post(&self, body: &Value) -> (u16, reqwest::header::HeaderMap, Value) {
+        self.post_with(&[], body.to_string()).await
+    }
+
+    pub async fn post_with(&self, headers: &[(&str, &str)], body: impl Into<reqwest::Body>) -> (u16, reqwest::header::HeaderMap, Value) {
+        let mut request = self.client.post(format!("{}/v1/chat", self.url)).header("content-type", "application/json");
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        let response = request.body(body).send().await.unwrap();
+        let (status, headers) = (response.status().as_u16(), response.headers().clone());
+        (status, headers, response.json().await.unwrap_or(Value::Null))
+    }
+
+    pub async fn get(&self, path: &str) -> (u16, Value) {
+        let response = self.client.get(format!("{}{path}", self.url)).send().await.unwrap();
+        let status = response.status().as_u16();
+        let text = response.text().await.unwrap();
+        (status, serde_json::from_str(&text).unwrap_or(Value::String(text)))
+    }
+
+    /// The record of a decision; it must be there.
+    pub async fn decision(&self, id: &Value) -> Value {
+        let (status, record) = self.get(&format!("/v1/decisions/{}", id.as_str().unwrap())).await;
+        assert_eq!(status, 200, "decision {id} is not on the record: {record}");
+        record
+    }
+
+    /// The logged calls of a decision.
+    pub async fn tool_invocations(&self, id: &Value) -> Vec<Value> {
+        let filter = format!("decision_id = \"{}\"", id.as_str().unwrap());
+        let response = self.client.get(format!("{}/v1/tool-invocations", self.url)).query(&[("filter", filter)]).send().await.unwrap();
+        let page: Value = response.json().await.unwrap();
+        page["tool_invocations"].as_array().unwrap_or_else(|| panic!("{page}")).clone()
+    }
+
+    /// Ends the service as SIGTERM does.
+    pub async fn stop(mut self) {
+        if let Some(service) = self.service.take() {
+            service.shutdown().await;
+        }
+    }
+}

@@ -1,0 +1,318 @@
+//! Every acceptance scenario and edge case of surface C, end to end: real server, real tasks
+//! server over stdio and over HTTP, SQLite and PostgreSQL. Only Gemini is a stand-in, and it
+//! speaks the real wire.
+
+use serde_json::json;
+
+use crate::gemini::{Reply, id_of, last_tool_data};
+use crate::harness::{App, Setup, spawn_app};
+
+macro_rules! scenarios {
+    ($($(#[doc = $doc:literal])+ $name:ident)+) => {
+        mod stdio_sqlite { $($(#[doc = $doc])+ #[tokio::test] async fn $name() { super::$name(crate::harness::Setup::stdio_sqlite()).await })+ }
+        mod http_sqlite { $($(#[doc = $doc])+ #[tokio::test] async fn $name() { super::$name(crate::harness::Setup::http_sqlite()).await })+ }
+        mod stdio_postgres { $($(#[doc = $doc])+ #[tokio::test] async fn $name() { super::$name(crate::harness::Setup::stdio_postgres()).await })+ }
+        mod http_postgres { $($(#[doc = $doc])+ #[tokio::test] async fn $name() { super::$name(crate::harness::Setup::http_postgres()).await })+ }
+    };
+}
+
+scenarios! {
+    /// C-US1-1, C-US4-1, C-FR-001, C-FR-002, C-FR-007
+    adding_a_task_does_it_confirms_it_and_logs_it
+    /// C-US1-2
+    showing_tasks_lists_them
+    /// C-US1-3, C-US6-1
+    completing_by_name_lists_first_and_completes_the_match
+    /// C-US1-4
+    a_reminder_for_tomorrow_becomes_a_task_with_a_date
+    /// C-US2-1, C-US2-2, C-US2-3, C-US2-4, C-FR-003
+    small_talk_is_answered_without_a_tool
+    /// C-US3-1, C-US3-2, C-US3-3, C-SC-4, C-FR-004
+    an_unclear_message_gets_a_question_and_no_tool_call
+    /// C-US5-1, C-US5-2, C-SC-5, C-FR-005
+    what_is_out_of_scope_is_refused_with_the_reason
+    /// C-US5-3, C-FR-006
+    over_the_rate_limit_is_a_logged_refusal
+    /// C-US6-2, C-EC-5
+    a_failing_tool_is_told_to_the_model_and_the_person
+    /// C-US6-3
+    the_first_one_is_the_first_of_the_list
+    /// C-EC-1, C-FR-010, C-SC-7
+    while_gemini_is_down_the_answer_is_friendly_and_logged
+    /// C-EC-2, C-FR-012
+    malformed_model_output_runs_nothing
+    /// C-EC-3, C-FR-011, C-SC-6
+    an_endless_tool_loop_ends_at_five_iterations
+    /// C-EC-4
+    a_very_long_message_is_a_logged_decision_and_is_not_sent_to_the_model
+    /// C-FR-009
+    a_tool_outside_the_whitelist_does_not_run_whatever_the_model_says
+    /// C-FR-008
+    two_users_do_not_see_each_others_tasks
+}
+
+async fn seeded(setup: Setup, tasks: &[&str], script: Vec<Reply>) -> App {
+    let mut whole: Vec<Reply> = Vec::new();
+    for task in tasks {
+        whole.push(Reply::call("add_task", json!({"description": task})));
+        whole.push(Reply::Text("Added."));
+    }
+    whole.extend(script);
+    let app = spawn_app(setup.script(whole)).await;
+    for task in tasks {
+        let added = app.chat(&format!("add {task}")).await;
+        assert_eq!(added["outcome_category"], "SUCCESS:TASK_COMPLETED", "{added}");
+    }
+    app
+}
+
+async fn adding_a_task_does_it_confirms_it_and_logs_it(setup: Setup) {
+    let script = vec![
+        Reply::call("add_task", json!({"description": "call mom"})),
+        Reply::Text("I added \"call mom\" to your tasks."),
+        Reply::call("list_tasks", json!({})),
+        Reply::Text("1. call mom"),
+    ];
+    let app = spawn_app(setup.script(script)).await;
+    let decision = app.chat("add a task to call mom").await;
+    assert_eq!(decision["decision_type"], "INVOKE_TOOL", "{decision}");
+    assert_eq!(decision["outcome_category"], "SUCCESS:TASK_COMPLETED");
+    assert_eq!(decision["response"], "I added \"call mom\" to your tasks.");
+    assert_eq!(decision["tool_calls"][0]["tool"], "add_task");
+    assert_eq!(decision["tool_calls"][0]["sequence"], 1);
+    assert_eq!(decision["tool_calls"][0]["parameters"], json!({"description": "call mom"}));
+    assert_eq!(decision["tool_calls"][0]["result"]["success"], true);
+    assert_eq!(decision["iterations"], 2);
+    assert_eq!(decision["usage"]["input_tokens"], 200);
+
+    let record = app.decision(&decision["decision_id"]).await;
+    assert_eq!(record["outcome_category"], "SUCCESS:TASK_COMPLETED");
+    assert_eq!(record["intent"], "add_task");
+    let calls = app.tool_invocations(&decision["decision_id"]).await;
+    assert_eq!(calls.len(), 1, "{calls:?}");
+    assert_eq!((&calls[0]["tool"], &calls[0]["status"]), (&json!("add_task"), &json!("completed")));
+
+    let listed = app.chat("show my tasks").await;
+    let tasks = &listed["tool_calls"][0]["result"]["data"]["tasks"];
+    assert_eq!(tasks[0]["description"], "call mom", "the task really exists: {listed}");
+}
+
+async fn showing_tasks_lists_them(setup: Setup) {
+    let script = vec![
+        Reply::call("list_tasks", json!({})),
+        Reply::from(|request| {
+            let data = last_tool_data(request);
+            assert_eq!(data["tasks"].as_array().unwrap().len(), 2, "{data}");
+            Reply::Text("1. milk\n2. bread")
+        }),
+    ];
+    let app = seeded(setup, &["milk", "bread"], script).await;
+    let decision = app.chat("show my tasks").await;
+    assert_eq!(decision["decision_type"], "INVOKE_TOOL");
+    assert_eq!(decision["response"], "1. milk\n2. bread");
+}
+
+async fn completing_by_name_lists_first_and_completes_the_match(setup: Setup) {
+    let script = vec![
+        Reply::call("list_tasks", json!({})),
+        Reply::from(|request| Reply::call("complete_task", json!({"id": id_of(request, "grocery")}))),
+        Reply::Text("Done: grocery shopping."),
+    ];
+    let app = seeded(setup, &["call mom", "grocery shopping"], script).await;
+    let decision = app.chat("mark grocery shopping as done").await;
+    assert_eq!(decision["outcome_category"], "SUCCESS:TASK_COMPLETED", "{decision}");
+    let names: Vec<_> = decision["tool_calls"].as_array().unwrap().iter().map(|call| &call["tool"]).collect();
+    assert_eq!(names, ["list_tasks", "complete_task"]);
+    assert_eq!(decision["tool_calls"][1]["result"]["success"], true);
+    let record = app.decision(&decision["decision_id"]).await;
+    assert_eq!(record["intent"], "list_tasks");
+}
+
+async fn a_reminder_for_tomorrow_becomes_a_task_with_a_date(setup: Setup) {
+    let script = vec![
+        Reply::from(|request| {
+            let message = request["contents"][0]["parts"][0]["text"].as_str().unwrap();
+            let day = message.split_once(", ").unwrap().1.split(' ').next().unwrap();
+            let today: chrono::NaiveDate = day.parse().unwrap();
+            let due = today.succ_opt().unwrap().to_string();
+            Reply::call("add_task", json!({"description": "buy groceries", "due": due}))
+        }),
+        Reply::Text("I'll keep that for tomorrow."),
+    ];
+    let app = spawn_app(setup.script(script)).await;
+    let decision = app.chat("remind me to buy groceries tomorrow").await;
+    assert_eq!(decision["outcome_category"], "SUCCESS:TASK_COMPLETED", "{decision}");
+    assert!(decision["tool_calls"][0]["result"]["data"].to_string().contains("buy groceries"));
+}
+
+async fn small_talk_is_answered_without_a_tool(setup: Setup) {
+    let app = spawn_app(setup.script(vec![Reply::Text("Hello! I can look after your tasks.")])).await;
+    for message in ["hi there", "what can you help me with?", "tell me a joke", "hello, how are you?"] {
+        let decision = app.chat(message).await;
+        assert_eq!(decision["decision_type"], "RESPOND_ONLY");
+        assert_eq!(decision["outcome_category"], "SUCCESS:RESPONSE_GIVEN");
+        assert_eq!(decision["tool_calls"], json!([]));
+        assert_eq!(app.decision(&decision["decision_id"]).await["intent"], "respond");
+    }
+}
+
+async fn an_unclear_message_gets_a_question_and_no_tool_call(setup: Setup) {
+    let ask = json!({"question": "Shall I add it as a task, or find one?", "kind": "UNCLEAR_INTENT"});
+    let app = spawn_app(setup.script(vec![Reply::call("request_clarification", ask)])).await;
+    for message in ["groceries", "milk and eggs", "that one"] {
+        let decision = app.chat(message).await;
+        assert_eq!(decision["decision_type"], "REQUEST_CLARIFICATION");
+        assert_eq!(decision["outcome_category"], "AMBIGUITY:UNCLEAR_INTENT");
+        assert_eq!(decision["response"], "Shall I add it as a task, or find one?");
+        assert_eq!(decision["tool_calls"], json!([]));
+        assert_eq!(app.decision(&decision["decision_id"]).await["intent"], "clarify");
+    }
+}
+
+async fn what_is_out_of_scope_is_refused_with_the_reason(setup: Setup) {
+    let refuse = json!({"message": "I can only help with your tasks.", "kind": "OUT_OF_SCOPE"});
+    let app = spawn_app(setup.script(vec![Reply::call("refuse", refuse)])).await;
+    for message in ["what's the weather?", "delete all my data permanently"] {
+        let decision = app.chat(message).await;
+        assert_eq!(decision["decision_type"], "REFUSE");
+        assert_eq!(decision["outcome_category"], "REFUSAL:OUT_OF_SCOPE");
+        assert_eq!(decision["response"], "I can only help with your tasks.");
+    }
+}
+
+async fn over_the_rate_limit_is_a_logged_refusal(setup: Setup) {
+    let app = spawn_app(setup.rate(60, 2).script(vec![Reply::Text("Hello.")])).await;
+    for _ in 0..2 {
+        assert_eq!(app.chat("hi").await["outcome_category"], "SUCCESS:RESPONSE_GIVEN");
+    }
+    let (status, headers, decision) = app.post(&json!({"message": "hi", "user_id": "ann"})).await;
+    assert_eq!(status, 429);
+    assert_eq!(headers["retry-after"], "1");
+    assert!(headers.contains_key("ratelimit") && headers.contains_key("ratelimit-policy"));
+    assert_eq!(decision["decision_type"], "REFUSE");
+    assert_eq!(decision["outcome_category"], "REFUSAL:RATE_LIMITED");
+    assert_eq!(app.decision(&decision["decision_id"]).await["outcome_category"], "REFUSAL:RATE_LIMITED");
+    assert_eq!(app.gemini.requests().len(), 2, "the model is not asked");
+}
+
+async fn a_failing_tool_is_told_to_the_model_and_the_person(setup: Setup) {
+    let script = vec![
+        Reply::call("complete_task", json!({"id": "no-such-task"})),
+        Reply::from(|request| {
+            let last = request["contents"].as_array().unwrap().last().unwrap();
+            let error = &last["parts"][0]["functionResponse"]["response"]["error"];
+            assert_eq!(error["code"], "tool_error", "{last}");
+            Reply::Text("I could not find that task.")
+        }),
+        Reply::call("complete_task", json!({"id": "no-such-task"})),
+        Reply::call("add_task", json!({"description": "milk"})),
+        Reply::call("complete_task", json!({"title": "milk"})),
+        Reply::Text("It is there and done now."),
+    ];
+    let app = spawn_app(setup.script(script)).await;
+    let decision = app.chat("mark no such task as done").await;
+    assert_eq!(decision["decision_type"], "INVOKE_TOOL");
+    assert_eq!(decision["outcome_category"], "ERROR:TOOL_INVOCATION");
+    assert_eq!(decision["response"], "I could not find that task.");
+    assert_eq!(decision["tool_calls"][0]["result"]["success"], false);
+    assert_eq!(app.tool_invocations(&decision["decision_id"]).await[0]["status"], "failed");
+
+    let repaired = app.chat("again").await;
+    assert_eq!(repaired["outcome_category"], "SUCCESS:TASK_COMPLETED", "{repaired}");
+}
+
+async fn the_first_one_is_the_first_of_the_list(setup: Setup) {
+    let script = vec![
+        Reply::call("list_tasks", json!({})),
+        Reply::from(|request| {
+            let data = last_tool_data(request);
+            Reply::call("complete_task", json!({"id": data["tasks"][0]["id"]}))
+        }),
+        Reply::Text("The first one is done."),
+    ];
+    let app = seeded(setup, &["milk", "bread"], script).await;
+    let decision = app.chat("show my tasks and then mark the first one complete").await;
+    assert_eq!(decision["outcome_category"], "SUCCESS:TASK_COMPLETED", "{decision}");
+    assert_eq!(decision["tool_calls"].as_array().unwrap().len(), 2);
+}
+
+async fn while_gemini_is_down_the_answer_is_friendly_and_logged(setup: Setup) {
+    let app = spawn_app(setup.script(vec![Reply::error(503, "UNAVAILABLE", json!([]))])).await;
+    let decision = app.chat("add a task to call mom").await;
+    assert_eq!(decision["decision_type"], "RESPOND_ONLY");
+    assert_eq!(decision["outcome_category"], "ERROR:MODEL_UNAVAILABLE");
+    assert!(!decision.to_string().contains("canary-provider-message"), "{decision}");
+    assert!(app.gemini.requests().len() > 1, "503 is retried");
+    let record = app.decision(&decision["decision_id"]).await;
+    assert_eq!(record["outcome_category"], "ERROR:MODEL_UNAVAILABLE");
+    assert_eq!(app.get("/livez").await.0, 200, "the service goes on");
+}
+
+async fn malformed_model_output_runs_nothing(setup: Setup) {
+    let cut = r#"{"candidates":[{"content":{"role":"model","parts":[{"functionCall":{"name":"add_task","args":{"description":"x"}}}]},"finishReason":"MAX_TOKENS"}]}"#;
+    let script = vec![
+        Reply::Raw(200, "{\"candidates\": [".to_owned()),
+        Reply::Raw(200, cut.to_owned()),
+        Reply::finish("MALFORMED_RESPONSE"),
+    ];
+    for reply in script {
+        let app = spawn_app(setup.clone().script(vec![reply])).await;
+        let decision = app.chat("add x").await;
+        assert_eq!(decision["outcome_category"], "ERROR:MALFORMED_OUTPUT", "{decision}");
+        assert_eq!(decision["tool_calls"], json!([]));
+    }
+    let off_schema = vec![Reply::call("add_task", json!({"description": 7, "colour": "red"})), Reply::Text("That did not work.")];
+    let app = spawn_app(setup.script(off_schema)).await;
+    let decision = app.chat("add x").await;
+    assert_eq!(decision["tool_calls"][0]["result"]["error"]["code"], "invalid_arguments", "{decision}");
+    assert_eq!(decision["decision_type"], "RESPOND_ONLY", "nothing ran");
+}
+
+async fn an_endless_tool_loop_ends_at_five_iterations(setup: Setup) {
+    let app = spawn_app(setup.script(vec![Reply::call("list_tasks", json!({}))])).await;
+    let decision = app.chat("loop").await;
+    assert_eq!(decision["outcome_category"], "ERROR:LOOP_LIMIT");
+    assert_eq!(decision["iterations"], 5);
+    assert_eq!(app.gemini.requests().len(), 5);
+    assert!(decision["response"].as_str().unwrap().contains("5"), "{decision}");
+}
+
+async fn a_very_long_message_is_a_logged_decision_and_is_not_sent_to_the_model(setup: Setup) {
+    let app = spawn_app(setup.script(vec![Reply::Text("no")])).await;
+    let decision = app.chat(&"long ".repeat(8000)).await;
+    assert_eq!(decision["outcome_category"], "ERROR:USER_INPUT");
+    assert_eq!(app.gemini.requests().len(), 0);
+    assert_eq!(app.decision(&decision["decision_id"]).await["outcome_category"], "ERROR:USER_INPUT");
+}
+
+async fn a_tool_outside_the_whitelist_does_not_run_whatever_the_model_says(setup: Setup) {
+    let script = vec![
+        Reply::Calls(vec![("drop_tables", json!({})), ("add_task ", json!({"description": "x"})), ("аdd_task", json!({"description": "x"}))]),
+        Reply::Text("I am not able to do that."),
+        Reply::call("list_tasks", json!({})),
+        Reply::Text("Nothing."),
+    ];
+    let app = spawn_app(setup.script(script)).await;
+    let decision = app.chat("drop the tables").await;
+    assert_eq!(decision["decision_type"], "REFUSE", "{decision}");
+    assert_eq!(decision["outcome_category"], "REFUSAL:POLICY_DENIED");
+    for call in decision["tool_calls"].as_array().unwrap() {
+        assert_eq!(call["result"]["error"]["code"], "unknown_tool");
+    }
+    let listed = app.chat("list").await;
+    assert_eq!(listed["tool_calls"][0]["result"]["data"]["tasks"], json!([]));
+}
+
+async fn two_users_do_not_see_each_others_tasks(setup: Setup) {
+    let script = vec![
+        Reply::call("add_task", json!({"description": "secret plan"})),
+        Reply::Text("Added."),
+        Reply::call("list_tasks", json!({})),
+        Reply::Text("Nothing."),
+    ];
+    let app = spawn_app(setup.script(script)).await;
+    app.chat_as("ann", "add secret plan").await;
+    let listed = app.chat_as("bob", "list").await;
+    assert_eq!(listed["tool_calls"][0]["result"]["data"]["tasks"], json!([]), "{listed}");
+    assert!(!app.gemini.requests().last().unwrap().to_string().contains("secret plan"), "nothing is kept between requests");
+}

@@ -1,0 +1,193 @@
+//! A private PostgreSQL for tests: one server for a test binary, one database for a test.
+//!
+//! The server is run by a small shell script whose standard input this process holds. When this process
+//! ends, however it ends, the script reads end-of-file, stops the server and removes its folder.
+//! PostgreSQL refuses to run as root; then the script runs as the user `postgres`, or `nobody`.
+//!
+//! Use it with `mod postgres;` (or `#[path]`), then `postgres::database().await`. A server that cannot be
+//! started fails the test: nothing is skipped. `PG_BIN` names the folder of `initdb` when it is not found.
+#![allow(dead_code, clippy::unwrap_used)]
+
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Mutex, OnceLock};
+
+use sqlx::{AssertSqlSafe, Connection, PgConnection};
+
+/// Reads `start` and `stop` from its input, answers each with a line, and cleans up at its end.
+const SCRIPT: &str = r#"
+set -u
+cd /
+dir=$(mktemp -d "${TMPDIR:-/tmp}/gavel-pg.XXXXXX") || exit 1
+finish() { "$BIN/pg_ctl" -D "$dir/data" -m immediate stop >/dev/null 2>&1; rm -rf "$dir"; }
+trap finish EXIT
+trap 'exit 1' HUP INT TERM
+"$BIN/initdb" -D "$dir/data" -U gavel -A trust -E UTF8 --locale=C.UTF-8 --no-sync >"$dir/initdb.log" 2>&1 \
+    || { echo "initdb: $(tr '\n' ' ' <"$dir/initdb.log")"; exit 1; }
+while read -r word; do
+    case $word in
+        start)
+            if "$BIN/pg_ctl" -D "$dir/data" -w -t 60 -l "$dir/log" -o "-p $PORT -k $dir -c listen_addresses=127.0.0.1 \
+                -c fsync=off -c full_page_writes=off -c max_connections=300 -c shared_buffers=64MB" start >/dev/null 2>&1
+            then echo ok; else echo "start: $(tail -5 "$dir/log" | tr '\n' ' ')"; fi ;;
+        stop)
+            if "$BIN/pg_ctl" -D "$dir/data" -w -m immediate stop >/dev/null 2>&1; then echo ok; else echo "stop failed"; fi ;;
+    esac
+done
+"#;
+
+/// A server of one's own, for a test that stops it.
+pub(crate) struct Server {
+    port: u16,
+    // Kept so that the script's input stays open; dropped, it ends the server.
+    control: Mutex<(ChildStdin, BufReader<ChildStdout>)>,
+    _script: Child,
+}
+
+impl Server {
+    /// Makes a new cluster on a free port and starts it.
+    pub(crate) fn start_new() -> Self {
+        let mut last = String::new();
+        for _ in 0..5 {
+            let server = Self::script(free_port());
+            match server.tell("start") {
+                Ok(()) => return server,
+                // Somebody else took the port in between.
+                Err(reason) => last = reason,
+            }
+        }
+        panic!("PostgreSQL cannot be started, and without it this test shows nothing: {last}");
+    }
+
+    fn script(port: u16) -> Self {
+        let mut command = as_unprivileged_user();
+        let mut script = command
+            .args(["sh", "-c", SCRIPT])
+            .env("BIN", bin_folder())
+            .env("PORT", port.to_string())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("sh, env and (for root) runuser are there");
+        let control = (
+            script.stdin.take().unwrap(),
+            BufReader::new(script.stdout.take().unwrap()),
+        );
+        Self {
+            port,
+            control: Mutex::new(control),
+            _script: script,
+        }
+    }
+
+    fn tell(&self, word: &str) -> Result<(), String> {
+        let mut control = self.control.lock().unwrap();
+        writeln!(control.0, "{word}").map_err(|error| error.to_string())?;
+        let mut answer = String::new();
+        control.1.read_line(&mut answer).map_err(|error| error.to_string())?;
+        match answer.trim() {
+            "ok" => Ok(()),
+            "" => Err("the server's script ended".into()),
+            other => Err(other.to_owned()),
+        }
+    }
+
+    /// Stops the server at once, as a crash would.
+    pub(crate) fn stop(&self) {
+        self.tell("stop").unwrap();
+    }
+
+    /// Starts it again.
+    pub(crate) fn start(&self) {
+        self.tell("start").unwrap();
+    }
+
+    /// Where it listens on 127.0.0.1.
+    pub(crate) fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// URL of a database by name.
+    pub(crate) fn url(&self, database: &str) -> String {
+        format!("postgres://gavel@127.0.0.1:{}/{database}", self.port)
+    }
+
+    /// URL of a new, empty database.
+    pub(crate) async fn database(&self) -> String {
+        static NEXT: AtomicU32 = AtomicU32::new(1);
+        let name = format!("test_{}", NEXT.fetch_add(1, Ordering::Relaxed));
+        let mut admin = PgConnection::connect(&self.url("postgres")).await.unwrap();
+        sqlx::query(AssertSqlSafe(format!("CREATE DATABASE {name}")))
+            .execute(&mut admin)
+            .await
+            .unwrap();
+        admin.close().await.unwrap();
+        self.url(&name)
+    }
+}
+
+/// URL of a new, empty database on this test binary's server.
+pub(crate) async fn database() -> String {
+    static SERVER: OnceLock<Server> = OnceLock::new();
+    // Starting blocks for a second or two.
+    let server = tokio::task::spawn_blocking(|| SERVER.get_or_init(Server::start_new))
+        .await
+        .unwrap();
+    server.database().await
+}
+
+/// A port that was free a moment ago.
+pub(crate) fn free_port() -> u16 {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    listener.local_addr().unwrap().port()
+}
+
+/// `env`, as somebody PostgreSQL agrees to run for.
+fn as_unprivileged_user() -> Command {
+    if id(&["-u"]).as_deref() != Some("0") {
+        return Command::new("env");
+    }
+    let user = ["postgres", "nobody"]
+        .into_iter()
+        .find(|user| id(&["-u", user]).is_some())
+        .expect("PostgreSQL does not run as root, and there is no user postgres or nobody");
+    let mut command = Command::new("runuser");
+    command.args(["-u", user, "--", "env"]);
+    command
+}
+
+fn id(arguments: &[&str]) -> Option<String> {
+    let output = Command::new("id").args(arguments).output().ok()?;
+    output
+        .status
+        .success()
+        .then(|| String::from_utf8_lossy(&output.stdout).trim().to_owned())
+}
+
+/// The folder of the newest installed PostgreSQL.
+fn bin_folder() -> PathBuf {
+    if let Some(folder) = std::env::var_os("PG_BIN") {
+        return folder.into();
+    }
+    let mut installed: Vec<(u32, PathBuf)> = std::fs::read_dir("/usr/lib/postgresql")
+        .into_iter()
+        .flatten()
+        .flatten()
+        .filter_map(|entry| Some((entry.file_name().to_str()?.parse().ok()?, entry.path().join("bin"))))
+        .filter(|(_, folder)| folder.join("initdb").is_file())
+        .collect();
+    installed.sort();
+    if let Some((_, folder)) = installed.pop() {
+        return folder;
+    }
+    std::env::var_os("PATH")
+        .and_then(|path| std::env::split_paths(&path).find(|folder| is_postgres(folder)))
+        .expect("no PostgreSQL is installed (initdb); on Debian: apt-get install postgresql")
+}
+
+fn is_postgres(folder: &Path) -> bool {
+    folder.join("initdb").is_file() && folder.join("postgres").is_file()
+}

@@ -1,0 +1,261 @@
+//! Databases to test on, and records to write.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use gavel::adapters::store::{ContentMode, Store, StoreConfig};
+use gavel::domain::decision::{DecisionType, Outcome, Usage};
+use gavel::domain::ids::{ActionId, ConversationId, DecisionId, InstanceId, TenantId, UserId};
+use gavel::domain::journal::CallFailure;
+use gavel::domain::tool::{FailureCode, Idempotency, InputSchema, Tool};
+use gavel::ports::records::{CallRecord, Claim, ClosedDecision, Intent, OpenDecision, StoredAnswer};
+use serde_json::value::RawValue;
+use sqlx::{AssertSqlSafe, Connection, PgConnection, Row, SqliteConnection};
+
+use crate::postgres;
+
+/// A new, empty database. The SQLite one is a file that goes with it.
+pub(crate) struct TestDb {
+    pub(crate) url: String,
+    folder: Option<tempfile::TempDir>,
+}
+
+impl TestDb {
+    pub(crate) async fn sqlite() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        // A folder that is not there yet is made.
+        let url = format!("sqlite:{}", folder.path().join("data/gavel.db").display());
+        Self {
+            url,
+            folder: Some(folder),
+        }
+    }
+
+    pub(crate) async fn postgres() -> Self {
+        Self {
+            url: postgres::database().await,
+            folder: None,
+        }
+    }
+
+    pub(crate) fn file(&self) -> PathBuf {
+        self.folder.as_ref().unwrap().path().join("data/gavel.db")
+    }
+
+    pub(crate) fn is_sqlite(&self) -> bool {
+        self.folder.is_some()
+    }
+
+    /// A config with deadlines and leases short enough for a test.
+    pub(crate) fn config(&self) -> StoreConfig {
+        StoreConfig {
+            lease: Duration::from_secs(30),
+            ..StoreConfig::new(&self.url, InstanceId::new())
+        }
+    }
+
+    pub(crate) async fn open(&self) -> Arc<Store> {
+        Store::open(self.config()).await.unwrap()
+    }
+
+    pub(crate) async fn open_with(&self, content: ContentMode) -> Arc<Store> {
+        Store::open(StoreConfig {
+            content,
+            ..self.config()
+        })
+        .await
+        .unwrap()
+    }
+
+    /// What a statement returns, as text; around the store.
+    pub(crate) async fn rows(&self, sql: &str) -> Vec<Vec<Option<String>>> {
+        let sql = AssertSqlSafe(sql.to_owned());
+        if self.is_sqlite() {
+            let mut connection = SqliteConnection::connect(&self.url).await.unwrap();
+            let rows = sqlx::raw_sql(sql).fetch_all(&mut connection).await.unwrap();
+            connection.close().await.unwrap();
+            rows.iter()
+                .map(|row| {
+                    (0..row.len())
+                        .map(|column| row.try_get_unchecked(column).unwrap())
+                        .collect()
+                })
+                .collect()
+        } else {
+            let mut connection = PgConnection::connect(&self.url).await.unwrap();
+            // The simple protocol answers in text.
+            let rows = sqlx::raw_sql(sql).fetch_all(&mut connection).await.unwrap();
+            connection.close().await.unwrap();
+            rows.iter()
+                .map(|row| {
+                    (0..row.len())
+                        .map(|column| row.try_get_unchecked(column).unwrap())
+                        .collect()
+                })
+                .collect()
+        }
+    }
+
+    /// Runs a script, around the store.
+    pub(crate) async fn run(&self, sql: &str) {
+        self.rows(sql).await;
+    }
+
+    /// One number.
+    pub(crate) async fn count(&self, sql: &str) -> i64 {
+        self.rows(sql).await[0][0].as_ref().unwrap().parse().unwrap()
+    }
+
+    /// One row, nulls as `-`, columns joined by a space.
+    pub(crate) async fn line(&self, sql: &str) -> String {
+        let rows = self.rows(sql).await;
+        assert_eq!(rows.len(), 1, "{sql}: {rows:?}");
+        rows[0]
+            .iter()
+            .map(|cell| cell.as_deref().unwrap_or("-"))
+            .collect::<Vec<_>>()
+            .join(" ")
+    }
+}
+
+pub(crate) fn tenant() -> TenantId {
+    TenantId::parse("default").unwrap()
+}
+
+pub(crate) fn raw(json: &str) -> Arc<RawValue> {
+    RawValue::from_string(json.to_owned()).unwrap().into()
+}
+
+pub(crate) fn tool(name: &str) -> Arc<Tool> {
+    let schema = || RawValue::from_string(r#"{"type":"object"}"#.to_owned()).unwrap();
+    Arc::new(Tool {
+        server: "tasks".into(),
+        name: name.into(),
+        description: String::new(),
+        input: InputSchema::compile(schema()).unwrap(),
+        model_schema: schema(),
+        output_schema: None,
+        side_effect: true,
+        idempotency: Idempotency::Key,
+        approval: None,
+        timeout: Duration::from_secs(30),
+        identity_argument: None,
+        recipients: Vec::new(),
+        digest: "d1gest".into(),
+    })
+}
+
+/// 2026-11-20T00:00:00.000001Z.
+pub(crate) const T0: i64 = 1_795_132_800_000_001;
+
+pub(crate) fn open_decision() -> OpenDecision {
+    OpenDecision {
+        id: DecisionId::new(),
+        tenant: tenant(),
+        surface: "chat",
+        user: UserId::parse("ann").unwrap(),
+        conversation: ConversationId::parse("c-1").unwrap(),
+        message: "add a task to call mom".into(),
+        definition_hash: "c0ffee".into(),
+        request_id: "req-1".into(),
+        created_at: T0,
+    }
+}
+
+pub(crate) fn intent(decision: &OpenDecision, sequence: u32) -> Intent {
+    Intent {
+        id: ActionId::new(),
+        decision: decision.id,
+        tenant: decision.tenant.clone(),
+        sequence,
+        tool: tool("add_task"),
+        arguments: raw(r#"{"description":"call mom"}"#),
+        idempotency_key: format!("key-{sequence}").into(),
+        started_at: T0 + i64::from(sequence),
+    }
+}
+
+/// The call that `intent` announced, done.
+pub(crate) fn done(intent: &Intent) -> CallRecord {
+    CallRecord {
+        id: intent.id,
+        sequence: intent.sequence,
+        tool: Some(Arc::clone(&intent.tool)),
+        name: Arc::clone(&intent.tool.name),
+        arguments: Arc::clone(&intent.arguments),
+        idempotency_key: Some(Arc::clone(&intent.idempotency_key)),
+        started_at: Some(intent.started_at),
+        duration_us: 1_500,
+        outcome: Ok(raw(r#"{"id":"t-1"}"#)),
+        intended: true,
+    }
+}
+
+pub(crate) fn failed(intent: &Intent, code: FailureCode, message: &str) -> CallRecord {
+    CallRecord {
+        outcome: Err(CallFailure {
+            code,
+            message: message.to_owned(),
+        }),
+        ..done(intent)
+    }
+}
+
+/// A decision that ran its calls.
+pub(crate) fn closed(open: OpenDecision, calls: Vec<CallRecord>, opened: bool) -> ClosedDecision {
+    let first = calls.first().map(|call| Arc::clone(&call.name));
+    ClosedDecision {
+        open,
+        decision_type: if calls.is_empty() {
+            DecisionType::RespondOnly
+        } else {
+            DecisionType::InvokeTool
+        },
+        outcome: if calls.is_empty() {
+            Outcome::ResponseGiven
+        } else {
+            Outcome::TaskCompleted
+        },
+        intent: first.unwrap_or_else(|| "respond".into()),
+        response: "Done: call mom.".into(),
+        model: "gemini-test".into(),
+        iterations: 2,
+        usage: Usage {
+            input_tokens: 11,
+            output_tokens: 7,
+            thought_tokens: 3,
+            cached_tokens: 1,
+        },
+        duration_us: 1_234_567,
+        error_detail: None,
+        calls,
+        answer: None,
+        opened,
+    }
+}
+
+pub(crate) fn claim(scope: &str, fingerprint: &str) -> Claim {
+    Claim {
+        scope: scope.into(),
+        fingerprint: fingerprint.into(),
+        decision: open_decision(),
+    }
+}
+
+pub(crate) fn answer(scope: &str) -> StoredAnswer {
+    StoredAnswer {
+        scope: scope.into(),
+        status: 200,
+        body: r#"{"ok":true}"#.into(),
+    }
+}
+
+/// Waits until `what` holds; panics after 20 s, which no machine needs.
+pub(crate) async fn eventually<F: Future<Output = bool>>(what: &str, mut holds: impl FnMut() -> F) {
+    let deadline = tokio::time::Instant::now() + Duration::from_secs(20);
+    while !holds().await {
+        assert!(tokio::time::Instant::now() < deadline, "never: {what}");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
