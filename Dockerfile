@@ -34,7 +34,8 @@ COPY . .
 RUN find . -name '*.rs' -exec touch {} + \
     && cargo build --release --locked --package gavel --bin gavel \
     && mkdir -p /out/data \
-    && cp target/release/gavel /out/gavel
+    && cp target/release/gavel /out/gavel \
+    && rm -rf target
 
 FROM ${RUNTIME_IMAGE}
 ARG VERSION=0.1.0

@@ -115,7 +115,7 @@ impl Contender {
     }
 
     /// Decisions and tool calls that are durable now.
-    pub(crate) fn rows(&self) -> anyhow::Result<(u64, u64)> {
+    pub(crate) fn rows(&self) -> anyhow::Result<(i64, i64)> {
         let database = rusqlite::Connection::open(&self.database)?;
         Ok(database.query_row(self.who.rows(), [], |row| Ok((row.get(0)?, row.get(1)?)))?)
     }
@@ -170,7 +170,9 @@ fn bare(setting: &Setting, upstream: &StandIns, at: Loopback, database: &Path) -
 }
 
 /// Where decisions are asked for.
-pub(crate) const CHAT: Uri = Uri::from_static("/v1/chat");
+pub(crate) fn chat() -> Uri {
+    Uri::from_static("/v1/chat")
+}
 
 /// A request nobody else makes: each is of its own user, since a user's requests are limited.
 pub(crate) fn question(number: u64) -> Bytes {
@@ -214,7 +216,7 @@ pub(crate) fn check(number: u64, status: StatusCode, body: &[u8]) -> Result<(), 
 
 async fn ask(at: Loopback) -> anyhow::Result<()> {
     let mut connection = Connection::open(at).await?;
-    let (status, body) = connection.post(&CHAT, &[], question(0)).await?;
+    let (status, body) = connection.post(&chat(), &[], question(0)).await?;
     check(0, status, &body).map_err(anyhow::Error::msg)
 }
 

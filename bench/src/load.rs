@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use tokio::task::JoinSet;
 
 use crate::client::Connection;
-use crate::contender::{CHAT, check, question};
+use crate::contender::{chat, check, question};
 use crate::loopback::Loopback;
 use crate::stats;
 
@@ -91,6 +91,7 @@ async fn client(
     left: Arc<AtomicU64>,
     errors: Arc<AtomicU64>,
 ) -> (Vec<f64>, BTreeMap<String, u64>) {
+    let chat = chat();
     let mut latencies = Vec::new();
     let mut kinds = BTreeMap::new();
     let mut idle = None;
@@ -106,7 +107,7 @@ async fn client(
                 Some(connection) => connection,
                 None => Connection::open(to).await?,
             };
-            let (status, body) = connection.post(&CHAT, &[], body).await?;
+            let (status, body) = connection.post(&chat, &[], body).await?;
             anyhow::Ok((connection, status, body))
         };
         let checked = match tokio::time::timeout(PATIENCE, exchange).await {

@@ -25,9 +25,13 @@ impl Pool {
     /// Posts JSON and returns the body of a good answer.
     pub(super) async fn post(&self, uri: &Uri, body: Bytes) -> anyhow::Result<Bytes> {
         let mut connection = match self.take() {
-            Some(mut idle) if idle.ready().await => idle,
-            _ => Connection::open(self.to).await?,
+            Some(idle) => idle,
+            None => Connection::open(self.to).await?,
         };
+        // The upstream may have closed it meanwhile.
+        if !connection.ready().await {
+            connection = Connection::open(self.to).await?;
+        }
         let (status, answer) = connection.post(uri, &[], body).await?;
         ensure!(
             status.is_success(),

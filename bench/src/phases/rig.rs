@@ -24,7 +24,7 @@ pub(crate) struct Rig {
 /// One contender that runs, with the good replies it has given.
 pub(super) struct Running {
     pub(super) contender: Contender,
-    good: u64,
+    good: i64,
 }
 
 /// What a load did to a contender.
@@ -91,7 +91,7 @@ impl Rig {
             seen.model_calls,
             seen.tool_calls
         );
-        running.good += good;
+        running.good += i64::try_from(good)?;
         self.report.note(name, &outcome, seen.faults, others.max(0.0));
         Ok(Measured { outcome, cpu, peak_mib })
     }

@@ -12,7 +12,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-use super::script::{FOUND, TOOL};
+use super::script::TOOL;
 use crate::serve::{Answer, empty, reply};
 
 #[derive(Default)]
@@ -147,6 +147,7 @@ fn tools() -> Value {
 
 #[cfg(test)]
 mod tests {
+    use super::super::script::FOUND;
     use super::*;
 
     #[test]
