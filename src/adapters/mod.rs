@@ -4,3 +4,4 @@ pub mod demo;
 pub mod quota;
 pub mod store;
 pub mod gemini;
+pub mod mcp;

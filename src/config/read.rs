@@ -17,6 +17,8 @@ use super::{Config, Effective, Resolved};
 /// The values on their way to a [`Config`].
 pub(super) struct Read<'a> {
     figment: Figment,
+    /// The layers as one; figment would merge them anew for every question.
+    merged: Value,
     lines: BTreeMap<String, usize>,
     environment: BTreeMap<String, String>,
     read_file: &'a dyn Fn(&Path) -> io::Result<String>,
@@ -35,8 +37,12 @@ impl<'a> Read<'a> {
         errors: Vec<ConfigError>,
         warnings: Vec<String>,
     ) -> Self {
+        let merged = figment
+            .find_value("")
+            .unwrap_or_else(|error| unreachable!("no layer fails: {error}"));
         Self {
             figment,
+            merged,
             lines,
             environment,
             read_file,
@@ -48,7 +54,7 @@ impl<'a> Read<'a> {
 
     /// The value with its place; `None` when it is not set.
     pub(super) fn value(&self, key: &str) -> Option<(Value, Origin)> {
-        let value = self.figment.find_value(key).ok()?;
+        let value = self.merged.find_ref(key)?.clone();
         let origin = self.figment.get_metadata(value.tag()).map(Origin::from_metadata);
         Some((value, origin.unwrap_or_else(Origin::default)))
     }

@@ -8,8 +8,9 @@ const MASK: &str = "********";
 /// `text`, as far as `setting` may be shown.
 pub(super) fn shown(setting: &Setting, text: &str) -> String {
     match setting.secrecy {
-        Secrecy::Open => text.to_owned(),
-        Secrecy::Url => masked_url(text),
+        // Any URL may come with a password, also where none is allowed.
+        Secrecy::Open if !text.contains("://") => text.to_owned(),
+        Secrecy::Open | Secrecy::Url => masked_url(text),
         Secrecy::Secret => MASK.to_owned(),
     }
 }
