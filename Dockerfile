@@ -50,13 +50,13 @@ COPY --from=build /out/gavel /usr/local/bin/gavel
 # Nobody in particular: a number, so that an orchestrator can see that it is not root.
 COPY --from=build --chown=65532:65532 /out/data /data
 USER 65532:65532
+# gavel.db and tasks.db are made here unless DATABASE_URL and TASKS_DATABASE_URL say otherwise. They are not set
+# here, or DATABASE_URL_FILE would contradict them.
 WORKDIR /data
 VOLUME /data
-# 0.0.0.0 is safe as a default here, since gavel refuses to listen there without authentication.
+# 0.0.0.0 is safe as a default, since gavel refuses to listen there without authentication.
 ENV HOME=/data \
-    GAVEL_LISTEN=0.0.0.0:8080 \
-    DATABASE_URL=sqlite:///data/gavel.db \
-    TASKS_DATABASE_URL=sqlite:///data/tasks.db
+    GAVEL_LISTEN=0.0.0.0:8080
 EXPOSE 8080
 STOPSIGNAL SIGTERM
 HEALTHCHECK --interval=10s --timeout=3s --start-period=20s --retries=3 CMD ["gavel", "doctor", "--live"]
