@@ -63,10 +63,7 @@ impl Connection {
         let headers = request.headers_mut();
         headers.insert(HOST, self.host.clone());
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-        headers.insert(
-            ACCEPT,
-            HeaderValue::from_static("application/json, text/event-stream"),
-        );
+        headers.insert(ACCEPT, HeaderValue::from_static("application/json, text/event-stream"));
         headers.extend(extra.iter().cloned());
         let response = self.sender.send_request(request).await?;
         let status = response.status();

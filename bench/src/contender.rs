@@ -111,7 +111,10 @@ impl Contender {
             process.check_alive()?;
             precise::sleep(Duration::from_millis(1)).await?;
         }
-        bail!("no good answer within {START:?}; the last: {last}\n{}", process.log_end())
+        bail!(
+            "no good answer within {START:?}; the last: {last}\n{}",
+            process.log_end()
+        )
     }
 
     /// Decisions and tool calls that are durable now.
@@ -124,7 +127,10 @@ impl Contender {
         let name = self.who.name();
         let log = self.process.log_end();
         let status = self.process.stop().await.with_context(|| name.to_owned())?;
-        ensure!(status.success(), "{name} ended with {status} when asked to stop:\n{log}");
+        ensure!(
+            status.success(),
+            "{name} ended with {status} when asked to stop:\n{log}"
+        );
         Ok(())
     }
 }
@@ -234,7 +240,10 @@ mod tests {
         assert!(check(8, StatusCode::OK, good.as_bytes()).is_err(), "crossed replies");
         assert!(check(7, StatusCode::SERVICE_UNAVAILABLE, good.as_bytes()).is_err());
         for (from, to) in [("INVOKE", "REFUSE"), ("SUCCESS", "ERROR"), (CONFIRMED, "sorry")] {
-            assert!(check(7, StatusCode::OK, good.replace(from, to).as_bytes()).is_err(), "{to}");
+            assert!(
+                check(7, StatusCode::OK, good.replace(from, to).as_bytes()).is_err(),
+                "{to}"
+            );
         }
     }
 }

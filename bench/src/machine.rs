@@ -56,7 +56,12 @@ pub(crate) fn busy_seconds() -> f64 {
 pub(crate) fn own_seconds() -> f64 {
     let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
     let fields = stat.rsplit_once(')').map_or("", |(_, tail)| tail);
-    let ticks = |n| fields.split_whitespace().nth(n).and_then(|ticks| ticks.parse::<f64>().ok());
+    let ticks = |n| {
+        fields
+            .split_whitespace()
+            .nth(n)
+            .and_then(|ticks| ticks.parse::<f64>().ok())
+    };
     (ticks(11).unwrap_or_default() + ticks(12).unwrap_or_default()) / 100.0
 }
 

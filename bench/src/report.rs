@@ -101,7 +101,10 @@ impl Report {
             *self.errors.entry(format!("{who}: {kind}")).or_default() += times;
         }
         if faults > 0 {
-            *self.errors.entry(format!("{who}: a request that a real upstream refuses")).or_default() += faults;
+            *self
+                .errors
+                .entry(format!("{who}: a request that a real upstream refuses"))
+                .or_default() += faults;
         }
         self.others = self.others.max(others);
     }
@@ -149,7 +152,11 @@ impl Report {
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let machine = &self.machine;
-        writeln!(f, "{} × {}, Linux {}, load {} before", machine.cpus, machine.cpu_model, machine.kernel, machine.load_before)?;
+        writeln!(
+            f,
+            "{} × {}, Linux {}, load {} before",
+            machine.cpus, machine.cpu_model, machine.kernel, machine.load_before
+        )?;
         writeln!(f, "Medians of the passes, with the lowest and the highest.")?;
         for (name, figures) in &self.phases {
             writeln!(f, "\n{name}")?;
@@ -163,7 +170,15 @@ impl fmt::Display for Report {
                 writeln!(
                     f,
                     "  {:<52} {:>28} {:>28} {:>9}  {:<14} {met}",
-                    format!("{}{}", figure.what, if figure.unit.is_empty() { String::new() } else { format!(", {}", figure.unit) }),
+                    format!(
+                        "{}{}",
+                        figure.what,
+                        if figure.unit.is_empty() {
+                            String::new()
+                        } else {
+                            format!(", {}", figure.unit)
+                        }
+                    ),
                     spread("gavel", &figure.gavel),
                     spread("bare", &figure.bare),
                     ratio,
@@ -183,7 +198,10 @@ impl fmt::Display for Report {
             )?;
         }
         if self.quick {
-            writeln!(f, "A quick run: it shows that everything works; the figures are worth little.")?;
+            writeln!(
+                f,
+                "A quick run: it shows that everything works; the figures are worth little."
+            )?;
         }
         Ok(())
     }
@@ -230,7 +248,10 @@ mod tests {
         assert_eq!(ratio(15.0), Some(true));
         assert_eq!(ratio(15.1), Some(false));
         assert_eq!(figure(&[4.0], &[10.0], Target::AtLeastTimesBare(0.4)).met(), Some(true));
-        assert_eq!(figure(&[3.9], &[10.0], Target::AtLeastTimesBare(0.4)).met(), Some(false));
+        assert_eq!(
+            figure(&[3.9], &[10.0], Target::AtLeastTimesBare(0.4)).met(),
+            Some(false)
+        );
         assert_eq!(figure(&[301.0], &[], Target::AtMost(300.0)).met(), Some(false));
         assert_eq!(figure(&[1.0], &[], Target::None).met(), None);
     }

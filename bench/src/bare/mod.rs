@@ -39,8 +39,8 @@ pub(crate) struct Args {
 #[tokio::main]
 pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
     let (listener, _) = listen(args.port)?;
-    let prompt = std::fs::read_to_string(&args.prompt)
-        .with_context(|| format!("{} cannot be read", args.prompt.display()))?;
+    let prompt =
+        std::fs::read_to_string(&args.prompt).with_context(|| format!("{} cannot be read", args.prompt.display()))?;
     let rows = rows::open(&args.database)?;
     let bare = Bare::start(
         Loopback::port(args.model_port),
@@ -52,7 +52,9 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
     let bare = Arc::new(bare);
     let stop = CancellationToken::new();
     let mut terminate = signal(SignalKind::terminate())?;
-    let serving = serve(listener, stop.clone(), move |request| answer(Arc::clone(&bare), request));
+    let serving = serve(listener, stop.clone(), move |request| {
+        answer(Arc::clone(&bare), request)
+    });
     tokio::select! {
         () = serving => {}
         _ = terminate.recv() => stop.cancel(),

@@ -38,7 +38,10 @@ impl Pool {
             "{uri} answered {status}: {}",
             String::from_utf8_lossy(&answer)
         );
-        self.idle.lock().unwrap_or_else(PoisonError::into_inner).push(connection);
+        self.idle
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .push(connection);
         Ok(answer)
     }
 

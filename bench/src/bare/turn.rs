@@ -143,7 +143,11 @@ impl Bare {
         let first: Generated<'_> = serde_json::from_slice(&first)?;
         let content = first.candidates.first().context("no candidate")?.content;
         let parts: Content<'_> = serde_json::from_str(content.get())?;
-        let call = parts.parts.into_iter().find_map(|part| part.function_call).context("no call")?;
+        let call = parts
+            .parts
+            .into_iter()
+            .find_map(|part| part.function_call)
+            .context("no call")?;
 
         let called = Instant::now();
         let answer = self
@@ -170,7 +174,8 @@ impl Bare {
             ))
             .await?;
         let second: Generated<'_> = serde_json::from_slice(&second)?;
-        let words: Content<'_> = serde_json::from_str(second.candidates.first().context("no candidate")?.content.get())?;
+        let words: Content<'_> =
+            serde_json::from_str(second.candidates.first().context("no candidate")?.content.get())?;
         let response = words.parts.into_iter().find_map(|part| part.text).context("no text")?;
 
         let id = number.to_string();
@@ -207,4 +212,43 @@ impl Bare {
 
 fn micros(since: Instant) -> i64 {
     i64::try_from(since.elapsed().as_micros()).unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use hyper::StatusCode;
+    use tokio_util::task::TaskTracker;
+
+    use super::*;
+    use crate::bare::rows;
+    use crate::contender::{check, question};
+    use crate::stand_ins::{Seen, StandIns};
+
+    #[tokio::test]
+    async fn a_decision_asks_the_model_twice_and_the_tool_once_and_is_on_record_when_answered() {
+        let directory = tempfile::tempdir().unwrap();
+        let database = directory.path().join("data.db");
+        let upstream = StandIns::start(&TaskTracker::new()).unwrap();
+        let rows = rows::open(&database).unwrap();
+        let bare = Bare::start(upstream.model_at, upstream.mcp_at, "Be brief.", rows)
+            .await
+            .unwrap();
+        let reply = bare.decide(&question(7)).await.unwrap();
+        assert_eq!(check(7, StatusCode::OK, &reply), Ok(()));
+        let once = Seen {
+            model_calls: 2,
+            tool_calls: 1,
+            faults: 0,
+        };
+        assert_eq!(upstream.seen(), once);
+        let reader = rusqlite::Connection::open(&database).unwrap();
+        let recorded: (String, String) = reader
+            .query_row(
+                "SELECT user_id, tool FROM decision JOIN tool_call ON decision_id = id",
+                [],
+                |row| Ok((row.get(0)?, row.get(1)?)),
+            )
+            .unwrap();
+        assert_eq!(recorded, ("user-7".to_owned(), "list_tasks".to_owned()));
+    }
 }

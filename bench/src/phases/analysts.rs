@@ -23,7 +23,10 @@ const LISTS: [(&str, &str); 12] = [
     ("/v1/decisions", r#"outcome_category = "REFUSAL:*""#),
     ("/v1/decisions", r#"decision_type = "REFUSE""#),
     ("/v1/decisions", r#"user_id = "user-4711""#),
-    ("/v1/decisions", r#"user_id = "user-4700" AND outcome_category = "ERROR:*""#),
+    (
+        "/v1/decisions",
+        r#"user_id = "user-4700" AND outcome_category = "ERROR:*""#,
+    ),
     ("/v1/decisions", r#"conversation_id = "conversation-4711""#),
     ("/v1/decisions", r#"intent = "delete_task""#),
     ("/v1/decisions", "duration_ms > 29000"),
@@ -34,10 +37,14 @@ const LISTS: [(&str, &str); 12] = [
 
 pub(super) async fn measure(rig: &mut Rig) -> anyhow::Result<()> {
     let count = rig.pace.decisions;
-    rig.report.phase(&format!("analysts: first page of {count} decisions, slowest of {TIMES}"));
+    rig.report.phase(&format!(
+        "analysts: first page of {count} decisions, slowest of {TIMES}"
+    ));
     let directory = tempfile::Builder::new().tempdir_in(&rig.setting.directory)?;
     let database = directory.path().join("data.db");
-    seed(&rig.setting.gavel, &database, count).await.context("the record could not be made")?;
+    seed(&rig.setting.gavel, &database, count)
+        .await
+        .context("the record could not be made")?;
     rig.upstream.set_latency(Duration::ZERO);
     let gavel = Contender::start_on(Who::Gavel, &rig.setting, &rig.upstream, database).await?;
     let mut connection = Connection::open(gavel.at).await?;
@@ -85,7 +92,9 @@ fn check(status: StatusCode, body: &[u8]) -> anyhow::Result<()> {
     let shown = || String::from_utf8_lossy(&body[..body.len().min(400)]).into_owned();
     ensure!(status == StatusCode::OK, "{status}: {}", shown());
     let page: Value = serde_json::from_slice(body)?;
-    let rows = page.as_object().and_then(|page| page.values().find_map(Value::as_array));
+    let rows = page
+        .as_object()
+        .and_then(|page| page.values().find_map(Value::as_array));
     ensure!(rows.is_some_and(|rows| !rows.is_empty()), "no rows: {}", shown());
     Ok(())
 }

@@ -15,7 +15,9 @@ const LATENCY: Duration = Duration::from_millis(500);
 pub(super) async fn idle(rig: &mut Rig, both: &[Running; 2]) -> anyhow::Result<()> {
     rig.report.phase("memory");
     tokio::time::sleep(SETTLE).await;
-    let [gavel, bare] = both.each_ref().map(|running| vec![running.contender.process.resident_mib()]);
+    let [gavel, bare] = both
+        .each_ref()
+        .map(|running| vec![running.contender.process.resident_mib()]);
     rig.report.add(Figure {
         what: "memory, idle".into(),
         unit: "MiB",
@@ -34,7 +36,9 @@ pub(super) async fn in_flight(rig: &mut Rig, both: &mut [Running; 2]) -> anyhow:
         duration: rig.pace.window,
         requests: 100_000,
     };
-    let [gavel, bare] = rig.in_turns(both, load, LATENCY, Load { requests: 1000, ..load }).await?;
+    let [gavel, bare] = rig
+        .in_turns(both, load, LATENCY, Load { requests: 1000, ..load })
+        .await?;
     let peak = |measured: &Measured| measured.peak_mib;
     rig.report.add(Figure {
         what: "memory, 1,000 in flight".into(),

@@ -148,7 +148,10 @@ async fn measure(only: &[Phase], rig: &mut Rig) -> anyhow::Result<()> {
     if wanted(Phase::Start) {
         start::measure(rig).await?;
     }
-    if [Phase::Low, Phase::Saturation, Phase::Many, Phase::Memory].into_iter().any(wanted) {
+    if [Phase::Low, Phase::Saturation, Phase::Many, Phase::Memory]
+        .into_iter()
+        .any(wanted)
+    {
         let mut both = rig.start_both().await?;
         if wanted(Phase::Memory) {
             memory::idle(rig, &both).await?;

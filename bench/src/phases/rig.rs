@@ -66,12 +66,22 @@ impl Rig {
     ///
     /// # Errors
     /// It ended, or it answered without having asked the model twice and the tool once.
-    pub(super) async fn load(&mut self, running: &mut Running, load: Load, latency: Duration) -> anyhow::Result<Measured> {
+    pub(super) async fn load(
+        &mut self,
+        running: &mut Running,
+        load: Load,
+        latency: Duration,
+    ) -> anyhow::Result<Measured> {
         self.upstream.set_latency(latency);
         let contender = &mut running.contender;
         let name = contender.who.name();
         let seen = self.upstream.seen();
-        let (cpu, busy, own, start) = (contender.process.cpu_seconds(), busy_seconds(), own_seconds(), Instant::now());
+        let (cpu, busy, own, start) = (
+            contender.process.cpu_seconds(),
+            busy_seconds(),
+            own_seconds(),
+            Instant::now(),
+        );
         let mut peak_mib = 0.0_f64;
         let mut loading = std::pin::pin!(put(load, contender.at));
         let outcome = loop {

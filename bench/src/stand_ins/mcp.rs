@@ -79,7 +79,9 @@ impl Mcp {
         match rpc.method.as_ref() {
             "tools/call" => {
                 self.calls.fetch_add(1, Relaxed);
-                let params = rpc.params.map(|params| serde_json::from_str::<CallParams<'_>>(params.get()));
+                let params = rpc
+                    .params
+                    .map(|params| serde_json::from_str::<CallParams<'_>>(params.get()));
                 match params {
                     Some(Ok(call)) if call.name == TOOL => Ok(Cow::Borrowed(FOUND_TASKS)),
                     _ => {
