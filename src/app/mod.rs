@@ -52,7 +52,9 @@ impl App {
     pub async fn build(config: Config) -> anyhow::Result<Self> {
         let constitution = constitution(&config)?;
         let servers = servers::read(&config)?;
-        let store = Store::open(store_config(&config)).await.context("the record store cannot be opened")?;
+        let store = Store::open(store_config(&config))
+            .await
+            .context("the record store cannot be opened")?;
         let mcp = Mcp::start(servers, McpOptions::default())?;
         let quota = Arc::new(LocalQuota::new(config.rate_limit.per_minute, config.rate_limit.burst));
         let engine = Engine {
@@ -61,18 +63,37 @@ impl App {
             recorder: store.clone(),
             clock: Arc::new(SystemClock),
         };
-        let chat = Chat::new(engine, quota.clone(), constitution, Templates::built_in(), config.max_in_flight);
+        let chat = Chat::new(
+            engine,
+            quota.clone(),
+            constitution,
+            Templates::built_in(),
+            config.max_in_flight,
+        );
         let (background, stop) = (TaskTracker::new(), CancellationToken::new());
         background.spawn(sweep_quota(quota, stop.clone()));
         let decisions = DecisionQueries::new(store.clone());
-        Ok(Self { config, chat, decisions, mcp, store, background, stop })
+        Ok(Self {
+            config,
+            chat,
+            decisions,
+            mcp,
+            store,
+            background,
+            stop,
+        })
     }
 
     /// Ends everything in order: what is under way is finished and recorded, then servers and store
     /// are closed.
     pub async fn shutdown(self) {
-        if tokio::time::timeout(self.config.drain, self.chat.drained()).await.is_err() {
-            tracing::warn!("some decisions were still under way when the time to drain was over; recovery will close them");
+        if tokio::time::timeout(self.config.drain, self.chat.drained())
+            .await
+            .is_err()
+        {
+            tracing::warn!(
+                "some decisions were still under way when the time to drain was over; recovery will close them"
+            );
         }
         self.stop.cancel();
         self.background.close();
@@ -85,7 +106,10 @@ impl App {
 /// The constitution named, or the one that is built in.
 fn constitution(config: &Config) -> anyhow::Result<Constitution> {
     let (text, place) = match &config.constitution {
-        None => (Constitution::BUILT_IN.to_owned(), "constitution.md (built in)".to_owned()),
+        None => (
+            Constitution::BUILT_IN.to_owned(),
+            "constitution.md (built in)".to_owned(),
+        ),
         Some(path) => {
             let text = fs::read_to_string(path)
                 .with_context(|| format!("the constitution {} cannot be read", path.display()))?;
