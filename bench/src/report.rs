@@ -159,30 +159,28 @@ impl fmt::Display for Report {
         )?;
         writeln!(f, "Medians of the passes, with the lowest and the highest.")?;
         for (name, figures) in &self.phases {
-            writeln!(f, "\n{name}")?;
+            writeln!(f)?;
+            line(f, name, "gavel", "bare server", "ratio", "target", "")?;
             for figure in figures {
-                let ratio = figure.ratio().map(|ratio| format!("{ratio:.2} ×")).unwrap_or_default();
+                let ratio = figure.ratio().map(|ratio| format!("{ratio:.2}")).unwrap_or_default();
                 let met = match figure.met() {
                     Some(true) => "met",
                     Some(false) => "MISSED",
                     None => "",
                 };
-                writeln!(
+                let what = match figure.unit {
+                    "" => format!("  {}", figure.what),
+                    unit => format!("  {}, {unit}", figure.what),
+                };
+                let target = figure.target.to_string();
+                line(
                     f,
-                    "  {:<52} {:>28} {:>28} {:>9}  {:<14} {met}",
-                    format!(
-                        "{}{}",
-                        figure.what,
-                        if figure.unit.is_empty() {
-                            String::new()
-                        } else {
-                            format!(", {}", figure.unit)
-                        }
-                    ),
-                    spread("gavel", &figure.gavel),
-                    spread("bare", &figure.bare),
-                    ratio,
-                    figure.target.to_string(),
+                    &what,
+                    &spread(&figure.gavel),
+                    &spread(&figure.bare),
+                    &ratio,
+                    &target,
+                    met,
                 )?;
             }
         }
@@ -207,14 +205,27 @@ impl fmt::Display for Report {
     }
 }
 
-/// `gavel 1.23 (1.1–1.4)`.
-fn spread(who: &str, values: &[f64]) -> String {
+fn line(
+    f: &mut fmt::Formatter<'_>,
+    what: &str,
+    gavel: &str,
+    bare: &str,
+    ratio: &str,
+    target: &str,
+    met: &str,
+) -> fmt::Result {
+    let line = format!("{what:<58} {gavel:>20} {bare:>20} {ratio:>6}  {target:<12} {met}");
+    writeln!(f, "{}", line.trim_end())
+}
+
+/// `1.23 (1.1–1.4)`.
+fn spread(values: &[f64]) -> String {
     let least = values.iter().copied().fold(f64::INFINITY, f64::min);
     let most = values.iter().copied().fold(f64::NEG_INFINITY, f64::max);
     match values {
         [] => String::new(),
-        [one] => format!("{who} {}", short(*one)),
-        _ => format!("{who} {} ({}–{})", short(median(values)), short(least), short(most)),
+        [one] => short(*one),
+        _ => format!("{} ({}–{})", short(median(values)), short(least), short(most)),
     }
 }
 
