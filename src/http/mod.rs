@@ -1,0 +1,92 @@
+//! The HTTP edge: extract, call one surface, answer.
+//!
+//! A request passes, in this order: [`exchange`] (its id, meters), [`caller`] (who is asking),
+//! [`body`] (limits), its resource (parse, user, idempotency), and the surface (quota, admission).
+//! Everything that is no answer of a surface leaves as a problem of [`error`], RFC 9457.
+//!
+//! What is absent on purpose: CORS (no browser of another origin may call), compression (answers
+//! are small, streams must not be held back), and middleware (a handler is a plain function, so its
+//! cost is visible).
+
+pub mod caller;
+pub mod error;
+pub mod health;
+
+mod body;
+mod chat;
+mod connection;
+mod decisions;
+mod docs;
+mod exchange;
+mod headers;
+mod lines;
+mod meters;
+mod openapi;
+mod query;
+mod routes;
+mod server;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use self::caller::Auth;
+use self::health::Readiness;
+pub use self::openapi::document;
+pub use self::server::{ServerSettings, Timeouts, server};
+use crate::surfaces::chat::Chat;
+use crate::surfaces::decisions::DecisionQueries;
+
+/// Everything the edge answers from.
+pub struct Edge {
+    /// Surface C.
+    pub chat: Arc<Chat>,
+    /// The analysts' queries.
+    pub decisions: DecisionQueries,
+    /// How callers prove who they are.
+    pub auth: Auth,
+    /// What `/readyz` reports.
+    pub readiness: Arc<dyn Readiness>,
+    /// Renders `/metrics` as Prometheus text.
+    pub metrics: Arc<dyn Fn() -> String + Send + Sync>,
+    /// Bounds of one request.
+    pub limits: EdgeLimits,
+    /// Are `/docs` and `/openapi.json` served?
+    pub docs: bool,
+}
+
+/// Bounds of one request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EdgeLimits {
+    /// Most bytes of a body.
+    pub body: usize,
+    /// Longest time a body may take to arrive.
+    pub body_time: Duration,
+}
+
+impl Default for EdgeLimits {
+    /// 1 MiB in 30 s.
+    fn default() -> Self {
+        Self {
+            body: 1024 * 1024,
+            body_time: Duration::from_secs(30),
+        }
+    }
+}
+
+/// The edge as handlers see it.
+struct State {
+    edge: Edge,
+    meters: meters::Meters,
+    docs: Option<docs::Docs>,
+}
+
+impl State {
+    fn new(edge: Edge) -> Self {
+        let docs = edge.docs.then(docs::Docs::new);
+        Self {
+            edge,
+            meters: meters::Meters::default(),
+            docs,
+        }
+    }
+}
