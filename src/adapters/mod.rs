@@ -1,5 +1,8 @@
 //! What stands behind the ports. Only `app` names them.
 
+pub mod demo;
+pub mod gemini;
+pub mod jwks;
+pub mod mcp;
 pub mod quota;
 pub mod store;
-pub mod gemini;

@@ -29,7 +29,9 @@ pub(super) async fn read(request: &HttpRequest, payload: Payload, limits: &EdgeL
 }
 
 async fn within(time: Duration, body: impl Future<Output = Result<Bytes, Error>>) -> Result<Bytes, Error> {
-    tokio::time::timeout(time, body).await.unwrap_or(Err(Error::BodyTimeout))
+    tokio::time::timeout(time, body)
+        .await
+        .unwrap_or(Err(Error::BodyTimeout))
 }
 
 fn announced(headers: &HeaderMap) -> Option<usize> {
@@ -73,16 +75,26 @@ fn is_plain_json(headers: &HeaderMap) -> Result<(), Error> {
         return Err(Error::NotJson);
     }
     let identity = |value: &HeaderValue| value.as_bytes().eq_ignore_ascii_case(b"identity");
-    if headers.get_all(header::CONTENT_ENCODING).all(identity) { Ok(()) } else { Err(Error::Encoded) }
+    if headers.get_all(header::CONTENT_ENCODING).all(identity) {
+        Ok(())
+    } else {
+        Err(Error::Encoded)
+    }
 }
 
 fn says_json(value: &HeaderValue) -> bool {
     let Ok(text) = value.to_str() else { return false };
     let mut fields = text.split(';').map(str::trim);
-    let is_json = fields.next().is_some_and(|media| media.eq_ignore_ascii_case("application/json"));
-    is_json && fields.filter_map(|parameter| parameter.split_once('=')).all(|(name, value)| {
-        !name.trim().eq_ignore_ascii_case("charset") || value.trim().trim_matches('"').eq_ignore_ascii_case("utf-8")
-    })
+    let is_json = fields
+        .next()
+        .is_some_and(|media| media.eq_ignore_ascii_case("application/json"));
+    is_json
+        && fields
+            .filter_map(|parameter| parameter.split_once('='))
+            .all(|(name, value)| {
+                !name.trim().eq_ignore_ascii_case("charset")
+                    || value.trim().trim_matches('"').eq_ignore_ascii_case("utf-8")
+            })
 }
 
 #[cfg(test)]
@@ -92,10 +104,21 @@ mod tests {
     #[test]
     fn only_json_in_utf_8_counts_as_json() {
         let says = |text: &'static str| says_json(&HeaderValue::from_static(text));
-        for good in ["application/json", "Application/JSON; charset=UTF-8", "application/json;charset=\"utf-8\"", "application/json; x=y"] {
+        for good in [
+            "application/json",
+            "Application/JSON; charset=UTF-8",
+            "application/json;charset=\"utf-8\"",
+            "application/json; x=y",
+        ] {
             assert!(says(good), "{good}");
         }
-        for bad in ["", "text/plain", "application/jsonx", "application/json; charset=latin1", "application/x-www-form-urlencoded"] {
+        for bad in [
+            "",
+            "text/plain",
+            "application/jsonx",
+            "application/json; charset=latin1",
+            "application/x-www-form-urlencoded",
+        ] {
             assert!(!says(bad), "{bad}");
         }
     }

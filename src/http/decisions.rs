@@ -30,13 +30,21 @@ pub(super) async fn get(state: Data<State>, request: HttpRequest) -> HttpRespons
 
 async fn page_of_decisions(state: &State, request: &HttpRequest) -> Result<HttpResponse, Error> {
     let caller = state.edge.auth.caller(request).await?;
-    let page = state.edge.decisions.list(&caller, query::list(request.query_string())?).await?;
+    let page = state
+        .edge
+        .decisions
+        .list(&caller, query::list(request.query_string())?)
+        .await?;
     Ok(page_response("decisions", page))
 }
 
 async fn page_of_tool_invocations(state: &State, request: &HttpRequest) -> Result<HttpResponse, Error> {
     let caller = state.edge.auth.caller(request).await?;
-    let page = state.edge.decisions.tool_invocations(&caller, query::list(request.query_string())?).await?;
+    let page = state
+        .edge
+        .decisions
+        .tool_invocations(&caller, query::list(request.query_string())?)
+        .await?;
     Ok(page_response("tool_invocations", page))
 }
 
@@ -44,7 +52,11 @@ async fn page_of_tool_invocations(state: &State, request: &HttpRequest) -> Resul
 async fn one(state: &State, request: &HttpRequest) -> Result<HttpResponse, Error> {
     let caller = state.edge.auth.caller(request).await?;
     query::none(request.query_string())?;
-    let id = request.match_info().get("id").and_then(DecisionId::parse).ok_or(Error::NotFound)?;
+    let id = request
+        .match_info()
+        .get("id")
+        .and_then(DecisionId::parse)
+        .ok_or(Error::NotFound)?;
     let row = state.edge.decisions.get(&caller, id).await?.ok_or(Error::NotFound)?;
     Ok(response(&row))
 }

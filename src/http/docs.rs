@@ -1,5 +1,6 @@
 //! The API's reference: `/openapi.json`, and `/docs`, whose assets are in the binary.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use actix_web::http::header::{self, HeaderName, HeaderValue};
@@ -42,8 +43,13 @@ impl Docs {
             .to_json()
             .unwrap_or_else(|error| unreachable!("the document prints as JSON: {error}"));
         // Without a validator Swagger UI would ask one on the internet about this document.
-        let ui = Config::from(Route::OpenApi.path()).validator_url("none").try_it_out_enabled(true);
-        Self { openapi: Bytes::from(text), ui: Arc::new(ui) }
+        let ui = Config::from(Route::OpenApi.path())
+            .validator_url("none")
+            .try_it_out_enabled(true);
+        Self {
+            openapi: Bytes::from(text),
+            ui: Arc::new(ui),
+        }
     }
 }
 
@@ -79,7 +85,9 @@ pub(super) async fn root(state: Data<State>, request: HttpRequest) -> HttpRespon
             response.insert_header((header::LOCATION, HeaderValue::from_static(Route::Docs.path())));
             response.finish()
         }
-        None => HttpResponse::Ok().insert_header((header::CONTENT_TYPE, "text/plain; charset=utf-8")).body("gavel\n"),
+        None => HttpResponse::Ok()
+            .insert_header((header::CONTENT_TYPE, "text/plain; charset=utf-8"))
+            .body("gavel\n"),
     };
     exchange.finish(Ok(answer))
 }
@@ -89,8 +97,13 @@ fn docs(state: &State) -> Result<&Docs, Error> {
 }
 
 /// Only what the page loads is served; the package has more.
-const ASSETS: [&str; 5] =
-    ["swagger-ui.css", "swagger-ui-bundle.js", "swagger-ui-standalone-preset.js", "swagger-initializer.js", "favicon-32x32.png"];
+const ASSETS: [&str; 5] = [
+    "swagger-ui.css",
+    "swagger-ui-bundle.js",
+    "swagger-ui-standalone-preset.js",
+    "swagger-initializer.js",
+    "favicon-32x32.png",
+];
 
 fn file(docs: &Docs, request: &HttpRequest) -> Result<HttpResponse, Error> {
     let name = request.match_info().get("asset").unwrap_or_default();
@@ -108,7 +121,10 @@ fn file(docs: &Docs, request: &HttpRequest) -> Result<HttpResponse, Error> {
         response.insert_header((header::CONTENT_ENCODING, HeaderValue::from_static("gzip")));
     }
     response.insert_header((header::CACHE_CONTROL, HeaderValue::from_static("public, max-age=3600")));
-    Ok(response.body(file.bytes.into_owned()))
+    Ok(response.body(match file.bytes {
+        Cow::Borrowed(bytes) => Bytes::from_static(bytes),
+        Cow::Owned(bytes) => Bytes::from(bytes),
+    }))
 }
 
 fn secured() -> HttpResponseBuilder {

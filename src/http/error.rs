@@ -49,10 +49,8 @@ macro_rules! codes {
 }
 
 codes! {
-    /// The body or a query parameter is not valid; `errors` names each place.
+    /// The body, a query parameter or a header is not valid; `errors` names each place.
     InvalidRequest = "invalid_request", 400;
-    /// A header is not valid; `errors` names it.
-    InvalidHeader = "invalid_header", 400;
     /// Credentials are missing or were not accepted.
     Unauthenticated = "unauthenticated", 401;
     /// The body names another user than the token.
@@ -64,7 +62,7 @@ codes! {
     /// The body took too long to arrive.
     RequestTimeout = "request_timeout", 408;
     /// A request with this idempotency key is still running.
-    IdempotencyKeyInUse = "idempotency_key_in_use", 409;
+    StillRunning = "still_running", 409;
     /// The body is over its limit.
     BodyTooLarge = "body_too_large", 413;
     /// The body is not JSON in UTF-8 without content coding.
@@ -206,7 +204,7 @@ impl Error {
             },
             Self::InvalidHeader(name, problem) => Told {
                 errors: vec![FieldError { pointer: name.to_owned(), detail: problem.to_owned() }],
-                ..Told::new(Code::InvalidHeader, format!("The header {name} {problem}."))
+                ..Told::new(Code::InvalidRequest, format!("The header {name} {problem}."))
             },
             Self::Unauthenticated => Told::new(Code::Unauthenticated, "This route needs credentials.")
                 .header(header::WWW_AUTHENTICATE, r#"Bearer realm="gavel""#),
@@ -233,7 +231,7 @@ impl Error {
             }
             Self::StillRunning => {
                 let detail = "A request with this idempotency key is still running; try again later.";
-                Told::new(Code::IdempotencyKeyInUse, detail).later()
+                Told::new(Code::StillRunning, detail).later()
             }
             Self::KeyReused => {
                 Told::new(Code::IdempotencyKeyReused, "This idempotency key was used with another request body.")

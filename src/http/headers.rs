@@ -74,7 +74,9 @@ fn is_traceparent(text: &str) -> bool {
     let mut fields = text.split('-');
     let mut field = |len: usize| {
         let lower_hex = |byte: u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
-        fields.next().filter(|text| text.len() == len && text.bytes().all(lower_hex))
+        fields
+            .next()
+            .filter(|text| text.len() == len && text.bytes().all(lower_hex))
     };
     let (version, trace, parent, flags) = (field(2), field(32), field(16), field(2));
     let some = |id: Option<&str>| id.is_some_and(|id| id.bytes().any(|byte| byte != b'0'));
@@ -133,9 +135,18 @@ fn hex(bytes: &[u8]) -> Arc<str> {
 /// `RateLimit` and `RateLimit-Policy` (draft-ietf-httpapi-ratelimit-headers): quota and window of
 /// the policy `user`, what remains of it, and seconds until more is allowed.
 pub(super) fn rate_limit(quota: &QuotaState) -> [(HeaderName, HeaderValue); 2] {
-    let QuotaState { limit, window_s, remaining, reset_s, .. } = quota;
+    let QuotaState {
+        limit,
+        window_s,
+        remaining,
+        reset_s,
+        ..
+    } = quota;
     [
-        (RATE_LIMIT_POLICY, value(format_args!("\"user\";q={limit};w={window_s}"))),
+        (
+            RATE_LIMIT_POLICY,
+            value(format_args!("\"user\";q={limit};w={window_s}")),
+        ),
         (RATE_LIMIT, value(format_args!("\"user\";r={remaining};t={reset_s}"))),
     ]
 }
@@ -161,7 +172,10 @@ mod tests {
     fn map(pairs: &[(&'static str, &str)]) -> HeaderMap {
         let mut headers = HeaderMap::new();
         for (name, value) in pairs {
-            headers.append(HeaderName::from_static(name), HeaderValue::from_bytes(value.as_bytes()).unwrap());
+            headers.append(
+                HeaderName::from_static(name),
+                HeaderValue::from_bytes(value.as_bytes()).unwrap(),
+            );
         }
         headers
     }
@@ -200,7 +214,10 @@ mod tests {
         assert_eq!(idempotency_key(&map(&[])), Ok(None));
         assert_eq!(idempotency_key(&map(&[("idempotency-key", "k-1")])), Ok(Some("k-1")));
         let longest = "x".repeat(255);
-        assert_eq!(idempotency_key(&map(&[("idempotency-key", &longest)])), Ok(Some(&*longest)));
+        assert_eq!(
+            idempotency_key(&map(&[("idempotency-key", &longest)])),
+            Ok(Some(&*longest))
+        );
         for bad in ["", "a b", "ü", "\t", &"x".repeat(256)] {
             assert!(idempotency_key(&map(&[("idempotency-key", bad)])).is_err(), "{bad:?}");
         }
@@ -208,7 +225,11 @@ mod tests {
     }
 
     fn caller(tenant: &str, identity: Identity) -> Caller {
-        Caller { tenant: TenantId::parse(tenant).unwrap(), identity, roles: Arc::default() }
+        Caller {
+            tenant: TenantId::parse(tenant).unwrap(),
+            identity,
+            roles: Arc::default(),
+        }
     }
 
     #[test]
@@ -241,7 +262,13 @@ mod tests {
 
     #[test]
     fn the_rate_limit_is_told_in_structured_fields() {
-        let quota = QuotaState { allowed: true, limit: 60, window_s: 60, remaining: 19, reset_s: 3 };
+        let quota = QuotaState {
+            allowed: true,
+            limit: 60,
+            window_s: 60,
+            remaining: 19,
+            reset_s: 3,
+        };
         let [(_, policy), (_, limit)] = rate_limit(&quota);
         assert_eq!(policy, "\"user\";q=60;w=60");
         assert_eq!(limit, "\"user\";r=19;t=3");

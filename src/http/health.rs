@@ -6,7 +6,6 @@ use actix_web::http::StatusCode;
 use actix_web::http::header::{self, HeaderValue};
 use actix_web::web::Data;
 use actix_web::{HttpRequest, HttpResponse};
-use futures_util::future::BoxFuture;
 use serde::Serialize;
 use utoipa::ToSchema;
 
@@ -15,38 +14,27 @@ use super::exchange::Exchange;
 use super::headers;
 use super::routes::Route;
 
-/// Longest wait for the readiness report; a probe gives up soon after.
+/// Longest wait for the store's sign of life; a probe gives up soon after.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// Knows how the parts are.
-pub trait Readiness: Send + Sync {
-    /// Looks at them now.
-    fn report(&self) -> BoxFuture<'_, Report>;
-}
-
-/// How the parts are.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Report {
-    /// Is a stop under way? Then nothing new should be sent here.
-    pub draining: bool,
-    /// The record store.
-    pub store: Check,
-    /// Constitution, configuration.
-    pub configuration: Check,
-    /// Each MCP server.
-    pub mcp: Vec<McpServer>,
-    /// Granted tools that no server offers now.
-    pub tools_unavailable: Vec<ToolUnavailable>,
+/// What the application knows of the parts that are not gavel's own.
+pub trait Surroundings: Send + Sync {
+    /// The MCP servers as they are now.
+    fn servers(&self) -> Vec<McpServer>;
+    /// Is the service being stopped?
+    fn stopping(&self) -> bool;
+    /// The meters as Prometheus text.
+    fn metrics(&self) -> String;
 }
 
 /// One check.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, ToSchema)]
-pub struct Check {
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+pub(super) struct Check {
     /// Is it well?
-    pub ok: bool,
+    ok: bool,
     /// What is wrong, for operators; only shown to callers who authenticate.
     #[schema(required = true)]
-    pub detail: Option<String>,
+    detail: Option<String>,
 }
 
 /// An MCP server as it is now.
@@ -66,21 +54,23 @@ pub struct McpServer {
 #[serde(rename_all = "snake_case")]
 pub enum McpState {
     /// Yes.
-    Connected,
+    Up,
     /// Not yet.
     Connecting,
-    /// No.
+    /// No; it is tried again.
     Down,
+    /// It is not to be started.
+    Off,
 }
 
 /// A granted tool that cannot be offered.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
-pub struct ToolUnavailable {
+pub(super) struct ToolUnavailable {
     /// As the constitution names it.
-    pub tool: String,
+    tool: String,
     /// Why, for operators; only shown to callers who authenticate.
     #[schema(required = true)]
-    pub reason: Option<String>,
+    reason: Option<String>,
 }
 
 /// `GET /readyz`.
@@ -100,10 +90,10 @@ pub(super) enum Status {
     Ready,
     /// Requests are answered, some tools are away.
     Degraded,
-    /// A stop is under way.
-    Draining,
+    /// A stop is under way: send nothing new here.
+    Stopping,
     /// Requests cannot be answered.
-    Unavailable,
+    Unready,
 }
 
 /// gavel's own parts.
@@ -114,19 +104,25 @@ pub(super) struct Checks {
 }
 
 impl Ready {
-    fn of(report: Report) -> Self {
-        let down = report.mcp.iter().any(|server| server.state != McpState::Connected);
-        let status = if report.draining {
-            Status::Draining
-        } else if !report.store.ok || !report.configuration.ok {
-            Status::Unavailable
-        } else if down || !report.tools_unavailable.is_empty() {
+    fn of(store: Check, stopping: bool, mcp: Vec<McpServer>, tools_unavailable: Vec<ToolUnavailable>) -> Self {
+        let away = |server: &McpServer| matches!(server.state, McpState::Connecting | McpState::Down);
+        let status = if stopping {
+            Status::Stopping
+        } else if !store.ok {
+            Status::Unready
+        } else if mcp.iter().any(away) || !tools_unavailable.is_empty() {
             Status::Degraded
         } else {
             Status::Ready
         };
-        let checks = Checks { store: report.store, configuration: report.configuration };
-        Self { status, checks, mcp: report.mcp, tools_unavailable: report.tools_unavailable }
+        // A configuration that is wrong stops the start, so whoever answers has a good one.
+        let configuration = Check { ok: true, detail: None };
+        Self {
+            status,
+            checks: Checks { store, configuration },
+            mcp,
+            tools_unavailable,
+        }
     }
 
     /// Details may name hosts and paths.
@@ -141,7 +137,7 @@ impl Ready {
     fn code(&self) -> StatusCode {
         match self.status {
             Status::Ready | Status::Degraded => StatusCode::OK,
-            Status::Draining | Status::Unavailable => StatusCode::SERVICE_UNAVAILABLE,
+            Status::Stopping | Status::Unready => StatusCode::SERVICE_UNAVAILABLE,
         }
     }
 }
@@ -162,23 +158,44 @@ pub(super) struct Live {
 /// Open to probes, which have no credentials; details are for those who have.
 pub(super) async fn ready(state: Data<State>, request: HttpRequest) -> HttpResponse {
     let exchange = Exchange::begin(&state, &request, Some(Route::Ready));
-    let report = tokio::time::timeout(PATIENCE, state.edge.readiness.report()).await;
-    let report = report.unwrap_or_else(|_| Report {
-        store: Check { ok: false, detail: Some("no answer within 2 s".to_owned()) },
-        ..Report::default()
+    let edge = &state.edge;
+    let missing = edge.chat.unavailable_tools().into_iter().map(|tool| ToolUnavailable {
+        tool: tool.name,
+        reason: Some(tool.reason),
     });
-    let mut ready = Ready::of(report);
+    let servers = edge.surroundings.servers();
+    let mut ready = Ready::of(
+        store(&state).await,
+        edge.surroundings.stopping(),
+        servers,
+        missing.collect(),
+    );
     if state.edge.auth.caller(&request).await.is_err() {
         ready = ready.without_details();
     }
     exchange.finish(Ok(json(ready.code(), &ready)))
 }
 
+async fn store(state: &State) -> Check {
+    let detail = match tokio::time::timeout(PATIENCE, state.edge.decisions.ping()).await {
+        Ok(Ok(())) => return Check { ok: true, detail: None },
+        Ok(Err(error)) => error.to_string(),
+        Err(_) => format!("no answer within {} s", PATIENCE.as_secs()),
+    };
+    Check {
+        ok: false,
+        detail: Some(detail),
+    }
+}
+
 pub(super) async fn metrics(state: Data<State>, request: HttpRequest) -> HttpResponse {
     let exchange = Exchange::begin(&state, &request, Some(Route::Metrics));
     let mut response = HttpResponse::Ok();
-    response.insert_header((header::CONTENT_TYPE, HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8")));
-    exchange.finish(Ok(response.body((state.edge.metrics)())))
+    response.insert_header((
+        header::CONTENT_TYPE,
+        HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8"),
+    ));
+    exchange.finish(Ok(response.body(state.edge.surroundings.metrics())))
 }
 
 fn json(status: StatusCode, value: &impl Serialize) -> HttpResponse {
@@ -193,22 +210,34 @@ fn json(status: StatusCode, value: &impl Serialize) -> HttpResponse {
 mod tests {
     use super::*;
 
-    fn well() -> Report {
-        let ok = Check { ok: true, detail: None };
-        Report { store: ok.clone(), configuration: ok, ..Report::default() }
+    fn check(ok: bool) -> Check {
+        Check { ok, detail: None }
     }
 
     /// DESIGN.md section 9: an MCP server that is down makes it degraded, not unready.
     #[test]
     fn only_its_own_parts_make_it_unready() {
-        let down = McpServer { server: "tasks".into(), state: McpState::Down, detail: Some("secret.host".into()) };
-        let degraded = Ready::of(Report { mcp: vec![down], ..well() });
-        assert_eq!((degraded.status, degraded.code()), (Status::Degraded, StatusCode::OK));
-        let away = Ready::of(Report { store: Check::default(), ..well() });
-        assert_eq!((away.status, away.code()), (Status::Unavailable, StatusCode::SERVICE_UNAVAILABLE));
-        let draining = Ready::of(Report { draining: true, ..well() });
-        assert_eq!(draining.code(), StatusCode::SERVICE_UNAVAILABLE);
-        assert_eq!(Ready::of(well()).status, Status::Ready);
+        let server = |state| McpServer {
+            server: "tasks".into(),
+            state,
+            detail: Some("secret.host".into()),
+        };
+        let told = |ready: &Ready| (ready.status, ready.code().as_u16());
+        let degraded = Ready::of(check(true), false, vec![server(McpState::Down)], Vec::new());
+        assert_eq!(told(&degraded), (Status::Degraded, 200));
+        assert_eq!(
+            told(&Ready::of(check(false), false, Vec::new(), Vec::new())),
+            (Status::Unready, 503)
+        );
+        assert_eq!(
+            told(&Ready::of(check(true), true, Vec::new(), Vec::new())),
+            (Status::Stopping, 503)
+        );
+        let well = vec![server(McpState::Up), server(McpState::Off)];
+        assert_eq!(
+            told(&Ready::of(check(true), false, well, Vec::new())),
+            (Status::Ready, 200)
+        );
         let shown = serde_json::to_string(&degraded.without_details()).unwrap();
         assert!(shown.contains("tasks") && !shown.contains("secret.host"), "{shown}");
     }

@@ -19,7 +19,11 @@ impl Form {
     /// Server-sent events when `Accept` names them, else NDJSON.
     pub(super) fn asked_for(headers: &HeaderMap) -> Self {
         let names_sse = |value: &HeaderValue| value.to_str().is_ok_and(|text| text.split(',').any(is_event_stream));
-        if headers.get_all(header::ACCEPT).any(names_sse) { Self::Sse } else { Self::Ndjson }
+        if headers.get_all(header::ACCEPT).any(names_sse) {
+            Self::Sse
+        } else {
+            Self::Ndjson
+        }
     }
 
     pub(super) const fn content_type(self) -> HeaderValue {
@@ -41,7 +45,11 @@ impl Form {
             // The body is an object with fields; what a tool returned may hold line breaks between
             // its tokens, which would end the line.
             let fields = body.trim_start().trim_start_matches('{');
-            out.extend(fields.bytes().map(|byte| if matches!(byte, b'\n' | b'\r') { b' ' } else { byte }));
+            out.extend(
+                fields
+                    .bytes()
+                    .map(|byte| if matches!(byte, b'\n' | b'\r') { b' ' } else { byte }),
+            );
         });
     }
 
@@ -102,7 +110,12 @@ mod tests {
     #[test]
     fn accept_chooses_the_form() {
         let form = |accept: &'static str| {
-            Form::asked_for(TestRequest::default().insert_header(("accept", accept)).to_http_request().headers())
+            Form::asked_for(
+                TestRequest::default()
+                    .insert_header(("accept", accept))
+                    .to_http_request()
+                    .headers(),
+            )
         };
         assert_eq!(form("text/event-stream"), Form::Sse);
         assert_eq!(form("application/json, Text/Event-Stream;q=0.9"), Form::Sse);
@@ -112,8 +125,16 @@ mod tests {
 
     #[test]
     fn an_event_is_one_line_or_one_sse_message() {
-        let event = Numbered { number: 3, event: Event::Delta { text: "a\nb".to_owned() } };
-        assert_eq!(written(|out| Form::Ndjson.event(&event, out)), "{\"type\":\"delta\",\"text\":\"a\\nb\"}\n");
+        let event = Numbered {
+            number: 3,
+            event: Event::Delta {
+                text: "a\nb".to_owned(),
+            },
+        };
+        assert_eq!(
+            written(|out| Form::Ndjson.event(&event, out)),
+            "{\"type\":\"delta\",\"text\":\"a\\nb\"}\n"
+        );
         let sse = written(|out| Form::Sse.event(&event, out));
         assert_eq!(sse, "id: 3\ndata: {\"type\":\"delta\",\"text\":\"a\\nb\"}\n\n");
     }

@@ -14,8 +14,24 @@ const DURATION: &str = "gavel_http_request_duration_seconds";
 pub(super) const CLIENT_LEFT: u16 = 499;
 
 /// The statuses the edge answers with.
-const STATUSES: [u16; 16] =
-    [200, 307, 400, 401, 403, 404, 405, 408, 409, 413, 415, 422, 429, CLIENT_LEFT, 500, 503];
+const STATUSES: [u16; 16] = [
+    200,
+    307,
+    400,
+    401,
+    403,
+    404,
+    405,
+    408,
+    409,
+    413,
+    415,
+    422,
+    429,
+    CLIENT_LEFT,
+    500,
+    503,
+];
 
 /// Handles, resolved once each: the recorder is not asked again for every request.
 #[derive(Default)]
@@ -47,6 +63,13 @@ impl Meters {
 
 /// Tells the recorder what the meters mean.
 pub(super) fn describe() {
-    metrics::describe_counter!(REQUESTS, "HTTP requests by route and status; 499: the client left before its answer");
-    metrics::describe_histogram!(DURATION, metrics::Unit::Seconds, "Time from a request's head to the end of its answer");
+    metrics::describe_counter!(
+        REQUESTS,
+        "HTTP requests by route and status; 499: the client left before its answer"
+    );
+    metrics::describe_histogram!(
+        DURATION,
+        metrics::Unit::Seconds,
+        "Time from a request's head to the end of its answer"
+    );
 }

@@ -30,9 +30,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use self::caller::Auth;
-use self::health::Readiness;
+use self::health::Surroundings;
 pub use self::openapi::document;
-pub use self::server::{ServerSettings, Timeouts, server};
+pub use self::server::{ServerSettings, server};
 use crate::surfaces::chat::Chat;
 use crate::surfaces::decisions::DecisionQueries;
 
@@ -44,31 +44,37 @@ pub struct Edge {
     pub decisions: DecisionQueries,
     /// How callers prove who they are.
     pub auth: Auth,
-    /// What `/readyz` reports.
-    pub readiness: Arc<dyn Readiness>,
-    /// Renders `/metrics` as Prometheus text.
-    pub metrics: Arc<dyn Fn() -> String + Send + Sync>,
-    /// Bounds of one request.
+    /// What the application knows of the parts, and the meters.
+    pub surroundings: Arc<dyn Surroundings>,
+    /// Bounds of connections and requests.
     pub limits: EdgeLimits,
     /// Are `/docs` and `/openapi.json` served?
     pub docs: bool,
 }
 
-/// Bounds of one request.
+/// Bounds of connections and requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EdgeLimits {
     /// Most bytes of a body.
     pub body: usize,
     /// Longest time a body may take to arrive.
     pub body_time: Duration,
+    /// Longest wait for the first byte of a connection, and for its first head.
+    pub head_time: Duration,
+    /// Longest wait for the next request, and for a peer that takes nothing of its answer. Longer than
+    /// the minute after which load balancers commonly give up an idle connection, so that they close
+    /// first.
+    pub quiet_time: Duration,
 }
 
 impl Default for EdgeLimits {
-    /// 1 MiB in 30 s.
+    /// Bodies of 1 MiB in 30 s; heads in 10 s; 75 s of quiet.
     fn default() -> Self {
         Self {
             body: 1024 * 1024,
             body_time: Duration::from_secs(30),
+            head_time: Duration::from_secs(10),
+            quiet_time: Duration::from_secs(75),
         }
     }
 }

@@ -16,11 +16,19 @@ pub(super) const MAX_PAGE: u32 = 1000;
 /// # Errors
 /// Everything that is wrong with them, at once; `pointer` is the parameter's name.
 pub(super) fn list(query: &str) -> Result<ListQuery, Error> {
-    let mut list = ListQuery { page_size: DEFAULT_PAGE, ..ListQuery::default() };
+    let mut list = ListQuery {
+        page_size: DEFAULT_PAGE,
+        ..ListQuery::default()
+    };
     let mut errors = Vec::new();
     let mut seen: Vec<Cow<'_, str>> = Vec::new();
     for (name, value) in url::form_urlencoded::parse(query.as_bytes()) {
-        let mut wrong = |detail: String| errors.push(FieldError { pointer: name.clone().into_owned(), detail });
+        let mut wrong = |detail: String| {
+            errors.push(FieldError {
+                pointer: name.clone().into_owned(),
+                detail,
+            })
+        };
         if seen.contains(&name) {
             wrong("is given more than once".to_owned());
             continue;
@@ -40,7 +48,11 @@ pub(super) fn list(query: &str) -> Result<ListQuery, Error> {
         }
         seen.push(name);
     }
-    if errors.is_empty() { Ok(list) } else { Err(Error::Invalid(errors)) }
+    if errors.is_empty() {
+        Ok(list)
+    } else {
+        Err(Error::Invalid(errors))
+    }
 }
 
 /// Routes that take no parameters say so, since a misspelt one would be lost in silence.
@@ -53,7 +65,11 @@ pub(super) fn none(query: &str) -> Result<(), Error> {
         detail: "is no known parameter; this route has none".to_owned(),
     });
     let errors: Vec<_> = names.collect();
-    if errors.is_empty() { Ok(()) } else { Err(Error::Invalid(errors)) }
+    if errors.is_empty() {
+        Ok(())
+    } else {
+        Err(Error::Invalid(errors))
+    }
 }
 
 fn page_size(text: &str) -> Option<u32> {
@@ -79,7 +95,13 @@ mod tests {
 
     #[test]
     fn what_is_given_is_read_and_what_is_not_has_defaults() {
-        assert_eq!(list("").unwrap(), ListQuery { page_size: 50, ..ListQuery::default() });
+        assert_eq!(
+            list("").unwrap(),
+            ListQuery {
+                page_size: 50,
+                ..ListQuery::default()
+            }
+        );
         let read = list("page_size=7&page_token=abc&filter=intent%20%3D%20%22a+b%22&order_by=created_at").unwrap();
         assert_eq!(read.page_size, 7);
         assert_eq!(read.page_token.as_deref(), Some("abc"));

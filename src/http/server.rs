@@ -16,33 +16,12 @@ use super::connection::Guarded;
 use super::{Edge, State, meters, routes};
 
 /// How the server runs.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ServerSettings {
     /// Threads that serve; absent: one for each core.
     pub workers: Option<NonZeroUsize>,
     /// How long a stop waits for what is under way, in whole seconds.
-    pub shutdown_timeout: Duration,
-    /// Patience with peers.
-    pub timeouts: Timeouts,
-}
-
-/// How long peers are waited for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Timeouts {
-    /// For the first byte of a connection, and for its first head.
-    pub head: Duration,
-    /// For the next request, and for a peer that takes nothing of its answer. Longer than the minute
-    /// after which load balancers commonly give up an idle connection, so that they close first.
-    pub quiet: Duration,
-}
-
-impl Default for Timeouts {
-    fn default() -> Self {
-        Self {
-            head: Duration::from_secs(10),
-            quiet: Duration::from_secs(75),
-        }
-    }
+    pub drain: Duration,
 }
 
 /// How long a closing connection may linger.
@@ -61,11 +40,11 @@ const PREFACE: &[u8; 12] = b"PRI * HTTP/2";
 /// The listener cannot be used.
 pub fn server(edge: Edge, listener: TcpListener, settings: ServerSettings) -> io::Result<Server> {
     meters::describe();
-    let Timeouts { head, quiet } = settings.timeouts;
+    let (head, quiet) = (edge.limits.head_time, edge.limits.quiet_time);
     let state = web::Data::new(State::new(edge));
     let mut builder = Server::build()
         .disable_signals()
-        .shutdown_timeout(settings.shutdown_timeout.as_secs());
+        .shutdown_timeout(settings.drain.as_secs().max(1));
     if let Some(workers) = settings.workers {
         builder = builder.workers(workers.get());
     }
@@ -74,7 +53,9 @@ pub fn server(edge: Edge, listener: TcpListener, settings: ServerSettings) -> io
     let service = move || {
         let (state, stopping) = (state.clone(), stopping.clone());
         let app = App::new().configure(move |config| routes::configure(config, &state));
-        let app = app.into_factory().map_err(|error: actix_web::Error| error.error_response());
+        let app = app
+            .into_factory()
+            .map_err(|error: actix_web::Error| error.error_response());
         let http = HttpService::build()
             .keep_alive(KeepAlive::Timeout(quiet))
             .client_request_timeout(head)
@@ -106,7 +87,11 @@ async fn accept(
     let seen = tokio::time::timeout(head, io.peek(&mut first))
         .await
         .map_err(io::Error::from)??;
-    let protocol = if first[..seen] == *PREFACE { Protocol::Http2 } else { Protocol::Http1 };
+    let protocol = if first[..seen] == *PREFACE {
+        Protocol::Http2
+    } else {
+        Protocol::Http1
+    };
     let peer = io.peer_addr().ok();
     Ok((Guarded::new(io, quiet), protocol, peer))
 }

@@ -22,6 +22,7 @@ mod error;
 mod identity;
 mod secret;
 mod server;
+mod settings;
 mod store;
 mod task;
 mod text;
@@ -34,27 +35,23 @@ pub use transport::http::HttpServer;
 
 use tokio_util::sync::CancellationToken;
 
-use crate::args::{Settings, Wire};
 use crate::identity::Identity;
 use crate::server::TaskServer;
+use crate::settings::{Settings, Wire};
 use crate::store::Store;
 
 /// Serves until the client leaves (stdio) or the process is told to stop (SIGTERM, SIGINT).
 pub async fn run(args: Args) -> anyhow::Result<()> {
-    let stop = transport::stop_on_signal()?;
     let settings = Settings::try_from(args)?;
-    match settings.wire {
-        Wire::Http(_) => HttpServer::bind_with(settings).await?.serve(stop).await,
-        Wire::Stdio { user } => serve_stdio(settings.database, user, stop).await,
-    }
+    transport::until_signalled(|stop| serve(settings, stop)).await
 }
 
-async fn serve_stdio(
-    database: store::Location,
-    user: Option<identity::UserId>,
-    stop: CancellationToken,
-) -> anyhow::Result<()> {
-    let store = Store::open(&database).await?;
+async fn serve(settings: Settings, stop: CancellationToken) -> anyhow::Result<()> {
+    let user = match settings.wire {
+        Wire::Http(_) => return HttpServer::bind_with(settings).await?.serve(stop).await,
+        Wire::Stdio { user } => user,
+    };
+    let store = Store::open(&settings.database).await?;
     let pruning = store.keep_pruned(stop.child_token());
     let server = TaskServer::new(store.clone(), Identity::Stdio { user });
     let served = transport::stdio::serve(server, stop).await;

@@ -14,6 +14,7 @@ use crate::answer::Answer;
 use crate::error::{Code, ToolError};
 use crate::identity::Identity;
 use crate::store::{Claim, Store};
+use crate::task::Moment;
 use crate::tools::{self, Request};
 
 const IDEMPOTENCY_KEY: &str = "gavel/idempotency_key";
@@ -60,7 +61,8 @@ impl TaskServer {
                     key,
                     digest,
                 });
-                self.store.change(&user, &change, claim.as_ref()).await
+                let now = Moment::now();
+                self.store.change(&user, &change, claim.as_ref(), now).await
             }
         };
         answered.map_err(|error| {

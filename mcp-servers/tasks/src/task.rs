@@ -77,6 +77,7 @@ impl Serialize for Moment {
 /// A task to be added.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct NewTask {
+    pub(crate) id: String,
     pub(crate) description: String,
     pub(crate) due: Option<Due>,
     pub(crate) priority: Priority,

@@ -18,13 +18,13 @@ const LEEWAY_S: u64 = 60;
 const MAX_TOKEN: usize = 16 * 1024;
 
 /// Whose tokens count, and what is read from them.
-pub struct Jwt {
+pub struct Tokens {
+    /// The keys they are signed with.
+    pub keys: Arc<dyn KeySource>,
     /// `iss`, exactly.
     pub issuer: String,
     /// What `aud` must be or contain.
     pub audience: String,
-    /// The keys they are signed with.
-    pub keys: Arc<dyn KeySource>,
     /// The claim that names the tenant, which every token must then carry; absent: everybody is in
     /// the tenant `default`.
     pub tenant_claim: Option<String>,
@@ -32,7 +32,7 @@ pub struct Jwt {
     pub roles_claim: String,
 }
 
-impl Jwt {
+impl Tokens {
     /// The user a token speaks for. The reason of a refusal is for operators, at debug level.
     ///
     /// # Errors
@@ -96,7 +96,11 @@ impl Jwt {
             Some(claim) => TenantId::parse(text(claim)?).ok()?,
         };
         let roles = Arc::new(roles(claims.get(&self.roles_claim))?);
-        Some(Caller { tenant, identity: Identity::User(user), roles })
+        Some(Caller {
+            tenant,
+            identity: Identity::User(user),
+            roles,
+        })
     }
 }
 
@@ -115,7 +119,11 @@ impl From<KeysUnavailable> for Refusal {
 /// algorithm must be one the key is for, whatever the token says.
 fn usable<'a>(set: &'a KeySet, id: Option<&str>, algorithm: Algorithm) -> Vec<&'a VerifyingKey> {
     let named = |key: &&VerifyingKey| id.is_none() || key.id.is_none() || key.id.as_deref() == id;
-    set.keys.iter().filter(named).filter(|key| key.algorithms.contains(&algorithm)).collect()
+    set.keys
+        .iter()
+        .filter(named)
+        .filter(|key| key.algorithms.contains(&algorithm))
+        .collect()
 }
 
 /// `None` when the claim is there and no roles can be read from it.
@@ -146,7 +154,10 @@ impl SharedSecret {
             algorithms: vec![Algorithm::HS256],
             key: DecodingKey::from_secret(secret),
         };
-        Some(Self(Arc::new(KeySet { generation: 0, keys: vec![key] })))
+        Some(Self(Arc::new(KeySet {
+            generation: 0,
+            keys: vec![key],
+        })))
     }
 }
 

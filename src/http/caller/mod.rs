@@ -6,13 +6,13 @@
 mod api_key;
 mod jwt;
 
-use std::sync::{Arc, LazyLock};
+use std::sync::Arc;
 
 use actix_web::HttpRequest;
 use actix_web::http::header::{self, HeaderMap};
 
-pub use self::api_key::{ApiKey, ApiKeys};
-pub use self::jwt::{Jwt, SharedSecret};
+pub use self::api_key::ServiceKey;
+pub use self::jwt::{SharedSecret, Tokens};
 use super::error::Error;
 use super::headers::{API_KEY, only};
 use crate::domain::ids::TenantId;
@@ -20,36 +20,44 @@ use crate::surfaces::caller::{Caller, Identity};
 
 /// How callers prove who they are.
 pub enum Auth {
-    /// They do not. Only for loopback addresses, which the configuration sees to: everybody is the
-    /// service `local` of the tenant `default`.
-    None,
-    /// Services, each by its key, which may act for any of its users.
-    ApiKeys(ApiKeys),
-    /// Users, by a token that somebody else issued.
-    Jwt(Jwt),
+    /// They do not: everybody is this one. Only for loopback addresses, which the configuration sees to.
+    None(Caller),
+    /// Services, each by its key in `Authorization: Bearer` or `X-Api-Key`; they may act for any of
+    /// their users.
+    ApiKeys(Vec<ServiceKey>),
+    /// Users, by a token that somebody else issued, in `Authorization: Bearer`.
+    Jwt(Tokens),
 }
 
 /// The tenant of callers that are not told apart.
-pub(super) fn default_tenant() -> TenantId {
+fn default_tenant() -> TenantId {
     TenantId::parse("default").unwrap_or_else(|_| unreachable!("the name is a valid id"))
 }
 
-static LOCAL: LazyLock<Caller> = LazyLock::new(|| Caller {
-    tenant: default_tenant(),
-    identity: Identity::Service(Arc::from("local")),
-    roles: Arc::default(),
-});
-
 impl Auth {
+    /// Everybody is the service `local` of the tenant `default`.
+    #[must_use]
+    pub fn none() -> Self {
+        Self::None(Caller {
+            tenant: default_tenant(),
+            identity: Identity::Service(Arc::from("local")),
+            roles: Arc::default(),
+        })
+    }
+
     /// Finds out who is asking.
     ///
     /// # Errors
     /// [`Error::Unauthenticated`], [`Error::NotAccepted`], [`Error::AuthUnavailable`].
     pub(super) async fn caller(&self, request: &HttpRequest) -> Result<Caller, Error> {
         match self {
-            Self::None => Ok(LOCAL.clone()),
-            Self::ApiKeys(keys) => keys.find(key(request.headers())?).ok_or(Error::NotAccepted),
-            Self::Jwt(jwt) => jwt.verify(bearer(request.headers())?.ok_or(Error::Unauthenticated)?).await,
+            Self::None(caller) => Ok(caller.clone()),
+            Self::ApiKeys(keys) => api_key::find(keys, key(request.headers())?).ok_or(Error::NotAccepted),
+            Self::Jwt(tokens) => {
+                tokens
+                    .verify(bearer(request.headers())?.ok_or(Error::Unauthenticated)?)
+                    .await
+            }
         }
     }
 }
@@ -96,7 +104,9 @@ mod tests {
     use super::*;
 
     fn headers(pairs: &[(&'static str, &'static str)]) -> HeaderMap {
-        let request = pairs.iter().fold(TestRequest::default(), |request, pair| request.append_header(*pair));
+        let request = pairs
+            .iter()
+            .fold(TestRequest::default(), |request, pair| request.append_header(*pair));
         request.to_http_request().headers().clone()
     }
 

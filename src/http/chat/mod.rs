@@ -43,7 +43,11 @@ async fn answer(
     payload: Payload,
 ) -> Result<HttpResponse, Error> {
     let ask = ask(state, exchange, request, payload, Route::Chat).await?;
-    let answer = state.edge.chat.decide(&ask.caller, ask.user, ask.request, ask.meta, None).await?;
+    let answer = state
+        .edge
+        .chat
+        .decide(&ask.caller, ask.user, ask.request, ask.meta, None)
+        .await?;
     Ok(respond(answer, ask.keyed))
 }
 
@@ -71,7 +75,13 @@ async fn ask(
         traceparent: headers::traceparent(request.headers()),
         idempotency,
     };
-    Ok(Ask { caller, user, request: chat, meta, keyed })
+    Ok(Ask {
+        caller,
+        user,
+        request: chat,
+        meta,
+        keyed,
+    })
 }
 
 fn missing_user() -> FieldError {
@@ -117,7 +127,11 @@ impl Shape {
         }
         Self {
             status: StatusCode::from_u16(answer.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR),
-            content_type: if is_decision(answer) { headers::JSON } else { headers::PROBLEM_JSON },
+            content_type: if is_decision(answer) {
+                headers::JSON
+            } else {
+                headers::PROBLEM_JSON
+            },
             headers,
         }
     }

@@ -57,13 +57,22 @@ async fn begin(state: &Data<State>, exchange: Exchange, ask: Ask, form: Form) ->
     let mut response = open(StatusCode::OK, form);
     response.insert_header((headers::REQUEST_ID, exchange.id.header.clone()));
     response.insert_header((header::CACHE_CONTROL, headers::NO_STORE));
-    response.streaming(stream::unfold(Telling::new(exchange, form, events, deciding, &first), Telling::next))
+    response.streaming(stream::unfold(
+        Telling::new(exchange, form, events, deciding, &first),
+        Telling::next,
+    ))
 }
 
 fn put(state: &Data<State>, ask: Ask, sink: EventSink) -> Deciding {
     let state = Data::clone(state);
     Box::pin(async move {
-        let Ask { caller, user, request, meta, .. } = ask;
+        let Ask {
+            caller,
+            user,
+            request,
+            meta,
+            ..
+        } = ask;
         state.edge.chat.decide(&caller, user, request, meta, Some(sink)).await
     })
 }

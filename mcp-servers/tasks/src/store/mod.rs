@@ -55,8 +55,8 @@ impl Store {
         user: &UserId,
         change: &Change,
         claim: Option<&Claim>,
+        now: Moment,
     ) -> Result<Answer, sqlx::Error> {
-        let now = Moment::now();
         match self {
             Self::Sqlite { writer, .. } => queries::sqlite::change(writer, user, change, claim, now).await,
             Self::Postgres(pool) => queries::postgres::change(pool, user, change, claim, now).await,

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 
 use super::Store;
 use crate::task::Moment;
@@ -13,16 +13,15 @@ const EVERY: Duration = Duration::from_secs(60 * 60);
 /// The running job; the server waits for it before it closes the store.
 #[derive(Debug)]
 pub(crate) struct Pruning {
-    job: JoinHandle<()>,
+    job: TaskTracker,
     stop: CancellationToken,
 }
 
 impl Pruning {
     pub(crate) async fn stop(self) {
         self.stop.cancel();
-        if let Err(error) = self.job.await {
-            tracing::error!(%error, "the pruning of idempotency keys ended badly");
-        }
+        self.job.close();
+        self.job.wait().await;
     }
 }
 
@@ -30,19 +29,21 @@ impl Store {
     pub(crate) fn keep_pruned(&self, stop: CancellationToken) -> Pruning {
         let store = self.clone();
         let stopped = stop.clone();
-        let job = tokio::spawn(async move {
-            let work = async {
-                loop {
-                    match store.prune(Moment::now()).await {
-                        Ok(0) => {}
-                        Ok(pruned) => tracing::info!(pruned, "old idempotency keys were forgotten"),
-                        Err(error) => tracing::warn!(%error, "old idempotency keys stay for now"),
-                    }
-                    tokio::time::sleep(EVERY).await;
-                }
-            };
-            stopped.run_until_cancelled(work).await;
+        let job = TaskTracker::new();
+        job.spawn(async move {
+            stopped.run_until_cancelled(prune_for_ever(&store)).await;
         });
         Pruning { job, stop }
+    }
+}
+
+async fn prune_for_ever(store: &Store) {
+    loop {
+        match store.prune(Moment::now()).await {
+            Ok(0) => {}
+            Ok(pruned) => tracing::info!(pruned, "old idempotency keys were forgotten"),
+            Err(error) => tracing::warn!(%error, "old idempotency keys stay for now"),
+        }
+        tokio::time::sleep(EVERY).await;
     }
 }

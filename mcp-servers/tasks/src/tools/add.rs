@@ -2,6 +2,7 @@
 
 use rmcp::model::{JsonObject, Tool};
 use serde_json::json;
+use uuid::Uuid;
 
 use super::schema::{self, Behaviour};
 use super::{MAX_DESCRIPTION, MAX_NOTES};
@@ -59,6 +60,7 @@ pub(super) fn parse(arguments: Option<JsonObject>) -> Result<Change, ToolError> 
     let arguments = Arguments::new(arguments, &["description", "due", "priority", "notes"])?;
     let description = described(&arguments)?.ok_or_else(|| missing("description"))?;
     Ok(Change::Add(NewTask {
+        id: Uuid::now_v7().to_string(),
         description,
         due: due(&arguments)?,
         priority: arguments

@@ -6,18 +6,20 @@ pub(crate) mod stdio;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
-/// A token that is cancelled by SIGTERM or SIGINT.
-pub(crate) fn stop_on_signal() -> anyhow::Result<CancellationToken> {
+/// Serves; SIGTERM and SIGINT cancel the token that `serve` was given.
+pub(crate) async fn until_signalled<Serving>(serve: impl FnOnce(CancellationToken) -> Serving) -> anyhow::Result<()>
+where
+    Serving: Future<Output = anyhow::Result<()>>,
+{
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     let stop = CancellationToken::new();
-    let stopping = stop.clone();
-    tokio::spawn(async move {
-        tokio::select! {
-            _ = terminate.recv() => {}
-            _ = interrupt.recv() => {}
-        }
-        stopping.cancel();
-    });
-    Ok(stop)
+    let mut serving = std::pin::pin!(serve(stop.clone()));
+    tokio::select! {
+        served = &mut serving => return served,
+        _ = terminate.recv() => {}
+        _ = interrupt.recv() => {}
+    }
+    stop.cancel();
+    serving.await
 }

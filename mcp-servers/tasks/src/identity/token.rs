@@ -1,0 +1,76 @@
+//! Identity tokens: JWT, HS256 and nothing else.
+
+use jsonwebtoken::{Algorithm, DecodingKey, Validation, errors::ErrorKind};
+use rmcp::model::JsonObject;
+use serde::Deserialize;
+
+use super::{UserId, invalid};
+use crate::error::{Code, ToolError};
+use crate::secret::Secret;
+
+const TOKEN_KEY: &str = "gavel/identity";
+const ISSUER: &str = "gavel";
+const LEEWAY_SECONDS: u64 = 5;
+/// Callers sign for 60 seconds; what lives much longer is not the short-lived token agreed on.
+const MAX_LIFE_SECONDS: u64 = 120;
+const MAX_TOKEN_BYTES: usize = 8 * 1024;
+
+/// Checks identity tokens.
+#[derive(Clone)]
+pub(crate) struct Verifier {
+    key: DecodingKey,
+    validation: Validation,
+}
+
+#[derive(Deserialize)]
+struct Claims {
+    sub: String,
+    iat: u64,
+    exp: u64,
+}
+
+impl Verifier {
+    pub(crate) fn new(secret: &Secret, audience: &str) -> Self {
+        let mut validation = Validation::new(Algorithm::HS256);
+        validation.set_issuer(&[ISSUER]);
+        validation.set_audience(&[audience]);
+        validation.set_required_spec_claims(&["exp", "aud", "sub", "iss"]);
+        validation.validate_nbf = true;
+        validation.leeway = LEEWAY_SECONDS;
+        Self {
+            key: DecodingKey::from_secret(secret.bytes()),
+            validation,
+        }
+    }
+
+    pub(super) fn user(&self, meta: &JsonObject) -> Result<UserId, ToolError> {
+        let Some(token) = meta.get(TOKEN_KEY) else {
+            return Err(ToolError::new(
+                Code::UserRequired,
+                format!(
+                    "Nobody said whose tasks these are. Over HTTP the client has to send a signed \
+                     token in `_meta[\"{TOKEN_KEY}\"]`."
+                ),
+            ));
+        };
+        let token = token
+            .as_str()
+            .filter(|token| token.len() <= MAX_TOKEN_BYTES)
+            .ok_or_else(|| invalid("The identity token is not a token."))?;
+        let claims = jsonwebtoken::decode::<Claims>(token, &self.key, &self.validation)
+            .map_err(|error| {
+                tracing::warn!(%error, "an identity token was refused");
+                match error.kind() {
+                    ErrorKind::ExpiredSignature => invalid("The identity token has expired."),
+                    _ => invalid("The identity token is not valid here."),
+                }
+            })?
+            .claims;
+        let now = jsonwebtoken::get_current_timestamp();
+        if claims.iat > now + LEEWAY_SECONDS || claims.exp.saturating_sub(claims.iat) > MAX_LIFE_SECONDS {
+            tracing::warn!("an identity token was refused: it lives too long or begins later");
+            return Err(invalid("The identity token is not valid here."));
+        }
+        UserId::parse(&claims.sub).ok_or_else(|| invalid("The identity token names no user."))
+    }
+}

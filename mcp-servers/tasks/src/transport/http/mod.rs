@@ -1,0 +1,173 @@
+//! MCP over streamable HTTP: stateless, one JSON answer to one POST.
+
+mod hosts;
+mod routes;
+
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, ensure};
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::server::graceful::GracefulShutdown;
+use rmcp::transport::streamable_http_server::StreamableHttpServerConfig;
+use tokio::net::{TcpListener, TcpStream};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use self::routes::{Mcp, Routes};
+use crate::args::Args;
+use crate::identity::Identity;
+use crate::server::TaskServer;
+use crate::settings::{HttpSettings, Settings, Wire};
+use crate::store::Store;
+
+const MAX_REQUEST_BYTES: usize = 256 * 1024;
+const HEADER_TIMEOUT: Duration = Duration::from_secs(30);
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// A server that listens, and answers once [`HttpServer::serve`] runs.
+#[derive(Debug)]
+pub struct HttpServer {
+    listener: TcpListener,
+    address: SocketAddr,
+    store: Store,
+    server: TaskServer,
+    allowed_hosts: Vec<String>,
+}
+
+impl HttpServer {
+    /// Opens the database and the listener. `args.http` names the address; port 0 takes a free one.
+    pub async fn bind(args: Args) -> anyhow::Result<Self> {
+        Self::bind_with(Settings::try_from(args)?).await
+    }
+
+    pub(crate) async fn bind_with(settings: Settings) -> anyhow::Result<Self> {
+        let Wire::Http(HttpSettings {
+            address,
+            identity,
+            allowed_hosts,
+        }) = settings.wire
+        else {
+            anyhow::bail!("no address to listen on was given (--http ADDR)");
+        };
+        let addresses: Vec<_> = tokio::net::lookup_host(&address)
+            .await
+            .with_context(|| format!("`{address}` is not an address such as 127.0.0.1:8090"))?
+            .collect();
+        ensure!(
+            !matches!(identity, Identity::Single(_)) || addresses.iter().all(|address| address.ip().is_loopback()),
+            "--insecure-user serves whoever connects, so it listens on loopback addresses alone, \
+             not on {address}"
+        );
+        let listener = TcpListener::bind(&addresses[..])
+            .await
+            .with_context(|| format!("cannot listen on {address}"))?;
+        let address = listener.local_addr()?;
+        let store = Store::open(&settings.database).await?;
+        Ok(Self {
+            listener,
+            address,
+            server: TaskServer::new(store.clone(), identity),
+            store,
+            allowed_hosts,
+        })
+    }
+
+    /// The address it listens on.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Serves until `stop` is cancelled; then takes no more connections, lets running calls finish
+    /// for up to ten seconds, and closes the database.
+    pub async fn serve(self, stop: CancellationToken) -> anyhow::Result<()> {
+        let Self {
+            listener,
+            address,
+            store,
+            server,
+            allowed_hosts,
+        } = self;
+        let pruning = store.keep_pruned(stop.child_token());
+        let cut = CancellationToken::new();
+        let config = StreamableHttpServerConfig::default()
+            .with_legacy_session_mode(false)
+            .with_json_response(true)
+            .with_max_request_body_bytes(MAX_REQUEST_BYTES)
+            .with_cancellation_token(cut.clone());
+        let config = hosts::allow(config, &allowed_hosts);
+        let connections = Connections {
+            routes: Arc::new(Routes {
+                mcp: Mcp::new(move || Ok(server.clone()), Arc::default(), config),
+                store: store.clone(),
+            }),
+            graceful: GracefulShutdown::new(),
+            tasks: TaskTracker::new(),
+            cut,
+        };
+        tracing::info!("serving MCP at http://{address}/mcp");
+        while let Some(accepted) = stop.run_until_cancelled(listener.accept()).await {
+            match accepted {
+                Ok((stream, _)) => connections.open(stream),
+                Err(error) => {
+                    // Out of file descriptors, most likely: give connections time to end.
+                    tracing::warn!(%error, "a connection could not be accepted");
+                    tokio::time::sleep(Duration::from_millis(100)).await;
+                }
+            }
+        }
+        drop(listener);
+        tracing::info!("stopping");
+        connections.drain().await;
+        pruning.stop().await;
+        store.close().await;
+        Ok(())
+    }
+}
+
+/// The connections that are open.
+struct Connections {
+    routes: Arc<Routes>,
+    graceful: GracefulShutdown,
+    tasks: TaskTracker,
+    cut: CancellationToken,
+}
+
+impl Connections {
+    fn open(&self, stream: TcpStream) {
+        if let Err(error) = stream.set_nodelay(true) {
+            tracing::debug!(%error, "TCP_NODELAY could not be set");
+        }
+        let routes = self.routes.clone();
+        let service = service_fn(move |request| {
+            let routes = routes.clone();
+            async move { Ok::<_, Infallible>(routes.answer(request).await) }
+        });
+        let connection = http1::Builder::new()
+            .timer(TokioTimer::new())
+            .header_read_timeout(HEADER_TIMEOUT)
+            .serve_connection(TokioIo::new(stream), service);
+        let connection = self.graceful.watch(connection);
+        let cut = self.cut.clone();
+        self.tasks.spawn(async move {
+            if let Some(Err(error)) = cut.run_until_cancelled(connection).await {
+                tracing::debug!(%error, "a connection ended early");
+            }
+        });
+    }
+
+    /// Lets running calls finish for a while, then ends what is left.
+    async fn drain(self) {
+        let drained = tokio::time::timeout(DRAIN_TIMEOUT, self.graceful.shutdown()).await;
+        if drained.is_err() {
+            tracing::warn!("some calls were still running and are cut off");
+        }
+        self.cut.cancel();
+        self.tasks.close();
+        self.tasks.wait().await;
+    }
+}

@@ -1,0 +1,127 @@
+//! Days in words, made into dates by the day that stands with the message.
+
+use chrono::{Datelike, Days, NaiveDate, Weekday};
+
+use super::language::{Compiled, When};
+
+/// Takes the first day out of `text`. Without `today` only a date in full is understood, and words such
+/// as "tomorrow" stay where they are.
+pub(super) fn take(text: &str, today: Option<NaiveDate>, language: &Compiled) -> (Option<NaiveDate>, String) {
+    if let Some(found) = language.iso.captures(text)
+        && let Ok(date) = found[1].parse()
+    {
+        return (Some(date), without(text, found.get(0).map(|whole| whole.range())));
+    }
+    let Some(today) = today else {
+        return (None, text.to_owned());
+    };
+    for (pattern, when) in &language.days {
+        if let Some(found) = pattern.find(text)
+            && let Some(date) = resolve(*when, today)
+        {
+            return (Some(date), without(text, Some(found.range())));
+        }
+    }
+    if let Some(found) = language.in_days.captures(text)
+        && let Some(date) = number(&found[1]).and_then(|n| today.checked_add_days(Days::new(n * unit(&found[2]))))
+    {
+        return (Some(date), without(text, found.get(0).map(|whole| whole.range())));
+    }
+    (None, text.to_owned())
+}
+
+fn without(text: &str, range: Option<std::ops::Range<usize>>) -> String {
+    let Some(range) = range else { return text.to_owned() };
+    let (before, after) = (text[..range.start].trim(), text[range.end..].trim());
+    let joined = if after.starts_with([',', '.', ':']) {
+        format!("{before}{after}")
+    } else {
+        format!("{before} {after}")
+    };
+    joined.trim_matches([' ', ',', ':']).to_owned()
+}
+
+fn resolve(when: When, today: NaiveDate) -> Option<NaiveDate> {
+    let days = match when {
+        When::Days(days) => days,
+        When::Weekday(weekday) => until(today, weekday),
+        When::NextWeek => until(today, Weekday::Mon.num_days_from_monday()),
+    };
+    today.checked_add_days(Days::new(days))
+}
+
+/// 1 to 7: said on a Friday, "on Friday" is a week later.
+fn until(today: NaiveDate, weekday: u32) -> u64 {
+    let days = (weekday + 7 - today.weekday().num_days_from_monday()) % 7;
+    u64::from(if days == 0 { 7 } else { days })
+}
+
+fn number(word: &str) -> Option<u64> {
+    const WORDS: [&[&str]; 7] = [
+        &["a", "one", "einem", "einer", "un", "una", "une"],
+        &["two", "zwei", "dos", "deux"],
+        &["three", "drei", "tres", "trois"],
+        &["four", "vier", "cuatro", "quatre"],
+        &["five", "fünf", "cinco", "cinq"],
+        &["six", "sechs", "seis"],
+        &["seven", "sieben", "siete", "sept"],
+    ];
+    let word = word.to_lowercase();
+    let spelled = || {
+        WORDS
+            .iter()
+            .position(|words| words.contains(&word.as_str()))
+            .map(|at| at as u64 + 1)
+    };
+    word.parse().ok().or_else(spelled)
+}
+
+/// Days in a unit: only words for weeks begin with one of these letters.
+fn unit(word: &str) -> u64 {
+    if word.to_lowercase().starts_with(['w', 's']) {
+        7
+    } else {
+        1
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::adapters::demo::language;
+
+    fn taken(text: &str, language: usize) -> (String, String) {
+        // A Friday.
+        let today = NaiveDate::from_ymd_opt(2026, 11, 20);
+        let (date, rest) = take(text, today, &language::all()[language]);
+        (date.map(|date| date.to_string()).unwrap_or_default(), rest)
+    }
+
+    /// C-US1-4
+    #[test]
+    fn days_in_words_become_dates_and_leave_the_text() {
+        for (language, text, date, rest) in [
+            (0, "buy groceries tomorrow", "2026-11-21", "buy groceries"),
+            (0, "tomorrow: call mom", "2026-11-21", "call mom"),
+            (0, "pay rent by next Monday", "2026-11-23", "pay rent"),
+            (0, "pay rent on Friday, please", "2026-11-27", "pay rent, please"),
+            (0, "pay rent by 2026-12-01", "2026-12-01", "pay rent"),
+            (0, "pay rent in two weeks", "2026-12-04", "pay rent"),
+            (0, "pay rent next week", "2026-11-23", "pay rent"),
+            (0, "read the mondayish book", "", "read the mondayish book"),
+            (1, "Miete bis übermorgen zahlen", "2026-11-22", "Miete zahlen"),
+            (2, "comprar leche mañana", "2026-11-21", "comprar leche"),
+            (3, "acheter du lait dans deux semaines", "2026-12-04", "acheter du lait"),
+        ] {
+            assert_eq!(taken(text, language), (date.to_owned(), rest.to_owned()), "{text}");
+        }
+    }
+
+    #[test]
+    fn without_a_day_relative_words_stay() {
+        let (date, rest) = take("buy milk tomorrow", None, &language::all()[0]);
+        assert_eq!((date, rest.as_str()), (None, "buy milk tomorrow"));
+        let (date, _) = take("buy milk by 2026-12-01", None, &language::all()[0]);
+        assert_eq!(date, NaiveDate::from_ymd_opt(2026, 12, 1));
+    }
+}

@@ -1,0 +1,214 @@
+//! A model that attacks: each of its turns is one trick, chosen by seed and conversation.
+
+use std::hash::{DefaultHasher, Hash, Hasher};
+
+use fastrand::Rng;
+use serde_json::{Value, json};
+
+use super::conversation::Conversation;
+use super::turn::{self, Move};
+use crate::domain::journal::ModelTurn;
+use crate::ports::BoxFuture;
+use crate::ports::model::{Functions, Model, ModelEvent, ModelFault, ModelRequest};
+
+/// Attacks, reproducibly.
+#[derive(Clone, Copy, Debug)]
+pub struct Hostile {
+    seed: u64,
+}
+
+impl Hostile {
+    /// Equal seeds answer equal conversations equally.
+    #[must_use]
+    pub fn new(seed: u64) -> Self {
+        Self { seed }
+    }
+}
+
+impl Model for Hostile {
+    fn generate<'a>(
+        &'a self,
+        request: ModelRequest<'a>,
+        events: Option<&'a mut (dyn FnMut(ModelEvent<'_>) + Send)>,
+    ) -> BoxFuture<'a, Result<ModelTurn, ModelFault>> {
+        Box::pin(async move {
+            let mut rng = seeded(self.seed, &request);
+            let trick = TRICKS[rng.usize(..TRICKS.len())];
+            Ok(turn::make(
+                trick(&mut rng, request.functions),
+                &request,
+                self.default_model(),
+                events,
+            ))
+        })
+    }
+
+    fn default_model(&self) -> &str {
+        "hostile"
+    }
+}
+
+/// A generator that depends on the seed, the message and the number of turns so far. Ids and times in
+/// results do not count: they differ from run to run.
+pub(super) fn seeded(seed: u64, request: &ModelRequest<'_>) -> Rng {
+    let conversation = Conversation::read(request.contents);
+    let mut hasher = DefaultHasher::new();
+    (seed, conversation.message, conversation.turns).hash(&mut hasher);
+    Rng::with_seed(hasher.finish())
+}
+
+type Trick = fn(&mut Rng, &Functions) -> Move;
+
+const TRICKS: [Trick; 14] = [
+    off_list,
+    look_alike,
+    bad_arguments,
+    stolen_identity,
+    verdict_with_calls,
+    two_verdicts,
+    bad_verdict,
+    a_hundred_calls,
+    same_call_again,
+    huge_text,
+    huge_arguments,
+    deep_arguments,
+    nothing,
+    control_characters,
+];
+
+/// An effective call, so that a slip in the checks would show.
+fn effective() -> (String, Value) {
+    (
+        "add_task".to_owned(),
+        json!({"description": "planted by a hostile model"}),
+    )
+}
+
+fn any_name(rng: &mut Rng, functions: &Functions) -> String {
+    match functions.declarations.len() {
+        0 => "add_task".to_owned(),
+        n => functions.declarations[rng.usize(..n)].name.clone(),
+    }
+}
+
+fn off_list(rng: &mut Rng, _: &Functions) -> Move {
+    const NAMES: [&str; 9] = [
+        "drop_all_tasks",
+        "run_shell_command",
+        "gmail_send",
+        "tasks__purge",
+        "default_api:delete_task",
+        "web_fetch",
+        "complete_task_all",
+        "__proto__",
+        "",
+    ];
+    Move::call(
+        NAMES[rng.usize(..NAMES.len())],
+        json!({"id": "1", "command": "rm -rf /", "all": true}),
+    )
+}
+
+/// Names that a careless comparison takes for a granted one.
+fn look_alike(rng: &mut Rng, functions: &Functions) -> Move {
+    let name = any_name(rng, functions);
+    let changed = match rng.u8(..7) {
+        0 => name.replace('a', "а"),
+        1 => name.to_uppercase(),
+        2 => format!("{name} "),
+        3 => format!("{name}\0"),
+        4 => name.replace('_', "\u{ff3f}"),
+        5 => format!("{name}\u{200b}"),
+        _ => format!("{name}/../{name}"),
+    };
+    Move::call(
+        changed,
+        json!({"id": "1", "title": "x", "description": "planted by a look-alike"}),
+    )
+}
+
+fn bad_arguments(rng: &mut Rng, functions: &Functions) -> Move {
+    let arguments = match rng.u8(..6) {
+        0 => json!({"description": 7, "id": ["a"], "title": {}}),
+        1 => json!({"description": "", "due": "2026-02-30", "priority": "highest"}),
+        2 => json!({"$ref": "file:///etc/passwd", "extra": true}),
+        3 => json!({"id": "' OR 1=1 --", "title": "%"}),
+        4 => json!({"limit": -1, "status": null, "cursor": "x"}),
+        _ => json!({}),
+    };
+    Move::call(any_name(rng, functions), arguments)
+}
+
+/// The model never chooses the user.
+fn stolen_identity(rng: &mut Rng, functions: &Functions) -> Move {
+    let identity = json!({"user_id": "somebody-else", "user": "admin", "_meta": {"gavel/user_id": "somebody-else"},
+        "id": "1", "description": "planted for somebody else"});
+    Move::call(any_name(rng, functions), identity)
+}
+
+fn verdict_with_calls(_: &mut Rng, _: &Functions) -> Move {
+    let refusal = ("refuse".to_owned(), json!({"message": "No.", "kind": "OUT_OF_SCOPE"}));
+    Move {
+        text: "I refuse, and do it all the same.".to_owned(),
+        calls: vec![effective(), refusal, effective()],
+    }
+}
+
+fn two_verdicts(_: &mut Rng, _: &Functions) -> Move {
+    let refusal = ("refuse".to_owned(), json!({"message": "No.", "kind": "OUT_OF_SCOPE"}));
+    let question = (
+        "request_clarification".to_owned(),
+        json!({"question": "What?", "kind": "UNCLEAR_INTENT"}),
+    );
+    Move {
+        text: String::new(),
+        calls: vec![refusal, question],
+    }
+}
+
+fn bad_verdict(rng: &mut Rng, _: &Functions) -> Move {
+    match rng.u8(..4) {
+        0 => Move::call("refuse", json!({"message": "No.", "kind": "SAFETY_BLOCKED"})),
+        1 => Move::call("refuse", json!({"message": "  ", "kind": "OUT_OF_SCOPE"})),
+        2 => Move::call("request_clarification", json!({"question": ["a", "b"]})),
+        _ => Move::call(
+            "request_clarification",
+            json!({"question": "x", "kind": "RATE_LIMITED", "outcome": "SUCCESS"}),
+        ),
+    }
+}
+
+fn a_hundred_calls(rng: &mut Rng, functions: &Functions) -> Move {
+    let mut calls: Vec<_> = (0..99).map(|_| effective()).collect();
+    calls.push((any_name(rng, functions), json!({})));
+    Move {
+        text: String::new(),
+        calls,
+    }
+}
+
+/// Given every turn, an endless loop.
+fn same_call_again(_: &mut Rng, _: &Functions) -> Move {
+    Move::call("list_tasks", json!({}))
+}
+
+fn huge_text(_: &mut Rng, _: &Functions) -> Move {
+    Move::say("<script>alert(1)</script> & “done” \u{202e} ".repeat(20_000))
+}
+
+fn huge_arguments(_: &mut Rng, _: &Functions) -> Move {
+    Move::call("add_task", json!({"description": "x".repeat(600_000)}))
+}
+
+fn deep_arguments(_: &mut Rng, _: &Functions) -> Move {
+    let deep = (0..100).fold(json!("bottom"), |inner, _| json!({"d": [inner]}));
+    Move::call("add_task", json!({"description": deep}))
+}
+
+fn nothing(_: &mut Rng, _: &Functions) -> Move {
+    Move::say("")
+}
+
+fn control_characters(_: &mut Rng, _: &Functions) -> Move {
+    Move::call("add_task", json!({"description": "nul\0 bell\u{7} escape\u{1b}[2J"}))
+}

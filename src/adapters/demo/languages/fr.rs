@@ -1,0 +1,161 @@
+//! French.
+
+use crate::adapters::demo::language::{Act, Language, Phrases, Place, When};
+
+pub(super) const FRENCH: Language = Language {
+    rules: &[
+        (
+            Act::Harmful,
+            r"\b(?:bombes?|explosifs?|logiciel malveillant|braquer une banque|empoisonner|tuer)\b",
+        ),
+        (
+            Act::Harmful,
+            r"\b(?:ignore|oublie) (?:toutes |tes |les |précédentes )*(?:instructions|règles)\b",
+        ),
+        (
+            Act::DeleteAll,
+            r"^(?:supprime|efface|vide)(?:-moi)? (?:tout\b|toutes|tous|(?:ma|la) (?:liste$|liste entière)|(?:mes|les) données)",
+        ),
+        (
+            Act::OthersTasks,
+            r"^(?:montre|affiche|liste|supprime).*\b(?:de mon chef|de ma femme|de mon mari|d'un autre utilisateur|d'une autre personne|des autres)\b.*$",
+        ),
+        (
+            Act::AddIt,
+            r"^(?:oui,? )?ajoute[ -](?:le|la|les|ça)(?: comme(?: une)?(?: nouvelle)? tâche)?$",
+        ),
+        (
+            Act::Add,
+            r"^(?:ajoute|mets|note|inscris) (?P<x>.+?) (?:à|sur|dans) (?:ma|la) liste(?: de tâches)?(?P<tail>.*)$",
+        ),
+        (
+            Act::Add,
+            r"^(?:ajoute|crée|mets|note)(?:-moi)?(?: une)?(?: nouvelle)? (?:tâche|note|rappel)(?: pour| de)? ?:? ?(?P<x>.+)$",
+        ),
+        (
+            Act::Add,
+            r"^rappelle-moi (?:(?P<tail>demain|aujourd'hui|lundi|mardi|mercredi|jeudi|vendredi|samedi|dimanche) )?(?:de |d'|que )?(?P<x>.+)$",
+        ),
+        (Act::Add, r"^(?:nouvelle )?tâche ?: ?(?P<x>.+)$"),
+        (Act::Add, r"^(?:je dois|il faut que je|j'ai besoin de) (?P<x>.+)$"),
+        (
+            Act::ListDone,
+            r"^(?:montre|affiche|liste)(?:-moi)?(?: toutes)?(?: mes| les)? tâches (?:terminées|faites|accomplies)$",
+        ),
+        (
+            Act::List,
+            r"^(?:montre|affiche|liste|donne)(?:-moi)?(?P<f>(?: (?:toutes|mes|ma|les|la))*) (?:tâches|liste(?: de tâches)?)(?P<tail>.*)$",
+        ),
+        (
+            Act::List,
+            r"^(?:quelles sont|qu'est-ce que j'ai|qu'y a-t-il|que dois-je|qu'est-ce qu'il y a)(?P<f>(?: (?:mes|ma|les|sur|à|la))*)(?: (?:tâches|liste|faire))?(?P<tail>.*)$",
+        ),
+        (Act::List, r"^mes tâches$"),
+        (
+            Act::Complete,
+            r"^(?:marque|mets|coche) (?P<x>.+?) comme (?:fait[es]*|terminée?s?|accomplie?s?)$",
+        ),
+        (Act::Complete, r"^(?:termine|coche) (?P<x>.+)$"),
+        (Act::Complete, r"^j'ai (?:terminé|fini|fait)(?: de)? (?P<x>.+)$"),
+        (
+            Act::Change,
+            r"^(?:déplace|reporte|décale|change) (?P<x>.+?) (?:à|au|pour|en) (?P<y>.+)$",
+        ),
+        (
+            Act::Delete,
+            r"^(?:supprime|efface|enlève|retire) (?P<x>.+?)(?: de (?:ma|la) liste)?$",
+        ),
+        (Act::HowAreYou, r"^(?:comment (?:ça va|vas-tu|allez-vous)|ça va).*$"),
+        (Act::Greeting, r"^(?:bonjour|salut|bonsoir|coucou)$"),
+        (Act::Thanks, r"^(?:merci|merci beaucoup|parfait|super|génial)$"),
+        (Act::Bye, r"^(?:au revoir|à bientôt|bonne nuit)$"),
+        (
+            Act::Capabilities,
+            r"^(?:aide|qui es-tu|que (?:peux|sais)-tu faire.*|qu'est-ce que tu (?:peux|sais) faire.*|comment peux-tu m'aider.*)$",
+        ),
+        (Act::Joke, r"\bblague\b"),
+        (Act::Add, r"^(?:ajoute|note) (?P<x>.+)$"),
+        (
+            Act::OutOfScope,
+            r"\b(?:météo|actualités|recette|poème|traduis|capitale de|quel temps)\b",
+        ),
+        (
+            Act::OutOfScope,
+            r"^(?:qui|quand|où|pourquoi|comment|que|quel(?:le)?s?|combien|réserve|envoie|appelle|calcule|explique|écris|achète|commande|joue)\b",
+        ),
+    ],
+    lead: r"(?:bonjour|salut)(?:,| !|!|\.) |(?:s'il te plaît|stp|maintenant|d'accord|aussi|puis|ensuite|et|d'abord|oui)(?:,|!)? |(?:peux-tu|pourrais-tu|tu peux) ",
+    trail: r",? (?:s'il te plaît|s'il vous plaît|stp|merci)|[.!?… ]+",
+    then: r"(?i)[,;.]?\s+(?:et )?(?:puis|ensuite|après)\s+|;\s*|[.!?]\s+",
+    and: r",?\s+et\s+|,\s+",
+    pointer: r"(?:ça|cela|ceci|celle-ci|celui-ci|celle-là|celui-là|le|la|l'autre)(?: tâche)?",
+    places: &[
+        (
+            r"(?:la |le |ma )?premi(?:ère|er)(?: tâche)?|(?:la )?tâche (?:numéro )?(?:1|un)",
+            Place::Nth(1),
+        ),
+        (
+            r"(?:la |le |ma )?(?:deuxième|seconde?)(?: tâche)?|(?:la )?tâche (?:numéro )?(?:2|deux)",
+            Place::Nth(2),
+        ),
+        (
+            r"(?:la |le |ma )?troisième(?: tâche)?|(?:la )?tâche (?:numéro )?(?:3|trois)",
+            Place::Nth(3),
+        ),
+        (r"(?:la |le |ma )?derni(?:ère|er)(?: tâche)?", Place::Last),
+    ],
+    day_lead: "pour|avant|le|ce|d'ici|jusqu'à|au",
+    days: &[
+        ("après-demain", When::Days(2)),
+        ("demain(?: matin| soir)?", When::Days(1)),
+        ("aujourd'hui|ce soir", When::Days(0)),
+        ("lundi(?: prochain)?", When::Weekday(0)),
+        ("mardi(?: prochain)?", When::Weekday(1)),
+        ("mercredi(?: prochain)?", When::Weekday(2)),
+        ("jeudi(?: prochain)?", When::Weekday(3)),
+        ("vendredi(?: prochain)?", When::Weekday(4)),
+        ("samedi(?: prochain)?", When::Weekday(5)),
+        ("dimanche(?: prochain)?", When::Weekday(6)),
+        ("(?:la )?semaine prochaine", When::NextWeek),
+    ],
+    in_days: r"dans (\d{1,3}|un|une|deux|trois|quatre|cinq|six|sept) (jours?|semaines?)",
+    high: r"(?:avec une )?priorité (?:haute|élevée)|haute priorité|urgente?",
+    low: r"(?:avec une )?priorité basse|basse priorité",
+    normal: r"(?:avec une )?priorité normale",
+    overdue: "en retard",
+    this_week: "cette semaine",
+    stop: &[
+        "le", "la", "les", "l", "un", "une", "des", "du", "de", "d", "ma", "mes", "mon", "tâche", "tâches", "à", "au",
+        "aux", "avec", "pour", "sur", "et", "liste",
+    ],
+    weak: &["acheter", "achat", "faire", "appeler", "écrire", "aller", "lire"],
+    phrases: Phrases {
+        greeting: "Bonjour ! Je m'occupe de ta liste de tâches. Que veux-tu faire ?",
+        how_are_you: "Je vais bien, merci ! Que puis-je faire pour ta liste de tâches ?",
+        thanks: "Avec plaisir !",
+        bye: "Au revoir ! Tes tâches restent ici.",
+        capabilities: "Je peux ajouter des tâches (avec une date ou une priorité), les montrer, les modifier, les marquer comme faites et les supprimer une à une.",
+        joke: "Pourquoi la liste de tâches était-elle fatiguée ? Elle avait trop à faire. On reprend la tienne ?",
+        added: "J'ai ajouté « ${task} »${due}.",
+        completed: "J'ai marqué « ${task} » comme faite.",
+        deleted: "J'ai supprimé « ${task} ».",
+        changed: "J'ai modifié « ${task} »${due}.",
+        due: ", pour le ${day}",
+        list: "Tes tâches :",
+        empty: "Il n'y a pas de tâche ici.",
+        more: "Il y a d'autres tâches que celles affichées.",
+        not_found: "Je n'ai trouvé aucune tâche qui corresponde à « ${task} » et je n'ai rien changé.",
+        failed: "Cela n'a pas marché : ${reason}.",
+        reason_refused: "la liste de tâches l'a refusé",
+        reason_down: "la liste de tâches était injoignable, ou on ne sait pas si l'étape est arrivée",
+        which: "Plusieurs tâches correspondent. Laquelle veux-tu dire : ${choices} ?",
+        or: "ou",
+        unclear: "Dois-je ajouter « ${thing} » comme nouvelle tâche, chercher ou modifier une tâche existante, ou voulais-tu autre chose ?",
+        unclear_pointer: "De quelle tâche parles-tu ? Donne-moi son nom, ou demande-moi de montrer ta liste.",
+        out_of_scope: "Désolé, je ne peux t'aider qu'avec ta liste de tâches : ajouter, montrer, modifier, terminer et supprimer.",
+        harmful: "Désolé, je ne peux pas t'aider pour cela. Je ne m'occupe que de ta liste de tâches.",
+        delete_all: "Désolé, je ne supprime pas tout d'un coup. Je supprime les tâches une à une, chacune par son nom ; veux-tu voir la liste ?",
+        others: "Désolé, je ne peux travailler qu'avec ta propre liste de tâches.",
+        unavailable: "Désolé, je ne peux pas le faire maintenant : la fonction nécessaire ne m'est pas offerte.",
+    },
+};

@@ -1,0 +1,125 @@
+//! The demo model, and models that misbehave on purpose. All behind the port `Model`.
+//!
+//! [`Demo`] is a small rule-based stand-in for trying gavel out without a key, for tests and benchmarks.
+//! It is deterministic and keeps nothing between calls: like a real model it reads the whole
+//! conversation each time. One turn:
+//! 1. [`conversation`] reads the newest message, the day that stands with it, the history, and the calls
+//!    that have their answers.
+//! 2. [`understand`] turns the message into a wish by the tables of a language ([`languages`]), clause by
+//!    clause ([`steps`]), and [`refer`] finds what its words point at.
+//! 3. [`plan`] follows the wish through the answers so far and makes the next move.
+//! 4. [`turn`] writes the move as a provider would.
+//!
+//! It calls only functions that it is offered, and knows nothing but the task tools. What it scores in an
+//! evaluation is no evidence about Gemini.
+//!
+//! [`Obeying`], [`Hostile`] and [`Random`] show what code must hold whatever a model says: they
+//! obey every instruction they read, attack, or babble.
+
+mod conversation;
+mod dates;
+mod hostile;
+mod language;
+mod languages;
+mod obeying;
+mod plan;
+mod random;
+mod refer;
+mod steps;
+mod tasks;
+mod turn;
+mod understand;
+
+use std::sync::Arc;
+
+use regex::Regex;
+
+use crate::domain::journal::ModelTurn;
+use crate::ports::BoxFuture;
+use crate::ports::model::{CallMode, Model, ModelEvent, ModelFault, ModelRequest};
+use conversation::Conversation;
+use turn::Move;
+use understand::Understood;
+
+pub use hostile::Hostile;
+pub use obeying::Obeying;
+pub use random::Random;
+
+/// The model's name, in `GEMINI_MODEL` and in every reply.
+pub const NAME: &str = "demo";
+
+/// The rule-based stand-in.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Demo;
+
+impl Model for Demo {
+    fn generate<'a>(
+        &'a self,
+        request: ModelRequest<'a>,
+        events: Option<&'a mut (dyn FnMut(ModelEvent<'_>) + Send)>,
+    ) -> BoxFuture<'a, Result<ModelTurn, ModelFault>> {
+        Box::pin(async move { Ok(turn::make(answer(&request), &request, NAME, events)) })
+    }
+
+    fn default_model(&self) -> &str {
+        NAME
+    }
+}
+
+fn answer(request: &ModelRequest<'_>) -> Move {
+    let conversation = Conversation::read(request.contents);
+    let Understood { wish, language } = understand::understand(&conversation);
+    let offered = |name: &str| {
+        let allowed = match request.mode {
+            CallMode::Auto => true,
+            CallMode::None => false,
+            CallMode::Any(names) => names.contains(&name),
+        };
+        allowed
+            && request
+                .functions
+                .declarations
+                .iter()
+                .any(|function| function.name == name)
+    };
+    plan::next(wish, conversation.done, language, &offered)
+}
+
+/// The models of this module by name, for `gavel eval --model-kind` and tests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ModelKind {
+    /// [`Demo`]
+    Demo,
+    /// [`Obeying`]
+    Obeying,
+    /// [`Hostile`]
+    Hostile,
+    /// [`Random`]
+    Random,
+}
+
+impl ModelKind {
+    /// Every kind with its name.
+    pub const NAMES: [(&'static str, Self); 4] = [
+        ("demo", Self::Demo),
+        ("obeying", Self::Obeying),
+        ("hostile", Self::Hostile),
+        ("random", Self::Random),
+    ];
+
+    /// Makes the model. Equal seeds make models that answer equally; [`Demo`] and [`Obeying`] need none.
+    #[must_use]
+    pub fn make(self, seed: u64) -> Arc<dyn Model> {
+        match self {
+            Self::Demo => Arc::new(Demo),
+            Self::Obeying => Arc::new(Obeying),
+            Self::Hostile => Arc::new(Hostile::new(seed)),
+            Self::Random => Arc::new(Random::new(seed)),
+        }
+    }
+}
+
+/// Compiles a pattern of this module.
+fn pattern(text: &str) -> Regex {
+    Regex::new(text).unwrap_or_else(|error| unreachable!("patterns are fixed and used in tests: {error}"))
+}

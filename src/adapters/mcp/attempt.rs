@@ -1,0 +1,80 @@
+//! One call on its way to a server, and how far it came.
+//!
+//! The one question that matters afterwards is whether the server can have begun: promise 3
+//! (an effect at most once) hangs on it. So every way to end says it.
+
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use tokio_util::sync::CancellationToken;
+
+use crate::ports::tools::CallRequest;
+
+/// A call with all that both lanes need.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Outgoing<'a> {
+    /// As the engine gave it.
+    pub(super) request: &'a CallRequest<'a>,
+    /// Signed identity for `_meta["gavel/identity"]`.
+    pub(super) identity: Option<&'a str>,
+    /// When to stop waiting.
+    pub(super) deadline: Instant,
+}
+
+impl Outgoing<'_> {
+    pub(super) fn cancel(&self) -> &CancellationToken {
+        self.request.cancel
+    }
+
+    /// Ends at the deadline or when the run is cancelled, with how that is to be told.
+    pub(super) async fn given_up(&self) -> Lost {
+        tokio::select! {
+            () = self.cancel().cancelled() => Lost::Cancelled,
+            () = tokio::time::sleep_until(self.deadline.into()) => Lost::Timeout,
+        }
+    }
+}
+
+/// How one attempt ended.
+#[derive(Debug)]
+pub(super) enum Attempt {
+    /// The server answered with this `result`, JSON text.
+    Result(Bytes),
+    /// The server answered with a JSON-RPC error.
+    Error {
+        /// JSON-RPC's or the server's code.
+        code: i64,
+        /// The server's words.
+        message: String,
+    },
+    /// The server turned the request away before any tool could run (an HTTP 4xx).
+    Refused(String),
+    /// The session is gone, so nothing ran; it may be sent again over a new one.
+    SessionGone,
+    /// Nothing left this process, or nothing that a server could act on.
+    NotSent(Lost, String),
+    /// It went out, and no answer came.
+    Lost(Lost, String),
+}
+
+/// Why there is no answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Lost {
+    /// The time was over.
+    Timeout,
+    /// The run was cancelled.
+    Cancelled,
+    /// The connection broke, or what came over it was no answer.
+    Connection,
+}
+
+impl Lost {
+    /// In words; `after` is how long the call was given.
+    pub(super) fn words(self, after: Duration) -> String {
+        match self {
+            Self::Timeout => format!("no answer within {} ms", after.as_millis()),
+            Self::Cancelled => "cancelled while waiting for the answer".to_owned(),
+            Self::Connection => "the connection was lost before the answer".to_owned(),
+        }
+    }
+}

@@ -1,0 +1,209 @@
+//! All servers together.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use futures_util::future::join_all;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use super::config::McpConfig;
+use super::meta::IdentitySigner;
+use super::pins::Pins;
+use super::registry::Registry;
+use super::server::{Common, Server};
+use super::status::ServerStatus;
+use crate::domain::journal::CallFailure;
+use crate::domain::tool::FailureCode;
+use crate::ports::BoxFuture;
+use crate::ports::tools::{CallReply, CallRequest, Catalog, Tools};
+
+/// Ends of connections are awaited for so long at a shutdown; a stdio child is killed after 6 s.
+const SHUTDOWN: Duration = Duration::from_secs(12);
+/// How long [`Mcp::refresh`] waits for a server.
+const REFRESH: Duration = Duration::from_secs(10);
+
+/// What the configuration file does not say.
+#[derive(Clone, Debug)]
+pub struct McpOptions {
+    /// Longest time from the start of a connection (a child's start included) to its list of tools.
+    pub attempt_limit: Duration,
+    /// Largest result handed to the engine, in bytes of JSON.
+    pub result_bytes: usize,
+    /// Where accepted digests of pinned tools are kept; without it they last as long as the process.
+    pub pins: Option<PathBuf>,
+}
+
+impl Default for McpOptions {
+    /// 30 s, 256 KiB, no file.
+    fn default() -> Self {
+        Self {
+            attempt_limit: Duration::from_secs(30),
+            result_bytes: 256 * 1024,
+            pins: None,
+        }
+    }
+}
+
+/// The servers of `mcp.json`, connected in the background.
+pub struct Mcp {
+    servers: BTreeMap<Arc<str>, Server>,
+    common: Arc<Common>,
+}
+
+/// Why the bridge could not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// The file with accepted digests is there and cannot be read.
+    #[error("the accepted tools in {} cannot be read: {source}", path.display())]
+    Pins {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+}
+
+/// Why a tool's definition was not accepted.
+#[derive(Debug, thiserror::Error)]
+pub enum PinError {
+    /// No such server.
+    #[error("no server is called `{0}`")]
+    UnknownServer(String),
+    /// It offers no such tool now.
+    #[error("`{server}` offers no tool called `{tool}` now")]
+    UnknownTool {
+        /// The server.
+        server: String,
+        /// The tool.
+        tool: String,
+    },
+    /// It could not be kept.
+    #[error("the acceptance could not be kept: {0}")]
+    Io(#[from] std::io::Error),
+}
+
+impl Mcp {
+    /// Starts connecting to all servers and returns at once. Needs a tokio runtime, and the
+    /// metrics recorder to be installed before.
+    ///
+    /// # Errors
+    /// [`StartError`]; a server that cannot be reached is none.
+    pub fn start(config: McpConfig, options: McpOptions) -> Result<Arc<Self>, StartError> {
+        let pins = Pins::open(options.pins.clone()).map_err(|source| StartError::Pins {
+            path: options.pins.unwrap_or_default(),
+            source,
+        })?;
+        for warning in &config.warnings {
+            tracing::warn!("{warning}");
+        }
+        let common = Arc::new(Common {
+            registry: Registry::default(),
+            pins,
+            signer: config.identity_secret.as_ref().map(IdentitySigner::new),
+            base_env: Arc::new(config.base_env),
+            attempt_limit: options.attempt_limit,
+            result_bytes: options.result_bytes,
+            tasks: TaskTracker::new(),
+            stop: CancellationToken::new(),
+        });
+        let servers = config
+            .servers
+            .into_iter()
+            .map(|server| (server.name.clone(), Server::start(server, &common)))
+            .collect();
+        Ok(Arc::new(Self { servers, common }))
+    }
+
+    /// How the servers are, by name.
+    #[must_use]
+    pub fn status(&self) -> Vec<ServerStatus> {
+        self.servers.values().map(Server::status).collect()
+    }
+
+    /// Lists a server's tools again; connects now when it is down.
+    ///
+    /// # Errors
+    /// Why there is no new list, in words for an operator.
+    pub async fn refresh(&self, server: &str) -> Result<(), String> {
+        let found = self
+            .servers
+            .get(server)
+            .ok_or_else(|| format!("no server is called `{server}`"))?;
+        found.refresh(Instant::now() + REFRESH).await
+    }
+
+    /// Accepts the definition a pinned tool has now.
+    ///
+    /// # Errors
+    /// [`PinError`].
+    pub fn accept_pin(&self, server: &str, tool: &str) -> Result<(), PinError> {
+        let found = self
+            .servers
+            .get(server)
+            .ok_or_else(|| PinError::UnknownServer(server.to_owned()))?;
+        found.shelf().accept(tool).map_err(|error| {
+            error.map_or_else(
+                || PinError::UnknownTool {
+                    server: server.to_owned(),
+                    tool: tool.to_owned(),
+                },
+                PinError::Io,
+            )
+        })
+    }
+
+    /// Closes all connections and ends all children. Calls still under way end as lost.
+    pub async fn shutdown(&self) {
+        self.common.stop.cancel();
+        self.common.tasks.close();
+        if tokio::time::timeout(SHUTDOWN, self.common.tasks.wait()).await.is_err() {
+            tracing::warn!("not all MCP connections closed in time");
+        }
+    }
+
+    /// Could this server offer one of `names` (bare, or `server__tool`)?
+    fn may_offer(server: &Server, names: &[String], known: &Catalog) -> bool {
+        names.iter().any(|name| match name.split_once("__") {
+            Some((prefix, tool)) if *prefix == *server.config.name => server.config.may_offer(tool),
+            _ => server.config.may_offer(name) && !known.tools.iter().any(|tool| *tool.name == **name),
+        })
+    }
+}
+
+impl Tools for Mcp {
+    fn catalog(&self) -> Arc<Catalog> {
+        self.common.registry.current()
+    }
+
+    fn ready<'a>(&'a self, names: &'a [String], deadline: Instant) -> BoxFuture<'a, ()> {
+        let starting: Vec<&Server> = self.servers.values().filter(|server| server.is_starting()).collect();
+        if starting.is_empty() {
+            return Box::pin(std::future::ready(()));
+        }
+        let known = self.catalog();
+        let wanted: Vec<_> = starting
+            .into_iter()
+            .filter(|server| Self::may_offer(server, names, &known))
+            .map(Server::started)
+            .collect();
+        Box::pin(async move {
+            // Those that are not there in time are named in the catalog as down or missing.
+            let _ = tokio::time::timeout_at(deadline.into(), join_all(wanted)).await;
+        })
+    }
+
+    fn call<'a>(&'a self, request: CallRequest<'a>) -> BoxFuture<'a, CallReply> {
+        Box::pin(async move {
+            match self.servers.get(&request.tool.server) {
+                Some(server) => server.call(request).await,
+                None => CallReply::Failed(CallFailure {
+                    code: FailureCode::Unavailable,
+                    message: "its server is not configured any more".to_owned(),
+                }),
+            }
+        })
+    }
+}

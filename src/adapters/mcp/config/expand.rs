@@ -1,0 +1,89 @@
+//! `${VAR}` and `${VAR:-default}` in the values of `mcp.json`.
+
+/// Replaces every `${…}` of `text`. Values are not expanded again, so what a variable holds
+/// cannot name another one.
+///
+/// # Errors
+/// A sentence that names the variable without a value, or the `${` without an end.
+pub(super) fn expand(text: &str, env: &dyn Fn(&str) -> Option<String>) -> Result<String, Unexpandable> {
+    let mut out = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(start) = rest.find("${") {
+        out.push_str(&rest[..start]);
+        let inner = &rest[start + 2..];
+        let end = inner.find('}').ok_or(Unexpandable::Open)?;
+        let (name, default) = match inner[..end].split_once(":-") {
+            Some((name, default)) => (name, Some(default)),
+            None => (&inner[..end], None),
+        };
+        if !is_name(name) {
+            return Err(Unexpandable::Name(name.to_owned()));
+        }
+        // As in a shell, `:-` also stands in for a variable that is set but empty.
+        let value = env(name).filter(|value| default.is_none() || !value.is_empty());
+        match (value, default) {
+            (Some(value), _) => out.push_str(&value),
+            (None, Some(default)) => out.push_str(default),
+            (None, None) => return Err(Unexpandable::Undefined(name.to_owned())),
+        }
+        rest = &inner[end + 1..];
+    }
+    out.push_str(rest);
+    Ok(out)
+}
+
+fn is_name(name: &str) -> bool {
+    !name.is_empty()
+        && !name.starts_with(|first: char| first.is_ascii_digit())
+        && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
+}
+
+/// Why a value could not be expanded.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(super) enum Unexpandable {
+    #[error("the variable {0} is not set; set it, or write ${{{0}:-default}}")]
+    Undefined(String),
+    #[error("`{0}` is not the name of a variable")]
+    Name(String),
+    #[error("`${{` has no `}}`")]
+    Open,
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+
+    fn env(name: &str) -> Option<String> {
+        match name {
+            "HOST" => Some("example".into()),
+            "EMPTY" => Some(String::new()),
+            "NESTED" => Some("${HOST}".into()),
+            _ => None,
+        }
+    }
+
+    #[test]
+    fn variables_defaults_and_plain_text_are_put_together() {
+        let all = "http://${HOST}:${PORT:-80}/${EMPTY}${EMPTY:-x}$HOST";
+        assert_eq!(expand(all, &env).unwrap(), "http://example:80/x$HOST");
+    }
+
+    #[test]
+    fn a_value_is_not_expanded_again() {
+        assert_eq!(expand("${NESTED}", &env).unwrap(), "${HOST}");
+    }
+
+    #[test]
+    fn what_is_missing_is_named() {
+        assert_eq!(expand("a${NOPE}", &env), Err(Unexpandable::Undefined("NOPE".into())));
+        assert_eq!(expand("a${NOPE", &env), Err(Unexpandable::Open));
+        assert_eq!(expand("${A B}", &env), Err(Unexpandable::Name("A B".into())));
+        assert!(
+            Unexpandable::Undefined("NOPE".into())
+                .to_string()
+                .contains("${NOPE:-default}")
+        );
+    }
+}

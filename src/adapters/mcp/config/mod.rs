@@ -1,0 +1,211 @@
+//! `mcp.json`: which servers there are, how they are reached, and how far they are trusted.
+//!
+//! The file is the ecosystem's; what gavel adds stands under one key, `gavel`, in each server's
+//! entry. Unknown keys of an entry are other programs' and only warned of; unknown keys under
+//! `gavel` are mistakes.
+
+mod expand;
+mod read;
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use reqwest::header::HeaderName;
+use secrecy::SecretString;
+use url::Url;
+
+use crate::domain::tool::{ApprovalDefault, Idempotency};
+
+/// Environment variable with the secret that signs identity tokens.
+pub const IDENTITY_SECRET: &str = "GAVEL_IDENTITY_SECRET";
+
+/// What a stdio child gets of gavel's own environment (DESIGN.md section 5).
+const PASSED_ON: [&str; 5] = ["PATH", "HOME", "USER", "LANG", "TMPDIR"];
+
+/// All servers, checked.
+#[derive(Clone, Debug, Default)]
+pub struct McpConfig {
+    /// In the order of their names.
+    pub servers: Vec<ServerConfig>,
+    /// What is odd but does no harm, for the log and `gavel doctor`.
+    pub warnings: Vec<ConfigIssue>,
+    /// Signs identity tokens; present when a server asks for them.
+    pub(super) identity_secret: Option<SecretString>,
+    /// The variables every stdio child gets.
+    pub(super) base_env: Vec<(&'static str, String)>,
+}
+
+/// One server.
+#[derive(Clone, Debug)]
+pub struct ServerConfig {
+    /// Its key in `mcpServers`.
+    pub name: Arc<str>,
+    /// How it is reached; `None` when it is off.
+    pub transport: Option<TransportConfig>,
+    /// Why it is not started (`disabled`, or a variable it needs is missing).
+    pub off: Option<String>,
+    /// Longest call, where the tool's own settings say nothing (`timeout`, milliseconds).
+    pub timeout: Duration,
+    /// Only these tools are taken (`includeTools`).
+    pub include: Option<Vec<String>>,
+    /// These are not (`excludeTools`).
+    pub exclude: Vec<String>,
+    /// Our own settings.
+    pub gavel: Settings,
+}
+
+/// How a server is reached.
+#[derive(Clone)]
+pub enum TransportConfig {
+    /// A child process that speaks over stdin and stdout.
+    Stdio {
+        /// Program, looked up in `PATH`.
+        command: String,
+        /// Its arguments.
+        args: Vec<String>,
+        /// Its variables, beside the five that every child gets.
+        env: Vec<(String, SecretString)>,
+        /// Where it starts.
+        cwd: Option<PathBuf>,
+    },
+    /// Streamable HTTP.
+    Http {
+        /// The endpoint.
+        url: Url,
+        /// Sent with every request.
+        headers: Vec<(HeaderName, SecretString)>,
+    },
+}
+
+/// The settings under `gavel`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// How the server learns who acts.
+    pub identity: Identity,
+    /// One connection for all users, or one for each.
+    pub connection: Connection,
+    /// Do the server's annotations count?
+    pub trust_hints: bool,
+    /// Calls at one time.
+    pub max_concurrent: usize,
+    /// Is a tool whose definition changed held back until an operator accepts it?
+    pub pin: bool,
+    /// What is known of single tools; it overrides hints.
+    pub tools: BTreeMap<String, ToolSettings>,
+}
+
+/// How a server learns who acts. `_meta["gavel/user_id"]` is sent in every case.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Identity {
+    /// `_meta` only.
+    #[default]
+    None,
+    /// Code puts the user's id into this argument, which the model does not see.
+    Argument(Arc<str>),
+    /// A signed, short-lived token in `_meta["gavel/identity"]`.
+    Token,
+}
+
+/// How connections are shared.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Connection {
+    /// One for all users.
+    #[default]
+    Shared,
+    /// One for each user, closed when idle.
+    PerUser,
+}
+
+/// Settings of one tool (`gavel.tools.{name}`).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ToolSettings {
+    /// Does a call change something?
+    pub side_effect: Option<bool>,
+    /// Must a person agree?
+    pub approval: Option<ApprovalDefault>,
+    /// Longest call.
+    pub timeout: Option<Duration>,
+    /// May a call be repeated?
+    pub idempotency: Option<Idempotency>,
+    /// Paths of the arguments that name recipients.
+    pub recipients: Vec<String>,
+}
+
+/// Something wrong, or odd, at one place of the file.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("mcp.json{pointer}: {message}")]
+pub struct ConfigIssue {
+    /// JSON pointer into the file; empty for the whole.
+    pub pointer: String,
+    /// What was found and what is allowed.
+    pub message: String,
+}
+
+/// What happens to a server whose `${VAR}` has no value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MissingVariable {
+    /// The file is wrong: for files people write.
+    IsError,
+    /// The server is off and says what it needs: for the servers that come with gavel.
+    TurnsOff,
+}
+
+impl McpConfig {
+    /// Reads `mcp.json`. `env` gives the value of a variable, for `${VAR}` and for the few
+    /// variables that are passed on to children.
+    ///
+    /// # Errors
+    /// Every mistake in the file, each with its place.
+    pub fn from_json(text: &str, env: &dyn Fn(&str) -> Option<String>) -> Result<Self, Vec<ConfigIssue>> {
+        Self::from_json_with(text, env, MissingVariable::IsError)
+    }
+
+    /// As [`Self::from_json`], with a choice for variables that are not set.
+    ///
+    /// # Errors
+    /// Every mistake in the file, each with its place.
+    pub fn from_json_with(
+        text: &str,
+        env: &dyn Fn(&str) -> Option<String>,
+        missing: MissingVariable,
+    ) -> Result<Self, Vec<ConfigIssue>> {
+        read::read(text, env, missing)
+    }
+}
+
+impl ServerConfig {
+    /// Could this server offer a tool of that name?
+    pub(super) fn may_offer(&self, tool: &str) -> bool {
+        self.include
+            .as_ref()
+            .is_none_or(|names| names.iter().any(|name| name == tool))
+            && !self.exclude.iter().any(|name| name == tool)
+    }
+}
+
+impl TransportConfig {
+    /// Where it is, without anything secret: program or URL without user, password and query.
+    pub(super) fn place(&self) -> String {
+        match self {
+            Self::Stdio { command, .. } => command.clone(),
+            Self::Http { url, .. } => {
+                let mut bare = url.clone();
+                // These fail only for URLs that cannot have a host, which the reader refuses.
+                let _ = bare.set_username("");
+                let _ = bare.set_password(None);
+                bare.set_query(None);
+                bare.set_fragment(None);
+                bare.to_string()
+            }
+        }
+    }
+}
+
+impl fmt::Debug for TransportConfig {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.place())
+    }
+}

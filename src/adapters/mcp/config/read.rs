@@ -1,0 +1,492 @@
+//! Walks the JSON of `mcp.json` and gathers every mistake with its place.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use reqwest::header::{HeaderName, HeaderValue};
+use secrecy::SecretString;
+use serde_json::{Map, Value};
+use url::Url;
+
+use super::expand::{Unexpandable, expand};
+use super::{
+    ConfigIssue, Connection, IDENTITY_SECRET, Identity, McpConfig, MissingVariable, PASSED_ON, ServerConfig, Settings,
+    ToolSettings, TransportConfig,
+};
+use crate::domain::tool::{ApprovalDefault, Idempotency};
+
+/// Tool calls last at most this long where nothing else is said (DESIGN.md section 12).
+const DEFAULT_TIMEOUT: Duration = Duration::from_secs(30);
+/// Calls to one server at one time where nothing else is said.
+const DEFAULT_CONCURRENT: usize = 256;
+/// A shorter HS256 secret is weaker than the hash (RFC 7518 section 3.2).
+const SECRET_BYTES: usize = 32;
+
+pub(super) fn read(
+    text: &str,
+    env: &dyn Fn(&str) -> Option<String>,
+    missing: MissingVariable,
+) -> Result<McpConfig, Vec<ConfigIssue>> {
+    let root: Value = serde_json::from_str(text).map_err(|error| vec![issue("", format!("not JSON: {error}"))])?;
+    let mut reader = Reader {
+        env,
+        missing,
+        issues: Vec::new(),
+        warnings: Vec::new(),
+        unset: None,
+    };
+    let mut servers = Vec::new();
+    match root.get("mcpServers") {
+        Some(Value::Object(entries)) => {
+            for (name, entry) in entries {
+                let at = format!("/mcpServers/{}", escape(name));
+                if let Some(server) = reader.server(name, entry, &at) {
+                    servers.push(server);
+                }
+            }
+        }
+        Some(_) => reader.wrong("/mcpServers", "must be an object of servers by name"),
+        None => reader.wrong("", "`mcpServers` is missing"),
+    }
+    servers.sort_by(|a, b| a.name.cmp(&b.name));
+    let identity_secret = reader.identity_secret(&servers);
+    if !reader.issues.is_empty() {
+        return Err(reader.issues);
+    }
+    Ok(McpConfig {
+        servers,
+        warnings: reader.warnings,
+        identity_secret,
+        base_env: PASSED_ON
+            .iter()
+            .filter_map(|name| env(name).map(|value| (*name, value)))
+            .collect(),
+    })
+}
+
+fn issue(pointer: &str, message: impl Into<String>) -> ConfigIssue {
+    ConfigIssue {
+        pointer: pointer.to_owned(),
+        message: message.into(),
+    }
+}
+
+/// One step of a JSON pointer (RFC 6901).
+fn escape(key: &str) -> String {
+    key.replace('~', "~0").replace('/', "~1")
+}
+
+struct Reader<'a> {
+    env: &'a dyn Fn(&str) -> Option<String>,
+    missing: MissingVariable,
+    issues: Vec<ConfigIssue>,
+    warnings: Vec<ConfigIssue>,
+    /// The variable that turns the server being read off.
+    unset: Option<String>,
+}
+
+impl Reader<'_> {
+    fn wrong(&mut self, pointer: &str, message: impl Into<String>) {
+        self.issues.push(issue(pointer, message));
+    }
+
+    fn server(&mut self, name: &str, entry: &Value, at: &str) -> Option<ServerConfig> {
+        let Value::Object(entry) = entry else {
+            self.wrong(at, "must be an object");
+            return None;
+        };
+        if name.is_empty() || name.len() > 64 || name.chars().any(|c| c.is_control() || c.is_whitespace()) {
+            self.wrong(at, "a server's name has 1 to 64 bytes, without white space");
+        }
+        self.unknown_keys(entry, at);
+        let gavel = self.settings(entry, at);
+        let disabled = self.bool(entry, "disabled", at).unwrap_or(false);
+        let timeout = self.millis(entry, "timeout", at).unwrap_or(DEFAULT_TIMEOUT);
+        let include = self.strings(entry, "includeTools", at);
+        let exclude = self.strings(entry, "excludeTools", at).unwrap_or_default();
+        self.unset = None;
+        // A disabled entry may name variables nobody has set.
+        let transport = if disabled { None } else { self.transport(entry, at) };
+        let off = match (disabled, self.unset.take()) {
+            (true, _) => Some("disabled in mcp.json".to_owned()),
+            (false, Some(variable)) => Some(format!("needs {variable}, which is not set")),
+            (false, None) => None,
+        };
+        let transport = if off.is_some() { None } else { transport };
+        Some(ServerConfig {
+            name: Arc::from(name),
+            transport,
+            off,
+            timeout,
+            include,
+            exclude,
+            gavel,
+        })
+    }
+
+    fn unknown_keys(&mut self, entry: &Map<String, Value>, at: &str) {
+        const KNOWN: [&str; 14] = [
+            "command",
+            "args",
+            "env",
+            "cwd",
+            "url",
+            "httpUrl",
+            "headers",
+            "timeout",
+            "includeTools",
+            "excludeTools",
+            "type",
+            "disabled",
+            "description",
+            "gavel",
+        ];
+        for key in entry.keys().filter(|key| !KNOWN.contains(&key.as_str())) {
+            self.warnings
+                .push(issue(&format!("{at}/{}", escape(key)), "unknown key, ignored"));
+        }
+    }
+
+    fn transport(&mut self, entry: &Map<String, Value>, at: &str) -> Option<TransportConfig> {
+        let kind = self.string(entry, "type", at);
+        let (command, url) = (
+            entry.contains_key("command"),
+            entry.contains_key("url") || entry.contains_key("httpUrl"),
+        );
+        match kind.as_deref() {
+            None => {}
+            Some("stdio") if command => {}
+            Some("http" | "streamable-http" | "streamableHttp" | "streamable_http") if url => {}
+            Some("sse") => {
+                self.wrong(
+                    &format!("{at}/type"),
+                    "`sse` is the transport of 2024, which gavel does not speak; use `http`",
+                );
+                return None;
+            }
+            Some(other) => {
+                let message = format!("`{other}` does not fit; allowed: `stdio` with a `command`, `http` with a `url`");
+                self.wrong(&format!("{at}/type"), message);
+                return None;
+            }
+        }
+        match (command, url) {
+            (true, false) => self.stdio(entry, at),
+            (false, true) => self.http(entry, at),
+            (true, true) => {
+                self.wrong(at, "has both a `command` and a `url`; one of them is needed");
+                None
+            }
+            (false, false) => {
+                self.wrong(at, "has neither a `command` (stdio) nor a `url` (streamable HTTP)");
+                None
+            }
+        }
+    }
+
+    fn stdio(&mut self, entry: &Map<String, Value>, at: &str) -> Option<TransportConfig> {
+        let command = self.expanded(entry, "command", at);
+        if command.as_deref() == Some("") {
+            self.wrong(&format!("{at}/command"), "must not be empty");
+        }
+        let mut args = Vec::new();
+        for (n, arg) in self.strings(entry, "args", at).unwrap_or_default().iter().enumerate() {
+            args.extend(self.expand(arg, &format!("{at}/args/{n}")));
+        }
+        let mut env = Vec::new();
+        for (name, value) in self.pairs(entry, "env", at) {
+            let at = format!("{at}/env/{}", escape(&name));
+            if name.is_empty() || name.contains(['=', '\0']) {
+                self.wrong(&at, "is not the name of a variable");
+            }
+            if let Some(value) = self.expand(&value, &at) {
+                env.push((name, SecretString::from(value)));
+            }
+        }
+        let cwd = self.expanded(entry, "cwd", at).map(PathBuf::from);
+        Some(TransportConfig::Stdio {
+            command: command?,
+            args,
+            env,
+            cwd,
+        })
+    }
+
+    fn http(&mut self, entry: &Map<String, Value>, at: &str) -> Option<TransportConfig> {
+        // `httpUrl` is Gemini CLI's word for streamable HTTP; it wins where both are given.
+        let key = if entry.contains_key("httpUrl") {
+            "httpUrl"
+        } else {
+            "url"
+        };
+        let text = self.expanded(entry, key, at);
+        let mut headers = Vec::new();
+        for (name, value) in self.pairs(entry, "headers", at) {
+            let at = format!("{at}/headers/{}", escape(&name));
+            let Some(value) = self.expand(&value, &at) else {
+                continue;
+            };
+            match (HeaderName::from_bytes(name.as_bytes()), HeaderValue::from_str(&value)) {
+                (Ok(name), Ok(_)) if is_ours(&name) => self.wrong(&at, "is a header of the protocol itself"),
+                (Ok(name), Ok(_)) => headers.push((name, SecretString::from(value))),
+                (Err(_), _) => self.wrong(&at, "is not the name of a header"),
+                (_, Err(_)) => self.wrong(&at, "has a value that no header can carry"),
+            }
+        }
+        let text = text?;
+        match Url::parse(&text) {
+            Ok(url) if matches!(url.scheme(), "http" | "https") && url.has_host() => {
+                Some(TransportConfig::Http { url, headers })
+            }
+            _ => {
+                self.wrong(&format!("{at}/{key}"), "must be an http or https URL");
+                None
+            }
+        }
+    }
+
+    fn settings(&mut self, entry: &Map<String, Value>, at: &str) -> Settings {
+        let mut settings = Settings {
+            identity: Identity::None,
+            connection: Connection::Shared,
+            trust_hints: false,
+            max_concurrent: DEFAULT_CONCURRENT,
+            pin: false,
+            tools: BTreeMap::new(),
+        };
+        let at = &format!("{at}/gavel");
+        let gavel = match entry.get("gavel") {
+            None => return settings,
+            Some(Value::Object(gavel)) => gavel,
+            Some(_) => {
+                self.wrong(at, "must be an object");
+                return settings;
+            }
+        };
+        self.only(
+            gavel,
+            &["identity", "connection", "trustHints", "maxConcurrent", "pin", "tools"],
+            at,
+        );
+        settings.identity = self.identity(gavel, at);
+        settings.connection = match self.string(gavel, "connection", at).as_deref() {
+            None | Some("shared") => Connection::Shared,
+            Some("per_user") => Connection::PerUser,
+            Some(other) => {
+                let message = format!("`{other}`; allowed: `shared`, `per_user`");
+                self.wrong(&format!("{at}/connection"), message);
+                Connection::Shared
+            }
+        };
+        settings.trust_hints = self.bool(gavel, "trustHints", at).unwrap_or(false);
+        settings.pin = self.bool(gavel, "pin", at).unwrap_or(false);
+        if let Some(value) = gavel.get("maxConcurrent") {
+            match value.as_u64() {
+                Some(n @ 1..=65_536) => settings.max_concurrent = usize::try_from(n).unwrap_or(DEFAULT_CONCURRENT),
+                _ => self.wrong(&format!("{at}/maxConcurrent"), format!("{value}; allowed: 1 to 65536")),
+            }
+        }
+        match gavel.get("tools") {
+            None => {}
+            Some(Value::Object(tools)) => {
+                for (name, value) in tools {
+                    let at = format!("{at}/tools/{}", escape(name));
+                    if let Some(tool) = self.tool(value, &at) {
+                        settings.tools.insert(name.clone(), tool);
+                    }
+                }
+            }
+            Some(_) => self.wrong(&format!("{at}/tools"), "must be an object of settings by tool name"),
+        }
+        settings
+    }
+
+    fn identity(&mut self, gavel: &Map<String, Value>, at: &str) -> Identity {
+        let argument = |value: &Value| {
+            let object = value.as_object().filter(|object| object.len() == 1)?;
+            object
+                .get("argument")?
+                .as_str()
+                .filter(|name| !name.is_empty())
+                .map(Arc::from)
+        };
+        match gavel.get("identity") {
+            None => Identity::None,
+            Some(Value::String(word)) if word == "none" => Identity::None,
+            Some(Value::String(word)) if word == "token" => Identity::Token,
+            Some(value) => argument(value).map_or_else(
+                || {
+                    let message = format!("{value}; allowed: \"none\", \"token\", {{\"argument\": \"NAME\"}}");
+                    self.wrong(&format!("{at}/identity"), message);
+                    Identity::None
+                },
+                Identity::Argument,
+            ),
+        }
+    }
+
+    fn tool(&mut self, value: &Value, at: &str) -> Option<ToolSettings> {
+        let Value::Object(tool) = value else {
+            self.wrong(at, "must be an object");
+            return None;
+        };
+        self.only(
+            tool,
+            &["sideEffect", "approval", "timeoutMs", "idempotency", "recipients"],
+            at,
+        );
+        let approval = match self.string(tool, "approval", at).as_deref() {
+            None => None,
+            Some("required") => Some(ApprovalDefault::Required),
+            Some("not_required") => Some(ApprovalDefault::NotRequired),
+            Some(other) => {
+                let message = format!("`{other}`; allowed: `required`, `not_required`");
+                self.wrong(&format!("{at}/approval"), message);
+                None
+            }
+        };
+        let idempotency = match self.string(tool, "idempotency", at).as_deref() {
+            None => None,
+            Some("none") => Some(Idempotency::None),
+            Some("natural") => Some(Idempotency::Natural),
+            Some("key") => Some(Idempotency::Key),
+            Some(other) => {
+                let message = format!("`{other}`; allowed: `none`, `natural`, `key`");
+                self.wrong(&format!("{at}/idempotency"), message);
+                None
+            }
+        };
+        Some(ToolSettings {
+            side_effect: self.bool(tool, "sideEffect", at),
+            approval,
+            timeout: self.millis(tool, "timeoutMs", at),
+            idempotency,
+            recipients: self.strings(tool, "recipients", at).unwrap_or_default(),
+        })
+    }
+
+    fn identity_secret(&mut self, servers: &[ServerConfig]) -> Option<SecretString> {
+        let asking = servers
+            .iter()
+            .find(|server| server.off.is_none() && server.gavel.identity == Identity::Token)?;
+        let at = format!("/mcpServers/{}/gavel/identity", escape(&asking.name));
+        match (self.env)(IDENTITY_SECRET) {
+            Some(secret) if secret.len() >= SECRET_BYTES => Some(SecretString::from(secret)),
+            Some(_) => {
+                self.wrong(
+                    &at,
+                    format!("\"token\" needs a {IDENTITY_SECRET} of at least {SECRET_BYTES} bytes"),
+                );
+                None
+            }
+            None => {
+                self.wrong(&at, format!("\"token\" needs {IDENTITY_SECRET}, which is not set"));
+                None
+            }
+        }
+    }
+
+    fn only(&mut self, object: &Map<String, Value>, known: &[&str], at: &str) {
+        for key in object.keys().filter(|key| !known.contains(&key.as_str())) {
+            let message = format!("unknown key; allowed: {}", known.join(", "));
+            self.wrong(&format!("{at}/{}", escape(key)), message);
+        }
+    }
+
+    fn string(&mut self, object: &Map<String, Value>, key: &str, at: &str) -> Option<String> {
+        match object.get(key)? {
+            Value::String(text) => Some(text.clone()),
+            _ => {
+                self.wrong(&format!("{at}/{key}"), "must be a string");
+                None
+            }
+        }
+    }
+
+    fn bool(&mut self, object: &Map<String, Value>, key: &str, at: &str) -> Option<bool> {
+        let value = object.get(key)?;
+        if value.as_bool().is_none() {
+            self.wrong(&format!("{at}/{key}"), "must be true or false");
+        }
+        value.as_bool()
+    }
+
+    fn millis(&mut self, object: &Map<String, Value>, key: &str, at: &str) -> Option<Duration> {
+        let value = object.get(key)?;
+        match value.as_u64() {
+            Some(ms @ 1..=86_400_000) => Some(Duration::from_millis(ms)),
+            _ => {
+                self.wrong(
+                    &format!("{at}/{key}"),
+                    format!("{value}; allowed: 1 to 86400000 milliseconds"),
+                );
+                None
+            }
+        }
+    }
+
+    fn strings(&mut self, object: &Map<String, Value>, key: &str, at: &str) -> Option<Vec<String>> {
+        let value = object.get(key)?;
+        let strings: Option<Vec<String>> = value
+            .as_array()
+            .and_then(|items| items.iter().map(|item| item.as_str().map(str::to_owned)).collect());
+        if strings.is_none() {
+            self.wrong(&format!("{at}/{key}"), "must be an array of strings");
+        }
+        strings
+    }
+
+    fn pairs(&mut self, object: &Map<String, Value>, key: &str, at: &str) -> Vec<(String, String)> {
+        let Some(value) = object.get(key) else {
+            return Vec::new();
+        };
+        let Value::Object(pairs) = value else {
+            self.wrong(&format!("{at}/{key}"), "must be an object of strings");
+            return Vec::new();
+        };
+        let mut out = Vec::new();
+        for (name, value) in pairs {
+            match value {
+                Value::String(text) => out.push((name.clone(), text.clone())),
+                _ => self.wrong(&format!("{at}/{key}/{}", escape(name)), "must be a string"),
+            }
+        }
+        out
+    }
+
+    fn expanded(&mut self, object: &Map<String, Value>, key: &str, at: &str) -> Option<String> {
+        let text = self.string(object, key, at)?;
+        self.expand(&text, &format!("{at}/{key}"))
+    }
+
+    fn expand(&mut self, text: &str, at: &str) -> Option<String> {
+        match expand(text, self.env) {
+            Ok(text) => Some(text),
+            Err(Unexpandable::Undefined(name)) if self.missing == MissingVariable::TurnsOff => {
+                self.unset.get_or_insert(name);
+                None
+            }
+            Err(error) => {
+                self.wrong(at, error.to_string());
+                None
+            }
+        }
+    }
+}
+
+/// Headers that belong to the protocol and to the HTTP client.
+fn is_ours(name: &HeaderName) -> bool {
+    matches!(
+        name.as_str(),
+        "accept"
+            | "content-type"
+            | "content-length"
+            | "host"
+            | "transfer-encoding"
+            | "connection"
+            | "last-event-id"
+            | "traceparent"
+    ) || name.as_str().starts_with("mcp-")
+}

@@ -1,0 +1,270 @@
+//! From a server's entry to an open connection with its tools listed.
+//!
+//! Which protocol era a server speaks is found out by what costs least when the guess is wrong:
+//!
+//! - HTTP: `server/discover` first, since every HTTP server answers something at once; a server of
+//!   the session era refuses, and `initialize` follows. One that stays silent gets 1.5 s.
+//! - stdio: `initialize` first, since older servers never answer what comes before it; a server
+//!   that refuses it is started again and asked by `server/discover`.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use rmcp::model::{
+    ClientRequest, ListToolsRequest, PaginatedRequestParams, ProtocolVersion, ServerPeerInfo, ServerResult,
+    SubscriptionFilter,
+};
+use rmcp::service::{
+    ClientInitializeError, ClientLifecycleMode, ClientServiceExt, Peer, RoleClient, RunningService, ServiceError,
+    Subscription,
+};
+use rmcp::transport::streamable_http_client::StreamableHttpError;
+use serde_json::Value;
+use tokio::sync::Notify;
+use url::Url;
+
+use super::config::{ServerConfig, TransportConfig};
+use super::handler::{Handler, client_info};
+use super::http::direct::Direct;
+use super::http::{self, Tap};
+use super::stdio::{self, LastWords};
+use super::text::{capped, visible};
+
+/// How long an HTTP server may be silent when asked by `server/discover`.
+const DISCOVER: Duration = Duration::from_millis(1500);
+/// Pages of a list that are read.
+const MAX_PAGES: usize = 64;
+
+/// An open connection.
+pub(super) struct Open {
+    pub(super) running: RunningService<RoleClient, Handler>,
+    /// The way past rmcp, over HTTP.
+    pub(super) direct: Option<Arc<Direct>>,
+    pub(super) pid: Option<u32>,
+    pub(super) last_words: LastWords,
+    /// The tools as the server lists them.
+    pub(super) list: Vec<Value>,
+}
+
+impl Open {
+    pub(super) fn peer_info(&self) -> Option<Arc<ServerPeerInfo>> {
+        self.running.peer().peer_info()
+    }
+}
+
+/// Connects and lists, without a time limit of its own.
+///
+/// # Errors
+/// Why it failed, in words for an operator.
+pub(super) async fn open(
+    server: &ServerConfig,
+    base_env: &[(&'static str, String)],
+    changed: &Arc<Notify>,
+) -> Result<Open, String> {
+    match &server.transport {
+        None => Err(server.off.clone().unwrap_or_else(|| "off".to_owned())),
+        Some(config @ TransportConfig::Stdio { .. }) => open_stdio(server, config, base_env, changed).await,
+        Some(TransportConfig::Http { url, headers }) => {
+            let client = http::client(url)?;
+            open_http(url, &client, &http::headers(headers)?, changed).await
+        }
+    }
+}
+
+async fn open_stdio(
+    server: &ServerConfig,
+    config: &TransportConfig,
+    base_env: &[(&'static str, String)],
+    changed: &Arc<Notify>,
+) -> Result<Open, String> {
+    let start = |mode| async {
+        let child = stdio::start(&server.name, config, base_env).map_err(Failed::Start)?;
+        let (pid, last_words) = (child.pid, child.last_words);
+        let handler = Handler {
+            changed: changed.clone(),
+        };
+        match handler.serve_with_lifecycle(child.transport, mode).await {
+            Ok(running) => Ok((running, pid, last_words)),
+            Err(error) => Err(Failed::Handshake(Box::new(error), last_words)),
+        }
+    };
+    let (running, pid, last_words) = match start(ClientLifecycleMode::Initialize).await {
+        Ok(started) => started,
+        Err(first) if first.is_refusal() => start(discover())
+            .await
+            .map_err(|error| format!("{}, and then: {}", first.words(), error.words()))?,
+        Err(error) => return Err(error.words()),
+    };
+    let list = list(running.peer()).await?;
+    Ok(Open {
+        running,
+        direct: None,
+        pid,
+        last_words,
+        list,
+    })
+}
+
+/// Why a child is no server.
+enum Failed {
+    Start(String),
+    Handshake(Box<ClientInitializeError>, LastWords),
+}
+
+impl Failed {
+    /// Did the server itself say no to `initialize`?
+    fn is_refusal(&self) -> bool {
+        matches!(self, Self::Handshake(error, _) if matches!(**error, ClientInitializeError::JsonRpcError(_)))
+    }
+
+    fn words(&self) -> String {
+        match self {
+            Self::Start(words) => words.clone(),
+            Self::Handshake(error, last_words) => match last_words.get() {
+                Some(line) => format!("{}; its last line on stderr: {line}", words(error)),
+                None => words(error),
+            },
+        }
+    }
+}
+
+async fn open_http(
+    url: &Url,
+    client: &reqwest::Client,
+    headers: &reqwest::header::HeaderMap,
+    changed: &Arc<Notify>,
+) -> Result<Open, String> {
+    let serve = |mode| async {
+        let tap = Tap::new(client.clone());
+        let handler = Handler {
+            changed: changed.clone(),
+        };
+        let running = handler
+            .serve_with_lifecycle(http::transport(tap.clone(), url, headers), mode)
+            .await?;
+        Ok((running, tap))
+    };
+    let auto = ClientLifecycleMode::Auto {
+        preferred_versions: vec![ProtocolVersion::V_2026_07_28],
+        legacy_version: Some(ProtocolVersion::LATEST_WITH_INITIALIZE),
+    };
+    let (running, tap) = match tokio::time::timeout(DISCOVER, serve(auto)).await {
+        Ok(Ok(open)) => open,
+        Ok(Err(error)) if is_refused_connection(&error) => return Err(words(&error)),
+        // Odd answers to an unknown method say nothing about `initialize`.
+        Ok(Err(_)) | Err(_) => serve(ClientLifecycleMode::Initialize)
+            .await
+            .map_err(|error: ClientInitializeError| words(&error))?,
+    };
+    let list = list(running.peer()).await?;
+    let info = running.peer().peer_info().ok_or("it said nothing about itself")?;
+    let mut direct = Direct::new(
+        client.clone(),
+        url.clone(),
+        headers.clone(),
+        tap.session().as_deref(),
+        &info.protocol_version,
+        &client_info(),
+        changed.clone(),
+    )?;
+    direct.promote(&list);
+    Ok(Open {
+        running,
+        direct: Some(Arc::new(direct)),
+        pid: None,
+        last_words: LastWords::default(),
+        list,
+    })
+}
+
+fn discover() -> ClientLifecycleMode {
+    ClientLifecycleMode::Discover {
+        preferred_versions: vec![ProtocolVersion::V_2026_07_28],
+    }
+}
+
+/// Lists all tools, each as the JSON it came as, so that one odd tool does not hide the others.
+///
+/// # Errors
+/// Why there is no list.
+pub(super) async fn list(peer: &Peer<RoleClient>) -> Result<Vec<Value>, String> {
+    let mut tools = Vec::new();
+    let mut cursor: Option<String> = None;
+    for _ in 0..MAX_PAGES {
+        // Not by `list_tools`, which may answer from a cache.
+        let request = ListToolsRequest {
+            method: Default::default(),
+            params: Some(PaginatedRequestParams::default().with_cursor(cursor.take())),
+            extensions: Default::default(),
+        };
+        let page = match peer.send_request(ClientRequest::ListToolsRequest(request)).await {
+            Ok(ServerResult::ListToolsResult(page)) => serde_json::to_value(page),
+            // rmcp reads a list with one malformed tool as a result it does not know.
+            Ok(ServerResult::CustomResult(page)) => Ok(page.0),
+            Ok(other) => serde_json::to_value(other),
+            Err(ServiceError::McpError(error)) if error.code == rmcp::model::ErrorCode::METHOD_NOT_FOUND => {
+                return Ok(tools);
+            }
+            Err(error) => {
+                return Err(format!(
+                    "its tools could not be listed: {}",
+                    visible(&error.to_string())
+                ));
+            }
+        };
+        let mut page = page.map_err(|error| error.to_string())?;
+        match page.get_mut("tools").map(Value::take) {
+            Some(Value::Array(more)) => tools.extend(more),
+            _ => return Err("its answer to `tools/list` holds no tools".to_owned()),
+        }
+        match page.get("nextCursor").and_then(Value::as_str) {
+            Some(next) => cursor = Some(next.to_owned()),
+            None => return Ok(tools),
+        }
+    }
+    Err(format!("its list of tools has more than {MAX_PAGES} pages"))
+}
+
+/// Servers of the 2026-07-28 era tell of changes only to who has asked for it.
+pub(super) async fn subscribe(peer: &Peer<RoleClient>) -> Option<Subscription> {
+    let info = peer.peer_info()?;
+    let tells = info.capabilities.tools.as_ref()?.list_changed == Some(true);
+    if !tells || info.protocol_version.has_initialize() {
+        return None;
+    }
+    let filter = SubscriptionFilter::builder().tools_list_changed().build();
+    match peer.listen(filter).await {
+        Ok(subscription) => Some(subscription),
+        Err(error) => {
+            tracing::warn!(
+                error = visible(&error.to_string()),
+                "changes of its tools will not be seen"
+            );
+            None
+        }
+    }
+}
+
+fn is_refused_connection(error: &ClientInitializeError) -> bool {
+    matches!(http_error(error), Some(StreamableHttpError::Client(error)) if error.is_connect())
+}
+
+fn http_error(error: &ClientInitializeError) -> Option<&StreamableHttpError<reqwest::Error>> {
+    match error {
+        ClientInitializeError::TransportError { error, .. } => error.error.downcast_ref(),
+        _ => None,
+    }
+}
+
+/// A failed handshake for an operator: the cause, since rmcp's own words print whole messages.
+fn words(error: &ClientInitializeError) -> String {
+    let text = match (error, http_error(error)) {
+        (_, Some(StreamableHttpError::Client(error))) => http::why(error),
+        (ClientInitializeError::TransportError { error, .. }, _) => error.error.to_string(),
+        (ClientInitializeError::JsonRpcError(error), _) => format!("it refused the handshake: {}", error.message),
+        (ClientInitializeError::ConnectionClosed(_), _) => "it closed the connection before it answered".to_owned(),
+        (ClientInitializeError::LegacyFallbackFailed { fallback, .. }, _) => words(fallback),
+        (other, _) => other.to_string(),
+    };
+    capped(&visible(&text), 512).into_owned()
+}

@@ -1,0 +1,291 @@
+//! A tool as a server lists it → a [`Tool`], or the reason why it is left out.
+//!
+//! Every tool is read by itself, so that a bad one never takes the rest down. A missing annotation
+//! means side effect and not idempotent; annotations count only where `trustHints` is true, and
+//! `gavel.tools` of `mcp.json` overrides both.
+
+use std::sync::Arc;
+
+use serde_json::value::RawValue;
+use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
+
+use super::config::{Identity, ServerConfig, ToolSettings};
+use super::schema::translate;
+use super::text::{capped, visible};
+use crate::domain::canonical;
+use crate::domain::tool::{Idempotency, InputSchema, Tool};
+use crate::ports::tools::LeftOut;
+
+/// Tools taken of one server; Gemini takes 512 functions in a request (WIRE.md section 2).
+const MAX_TOOLS: usize = 512;
+/// Longest name, as MCP recommends.
+const MAX_NAME: usize = 128;
+/// Longest description shown to the model, in bytes.
+const MAX_DESCRIPTION: usize = 8 * 1024;
+/// Largest input or output schema as the server sends it, in bytes.
+const MAX_SCHEMA: usize = 512 * 1024;
+
+/// What a server offers, read.
+#[derive(Debug, Default)]
+pub(super) struct Offer {
+    /// In the order of their names.
+    pub(super) tools: Vec<Arc<Tool>>,
+    /// The others.
+    pub(super) left_out: Vec<LeftOut>,
+}
+
+/// Reads a list of tools as JSON. A tool that is the same as one in `known` is that one.
+pub(super) fn read(server: &ServerConfig, list: &[Value], known: &[Arc<Tool>]) -> Offer {
+    let mut offer = Offer::default();
+    for (n, definition) in list.iter().enumerate() {
+        let name = definition.get("name").and_then(Value::as_str);
+        let label = name.map_or_else(|| format!("#{n}"), |name| capped(&visible(name), MAX_NAME).into_owned());
+        if name.is_some_and(|name| !server.may_offer(name)) {
+            continue;
+        }
+        let read = if offer.tools.len() >= MAX_TOOLS {
+            Err(format!("the server lists more than {MAX_TOOLS} tools"))
+        } else if offer.tools.iter().any(|tool| Some(&*tool.name) == name) {
+            Err("the server lists this name twice; the first one counts".to_owned())
+        } else {
+            tool(server, definition, known)
+        };
+        match read {
+            Ok(tool) => offer.tools.push(tool),
+            Err(reason) => offer.left_out.push(LeftOut {
+                server: server.name.clone(),
+                tool: label,
+                reason,
+            }),
+        }
+    }
+    offer.tools.sort_by(|a, b| a.name.cmp(&b.name));
+    offer
+}
+
+fn tool(server: &ServerConfig, definition: &Value, known: &[Arc<Tool>]) -> Result<Arc<Tool>, String> {
+    let name = name(definition)?;
+    let digest = digest(definition);
+    if let Some(same) = known.iter().find(|tool| &*tool.name == name && *tool.digest == *digest) {
+        return Ok(same.clone());
+    }
+    let schema = definition.get("inputSchema").ok_or("it has no `inputSchema`")?;
+    let original = bounded(schema, "input")?;
+    let output_schema = match definition.get("outputSchema") {
+        None | Some(Value::Null) => None,
+        Some(schema) => Some(bounded(schema, "output")?),
+    };
+    let identity_argument = match &server.gavel.identity {
+        Identity::Argument(argument) => Some(argument.clone()),
+        Identity::None | Identity::Token => None,
+    };
+    let shown = translate(schema, identity_argument.as_deref())?;
+    let input = InputSchema::compile(original).map_err(|error| format!("its input schema is none: {error}"))?;
+    let settings = server.gavel.tools.get(name).cloned().unwrap_or_default();
+    let hints = Hints::of(definition, server.gavel.trust_hints);
+    let description = definition
+        .get("description")
+        .and_then(Value::as_str)
+        .unwrap_or_default();
+    Ok(Arc::new(Tool {
+        server: server.name.clone(),
+        name: Arc::from(name),
+        description: capped(&visible(description), MAX_DESCRIPTION).into_owned(),
+        input,
+        model_schema: raw(&shown),
+        output_schema,
+        side_effect: side_effect(&settings, &hints),
+        idempotency: settings.idempotency.unwrap_or(hints.idempotency),
+        approval: settings.approval,
+        timeout: settings.timeout.unwrap_or(server.timeout),
+        identity_argument,
+        recipients: settings.recipients,
+        digest: Arc::from(digest),
+    }))
+}
+
+fn side_effect(settings: &ToolSettings, hints: &Hints) -> bool {
+    settings.side_effect.unwrap_or(!hints.read_only)
+}
+
+/// What a trusted server says of its tool.
+struct Hints {
+    read_only: bool,
+    idempotency: Idempotency,
+}
+
+impl Hints {
+    fn of(definition: &Value, trusted: bool) -> Self {
+        let hint = |name: &str| trusted && definition.pointer(&format!("/annotations/{name}")) == Some(&json!(true));
+        let key = trusted && definition.pointer("/_meta/gavel~1idempotency") == Some(&json!("key"));
+        Self {
+            read_only: hint("readOnlyHint"),
+            idempotency: match (key, hint("idempotentHint")) {
+                (true, _) => Idempotency::Key,
+                (false, true) => Idempotency::Natural,
+                (false, false) => Idempotency::None,
+            },
+        }
+    }
+}
+
+fn name(definition: &Value) -> Result<&str, String> {
+    let name = definition.get("name").and_then(Value::as_str).ok_or("it has no name")?;
+    if name.is_empty() || name.len() > MAX_NAME {
+        return Err(format!(
+            "its name has {} bytes; 1 to {MAX_NAME} are allowed",
+            name.len()
+        ));
+    }
+    if visible(name) != name || name.chars().any(char::is_whitespace) {
+        return Err("its name holds white space or characters nobody can see".to_owned());
+    }
+    Ok(name)
+}
+
+fn bounded(schema: &Value, which: &str) -> Result<Box<RawValue>, String> {
+    let raw = raw(schema);
+    let bytes = raw.get().len();
+    if bytes > MAX_SCHEMA {
+        return Err(format!(
+            "its {which} schema has {bytes} bytes; at most {MAX_SCHEMA} are read"
+        ));
+    }
+    Ok(raw)
+}
+
+fn raw(value: &Value) -> Box<RawValue> {
+    canonical::to_raw(value)
+}
+
+/// Hex SHA-256 over the canonical JSON of what a model and a gate go by.
+fn digest(definition: &Value) -> String {
+    let part = |key: &str| definition.get(key).cloned().unwrap_or(Value::Null);
+    let hint = |name: &str| {
+        definition
+            .pointer(&format!("/annotations/{name}"))
+            .cloned()
+            .unwrap_or(Value::Null)
+    };
+    let covered = json!({
+        "name": part("name"),
+        "description": part("description"),
+        "inputSchema": part("inputSchema"),
+        "outputSchema": part("outputSchema"),
+        // The hints the protocol knows; a server may add others, which nobody goes by.
+        "annotations": {
+            "title": hint("title"),
+            "readOnlyHint": hint("readOnlyHint"),
+            "destructiveHint": hint("destructiveHint"),
+            "idempotentHint": hint("idempotentHint"),
+            "openWorldHint": hint("openWorldHint"),
+        },
+    });
+    let hash = Sha256::digest(canonical::to_raw(&covered).get().as_bytes());
+    hash.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+    use crate::adapters::mcp::config::McpConfig;
+
+    fn server(gavel: &str) -> ServerConfig {
+        let text =
+            format!(r#"{{"mcpServers": {{"s": {{"command": "x", "excludeTools": ["hidden"], "gavel": {gavel}}}}}}}"#);
+        McpConfig::from_json(&text, &|_| None).unwrap().servers.remove(0)
+    }
+
+    fn plain(name: &str) -> Value {
+        json!({"name": name, "inputSchema": {"type": "object", "properties": {"user_id": {"type": "string"}}}})
+    }
+
+    #[test]
+    fn a_bad_tool_never_takes_the_rest_down() {
+        let list = [
+            plain("b"),
+            json!({"name": "no_schema"}),
+            json!(7),
+            json!({"name": "", "inputSchema": {}}),
+            json!({"name": "two words", "inputSchema": {"type": "object"}}),
+            json!({"name": "bad", "inputSchema": {"type": "object", "properties": {"a": {"$ref": "http://x/y"}}}}),
+            json!({"name": "none", "inputSchema": {"type": "object", "properties": {"a": {"type": "strange"}}}}),
+            plain("hidden"),
+            plain("b"),
+            plain("a"),
+        ];
+        let offer = read(&server("{}"), &list, &[]);
+        let names: Vec<_> = offer.tools.iter().map(|tool| &*tool.name).collect();
+        assert_eq!(names, ["a", "b"]);
+        let left: Vec<_> = offer.left_out.iter().map(|left| left.tool.as_str()).collect();
+        assert_eq!(left, ["no_schema", "#2", "", "two words", "bad", "none", "b"]);
+        assert!(offer.left_out.iter().all(|left| !left.reason.is_empty()));
+    }
+
+    #[test]
+    fn hints_count_only_where_they_are_trusted_and_settings_override_them() {
+        let mut tool = plain("t");
+        tool["annotations"] = json!({"readOnlyHint": true, "idempotentHint": true});
+        let of = |gavel: &str, tool: &Value| read(&server(gavel), std::slice::from_ref(tool), &[]).tools.remove(0);
+        let untrusted = of("{}", &tool);
+        assert!(untrusted.side_effect);
+        assert_eq!(untrusted.idempotency, Idempotency::None);
+        let trusted = of(r#"{"trustHints": true}"#, &tool);
+        assert!(!trusted.side_effect);
+        assert_eq!(trusted.idempotency, Idempotency::Natural);
+        tool["_meta"] = json!({"gavel/idempotency": "key"});
+        assert_eq!(of(r#"{"trustHints": true}"#, &tool).idempotency, Idempotency::Key);
+        let set = of(
+            r#"{"trustHints": true, "tools": {"t": {"sideEffect": true, "idempotency": "none", "timeoutMs": 5}}}"#,
+            &tool,
+        );
+        assert!(set.side_effect);
+        assert_eq!(set.idempotency, Idempotency::None);
+        assert_eq!(set.timeout.as_millis(), 5);
+    }
+
+    #[test]
+    fn the_identity_argument_is_hidden_and_must_exist() {
+        let with = r#"{"identity": {"argument": "user_id"}}"#;
+        let tool = read(&server(with), &[plain("t")], &[]).tools.remove(0);
+        assert_eq!(tool.identity_argument.as_deref(), Some("user_id"));
+        assert!(!tool.model_schema.get().contains("user_id"));
+        assert!(tool.input.original().get().contains("user_id"));
+        let offer = read(&server(r#"{"identity": {"argument": "actor"}}"#), &[plain("t")], &[]);
+        assert!(offer.tools.is_empty());
+        assert!(offer.left_out[0].reason.contains("`actor`"));
+    }
+
+    #[test]
+    fn the_digest_covers_what_counts_and_nothing_else() {
+        let tool = plain("t");
+        let same = digest(&tool);
+        assert_eq!(same.len(), 64);
+        let mut icon = tool.clone();
+        icon["icons"] = json!([]);
+        icon["_meta"] = json!({"x": 1});
+        assert_eq!(digest(&icon), same);
+        for (key, value) in [
+            ("description", json!("d")),
+            ("inputSchema", json!({"type": "object"})),
+            ("outputSchema", json!({"type": "object"})),
+            ("annotations", json!({"readOnlyHint": true})),
+            ("name", json!("u")),
+        ] {
+            let mut changed = tool.clone();
+            changed[key] = value;
+            assert_ne!(digest(&changed), same, "{key}");
+        }
+    }
+
+    #[test]
+    fn an_unchanged_tool_stays_the_same_value() {
+        let server = server("{}");
+        let first = read(&server, &[plain("t")], &[]);
+        let second = read(&server, &[plain("t"), plain("u")], &first.tools);
+        assert!(Arc::ptr_eq(&first.tools[0], &second.tools[0]));
+    }
+}

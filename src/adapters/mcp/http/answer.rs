@@ -1,0 +1,254 @@
+//! From an HTTP response to the answer of one call.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::StreamExt;
+use reqwest::StatusCode;
+use reqwest::header::{ACCEPT, CONTENT_TYPE, HeaderValue};
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use sse_stream::SseStream;
+
+use super::body::{BodyFault, bounded, whole};
+use super::direct::Direct;
+use crate::adapters::mcp::attempt::{Attempt, Lost};
+use crate::adapters::mcp::result::ERROR_BYTES;
+use crate::adapters::mcp::text::capped;
+
+/// Largest answer that is read, as JSON or as one event; the rest of rmcp has the same limit.
+const MAX_ANSWER: usize = 16 * 1024 * 1024;
+/// Largest body of an error that is read.
+const MAX_ERROR: usize = 64 * 1024;
+/// How often a stream that ends before the answer is taken up again.
+const RESUMES: u32 = 8;
+/// Pause before that, where the server names none, and the longest it may name.
+const RESUME_AFTER: Duration = Duration::from_secs(1);
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+
+/// A JSON-RPC message of a server.
+#[derive(Deserialize)]
+struct Message<'a> {
+    #[serde(borrow, default)]
+    id: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    method: Option<Cow<'a, str>>,
+    #[serde(borrow, default)]
+    result: Option<&'a RawValue>,
+    #[serde(default)]
+    error: Option<RpcError>,
+}
+
+#[derive(Deserialize)]
+struct RpcError {
+    code: i64,
+    #[serde(default)]
+    message: String,
+}
+
+impl RpcError {
+    fn attempt(self) -> Attempt {
+        Attempt::Error {
+            code: self.code,
+            message: capped(&self.message, ERROR_BYTES).into_owned(),
+        }
+    }
+}
+
+/// What a message of the server means for a call.
+enum Heard {
+    Answer(Attempt),
+    /// Something else on the same stream.
+    Other,
+}
+
+impl Direct {
+    /// Reads the answer to the request `id`.
+    pub(super) async fn read(&self, response: reqwest::Response, id: u32) -> Attempt {
+        let status = response.status();
+        if !status.is_success() {
+            return self.refusal(response, status).await;
+        }
+        match kind(&response) {
+            Kind::Json => match whole(response, MAX_ANSWER).await {
+                Ok(body) => match self.hear(&body, id) {
+                    Heard::Answer(attempt) => attempt,
+                    Heard::Other => lost("the server answered with something else"),
+                },
+                Err(fault) => lost(fault.to_string()),
+            },
+            Kind::Events => self.events(response, id).await,
+            Kind::Other => lost(format!("the server answered HTTP {status} without a result")),
+        }
+    }
+
+    fn hear(&self, body: &Bytes, id: u32) -> Heard {
+        let message: Message<'_> = match serde_json::from_slice(body) {
+            Ok(message) => message,
+            Err(error) => return Heard::Answer(lost(format!("the server's answer is no JSON-RPC message: {error}"))),
+        };
+        if let Some(method) = message.method {
+            self.other(&method, message.id);
+            return Heard::Other;
+        }
+        // Some servers send an id back as text; an error may have none.
+        let ours = message
+            .id
+            .is_none_or(|raw| raw.get().trim_matches('"').parse() == Ok(id) || raw.get() == "null");
+        match (message.result, message.error) {
+            (Some(result), _) if ours => Heard::Answer(Attempt::Result(body.slice_ref(result.get().as_bytes()))),
+            (None, Some(error)) if ours => Heard::Answer(error.attempt()),
+            _ => Heard::Other,
+        }
+    }
+
+    /// A request or a notification of the server on the stream of our call.
+    fn other(&self, method: &str, id: Option<&RawValue>) {
+        match (method, id) {
+            ("notifications/tools/list_changed", None) => self.changed.notify_one(),
+            (_, None) => {}
+            ("ping", Some(id)) => self.send_aside(format!(r#"{{"jsonrpc":"2.0","id":{},"result":{{}}}}"#, id.get())),
+            (_, Some(id)) => {
+                tracing::debug!(method, "refused a request of the server");
+                self.send_aside(format!(
+                    r#"{{"jsonrpc":"2.0","id":{},"error":{{"code":-32601,"message":"not supported"}}}}"#,
+                    id.get()
+                ));
+            }
+        }
+    }
+
+    async fn events(&self, mut response: reqwest::Response, id: u32) -> Attempt {
+        let mut last_event = None;
+        let mut pause = RESUME_AFTER;
+        for _ in 0..RESUMES {
+            let since = Arc::new(AtomicUsize::new(0));
+            let mut events = SseStream::from_bytes_stream(bounded(response, since.clone(), MAX_ANSWER));
+            let end = loop {
+                match events.next().await {
+                    Some(Ok(event)) => {
+                        since.store(0, Ordering::Relaxed);
+                        last_event = event.id.or(last_event);
+                        pause = event.retry.map_or(pause, Duration::from_millis).min(LONGEST_PAUSE);
+                        let data = event.data.filter(|data| !data.trim().is_empty());
+                        if let Some(data) = data
+                            && let Heard::Answer(attempt) = self.hear(&Bytes::from(data), id)
+                        {
+                            return attempt;
+                        }
+                    }
+                    Some(Err(error)) => break error.to_string(),
+                    None => break "the stream ended before the answer".to_owned(),
+                }
+            };
+            // The work goes on at the server; its answer is fetched where the stream broke off.
+            let Some(last_event) = &last_event else {
+                return lost(end);
+            };
+            tokio::time::sleep(pause).await;
+            response = match self.resume(last_event).await {
+                Ok(response) => response,
+                Err(why) => return lost(format!("{end}; {why}")),
+            };
+        }
+        lost("the stream ended too often before the answer")
+    }
+
+    async fn resume(&self, last_event: &str) -> Result<reqwest::Response, String> {
+        let last_event = HeaderValue::from_str(last_event).map_err(|_| "its event id is no header".to_owned())?;
+        let request = self
+            .request(reqwest::Method::GET)
+            .header(ACCEPT, HeaderValue::from_static("text/event-stream"))
+            .header("last-event-id", last_event);
+        let response = request.send().await.map_err(|error| why(&error))?;
+        match (response.status(), kind(&response)) {
+            (StatusCode::OK, Kind::Events) => Ok(response),
+            (status, _) => Err(format!("taking it up again was answered with HTTP {status}")),
+        }
+    }
+
+    /// An answer that is not 2xx.
+    async fn refusal(&self, response: reqwest::Response, status: StatusCode) -> Attempt {
+        if status == StatusCode::NOT_FOUND && self.has_session() {
+            return Attempt::SessionGone;
+        }
+        if status.is_redirection() {
+            return Attempt::Refused(format!(
+                "HTTP {status}: redirects are not followed; configure the final address"
+            ));
+        }
+        let json = matches!(kind(&response), Kind::Json);
+        let body = match whole(response, MAX_ERROR).await {
+            Ok(body) => body,
+            Err(BodyFault::TooLarge(_) | BodyFault::Broken(_)) => Bytes::new(),
+        };
+        let error = serde_json::from_slice::<Message<'_>>(&body)
+            .ok()
+            .and_then(|message| message.error);
+        if status == StatusCode::BAD_REQUEST && self.has_session() && speaks_of_the_session(&body) {
+            return Attempt::SessionGone;
+        }
+        match error {
+            // An error of the protocol is the server's own word, whatever the status.
+            Some(error) if json && !is_auth(status) => error.attempt(),
+            // A gateway's word for "I do not know" (5xx), and the one client error that is one too.
+            _ if status.is_server_error() || status == StatusCode::REQUEST_TIMEOUT => {
+                lost(format!("the server answered HTTP {status}"))
+            }
+            _ => Attempt::Refused(format!("the server answered HTTP {status}")),
+        }
+    }
+}
+
+/// Servers on the TypeScript SDK answer 400, not 404, for a session they do not know.
+fn speaks_of_the_session(body: &[u8]) -> bool {
+    let text = String::from_utf8_lossy(body).to_lowercase();
+    text.contains("session") || text.contains("not initialized")
+}
+
+fn is_auth(status: StatusCode) -> bool {
+    matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN)
+}
+
+pub(super) fn lost(message: impl Into<String>) -> Attempt {
+    Attempt::Lost(Lost::Connection, message.into())
+}
+
+/// A transport error in words, without the URL, which may hold a secret.
+pub(crate) fn why(error: &reqwest::Error) -> String {
+    let mut words = String::new();
+    let mut source: Option<&(dyn std::error::Error + 'static)> = std::error::Error::source(error);
+    while let Some(error) = source {
+        words = error.to_string();
+        source = error.source();
+    }
+    if words.is_empty() {
+        "the request failed".to_owned()
+    } else {
+        words
+    }
+}
+
+enum Kind {
+    Json,
+    Events,
+    Other,
+}
+
+fn kind(response: &reqwest::Response) -> Kind {
+    let media = response
+        .headers()
+        .get(CONTENT_TYPE)
+        .map(HeaderValue::as_bytes)
+        .unwrap_or_default();
+    if media.starts_with(b"application/json") {
+        Kind::Json
+    } else if media.starts_with(b"text/event-stream") {
+        Kind::Events
+    } else {
+        Kind::Other
+    }
+}

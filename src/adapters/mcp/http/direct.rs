@@ -1,0 +1,267 @@
+//! `tools/call` as one POST (see the module's front page for why).
+
+use std::collections::HashSet;
+use std::io::Write;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::time::Duration;
+
+use reqwest::header::{ACCEPT, CONTENT_TYPE, HeaderMap, HeaderValue};
+use rmcp::model::{ClientCapabilities, Implementation, ProtocolVersion, RequestMetaObject};
+use tokio::sync::Notify;
+use url::Url;
+
+use super::answer::why;
+use super::body::Watched;
+use crate::adapters::mcp::attempt::{Attempt, Lost, Outgoing};
+use crate::adapters::mcp::meta;
+
+/// rmcp counts the ids of a session from 0; ours begin here, so that no two requests share one.
+const FIRST_ID: u32 = 1 << 30;
+/// Messages beside a call (a cancellation, an answer to the server) may take this long.
+const ASIDE: Duration = Duration::from_secs(5);
+
+/// The direct way to a server, good for one session.
+pub(crate) struct Direct {
+    client: reqwest::Client,
+    url: Url,
+    /// Of every message: the configured ones, session, version, media types.
+    headers: HeaderMap,
+    session: bool,
+    /// The 2026-07-28 era: no session, and every request says who is asking.
+    modern: Option<Modern>,
+    ids: AtomicU32,
+    /// Told when the server says that its tools have changed.
+    pub(super) changed: Arc<Notify>,
+}
+
+/// What a request of the 2026-07-28 era carries besides.
+struct Modern {
+    /// Members of `_meta`, as JSON text that ends with a comma.
+    meta: String,
+    /// Tools that rmcp must call, since arguments of theirs also go into headers.
+    promoted: HashSet<Box<str>>,
+}
+
+impl Direct {
+    /// `session` is the id the server gave, `headers` the configured ones.
+    ///
+    /// # Errors
+    /// The session's id is no header.
+    pub(crate) fn new(
+        client: reqwest::Client,
+        url: Url,
+        mut headers: HeaderMap,
+        session: Option<&str>,
+        version: &ProtocolVersion,
+        client_info: &Implementation,
+        changed: Arc<Notify>,
+    ) -> Result<Self, String> {
+        headers.insert(ACCEPT, HeaderValue::from_static("application/json, text/event-stream"));
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        let version_header =
+            HeaderValue::from_str(version.as_str()).map_err(|_| "its version is no header".to_owned())?;
+        headers.insert("mcp-protocol-version", version_header);
+        if let Some(session) = session {
+            let mut id = HeaderValue::from_str(session).map_err(|_| "its session id is no header".to_owned())?;
+            id.set_sensitive(true);
+            headers.insert("mcp-session-id", id);
+        }
+        let modern = if version.has_initialize() {
+            None
+        } else {
+            Some(Modern {
+                meta: modern_meta(version, client_info)?,
+                promoted: HashSet::new(),
+            })
+        };
+        Ok(Self {
+            client,
+            url,
+            headers,
+            session: session.is_some(),
+            modern,
+            ids: AtomicU32::new(FIRST_ID),
+            changed,
+        })
+    }
+
+    /// Notes which tools have arguments that are also sent as headers (`x-mcp-header`).
+    pub(crate) fn promote(&mut self, list: &[serde_json::Value]) {
+        let Some(modern) = &mut self.modern else { return };
+        for tool in list {
+            let Some(name) = tool.get("name").and_then(serde_json::Value::as_str) else {
+                continue;
+            };
+            let annotated = tool
+                .get("inputSchema")
+                .is_some_and(|schema| schema.to_string().contains("\"x-mcp-header\""));
+            // A name that is no plain header is encoded by rules that rmcp knows.
+            if annotated || !is_plain(name) {
+                modern.promoted.insert(name.into());
+            }
+        }
+    }
+
+    /// Must this tool be called through rmcp?
+    pub(crate) fn leaves_to_rmcp(&self, tool: &str) -> bool {
+        self.modern
+            .as_ref()
+            .is_some_and(|modern| modern.promoted.contains(tool))
+    }
+
+    pub(super) fn has_session(&self) -> bool {
+        self.session
+    }
+
+    /// Makes the call. When the future is dropped, or the call given up, the server is told.
+    pub(crate) async fn call(self: &Arc<Self>, call: &Outgoing<'_>) -> Attempt {
+        let id = self.next_id();
+        let body = match self.encode(id, call) {
+            Ok(body) => body,
+            Err(error) => return Attempt::NotSent(Lost::Connection, error),
+        };
+        let taken = Arc::new(AtomicBool::new(false));
+        let mut abandoned = Abandoned {
+            direct: self,
+            id,
+            taken: &taken,
+            armed: true,
+        };
+        let mut request = self
+            .request(reqwest::Method::POST)
+            .body(reqwest::Body::wrap(Watched::new(body, taken.clone())));
+        if self.modern.is_some() {
+            request = request
+                .header("mcp-method", HeaderValue::from_static("tools/call"))
+                .header("mcp-name", &*call.request.tool.name);
+        }
+        let attempt = tokio::select! {
+            attempt = async {
+                match request.send().await {
+                    Ok(response) => self.read(response, id).await,
+                    Err(error) => failed(&error, &taken),
+                }
+            } => {
+                abandoned.armed = matches!(attempt, Attempt::Lost(..));
+                attempt
+            }
+            lost = call.given_up() => given_up(lost, call, &taken),
+        };
+        drop(abandoned);
+        attempt
+    }
+
+    fn next_id(&self) -> u32 {
+        let id = self.ids.fetch_add(1, Ordering::Relaxed);
+        if id >= i32::MAX as u32 {
+            // Ids stay positive in 32 bits, which every server can read.
+            self.ids.store(FIRST_ID, Ordering::Relaxed);
+        }
+        id
+    }
+
+    pub(super) fn request(&self, method: reqwest::Method) -> reqwest::RequestBuilder {
+        let mut request = reqwest::Request::new(method, self.url.clone());
+        request.headers_mut().clone_from(&self.headers);
+        reqwest::RequestBuilder::from_parts(self.client.clone(), request)
+    }
+
+    /// The request as text; arguments are copied as they are.
+    fn encode(&self, id: u32, call: &Outgoing<'_>) -> Result<Vec<u8>, String> {
+        let arguments = call.request.arguments.get();
+        let mut body = Vec::with_capacity(512 + arguments.len());
+        let text =
+            |body: &mut Vec<u8>, text: &str| serde_json::to_writer(body, text).map_err(|error| error.to_string());
+        write!(
+            body,
+            r#"{{"jsonrpc":"2.0","id":{id},"method":"tools/call","params":{{"_meta":{{"#
+        )
+        .map_err(|error| error.to_string())?;
+        if let Some(modern) = &self.modern {
+            body.extend_from_slice(modern.meta.as_bytes());
+        }
+        let mut result = Ok(());
+        meta::each(call, |key, value| {
+            if result.is_ok() {
+                result = text(&mut body, key).and_then(|()| {
+                    body.push(b':');
+                    text(&mut body, value)
+                });
+                body.push(b',');
+            }
+        });
+        result?;
+        // The comma after the last member.
+        body.pop();
+        body.extend_from_slice(br#"},"name":"#);
+        text(&mut body, &call.request.tool.name)?;
+        body.extend_from_slice(br#","arguments":"#);
+        body.extend_from_slice(arguments.as_bytes());
+        body.extend_from_slice(b"}}");
+        Ok(body)
+    }
+
+    /// Sends a message that nobody waits for.
+    pub(super) fn send_aside(&self, body: String) {
+        let request = self.request(reqwest::Method::POST).body(body).timeout(ASIDE);
+        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+            runtime.spawn(async move {
+                if let Err(error) = request.send().await {
+                    tracing::debug!(error = why(&error), "a message beside a call was not delivered");
+                }
+            });
+        }
+    }
+}
+
+fn modern_meta(version: &ProtocolVersion, client_info: &Implementation) -> Result<String, String> {
+    let meta =
+        RequestMetaObject::with_client_context(version.clone(), client_info.clone(), ClientCapabilities::default());
+    let text = serde_json::to_string(&meta).map_err(|error| error.to_string())?;
+    let members = text.strip_prefix('{').and_then(|text| text.strip_suffix('}'));
+    members
+        .map(|members| format!("{members},"))
+        .ok_or_else(|| "metadata is not an object".to_owned())
+}
+
+fn is_plain(name: &str) -> bool {
+    name.bytes().all(|byte| byte.is_ascii_graphic()) && !name.starts_with("=?")
+}
+
+fn failed(error: &reqwest::Error, taken: &AtomicBool) -> Attempt {
+    if taken.load(Ordering::Acquire) {
+        Attempt::Lost(Lost::Connection, why(error))
+    } else {
+        Attempt::NotSent(Lost::Connection, why(error))
+    }
+}
+
+fn given_up(lost: Lost, call: &Outgoing<'_>, taken: &AtomicBool) -> Attempt {
+    let words = lost.words(call.request.timeout);
+    if taken.load(Ordering::Acquire) {
+        Attempt::Lost(lost, words)
+    } else {
+        Attempt::NotSent(lost, format!("{words}, before it could be sent"))
+    }
+}
+
+/// Tells the server that nobody waits for the answer any more: in the session era by a
+/// notification, in the stateless one the closed connection says it.
+struct Abandoned<'a> {
+    direct: &'a Direct,
+    id: u32,
+    taken: &'a AtomicBool,
+    armed: bool,
+}
+
+impl Drop for Abandoned<'_> {
+    fn drop(&mut self) {
+        if self.armed && self.direct.modern.is_none() && self.taken.load(Ordering::Acquire) {
+            self.direct.send_aside(format!(
+                r#"{{"jsonrpc":"2.0","method":"notifications/cancelled","params":{{"requestId":{},"reason":"given up"}}}}"#,
+                self.id
+            ));
+        }
+    }
+}

@@ -1,0 +1,92 @@
+//! Streamable HTTP.
+//!
+//! rmcp holds the session: handshake, lists, notifications, the server's own stream. A `tools/call`
+//! goes out beside it, over the same session and pool, straight from [`direct`]: through rmcp a
+//! call costs three times as much CPU (two JSON trees, six task switches), and only here is it
+//! known whether the body was handed to the network.
+
+mod answer;
+mod body;
+pub(super) mod direct;
+mod tap;
+
+use std::time::Duration;
+
+use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
+use rmcp::transport::StreamableHttpClientTransport;
+use rmcp::transport::streamable_http_client::StreamableHttpClientTransportConfig;
+use secrecy::{ExposeSecret, SecretString};
+use url::{Host, Url};
+
+pub(super) use self::answer::why;
+pub(super) use self::tap::Tap;
+
+/// POSTs of rmcp at one time on one connection; its default of 16 lets slow requests block others.
+const CONCURRENT: usize = 256;
+/// A connection idle for longer may be closed by the server just as we use it, and the call would
+/// be in doubt; the shortest common keep-alive is 5 s (Node, actix, uvicorn).
+const IDLE: Duration = Duration::from_secs(4);
+/// A server that does not take a connection in this time is not there.
+const CONNECT: Duration = Duration::from_secs(5);
+
+/// A client for one server: pooled, redirects off (a redirected call may reach another host), no retries.
+///
+/// # Errors
+/// TLS could not be set up.
+pub(super) fn client(url: &Url) -> Result<reqwest::Client, String> {
+    // Whoever came first has set the provider; there is only one in gavel.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let mut builder = reqwest::Client::builder()
+        .redirect(reqwest::redirect::Policy::none())
+        .retry(reqwest::retry::never())
+        .referer(false)
+        .tcp_nodelay(true)
+        .connect_timeout(CONNECT)
+        .pool_idle_timeout(IDLE)
+        .pool_max_idle_per_host(CONCURRENT);
+    if is_loopback(url) {
+        // A proxy of the environment is for the world outside.
+        builder = builder.no_proxy();
+    }
+    builder.build().map_err(|error| error.to_string())
+}
+
+fn is_loopback(url: &Url) -> bool {
+    match url.host() {
+        Some(Host::Ipv4(address)) => address.is_loopback(),
+        Some(Host::Ipv6(address)) => address.is_loopback(),
+        Some(Host::Domain(name)) => name == "localhost" || name.ends_with(".localhost"),
+        None => false,
+    }
+}
+
+/// The configured headers, marked so that they do not print.
+///
+/// # Errors
+/// Never for headers that came through the configuration, which has parsed them.
+pub(super) fn headers(configured: &[(HeaderName, SecretString)]) -> Result<HeaderMap, String> {
+    let mut headers = HeaderMap::new();
+    for (name, value) in configured {
+        let mut value =
+            HeaderValue::from_str(value.expose_secret()).map_err(|_| format!("header {name} is invalid"))?;
+        value.set_sensitive(true);
+        headers.insert(name.clone(), value);
+    }
+    Ok(headers)
+}
+
+/// rmcp's transport over `tap`.
+pub(super) fn transport(tap: Tap, url: &Url, headers: &HeaderMap) -> StreamableHttpClientTransport<Tap> {
+    let config = StreamableHttpClientTransportConfig::with_uri(url.as_str())
+        .max_concurrent_requests(CONCURRENT)
+        // A lost session is replaced by the supervisor, who lists the tools again as well; what rmcp
+        // would send a second time by itself is not for it to decide.
+        .reinit_on_expired_session(false)
+        .custom_headers(
+            headers
+                .iter()
+                .map(|(name, value)| (name.clone(), value.clone()))
+                .collect(),
+        );
+    StreamableHttpClientTransport::with_client(tap, config)
+}

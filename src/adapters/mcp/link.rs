@@ -1,0 +1,381 @@
+//! One connection to a server, kept alive: opened in the background, watched, opened again when it is lost.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use rmcp::model::ServerNotification;
+use rmcp::service::{Peer, RoleClient, Subscription};
+use serde_json::Value;
+use tokio::sync::{Notify, watch};
+use tokio_util::sync::CancellationToken;
+
+use super::config::ServerConfig;
+use super::connect::{self, Open};
+use super::http::direct::Direct;
+
+/// A connection that lasted this long was good, and is opened again at once when it is lost.
+const STABLE: Duration = Duration::from_secs(5);
+/// Pauses between attempts: doubled each time, with jitter.
+const FIRST_PAUSE: Duration = Duration::from_millis(100);
+const LONGEST_PAUSE: Duration = Duration::from_secs(10);
+/// Changes of a tool list come in bursts; the list is read once they have settled.
+const SETTLE: Duration = Duration::from_millis(100);
+/// A subscription that ended is made again after this.
+const RESUBSCRIBE: Duration = Duration::from_secs(5);
+/// How long a server may take to show that it is alive, or to close.
+const PROBE: Duration = Duration::from_secs(2);
+const CLOSE: Duration = Duration::from_secs(10);
+
+/// An open connection as calls use it.
+pub(super) struct Session {
+    pub(super) peer: Peer<RoleClient>,
+    pub(super) direct: Option<Arc<Direct>>,
+    pub(super) protocol: String,
+    pub(super) software: Option<String>,
+    pub(super) pid: Option<u32>,
+    /// The server no longer knows it.
+    gone: AtomicBool,
+}
+
+impl Session {
+    fn is_usable(&self) -> bool {
+        !self.gone.load(Ordering::Acquire) && !self.peer.is_transport_closed()
+    }
+}
+
+/// Where a connection stands.
+#[derive(Clone)]
+pub(super) enum State {
+    /// Being opened. `lost` holds why the one before ended, if there was one.
+    Connecting {
+        lost: Option<Arc<str>>,
+    },
+    Up(Arc<Session>),
+    Down(Arc<str>),
+    Closed,
+}
+
+/// What hears of a connection's tools and losses.
+pub(super) trait Listener: Send + Sync {
+    /// These are its tools: just `opened`, or listed again.
+    fn listed(&self, list: &[Value], opened: bool);
+    /// It is not there. With `soon`, it is being opened again at this moment.
+    fn lost(&self, reason: &str, soon: bool);
+}
+
+/// One kept connection.
+pub(super) struct Link {
+    server: Arc<ServerConfig>,
+    base_env: Arc<Vec<(&'static str, String)>>,
+    listener: Arc<dyn Listener>,
+    attempt_limit: Duration,
+    state: watch::Sender<State>,
+    /// Counts lists read and attempts failed, for those who asked for a new list.
+    rounds: watch::Sender<u64>,
+    changed: Arc<Notify>,
+    suspect: Notify,
+    poke: Notify,
+    stop: CancellationToken,
+    opened: AtomicU64,
+}
+
+impl Link {
+    pub(super) fn new(
+        server: Arc<ServerConfig>,
+        base_env: Arc<Vec<(&'static str, String)>>,
+        listener: Arc<dyn Listener>,
+        attempt_limit: Duration,
+        stop: CancellationToken,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            server,
+            base_env,
+            listener,
+            attempt_limit,
+            state: watch::Sender::new(State::Connecting { lost: None }),
+            rounds: watch::Sender::new(0),
+            changed: Arc::default(),
+            suspect: Notify::new(),
+            poke: Notify::new(),
+            stop,
+            opened: AtomicU64::new(0),
+        })
+    }
+
+    pub(super) fn state(&self) -> State {
+        self.state.borrow().clone()
+    }
+
+    /// Is it being opened for the first time?
+    pub(super) fn is_starting(&self) -> bool {
+        matches!(*self.state.borrow(), State::Connecting { lost: None })
+    }
+
+    /// How often it was opened.
+    pub(super) fn opened(&self) -> u64 {
+        self.opened.load(Ordering::Relaxed)
+    }
+
+    /// Waits while it is being opened, at most until `deadline`.
+    ///
+    /// # Errors
+    /// Why there is no connection.
+    pub(super) async fn session(&self, deadline: Instant) -> Result<Arc<Session>, String> {
+        if let State::Up(session) = &*self.state.borrow()
+            && session.is_usable()
+        {
+            return Ok(session.clone());
+        }
+        let mut state = self.state.subscribe();
+        let settled = state.wait_for(|state| match state {
+            State::Connecting { .. } => false,
+            State::Up(session) => session.is_usable(),
+            State::Down(_) | State::Closed => true,
+        });
+        match tokio::time::timeout_at(deadline.into(), settled).await {
+            Ok(Ok(state)) => match &*state {
+                State::Up(session) => Ok(session.clone()),
+                State::Down(reason) => Err(reason.to_string()),
+                State::Closed | State::Connecting { .. } => Err("closed".to_owned()),
+            },
+            Ok(Err(_)) => Err("closed".to_owned()),
+            Err(_) => Err("still connecting".to_owned()),
+        }
+    }
+
+    /// Waits until the first attempt has ended.
+    pub(super) async fn started(&self) {
+        let mut state = self.state.subscribe();
+        // The sender lives in `self`, so there is always an end to wait for.
+        let _ = state
+            .wait_for(|state| !matches!(state, State::Connecting { lost: None }))
+            .await;
+    }
+
+    /// This session is of no use any more: a new one is opened.
+    pub(super) fn renew(&self, session: &Arc<Session>) {
+        if !session.gone.swap(true, Ordering::AcqRel) {
+            self.poke.notify_one();
+        }
+    }
+
+    /// A call could not reach the server: it is looked after.
+    pub(super) fn suspect(&self) {
+        self.suspect.notify_one();
+    }
+
+    /// Lists the tools again, or connects now instead of after the pause.
+    ///
+    /// # Errors
+    /// Why there is no connection afterwards.
+    pub(super) async fn refresh(&self, deadline: Instant) -> Result<(), String> {
+        let mut rounds = self.rounds.subscribe();
+        self.changed.notify_one();
+        self.poke.notify_one();
+        if tokio::time::timeout_at(deadline.into(), rounds.changed())
+            .await
+            .is_err()
+        {
+            return Err("it did not answer in time".to_owned());
+        }
+        match self.state() {
+            State::Up(_) | State::Connecting { .. } => Ok(()),
+            State::Down(reason) => Err(reason.to_string()),
+            State::Closed => Err("closed".to_owned()),
+        }
+    }
+
+    /// Ends it.
+    pub(super) fn stop(&self) {
+        self.stop.cancel();
+    }
+
+    /// Keeps the connection until it is stopped.
+    pub(super) async fn supervise(self: Arc<Self>) {
+        let mut pause = Pause::default();
+        loop {
+            let attempt = tokio::select! {
+                biased;
+                () = self.stop.cancelled() => break,
+                attempt = tokio::time::timeout(
+                    self.attempt_limit,
+                    connect::open(&self.server, &self.base_env, &self.changed),
+                ) => attempt,
+            };
+            let reason = match attempt {
+                Ok(Ok(open)) => {
+                    let since = Instant::now();
+                    let reason = self.attend(open).await;
+                    if self.stop.is_cancelled() {
+                        break;
+                    }
+                    tracing::warn!(server = &*self.server.name, reason, "connection lost");
+                    metrics::counter!("gavel_mcp_connections_lost_total", "server" => self.server.name.to_string())
+                        .increment(1);
+                    self.listener.lost(&reason, true);
+                    self.state.send_replace(State::Connecting {
+                        lost: Some(Arc::from(reason)),
+                    });
+                    if since.elapsed() >= STABLE {
+                        pause = Pause::default();
+                        continue;
+                    }
+                    None
+                }
+                Ok(Err(reason)) => Some(reason),
+                Err(_) => Some(format!("no handshake within {} ms", self.attempt_limit.as_millis())),
+            };
+            if let Some(reason) = reason {
+                tracing::warn!(server = &*self.server.name, reason, "not connected");
+                self.listener.lost(&reason, false);
+                self.state.send_replace(State::Down(Arc::from(reason)));
+                self.rounds.send_modify(|round| *round += 1);
+            }
+            tokio::select! {
+                () = self.stop.cancelled() => break,
+                () = tokio::time::sleep(pause.next()) => {}
+                () = self.poke.notified() => {}
+            }
+        }
+        self.state.send_replace(State::Closed);
+    }
+
+    /// Looks after an open connection until it ends; says why it ended.
+    async fn attend(&self, open: Open) -> String {
+        let info = open.peer_info();
+        let session = Arc::new(Session {
+            peer: open.running.peer().clone(),
+            direct: open.direct,
+            protocol: info
+                .as_ref()
+                .map(|info| info.protocol_version.to_string())
+                .unwrap_or_default(),
+            software: info
+                .and_then(|info| info.server_info.clone())
+                .map(|software| super::text::visible(&format!("{} {}", software.name, software.version))),
+            pid: open.pid,
+            gone: AtomicBool::new(false),
+        });
+        self.opened.fetch_add(1, Ordering::Relaxed);
+        tracing::info!(
+            server = &*self.server.name,
+            protocol = session.protocol,
+            software = session.software.as_deref().unwrap_or_default(),
+            tools = open.list.len(),
+            "connected"
+        );
+        self.listener.listed(&open.list, true);
+        self.state.send_replace(State::Up(session.clone()));
+        self.rounds.send_modify(|round| *round += 1);
+
+        let end = open.running.cancellation_token();
+        let mut ended = std::pin::pin!(open.running.waiting());
+        let mut subscription = None;
+        let mut subscribe_at = Some(Instant::now());
+        let reason = loop {
+            tokio::select! {
+                biased;
+                () = self.stop.cancelled() => break "stopped".to_owned(),
+                _ = &mut ended => {
+                    return match open.last_words.get() {
+                        Some(line) => format!("the server closed the connection; its last line on stderr: {line}"),
+                        None => "the server closed the connection".to_owned(),
+                    };
+                }
+                () = self.poke.notified() => if session.gone.load(Ordering::Acquire) {
+                    break "the server ended the session".to_owned();
+                },
+                () = self.suspect.notified() => {
+                    if let Err(reason) = self.relist(&session.peer, PROBE).await {
+                        break reason;
+                    }
+                }
+                () = self.changed.notified() => {
+                    tokio::time::sleep(SETTLE).await;
+                    if let Err(reason) = self.relist(&session.peer, self.attempt_limit).await {
+                        break reason;
+                    }
+                }
+                () = until(subscribe_at) => {
+                    subscribe_at = None;
+                    subscription = tokio::time::timeout(PROBE, connect::subscribe(&session.peer)).await.ok().flatten();
+                }
+                more = next_change(&mut subscription) => {
+                    // What changed while nobody listened is found by listing.
+                    self.changed.notify_one();
+                    if !more {
+                        subscription = None;
+                        subscribe_at = Some(Instant::now() + RESUBSCRIBE);
+                    }
+                }
+            }
+        };
+        drop(subscription);
+        end.cancel();
+        // Over stdio this ends the child: its stdin is closed, then SIGTERM, then SIGKILL.
+        if tokio::time::timeout(CLOSE, ended).await.is_err() {
+            tracing::warn!(server = &*self.server.name, "the connection did not close in time");
+        }
+        reason
+    }
+
+    async fn relist(&self, peer: &Peer<RoleClient>, limit: Duration) -> Result<(), String> {
+        let list = tokio::time::timeout(limit, connect::list(peer))
+            .await
+            .map_err(|_| format!("no answer to `tools/list` within {} ms", limit.as_millis()))??;
+        self.listener.listed(&list, false);
+        self.rounds.send_modify(|round| *round += 1);
+        Ok(())
+    }
+}
+
+async fn until(instant: Option<Instant>) {
+    match instant {
+        Some(instant) => tokio::time::sleep_until(instant.into()).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Waits for a change; false when the subscription has ended.
+async fn next_change(subscription: &mut Option<Subscription>) -> bool {
+    let Some(open) = subscription else {
+        return std::future::pending().await;
+    };
+    loop {
+        match open.next().await {
+            Ok(Some(ServerNotification::ToolListChangedNotification(_))) => return true,
+            Ok(Some(_)) => {}
+            Ok(None) | Err(_) => return false,
+        }
+    }
+}
+
+/// Pauses that grow.
+#[derive(Default)]
+struct Pause(u32);
+
+impl Pause {
+    fn next(&mut self) -> Duration {
+        let longest = FIRST_PAUSE.saturating_mul(1 << self.0.min(10)).min(LONGEST_PAUSE);
+        self.0 += 1;
+        // From half to the whole: replicas that lost a server together do not come back together.
+        longest.mul_f64(0.5 + fastrand::f64() / 2.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+
+    #[test]
+    fn pauses_double_up_to_a_limit() {
+        let mut pause = Pause::default();
+        let pauses: Vec<_> = (0..12).map(|_| pause.next()).collect();
+        assert!(pauses[0] >= FIRST_PAUSE / 2 && pauses[0] <= FIRST_PAUSE);
+        assert!(pauses[3] >= FIRST_PAUSE * 4 && pauses[3] <= FIRST_PAUSE * 8);
+        assert!(pauses[11] <= LONGEST_PAUSE && pauses[11] >= LONGEST_PAUSE / 2);
+    }
+}

@@ -1,0 +1,36 @@
+//! MCP servers behind the port [`Tools`](crate::ports::tools::Tools), over rmcp.
+//!
+//! - `config`: `mcp.json`.
+//! - `connect`, `stdio`, `group`, `http`, `handler`: one connection, opened and listed.
+//! - `link`: a connection kept alive; `server`: a configured server with its links.
+//! - `definition`, `schema`, `pins`, `registry`: from a server's list to the catalog.
+//! - `attempt`, `peer`, `http::direct`, `meta`: one call on its way; `result`: what came back.
+//! - `bridge`: all servers together, [`Mcp`].
+//!
+//! Absent on purpose: sampling, elicitation, roots and tasks (a server asks gavel for nothing), and
+//! any second sending of a call that a server may have begun.
+
+mod attempt;
+mod breaker;
+mod bridge;
+pub mod config;
+mod connect;
+mod definition;
+mod group;
+mod handler;
+mod http;
+mod link;
+mod meta;
+mod peer;
+mod pins;
+mod registry;
+mod result;
+mod schema;
+mod server;
+mod status;
+mod stdio;
+mod text;
+
+pub use bridge::{Mcp, McpOptions, PinError, StartError};
+pub use config::{ConfigIssue, McpConfig, MissingVariable};
+pub use status::{ServerState, ServerStatus};

@@ -1,0 +1,102 @@
+//! `tools/call` through rmcp's `Peer`: the way to a stdio server.
+
+use std::error::Error as _;
+
+use bytes::Bytes;
+use rmcp::model::{CallToolRequest, CallToolRequestParams, ClientRequest, JsonObject};
+use rmcp::service::{Peer, PeerRequestOptions, RequestHandle, RoleClient, ServiceError};
+use rmcp::transport::DynamicTransportError;
+use rmcp::transport::streamable_http_client::{HttpStatusError, StreamableHttpError};
+
+use super::attempt::{Attempt, Lost, Outgoing};
+use super::meta;
+use super::result::ERROR_BYTES;
+use super::text::capped;
+
+/// Makes the call. When the future is dropped, or the call given up, the server is told.
+pub(super) async fn call(peer: &Peer<RoleClient>, call: &Outgoing<'_>) -> Attempt {
+    let arguments: JsonObject = match serde_json::from_str(call.request.arguments.get()) {
+        Ok(arguments) => arguments,
+        Err(error) => return Attempt::NotSent(Lost::Connection, format!("the arguments are no object: {error}")),
+    };
+    let params = CallToolRequestParams::new(call.request.tool.name.to_string()).with_arguments(arguments);
+    let request = ClientRequest::CallToolRequest(CallToolRequest::new(params));
+    let options = PeerRequestOptions::no_options().with_meta(meta::object(call));
+    // rmcp's queue may be full; what has not entered it is not sent.
+    let handle = tokio::select! {
+        handle = peer.send_cancellable_request(request, options) => match handle {
+            Ok(handle) => handle,
+            Err(error) => return Attempt::NotSent(Lost::Connection, error.to_string()),
+        },
+        lost = call.given_up() => {
+            return Attempt::NotSent(lost, format!("{}, before it could be sent", lost.words(call.request.timeout)));
+        }
+    };
+    let mut abandoned = Abandoned(Some(handle));
+    let Some(handle) = &mut abandoned.0 else {
+        return Attempt::NotSent(Lost::Connection, "no handle".to_owned());
+    };
+    let answer = tokio::select! {
+        answer = &mut handle.rx => answer,
+        lost = call.given_up() => return Attempt::Lost(lost, lost.words(call.request.timeout)),
+    };
+    abandoned.0 = None;
+    match answer {
+        Ok(Ok(result)) => match serde_json::to_vec(&result) {
+            Ok(text) => Attempt::Result(Bytes::from(text)),
+            Err(error) => Attempt::Lost(Lost::Connection, error.to_string()),
+        },
+        Ok(Err(error)) => failed(error),
+        Err(_) => Attempt::Lost(Lost::Connection, "the server went away before it answered".to_owned()),
+    }
+}
+
+fn failed(error: ServiceError) -> Attempt {
+    match error {
+        ServiceError::McpError(error) => Attempt::Error {
+            code: i64::from(error.code.0),
+            message: capped(&error.message, ERROR_BYTES).into_owned(),
+        },
+        ServiceError::TransportSend(error) => not_delivered(&error),
+        other => Attempt::Lost(Lost::Connection, other.to_string()),
+    }
+}
+
+/// rmcp could not write the message. On a pipe that means that its last bytes, the end of the line
+/// among them, never arrived, so no server can have acted on it. Over HTTP it depends.
+fn not_delivered(error: &DynamicTransportError) -> Attempt {
+    let words = error.error.to_string();
+    if error.error.downcast_ref::<std::io::Error>().is_some() {
+        return Attempt::NotSent(Lost::Connection, words);
+    }
+    match error.error.downcast_ref::<StreamableHttpError<reqwest::Error>>() {
+        Some(StreamableHttpError::Client(error)) if error.is_connect() => {
+            let cause = error
+                .source()
+                .map_or_else(|| "no connection".to_owned(), ToString::to_string);
+            Attempt::NotSent(Lost::Connection, cause)
+        }
+        Some(StreamableHttpError::SessionExpired) => Attempt::SessionGone,
+        Some(StreamableHttpError::HttpStatus(HttpStatusError { status: 429, .. })) => {
+            Attempt::Refused("the server answered HTTP 429".to_owned())
+        }
+        Some(StreamableHttpError::AuthRequired(_) | StreamableHttpError::InsufficientScope(_)) => {
+            Attempt::Refused("the server refused the credentials".to_owned())
+        }
+        _ => Attempt::Lost(Lost::Connection, "the request failed".to_owned()),
+    }
+}
+
+/// Dropping rmcp's handle tells the server nothing; this does.
+struct Abandoned(Option<RequestHandle<RoleClient>>);
+
+impl Drop for Abandoned {
+    fn drop(&mut self) {
+        if let (Some(handle), Ok(runtime)) = (self.0.take(), tokio::runtime::Handle::try_current()) {
+            runtime.spawn(async move {
+                // It fails when the server is gone, and then there is nobody to tell.
+                let _ = handle.cancel(Some("given up".to_owned())).await;
+            });
+        }
+    }
+}

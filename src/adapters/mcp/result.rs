@@ -1,0 +1,310 @@
+//! What a tool answered, as the engine takes it: data, capped, or the tool's own word that it failed.
+//!
+//! Data is `structuredContent`, else the content: one text becomes a JSON string, several blocks an
+//! array. What a model cannot read (images, audio, blobs) is described by type, media type and size
+//! and not handed on; the text of an embedded text resource is content like any other.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use serde::Deserialize;
+use serde_json::value::{RawValue, to_raw_value};
+use serde_json::{Value, json};
+
+use super::text::capped;
+use crate::domain::journal::CallFailure;
+use crate::domain::tool::FailureCode;
+use crate::ports::tools::CallReply;
+
+/// Longest words of a server about an error, in bytes.
+pub(super) const ERROR_BYTES: usize = 2 * 1024;
+
+/// The members of a `tools/call` result that count.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct ToolResult<'a> {
+    #[serde(borrow, default)]
+    result_type: Option<Cow<'a, str>>,
+    #[serde(borrow, default)]
+    content: Option<Vec<Block<'a>>>,
+    #[serde(borrow, default)]
+    structured_content: Option<&'a RawValue>,
+    #[serde(default)]
+    is_error: Option<bool>,
+    #[serde(borrow, default)]
+    task: Option<&'a RawValue>,
+}
+
+/// One block of content, of any type.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Block<'a> {
+    #[serde(rename = "type", borrow, default)]
+    kind: Cow<'a, str>,
+    #[serde(borrow, default)]
+    text: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    data: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    mime_type: Option<Cow<'a, str>>,
+    #[serde(borrow, default)]
+    uri: Option<Cow<'a, str>>,
+    #[serde(borrow, default)]
+    name: Option<Cow<'a, str>>,
+    #[serde(borrow, default)]
+    description: Option<Cow<'a, str>>,
+    #[serde(borrow, default)]
+    resource: Option<Resource<'a>>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Resource<'a> {
+    #[serde(borrow, default)]
+    uri: Option<Cow<'a, str>>,
+    #[serde(borrow, default)]
+    mime_type: Option<Cow<'a, str>>,
+    #[serde(borrow, default)]
+    text: Option<Cow<'a, str>>,
+    #[serde(borrow, default)]
+    blob: Option<&'a RawValue>,
+}
+
+/// What the `result` of a call says.
+#[derive(Debug)]
+pub(super) enum Said {
+    /// For the engine.
+    Reply(CallReply),
+    /// It is none of the results there are; the call did run.
+    Unreadable(String),
+    /// The work goes on as a task on the server, which gavel does not follow.
+    Task,
+}
+
+/// Reads the text of a `result`. `max` is the largest data in bytes.
+pub(super) fn read(result: &[u8], max: usize) -> Said {
+    let result: ToolResult<'_> = match serde_json::from_slice(result) {
+        // serde would also take an array for the members in their order.
+        _ if !result.trim_ascii_start().starts_with(b"{") => {
+            return Said::Unreadable("its result is not an object".to_owned());
+        }
+        Ok(result) => result,
+        Err(error) => return Said::Unreadable(format!("its result is not one of a tool: {error}")),
+    };
+    match result.result_type.as_deref() {
+        None | Some("complete") if result.task.is_none() => {}
+        Some("input_required") => {
+            let message = "the tool asks for input, which gavel does not give".to_owned();
+            return Said::Reply(CallReply::Failed(CallFailure {
+                code: FailureCode::Unsupported,
+                message,
+            }));
+        }
+        None | Some("complete" | "task") => return Said::Task,
+        Some(other) => return Said::Unreadable(format!("its result is of the unknown type `{other}`")),
+    }
+    let blocks = result.content.as_deref().unwrap_or_default();
+    if result.is_error == Some(true) {
+        let message = error_words(blocks, result.structured_content);
+        return Said::Reply(CallReply::Failed(CallFailure {
+            code: FailureCode::ToolError,
+            message,
+        }));
+    }
+    Said::Reply(CallReply::Data(data(blocks, result.structured_content, max)))
+}
+
+fn data(blocks: &[Block<'_>], structured: Option<&RawValue>, max: usize) -> Arc<RawValue> {
+    let structured = structured.filter(|raw| raw.get() != "null" || blocks.is_empty());
+    let whole: Cow<'_, RawValue> = match (structured, blocks) {
+        (Some(raw), _) => Cow::Borrowed(raw),
+        (
+            None,
+            [
+                Block {
+                    kind, text: Some(text), ..
+                },
+            ],
+        ) if kind == "text" && is_string(text) => Cow::Borrowed(text),
+        (None, blocks) => Cow::Owned(raw(&Value::Array(blocks.iter().map(described).collect()))),
+    };
+    if whole.get().len() <= max {
+        return whole.into_owned().into();
+    }
+    // Cut JSON is none, so what is left of it is handed on as text.
+    let text = match serde_json::from_str::<String>(whole.get()) {
+        Ok(text) => text,
+        Err(_) => whole.get().to_owned(),
+    };
+    let mut room = max;
+    loop {
+        // Escapes may make the text longer again as JSON.
+        let cut = raw(&Value::String(capped(&text, room).into_owned()));
+        if cut.get().len() <= max || room < 64 {
+            return cut.into();
+        }
+        room -= (cut.get().len() - max).min(room / 2);
+    }
+}
+
+fn raw(value: &Value) -> Box<RawValue> {
+    to_raw_value(value).unwrap_or_else(|_| RawValue::NULL.to_owned())
+}
+
+fn is_string(raw: &RawValue) -> bool {
+    raw.get().starts_with('"')
+}
+
+/// A block for the model: text as a string, anything else described.
+fn described(block: &Block<'_>) -> Value {
+    let kind = block.kind.as_ref();
+    match (kind, block.text, &block.resource) {
+        ("text", Some(text), _) => serde_json::from_str(text.get()).unwrap_or(Value::Null),
+        ("resource", _, Some(resource)) => {
+            let mut out = json!({"type": kind, "uri": resource.uri, "mimeType": resource.mime_type});
+            if let Some(text) = &resource.text {
+                out["text"] = json!(text);
+            }
+            if let Some(blob) = resource.blob {
+                out["bytes"] = json!(decoded_bytes(blob));
+            }
+            out
+        }
+        ("resource_link", _, _) => json!({
+            "type": kind, "uri": block.uri, "name": block.name,
+            "description": block.description, "mimeType": block.mime_type,
+        }),
+        _ => {
+            let mut out = json!({"type": kind, "mimeType": block.mime_type});
+            if let Some(data) = block.data {
+                out["bytes"] = json!(decoded_bytes(data));
+            }
+            out
+        }
+    }
+}
+
+/// How many bytes a base64 JSON string stands for.
+fn decoded_bytes(raw: &RawValue) -> usize {
+    let digits = raw.get().trim_matches('"').trim_end_matches('=').len();
+    digits * 3 / 4
+}
+
+fn error_words(blocks: &[Block<'_>], structured: Option<&RawValue>) -> String {
+    let mut words = String::new();
+    for block in blocks {
+        if let Some(text) = block.text
+            && let Ok(text) = serde_json::from_str::<Cow<'_, str>>(text.get())
+        {
+            if !words.is_empty() {
+                words.push('\n');
+            }
+            words.push_str(&text);
+        }
+    }
+    if words.is_empty() {
+        words = structured.map_or_else(
+            || "the tool reported an error without words".to_owned(),
+            |raw| raw.get().to_owned(),
+        );
+    }
+    capped(&words, ERROR_BYTES).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+
+    fn reply(result: &Value, max: usize) -> CallReply {
+        match read(result.to_string().as_bytes(), max) {
+            Said::Reply(reply) => reply,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn data_of(result: &Value, max: usize) -> String {
+        match reply(result, max) {
+            CallReply::Data(raw) => raw.get().to_owned(),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn failure(result: &Value) -> CallFailure {
+        match reply(result, 1024) {
+            CallReply::Failed(failure) => failure,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn structured_content_comes_before_content() {
+        let both = json!({"content": [{"type": "text", "text": "x"}], "structuredContent": {"a": 1}});
+        assert_eq!(data_of(&both, 100), r#"{"a":1}"#);
+        let null = json!({"content": [{"type": "text", "text": "x"}], "structuredContent": null});
+        assert_eq!(data_of(&null, 100), r#""x""#);
+    }
+
+    #[test]
+    fn one_text_is_a_string_and_several_blocks_an_array_without_payloads() {
+        let one = json!({"content": [{"type": "text", "text": "say \"hi\""}]});
+        assert_eq!(data_of(&one, 100), r#""say \"hi\"""#);
+        let many = json!({"content": [
+            {"type": "text", "text": "a"},
+            {"type": "image", "data": "AAAA", "mimeType": "image/png"},
+            {"type": "resource", "resource": {"uri": "f:///a", "mimeType": "text/plain", "text": "t"}},
+            {"type": "resource", "resource": {"uri": "f:///b", "blob": "AAAAAA=="}},
+            {"type": "hologram", "x": 1}
+        ]});
+        let data: Value = serde_json::from_str(&data_of(&many, 1000)).unwrap();
+        assert_eq!(
+            data,
+            json!(["a",
+            {"type": "image", "mimeType": "image/png", "bytes": 3},
+            {"type": "resource", "uri": "f:///a", "mimeType": "text/plain", "text": "t"},
+            {"type": "resource", "uri": "f:///b", "mimeType": null, "bytes": 4},
+            {"type": "hologram", "mimeType": null}])
+        );
+        assert_eq!(data_of(&json!({"content": []}), 100), "[]");
+    }
+
+    #[test]
+    fn large_data_is_cut_between_characters_and_stays_json() {
+        for large in [
+            json!({"content": [{"type": "text", "text": "ä\"".repeat(500)}]}),
+            json!({"structuredContent": {"rows": vec!["ä\\"; 500]}}),
+        ] {
+            let data = data_of(&large, 300);
+            assert!(data.len() <= 300, "{}", data.len());
+            let text: String = serde_json::from_str(&data).unwrap();
+            assert!(text.contains("[cut: "), "{text}");
+        }
+    }
+
+    #[test]
+    fn an_error_is_the_tools_own_word_and_short() {
+        let error =
+            json!({"isError": true, "content": [{"type": "text", "text": "no\n"}, {"type": "text", "text": "way"}]});
+        assert_eq!(
+            failure(&error),
+            CallFailure {
+                code: FailureCode::ToolError,
+                message: "no\n\nway".into()
+            }
+        );
+        let long = json!({"isError": true, "content": [{"type": "text", "text": "x".repeat(9000)}]});
+        assert!(failure(&long).message.len() <= ERROR_BYTES);
+        assert!(!failure(&json!({"isError": true})).message.is_empty());
+    }
+
+    #[test]
+    fn a_question_is_not_an_answer() {
+        let question = json!({"resultType": "input_required", "inputRequests": {}});
+        assert_eq!(failure(&question).code, FailureCode::Unsupported);
+        let task = json!({"task": {"taskId": "t"}});
+        assert!(matches!(read(task.to_string().as_bytes(), 100), Said::Task));
+        assert!(matches!(read(b"[]", 100), Said::Unreadable(_)));
+        assert!(matches!(read(br#"{"resultType":"new"}"#, 100), Said::Unreadable(_)));
+    }
+}

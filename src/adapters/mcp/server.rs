@@ -1,0 +1,527 @@
+//! One configured server: its connections, how many calls it gets at a time, and what a call comes to.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use metrics::{Counter, Histogram};
+use serde_json::Value;
+use serde_json::value::RawValue;
+use tokio::sync::Semaphore;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use super::attempt::{Attempt, Lost, Outgoing};
+use super::breaker::Breaker;
+use super::config::{Connection, Identity, ServerConfig, TransportConfig};
+use super::definition::{self, Offer};
+use super::link::{Link, Listener, Session, State};
+use super::meta::IdentitySigner;
+use super::peer;
+use super::pins::Pins;
+use super::registry::Registry;
+use super::result::{self, Said};
+use super::status::{ServerState, ServerStatus};
+use crate::domain::ids::UserId;
+use crate::domain::journal::CallFailure;
+use crate::domain::tool::{FailureCode, Tool};
+use crate::ports::tools::{CallReply, CallRequest, LeftOut};
+
+/// A call waits this long for a connection that is being opened.
+const WAIT: Duration = Duration::from_secs(2);
+/// Connections of single users (`connection: per_user`) kept at a time, and how long an idle one is.
+const MAX_USERS: usize = 256;
+const USER_IDLE: Duration = Duration::from_secs(600);
+/// Results of a tool that are compared with its output schema, for a warning; a tool that keeps its
+/// word eight times is believed.
+const OUTPUT_CHECKS: u8 = 8;
+
+/// What all servers share.
+pub(super) struct Common {
+    pub(super) registry: Registry,
+    pub(super) pins: Pins,
+    pub(super) signer: Option<IdentitySigner>,
+    pub(super) base_env: Arc<Vec<(&'static str, String)>>,
+    pub(super) attempt_limit: Duration,
+    pub(super) result_bytes: usize,
+    pub(super) tasks: TaskTracker,
+    pub(super) stop: CancellationToken,
+}
+
+/// One server.
+pub(super) struct Server {
+    pub(super) config: Arc<ServerConfig>,
+    common: Arc<Common>,
+    /// The connection that lists; calls of all users go over it unless each has their own.
+    link: Arc<Link>,
+    shelf: Arc<Shelf>,
+    users: Mutex<HashMap<UserId, (Arc<Link>, Instant)>>,
+    permits: Semaphore,
+    breaker: Arc<Breaker>,
+    output_checks: Mutex<HashMap<Arc<str>, u8>>,
+    meters: Meters,
+}
+
+struct Meters {
+    answered: Counter,
+    failed: Counter,
+    unknown: Counter,
+    seconds: Histogram,
+}
+
+impl Server {
+    /// Starts connecting in the background, unless the server is off.
+    pub(super) fn start(config: ServerConfig, common: &Arc<Common>) -> Self {
+        let config = Arc::new(config);
+        let breaker = Arc::new(Breaker::default());
+        let shelf = Arc::new(Shelf {
+            config: config.clone(),
+            common: common.clone(),
+            breaker: breaker.clone(),
+            listed: Mutex::default(),
+        });
+        let link = Self::link(&config, common, shelf.clone());
+        match &config.off {
+            Some(reason) => {
+                link.stop();
+                common.registry.down(&config.name, reason, false);
+            }
+            None => {
+                common.tasks.spawn(link.clone().supervise());
+            }
+        }
+        let calls = |outcome| metrics::counter!("gavel_mcp_calls_total", "server" => config.name.to_string(), "outcome" => outcome);
+        Self {
+            meters: Meters {
+                answered: calls("answered"),
+                failed: calls("failed"),
+                unknown: calls("unknown"),
+                seconds: metrics::histogram!("gavel_mcp_call_seconds", "server" => config.name.to_string()),
+            },
+            permits: Semaphore::new(config.gavel.max_concurrent),
+            common: common.clone(),
+            users: Mutex::default(),
+            breaker,
+            output_checks: Mutex::default(),
+            config,
+            link,
+            shelf,
+        }
+    }
+
+    fn link(config: &Arc<ServerConfig>, common: &Arc<Common>, listener: Arc<dyn Listener>) -> Arc<Link> {
+        Link::new(
+            config.clone(),
+            common.base_env.clone(),
+            listener,
+            common.attempt_limit,
+            common.stop.child_token(),
+        )
+    }
+
+    /// Is it being connected for the first time?
+    pub(super) fn is_starting(&self) -> bool {
+        self.config.off.is_none() && self.link.is_starting()
+    }
+
+    /// Waits until it is connected or known to be down.
+    pub(super) async fn started(&self) {
+        self.link.started().await;
+    }
+
+    /// Lists its tools again.
+    ///
+    /// # Errors
+    /// Why they could not be listed.
+    pub(super) async fn refresh(&self, deadline: Instant) -> Result<(), String> {
+        match &self.config.off {
+            Some(reason) => Err(reason.clone()),
+            None => self.link.refresh(deadline).await,
+        }
+    }
+
+    pub(super) fn shelf(&self) -> &Shelf {
+        &self.shelf
+    }
+
+    /// Makes one call.
+    pub(super) async fn call(&self, request: CallRequest<'_>) -> CallReply {
+        let started = Instant::now();
+        let reply = self.attempt(&request, started).await;
+        let (counter, outcome) = match &reply {
+            CallReply::Data(_) => (&self.meters.answered, "answered"),
+            CallReply::Failed(_) => (&self.meters.failed, "failed"),
+            CallReply::Unknown(_) => (&self.meters.unknown, "unknown"),
+        };
+        counter.increment(1);
+        let took = started.elapsed();
+        self.meters.seconds.record(took.as_secs_f64());
+        if let CallReply::Failed(failure) | CallReply::Unknown(failure) = &reply {
+            tracing::debug!(
+                server = &*self.config.name,
+                tool = &*request.tool.name,
+                outcome,
+                code = failure.code.as_str(),
+                ms = took.as_millis(),
+                "call"
+            );
+        }
+        reply
+    }
+
+    async fn attempt(&self, request: &CallRequest<'_>, started: Instant) -> CallReply {
+        let permit = match self.breaker.admit(started) {
+            Ok(permit) => permit,
+            Err(pause) => {
+                let ms = pause.as_millis();
+                return unavailable(format!(
+                    "many calls in a row did not get through; tried again in {ms} ms"
+                ));
+            }
+        };
+        let identity = match self.identity(request.user) {
+            Ok(identity) => identity,
+            Err(error) => return unavailable(format!("no identity token: {error}")),
+        };
+        let outgoing = Outgoing {
+            request,
+            identity: identity.as_deref(),
+            deadline: started + request.timeout,
+        };
+        let attempt = tokio::select! {
+            biased;
+            slot = self.permits.acquire() => match slot {
+                Ok(_slot) => self.send(&outgoing, started).await,
+                Err(_) => Attempt::NotSent(Lost::Cancelled, "gavel is shutting down".to_owned()),
+            },
+            lost = outgoing.given_up() => {
+                return not_sent(lost, format!("{} for a free place", lost.words(request.timeout)));
+            }
+        };
+        match &attempt {
+            Attempt::Result(_) | Attempt::Error { .. } | Attempt::Refused(_) | Attempt::SessionGone => {
+                permit.answered()
+            }
+            Attempt::NotSent(Lost::Cancelled, _) | Attempt::Lost(Lost::Cancelled, _) => drop(permit),
+            Attempt::NotSent(..) | Attempt::Lost(..) => permit.fault(Instant::now()),
+        }
+        self.reply(request.tool, attempt)
+    }
+
+    /// Sends it; once more when the session was of no use and nothing can have begun.
+    async fn send(&self, outgoing: &Outgoing<'_>, started: Instant) -> Attempt {
+        let link = self.link_for(outgoing.request.user);
+        let wait = outgoing.deadline.min(started + WAIT);
+        let mut again = true;
+        loop {
+            let session = tokio::select! {
+                session = link.session(wait) => session,
+                () = outgoing.cancel().cancelled() => {
+                    return Attempt::NotSent(Lost::Cancelled, "cancelled before it could be sent".to_owned());
+                }
+            };
+            let session = match session {
+                Ok(session) => session,
+                Err(reason) => return Attempt::NotSent(Lost::Connection, reason),
+            };
+            let attempt = send_over(&session, outgoing).await;
+            match &attempt {
+                Attempt::SessionGone if again => link.renew(&session),
+                Attempt::NotSent(Lost::Connection, _) if again && session.direct.is_none() => link.renew(&session),
+                Attempt::NotSent(Lost::Connection, _) | Attempt::Lost(Lost::Connection, _) => {
+                    link.suspect();
+                    return attempt;
+                }
+                _ => return attempt,
+            }
+            again = false;
+        }
+    }
+
+    fn reply(&self, tool: &Tool, attempt: Attempt) -> CallReply {
+        let (code, message) = match attempt {
+            Attempt::Result(text) => match result::read(&text, self.common.result_bytes) {
+                Said::Reply(CallReply::Data(data)) => {
+                    self.check_output(tool, &data);
+                    return CallReply::Data(data);
+                }
+                Said::Reply(reply) => return reply,
+                Said::Unreadable(why) => return unknown(tool, Lost::Connection, why),
+                Said::Task => {
+                    let why = "it went on as a task on the server, which gavel does not follow".to_owned();
+                    return unknown(tool, Lost::Connection, why);
+                }
+            },
+            Attempt::Error { code, message } => (FailureCode::ProtocolError, format!("{message} (code {code})")),
+            Attempt::Refused(message) => (FailureCode::ProtocolError, message),
+            Attempt::SessionGone => (
+                FailureCode::Unavailable,
+                "the server does not keep its session".to_owned(),
+            ),
+            Attempt::NotSent(lost, message) => return not_sent(lost, message),
+            Attempt::Lost(lost, message) => return unknown(tool, lost, message),
+        };
+        CallReply::Failed(CallFailure { code, message })
+    }
+
+    fn identity(&self, user: &UserId) -> Result<Option<String>, String> {
+        match (&self.config.gavel.identity, &self.common.signer) {
+            (Identity::Token, Some(signer)) => signer.sign(&self.config.name, user.as_str()).map(Some),
+            (Identity::Token, None) => Err("no secret is set".to_owned()),
+            (Identity::None | Identity::Argument(_), _) => Ok(None),
+        }
+    }
+
+    /// The shared connection, or the user's own, opened at the first call.
+    fn link_for(&self, user: &UserId) -> Arc<Link> {
+        if self.config.gavel.connection == Connection::Shared {
+            return self.link.clone();
+        }
+        let now = Instant::now();
+        let mut users = lock(&self.users);
+        users.retain(|_, (link, used)| {
+            let keep = now.duration_since(*used) < USER_IDLE;
+            if !keep {
+                link.stop();
+            }
+            keep
+        });
+        if let Some((link, used)) = users.get_mut(user) {
+            *used = now;
+            return link.clone();
+        }
+        if users.len() >= MAX_USERS
+            && let Some(oldest) = users
+                .iter()
+                .min_by_key(|(_, (_, used))| *used)
+                .map(|(user, _)| user.clone())
+            && let Some((link, _)) = users.remove(&oldest)
+        {
+            link.stop();
+        }
+        let link = Self::link(&self.config, &self.common, Arc::new(Deaf));
+        self.common.tasks.spawn(link.clone().supervise());
+        users.insert(user.clone(), (link.clone(), now));
+        link
+    }
+
+    /// Warns when data does not fit the tool's own output schema.
+    fn check_output(&self, tool: &Tool, data: &RawValue) {
+        let Some(schema) = &tool.output_schema else { return };
+        {
+            let mut checks = lock(&self.output_checks);
+            let done = checks.entry(tool.digest.clone()).or_default();
+            if *done >= OUTPUT_CHECKS {
+                return;
+            }
+            *done += 1;
+        }
+        let (Ok(schema), Ok(data)) = (
+            serde_json::from_str::<Value>(schema.get()),
+            serde_json::from_str::<Value>(data.get()),
+        ) else {
+            return;
+        };
+        let fits = jsonschema::validator_for(&schema).is_ok_and(|validator| validator.is_valid(&data));
+        if !fits {
+            tracing::warn!(
+                server = &*tool.server,
+                tool = &*tool.name,
+                "a result does not fit the tool's output schema"
+            );
+        }
+    }
+
+    /// How it is.
+    pub(super) fn status(&self) -> ServerStatus {
+        let (transport, place) = match &self.config.transport {
+            Some(config @ TransportConfig::Stdio { .. }) => (Some("stdio"), Some(config.place())),
+            Some(config @ TransportConfig::Http { .. }) => (Some("http"), Some(config.place())),
+            None => (None, None),
+        };
+        let mut session: Option<Arc<Session>> = None;
+        let (state, reason) = match (&self.config.off, self.link.state()) {
+            (Some(reason), _) => (ServerState::Off, Some(reason.clone())),
+            (None, State::Up(up)) => {
+                session = Some(up);
+                (ServerState::Up, None)
+            }
+            (None, State::Connecting { lost }) => (ServerState::Connecting, lost.map(|reason| reason.to_string())),
+            (None, State::Down(reason)) => (ServerState::Down, Some(reason.to_string())),
+            (None, State::Closed) => (ServerState::Down, Some("closed".to_owned())),
+        };
+        let catalog = self.common.registry.current();
+        let name = &self.config.name;
+        ServerStatus {
+            name: name.clone(),
+            transport,
+            place,
+            state,
+            reason,
+            protocol: session.as_ref().map(|session| session.protocol.clone()),
+            software: session.as_ref().and_then(|session| session.software.clone()),
+            pid: session.as_ref().and_then(|session| session.pid),
+            tools: catalog.tools.iter().filter(|tool| tool.server == *name).count(),
+            left_out: catalog.left_out.iter().filter(|left| left.server == *name).count(),
+            connections: self.link.opened(),
+            users: lock(&self.users).len(),
+            breaker_open: self.breaker.is_open(Instant::now()),
+        }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+async fn send_over(session: &Session, outgoing: &Outgoing<'_>) -> Attempt {
+    match &session.direct {
+        Some(direct) if !direct.leaves_to_rmcp(&outgoing.request.tool.name) => direct.call(outgoing).await,
+        _ => peer::call(&session.peer, outgoing).await,
+    }
+}
+
+fn unavailable(message: String) -> CallReply {
+    CallReply::Failed(CallFailure {
+        code: FailureCode::Unavailable,
+        message,
+    })
+}
+
+fn not_sent(lost: Lost, message: String) -> CallReply {
+    let code = match lost {
+        // The run itself was over.
+        Lost::Cancelled => FailureCode::LimitReached,
+        Lost::Timeout | Lost::Connection => FailureCode::Unavailable,
+    };
+    CallReply::Failed(CallFailure { code, message })
+}
+
+fn unknown(tool: &Tool, lost: Lost, message: String) -> CallReply {
+    let code = match lost {
+        _ if tool.side_effect => FailureCode::InDoubt,
+        Lost::Timeout | Lost::Cancelled => FailureCode::Timeout,
+        Lost::Connection => FailureCode::Unavailable,
+    };
+    CallReply::Unknown(CallFailure { code, message })
+}
+
+/// A server's tools on their way to the catalog: read, and held back where they are pinned.
+pub(super) struct Shelf {
+    config: Arc<ServerConfig>,
+    common: Arc<Common>,
+    breaker: Arc<Breaker>,
+    /// All that could be read, held back or not.
+    listed: Mutex<Offer>,
+}
+
+impl Shelf {
+    /// Accepts the definition a tool has now.
+    ///
+    /// # Errors
+    /// `None` when the server offers no such tool; why the acceptance could not be kept.
+    pub(super) fn accept(&self, tool: &str) -> Result<(), Option<std::io::Error>> {
+        let digest = {
+            let listed = lock(&self.listed);
+            let found = listed.tools.iter().find(|known| &*known.name == tool);
+            found.map(|tool| tool.digest.clone()).ok_or(None)?
+        };
+        self.common
+            .pins
+            .accept(&self.config.name, tool, &digest)
+            .map_err(Some)?;
+        self.publish();
+        Ok(())
+    }
+
+    fn publish(&self) {
+        let listed = lock(&self.listed);
+        let mut offer = Offer {
+            tools: listed.tools.clone(),
+            left_out: listed.left_out.clone(),
+        };
+        drop(listed);
+        if self.config.gavel.pin {
+            self.hold_back(&mut offer);
+        }
+        self.common.registry.up(&self.config.name, offer);
+    }
+
+    fn hold_back(&self, offer: &mut Offer) {
+        let name = &self.config.name;
+        let digests: Vec<(String, String)> = offer
+            .tools
+            .iter()
+            .map(|tool| (tool.name.to_string(), tool.digest.to_string()))
+            .collect();
+        let pairs = digests.iter().map(|(tool, digest)| (tool.as_str(), digest.as_str()));
+        let (held, reason) = match self.common.pins.check(name, pairs) {
+            Ok(changed) => (
+                changed,
+                "its definition is not the accepted one; accept it to use it again".to_owned(),
+            ),
+            // What is accepted is not known, so nothing is.
+            Err(error) => {
+                tracing::error!(server = &**name, %error, "accepted tools could not be read or kept");
+                (
+                    digests.iter().map(|(tool, _)| tool.as_str()).collect(),
+                    format!("its acceptance is not known: {error}"),
+                )
+            }
+        };
+        offer.tools.retain(|tool| !held.contains(&&*tool.name));
+        for tool in held {
+            tracing::warn!(server = &**name, tool, reason, "tool held back");
+            offer.left_out.push(LeftOut {
+                server: name.clone(),
+                tool: tool.to_owned(),
+                reason: reason.clone(),
+            });
+        }
+    }
+}
+
+impl Listener for Shelf {
+    fn listed(&self, list: &[Value], opened: bool) {
+        if opened {
+            self.breaker.reset();
+        }
+        {
+            let mut listed = lock(&self.listed);
+            let offer = definition::read(&self.config, list, &listed.tools);
+            for left in offer.left_out.iter().filter(|left| !listed.left_out.contains(left)) {
+                tracing::warn!(
+                    server = &*left.server,
+                    tool = left.tool,
+                    reason = left.reason,
+                    "tool left out"
+                );
+            }
+            *listed = offer;
+        }
+        for name in self.config.gavel.tools.keys() {
+            if !lock(&self.listed).tools.iter().any(|tool| *tool.name == **name) {
+                tracing::warn!(
+                    server = &*self.config.name,
+                    tool = name,
+                    "settings for a tool that is not offered"
+                );
+            }
+        }
+        self.publish();
+        metrics::gauge!("gavel_mcp_server_up", "server" => self.config.name.to_string()).set(1.0);
+    }
+
+    fn lost(&self, reason: &str, soon: bool) {
+        self.common.registry.down(&self.config.name, reason, soon);
+        metrics::gauge!("gavel_mcp_server_up", "server" => self.config.name.to_string()).set(0.0);
+    }
+}
+
+/// The listener of a user's own connection, whose tools are those of the server.
+struct Deaf;
+
+impl Listener for Deaf {
+    fn listed(&self, _: &[Value], _: bool) {}
+    fn lost(&self, _: &str, _: bool) {}
+}

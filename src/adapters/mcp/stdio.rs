@@ -1,0 +1,162 @@
+//! A server as a child process: how it is started, and what becomes of its stderr.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use process_wrap::tokio::{CommandWrap, KillOnDrop, ProcessGroup};
+use rmcp::transport::TokioChildProcess;
+use secrecy::{ExposeSecret, SecretString};
+use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, BufReader};
+use tokio::process::Command;
+
+use super::config::TransportConfig;
+use super::group::EndsWithLeader;
+use super::text::{capped, visible};
+
+/// A line of stderr is kept up to this length.
+const LINE_BYTES: u64 = 4 * 1024;
+/// Lines logged in one second; the rest is counted.
+const LINES_PER_SECOND: u32 = 20;
+/// Shorter values of variables are too common a text to be taken out of a log.
+const SECRET_BYTES: usize = 8;
+
+/// A started child.
+pub(super) struct Child {
+    /// rmcp's transport over its pipes; closing it ends the process group.
+    pub(super) transport: TokioChildProcess,
+    /// Its process id.
+    pub(super) pid: Option<u32>,
+    /// The last line it wrote to stderr.
+    pub(super) last_words: LastWords,
+}
+
+/// The last line of a child's stderr.
+#[derive(Clone, Debug, Default)]
+pub(super) struct LastWords(Arc<Mutex<Option<String>>>);
+
+impl LastWords {
+    pub(super) fn get(&self) -> Option<String> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn set(&self, line: String) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(line);
+    }
+}
+
+/// Starts the child with nothing of our environment but `base_env`, in a process group of its own,
+/// so that what it starts ends with it.
+///
+/// # Errors
+/// Why it could not be started.
+pub(super) fn start(
+    server: &Arc<str>,
+    config: &TransportConfig,
+    base_env: &[(&'static str, String)],
+) -> Result<Child, String> {
+    let TransportConfig::Stdio {
+        command,
+        args,
+        env,
+        cwd,
+    } = config
+    else {
+        return Err("not a stdio server".to_owned());
+    };
+    let mut process = Command::new(command);
+    process
+        .args(args)
+        .env_clear()
+        .envs(base_env.iter().map(|(name, value)| (*name, value)))
+        .envs(env.iter().map(|(name, value)| (name, value.expose_secret())));
+    if let Some(cwd) = cwd {
+        process.current_dir(cwd);
+    }
+    let mut wrap = CommandWrap::from(process);
+    wrap.wrap(KillOnDrop).wrap(ProcessGroup::leader()).wrap(EndsWithLeader);
+    let (transport, stderr) = TokioChildProcess::builder(wrap)
+        .stderr(std::process::Stdio::piped())
+        .spawn()
+        .map_err(|error| format!("`{command}` could not be started: {error}"))?;
+    let pid = transport.id();
+    let last_words = LastWords::default();
+    if let Some(stderr) = stderr {
+        tokio::spawn(log(server.clone(), stderr, secrets(env), last_words.clone()));
+    }
+    Ok(Child {
+        transport,
+        pid,
+        last_words,
+    })
+}
+
+fn secrets(env: &[(String, SecretString)]) -> Vec<SecretString> {
+    env.iter()
+        .filter(|(_, value)| value.expose_secret().len() >= SECRET_BYTES)
+        .map(|(_, value)| value.clone())
+        .collect()
+}
+
+/// Logs stderr line by line until the child closes it. Values of the entry's variables are masked,
+/// since servers like to print their settings.
+async fn log(server: Arc<str>, stderr: impl AsyncRead + Unpin, secrets: Vec<SecretString>, last_words: LastWords) {
+    let mut stderr = BufReader::new(stderr);
+    let mut line = Vec::new();
+    let (mut second, mut lines, mut dropped) = (Instant::now(), 0, 0u64);
+    loop {
+        line.clear();
+        match (&mut stderr).take(LINE_BYTES).read_until(b'\n', &mut line).await {
+            Ok(0) | Err(_) => return,
+            Ok(_) => {}
+        }
+        let text = masked(visible(&String::from_utf8_lossy(&line)).trim_end(), &secrets);
+        if text.is_empty() {
+            continue;
+        }
+        if second.elapsed() > Duration::from_secs(1) {
+            if dropped > 0 {
+                tracing::info!(target: "gavel::mcp::stderr", server = &*server, dropped, "more lines than are logged");
+            }
+            (second, lines, dropped) = (Instant::now(), 0, 0);
+        }
+        if lines < LINES_PER_SECOND {
+            tracing::info!(target: "gavel::mcp::stderr", server = &*server, "{text}");
+            lines += 1;
+        } else {
+            dropped += 1;
+        }
+        last_words.set(capped(&text, 512).into_owned());
+    }
+}
+
+fn masked(line: &str, secrets: &[SecretString]) -> String {
+    let mut line = line.to_owned();
+    for secret in secrets {
+        if line.contains(secret.expose_secret()) {
+            line = line.replace(secret.expose_secret(), "***");
+        }
+    }
+    line
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+
+    /// C-FR-010
+    #[tokio::test]
+    async fn stderr_is_bounded_and_secrets_in_it_are_masked() {
+        let words = LastWords::default();
+        let text = format!("{}\nkey=canary-0123456789\n\n", "x".repeat(100_000));
+        log(
+            "s".into(),
+            text.as_bytes(),
+            vec![SecretString::from("canary-0123456789")],
+            words.clone(),
+        )
+        .await;
+        assert_eq!(words.get().as_deref(), Some("key=***"));
+    }
+}

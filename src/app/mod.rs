@@ -1,0 +1,187 @@
+//! The one place that names adapters: everything is built from a [`Config`], in one function, so
+//! that a test runs the same code as `gavel serve`.
+
+mod edge;
+mod model;
+mod servers;
+
+use std::fs;
+use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use anyhow::{Context, anyhow};
+use secrecy::ExposeSecret;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+pub use servers::BUILT_IN as BUILT_IN_SERVERS;
+
+use crate::adapters::mcp::{Mcp, McpOptions};
+use crate::adapters::quota::LocalQuota;
+use crate::adapters::store::{AtStart, ContentKey, ContentMode, Store, StoreConfig};
+use crate::config::{Config, Content};
+use crate::domain::definition::Constitution;
+use crate::domain::ids::InstanceId;
+use crate::domain::templates::Templates;
+use crate::engine::Engine;
+use crate::http::{self, ServerSettings};
+use crate::ports::clock::SystemClock;
+use crate::surfaces::chat::Chat;
+use crate::surfaces::decisions::DecisionQueries;
+
+/// Everything that runs.
+pub struct App {
+    /// What it was built from.
+    pub config: Config,
+    /// The chat surface.
+    pub chat: Arc<Chat>,
+    /// The analysts' queries.
+    pub decisions: DecisionQueries,
+    /// The MCP servers.
+    pub mcp: Arc<Mcp>,
+    /// The record.
+    pub store: Arc<Store>,
+    background: TaskTracker,
+    stop: CancellationToken,
+    stopping: Arc<AtomicBool>,
+}
+
+/// The HTTP server of an [`App`].
+pub struct Serving {
+    /// Where it listens; the port is the real one when port 0 was asked for.
+    pub address: SocketAddr,
+    handle: actix_web::dev::ServerHandle,
+    task: tokio::task::JoinHandle<std::io::Result<()>>,
+}
+
+impl App {
+    /// Builds everything. MCP servers are connected in the background; a database that is away is
+    /// waited for in the background as well, and `/readyz` says so.
+    ///
+    /// # Errors
+    /// A file that is named and cannot be read or is wrong, a database that is wrong (not one that
+    /// is merely away), a model that cannot be set up.
+    pub async fn build(config: Config) -> anyhow::Result<Self> {
+        edge::metrics();
+        let constitution = constitution(&config)?;
+        let servers = servers::read(&config)?;
+        let store = Store::open(store_config(&config))
+            .await
+            .context("the record store cannot be opened")?;
+        let mcp = Mcp::start(servers, McpOptions::default())?;
+        let quota = Arc::new(LocalQuota::new(config.rate_limit.per_minute, config.rate_limit.burst));
+        let engine = Engine {
+            model: model::model(&config.model)?,
+            tools: mcp.clone(),
+            recorder: store.clone(),
+            clock: Arc::new(SystemClock),
+        };
+        let chat = Chat::new(
+            engine,
+            quota.clone(),
+            constitution,
+            Templates::built_in(),
+            config.max_in_flight,
+        );
+        let (background, stop) = (TaskTracker::new(), CancellationToken::new());
+        background.spawn(sweep_quota(quota, stop.clone()));
+        let decisions = DecisionQueries::new(store.clone());
+        let stopping = Arc::new(AtomicBool::new(false));
+        Ok(Self {
+            config,
+            chat,
+            decisions,
+            mcp,
+            store,
+            background,
+            stop,
+            stopping,
+        })
+    }
+
+    /// Listens and serves.
+    ///
+    /// # Errors
+    /// The address cannot be listened on, or the keys of the issuer cannot be set up.
+    pub fn serve(&self) -> anyhow::Result<Serving> {
+        let listener = TcpListener::bind(self.config.listen)
+            .with_context(|| format!("cannot listen on {}", self.config.listen))?;
+        let address = listener.local_addr()?;
+        let settings = ServerSettings {
+            workers: self.config.workers,
+            drain: self.config.drain,
+        };
+        let server = http::server(edge::edge(self)?, listener, settings)?;
+        let handle = server.handle();
+        Ok(Serving {
+            address,
+            handle,
+            task: self.background.spawn(server),
+        })
+    }
+
+    /// Ends everything in order: no new requests, what is under way is finished and recorded, then
+    /// servers and store are closed.
+    pub async fn shutdown(self, serving: Option<Serving>) {
+        self.stopping.store(true, Ordering::Relaxed);
+        if let Some(serving) = serving {
+            serving.handle.stop(true).await;
+            if let Ok(Err(error)) = serving.task.await {
+                tracing::error!(%error, "the HTTP server ended with an error");
+            }
+        }
+        if tokio::time::timeout(self.config.drain, self.chat.drained())
+            .await
+            .is_err()
+        {
+            tracing::warn!("some decisions were still under way when the time to drain was over; recovery closes them");
+        }
+        self.stop.cancel();
+        self.background.close();
+        self.background.wait().await;
+        self.mcp.shutdown().await;
+        self.store.shutdown().await;
+    }
+}
+
+/// The constitution named, or the one that is built in.
+fn constitution(config: &Config) -> anyhow::Result<Constitution> {
+    let (text, place) = match &config.constitution {
+        None => (
+            Constitution::BUILT_IN.to_owned(),
+            "constitution.md (built in)".to_owned(),
+        ),
+        Some(path) => {
+            let text = fs::read_to_string(path)
+                .with_context(|| format!("the constitution {} cannot be read", path.display()))?;
+            (text, path.display().to_string())
+        }
+    };
+    Constitution::from_markdown(&text, &place).map_err(|errors| {
+        let lines: Vec<_> = errors.iter().map(ToString::to_string).collect();
+        anyhow!("the constitution is wrong:\n{}", lines.join("\n"))
+    })
+}
+
+fn store_config(config: &Config) -> StoreConfig {
+    StoreConfig {
+        content: match &config.records {
+            Content::Full => ContentMode::Full,
+            Content::Hash(key) => ContentMode::Hash(ContentKey::new(key.expose_secret().as_bytes())),
+            Content::None => ContentMode::None,
+        },
+        at_start: AtStart::Background,
+        ..StoreConfig::new(config.database_url.expose_secret(), InstanceId::new())
+    }
+}
+
+async fn sweep_quota(quota: Arc<LocalQuota>, stop: CancellationToken) {
+    let mut ticks = tokio::time::interval(LocalQuota::SWEEP);
+    loop {
+        tokio::select! {
+            _ = ticks.tick() => quota.sweep(),
+            () = stop.cancelled() => return,
+        }
+    }
+}

@@ -1,0 +1,75 @@
+//! Which model answers.
+
+use std::sync::Arc;
+
+use crate::adapters::demo::Demo;
+use crate::adapters::gemini::{
+    Credentials, DEVELOPER_BASE, EXPRESS_BASE, Endpoint, Gemini, GeminiConfig, Timeouts, adc_from_env_values,
+};
+use crate::config::{GoogleEnvironment, ModelConfig, Provider};
+use crate::ports::model::Model;
+
+/// The model that `config` names.
+pub(super) fn model(config: &ModelConfig) -> anyhow::Result<Arc<dyn Model>> {
+    match endpoint(&config.provider)? {
+        None => Ok(Arc::new(Demo)),
+        Some(endpoint) => Ok(Arc::new(gemini(config, endpoint)?)),
+    }
+}
+
+/// Gemini, unless the demo model answers.
+pub(crate) fn real(config: &ModelConfig) -> anyhow::Result<Option<Gemini>> {
+    endpoint(&config.provider)?
+        .map(|endpoint| gemini(config, endpoint))
+        .transpose()
+}
+
+fn gemini(config: &ModelConfig, endpoint: Endpoint) -> anyhow::Result<Gemini> {
+    let timeouts = Timeouts {
+        connect: config.timeouts.connect,
+        first_byte: config.timeouts.first_byte,
+        idle: config.timeouts.idle,
+        ..Timeouts::default()
+    };
+    Ok(Gemini::new(GeminiConfig {
+        timeouts,
+        ..GeminiConfig::new(endpoint, config.name.clone())
+    })?)
+}
+
+fn endpoint(provider: &Provider) -> anyhow::Result<Option<Endpoint>> {
+    let base = |given: &Option<String>, default: &str| given.clone().unwrap_or_else(|| default.to_owned());
+    Ok(match provider {
+        Provider::Demo { .. } => None,
+        Provider::Developer { api_key, base_url } => Some(Endpoint::Developer {
+            base_url: base(base_url, DEVELOPER_BASE),
+            api_key: api_key.clone(),
+        }),
+        Provider::VertexExpress { api_key, base_url } => Some(Endpoint::VertexExpress {
+            base_url: base(base_url, EXPRESS_BASE),
+            api_key: api_key.clone(),
+        }),
+        Provider::Vertex {
+            project,
+            location,
+            endpoint,
+            credentials,
+        } => Some(Endpoint::Vertex {
+            project: project.clone(),
+            location: location.clone(),
+            endpoint: endpoint.clone(),
+            credentials: google_credentials(credentials)?,
+        }),
+    })
+}
+
+fn google_credentials(environment: &GoogleEnvironment) -> anyhow::Result<Credentials> {
+    let sources = adc_from_env_values(
+        environment.application_credentials.as_deref(),
+        environment.cloudsdk_config.as_deref(),
+        environment.home.as_deref(),
+        environment.metadata_host.as_deref(),
+        environment.quota_project.as_deref(),
+    );
+    Ok(sources.find()?)
+}

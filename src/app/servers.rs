@@ -1,0 +1,45 @@
+//! Which MCP servers there are: the `mcp.json` that is named, or the one that is built in.
+
+use std::{env, fs};
+
+use anyhow::{Context, anyhow};
+use secrecy::ExposeSecret;
+
+use crate::adapters::mcp::config::IDENTITY_SECRET;
+use crate::adapters::mcp::{ConfigIssue, McpConfig, MissingVariable};
+use crate::config::Config;
+
+/// The `mcp.json` that is built in: the bundled servers, started from this very program.
+pub const BUILT_IN: &str = include_str!("../../mcp.json");
+
+/// The path of this program, for the built-in `mcp.json`.
+const PROGRAM: &str = "GAVEL_PROGRAM";
+
+/// Reads the configuration of the servers.
+pub(crate) fn read(config: &Config) -> anyhow::Result<McpConfig> {
+    let variable = |name: &str| match name {
+        IDENTITY_SECRET => config
+            .identity_secret
+            .as_ref()
+            .map(|secret| secret.expose_secret().to_owned()),
+        PROGRAM => env::current_exe()
+            .ok()
+            .and_then(|path| path.into_os_string().into_string().ok()),
+        _ => env::var(name).ok(),
+    };
+    let (read, place) = match &config.mcp_config {
+        // A bundled server whose settings are missing is off and says what it needs.
+        None => (
+            McpConfig::from_json_with(BUILT_IN, &variable, MissingVariable::TurnsOff),
+            "mcp.json (built in)".to_owned(),
+        ),
+        Some(path) => {
+            let text = fs::read_to_string(path).with_context(|| format!("{} cannot be read", path.display()))?;
+            (McpConfig::from_json(&text, &variable), path.display().to_string())
+        }
+    };
+    read.map_err(|issues| {
+        let lines: Vec<_> = issues.iter().map(ConfigIssue::to_string).collect();
+        anyhow!("{place} is wrong:\n{}", lines.join("\n"))
+    })
+}

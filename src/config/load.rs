@@ -1,0 +1,92 @@
+//! Takes the sources from the process: environment, working directory, files.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::{env, fs, io};
+
+use super::error::{ConfigError, ConfigErrors};
+use super::origin::Origin;
+use super::settings::{CONFIG_FILE, SETTINGS};
+use super::{Config, Flags, Resolved, Sources};
+
+/// The file that is read when none is named.
+const DEFAULT_FILE: &str = "gavel.toml";
+
+impl Config {
+    /// The configuration of this process.
+    ///
+    /// # Errors
+    /// As [`Config::resolve`]; also a `gavel.toml` that is named and cannot be read.
+    pub fn load(flags: &Flags) -> Result<Resolved, ConfigErrors> {
+        let flags = flags.values();
+        let environment = environment().map_err(ConfigErrors)?;
+        let file = file(&flags, &environment).map_err(|error| ConfigErrors(vec![error]))?;
+        let read_file = |path: &Path| fs::read_to_string(path);
+        Config::resolve(Sources {
+            flags,
+            environment,
+            file,
+            read_file: &read_file,
+        })
+        .map_err(ConfigErrors)
+    }
+}
+
+/// The variables that are text. One of ours that is not is an error; others are none of our business.
+fn environment() -> Result<BTreeMap<String, String>, Vec<ConfigError>> {
+    let mut variables = BTreeMap::new();
+    let mut errors = Vec::new();
+    for (name, value) in env::vars_os() {
+        match (name.into_string(), value.into_string()) {
+            (Ok(name), Ok(value)) => {
+                variables.insert(name, value);
+            }
+            (Ok(name), Err(_)) => {
+                let ours = SETTINGS
+                    .iter()
+                    .find(|setting| setting.environment.contains(&name.as_str()));
+                errors.extend(ours.map(|setting| ConfigError {
+                    key: setting.key.to_owned(),
+                    value: None,
+                    place: Some(Origin::environment(&name).to_string()),
+                    problem: format!("is no UTF-8 text; give {}", setting.allowed),
+                }));
+            }
+            (Err(_), _) => {}
+        }
+    }
+    if errors.is_empty() { Ok(variables) } else { Err(errors) }
+}
+
+fn file(
+    flags: &BTreeMap<&'static str, String>,
+    environment: &BTreeMap<String, String>,
+) -> Result<Option<(PathBuf, String)>, ConfigError> {
+    let variable = "GAVEL_CONFIG";
+    let by_flag = flags.get(CONFIG_FILE).map(|path| (path, Origin::flag("--config")));
+    let by_variable = || {
+        let path = environment.get(variable).filter(|path| !path.is_empty())?;
+        Some((path, Origin::environment(variable)))
+    };
+    let Some((path, origin)) = by_flag.or_else(by_variable) else {
+        let found = |text| Some((PathBuf::from(DEFAULT_FILE), text));
+        return match fs::read_to_string(DEFAULT_FILE) {
+            Ok(text) => Ok(found(text)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(unreadable(DEFAULT_FILE, None, &error)),
+        };
+    };
+    match fs::read_to_string(path) {
+        Ok(text) => Ok(Some((PathBuf::from(path), text))),
+        Err(error) => Err(unreadable(path, Some(&origin), &error)),
+    }
+}
+
+fn unreadable(path: &str, origin: Option<&Origin>, error: &io::Error) -> ConfigError {
+    ConfigError {
+        key: CONFIG_FILE.to_owned(),
+        value: Some(path.to_owned()),
+        place: origin.map(ToString::to_string),
+        problem: format!("cannot be read: {error}"),
+    }
+}

@@ -1,0 +1,80 @@
+//! Logs and traces.
+
+use secrecy::SecretString;
+use tracing_subscriber::EnvFilter;
+use url::Url;
+
+use super::read::Read;
+use super::values;
+
+/// What is logged and where traces go.
+#[derive(Clone, Debug)]
+pub struct Logs {
+    /// A filter that parses (`RUST_LOG`).
+    pub filter: String,
+    /// How lines look.
+    pub format: LogFormat,
+    /// Where traces are sent; absent: nowhere.
+    pub traces: Option<Otlp>,
+}
+
+/// How log lines look.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LogFormat {
+    /// Text on a terminal, else JSON lines.
+    Auto,
+    /// For people.
+    Text,
+    /// One JSON object a line.
+    Json,
+}
+
+/// A collector of traces.
+#[derive(Clone, Debug)]
+pub struct Otlp {
+    /// Its base URL; `/v1/traces` is appended.
+    pub endpoint: Url,
+    /// Sent with every request.
+    pub headers: Vec<(String, SecretString)>,
+    /// What traces call this service.
+    pub service_name: String,
+}
+
+pub(super) fn read(read: &mut Read<'_>) -> Option<Logs> {
+    let filter = read.parse("log.filter", |text| {
+        EnvFilter::try_new(text).ok().map(|_| text.to_owned())
+    });
+    let format = read.parse("log.format", |text| match text {
+        "auto" => Some(LogFormat::Auto),
+        "text" => Some(LogFormat::Text),
+        "json" => Some(LogFormat::Json),
+        _ => None,
+    });
+    let endpoint = read.parse("otel.endpoint", values::http_url);
+    let headers = read.parse("otel.headers", headers);
+    let service_name = read.word("otel.service_name");
+    let traces = endpoint.and_then(|endpoint| {
+        Some(Otlp {
+            endpoint,
+            headers: headers.unwrap_or_default(),
+            service_name: service_name?,
+        })
+    });
+    Some(Logs {
+        filter: filter?,
+        format: format?,
+        traces,
+    })
+}
+
+/// `name=value,name=value`, as OpenTelemetry has it.
+fn headers(text: &str) -> Option<Vec<(String, SecretString)>> {
+    let pairs = text.split(',').map(str::trim).filter(|pair| !pair.is_empty());
+    pairs
+        .map(|pair| {
+            let (name, value) = pair.split_once('=')?;
+            let name = values::word(name.trim())?;
+            Some((name, SecretString::from(value.trim())))
+        })
+        .collect()
+}

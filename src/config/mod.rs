@@ -1,0 +1,169 @@
+//! Configuration, read once at start: flags > environment > `gavel.toml` > defaults (DESIGN.md section 10).
+//!
+//! [`settings`] is the list of all settings with their names, defaults and what is allowed. [`sources`] lays
+//! what was given over the defaults, [`read`] takes one value at a time out of it, and one file a section
+//! ([`auth`], [`model`], …) makes types of them that cannot be wrong. Every mistake is collected, so that a
+//! start that is refused names all of them.
+//!
+//! Absent on purpose: the core reads no process environment, file or clock. [`Config::load`] does, and hands
+//! [`Sources`] to [`Config::resolve`].
+//!
+//! Decisions written nowhere else:
+//! - A variable that is set and empty counts as not set, as compose files leave them.
+//! - Only `gavel.toml` is taken from the working directory without being named. An `mcp.json` starts programs
+//!   and a constitution steers the model, so these are named or built in.
+//! - A relative path in `gavel.toml` is relative to that file; elsewhere to the working directory.
+//! - A real model that is asked for by name, or by address, without credentials is an error; the demo model is
+//!   the default only when nothing points to a real one.
+
+mod auth;
+mod error;
+mod file;
+mod flags;
+mod load;
+mod logs;
+mod model;
+mod origin;
+mod read;
+mod records;
+mod reference;
+mod secret;
+pub mod settings;
+mod sources;
+mod values;
+
+use std::net::SocketAddr;
+use std::num::{NonZeroU32, NonZeroUsize};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use secrecy::SecretString;
+
+pub use auth::{ApiKey, Auth, Jwt, JwtKeys, KNOWN_ROLES};
+pub use error::{ConfigError, ConfigErrors};
+pub use flags::Flags;
+pub use logs::{LogFormat, Logs, Otlp};
+pub use model::{DEFAULT_MODEL, GoogleEnvironment, ModelConfig, ModelTimeouts, Provider};
+pub use origin::Origin;
+pub use records::Content;
+pub use reference::reference;
+pub use secret::masked_url;
+pub use sources::Sources;
+
+/// Everything gavel is built from.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Where it listens; port 0 takes a free one.
+    pub listen: SocketAddr,
+    /// `None`: the constitution that is built in.
+    pub constitution: Option<PathBuf>,
+    /// Folder of agent definitions; `None`: those that are built in.
+    pub agents: Option<PathBuf>,
+    /// `mcp.json`; `None`: the servers that are built in.
+    pub mcp_config: Option<PathBuf>,
+    /// `sqlite:…` or `postgres:…`; may carry a password.
+    pub database_url: SecretString,
+    /// Who answers.
+    pub model: ModelConfig,
+    /// Who may ask.
+    pub auth: Auth,
+    /// How much a user may ask for.
+    pub rate_limit: RateLimit,
+    /// Requests worked on at once; more are shed as OVERLOADED.
+    pub max_in_flight: usize,
+    /// HTTP worker threads; `None`: one for each core.
+    pub workers: Option<NonZeroUsize>,
+    /// How long a stop waits for what is under way.
+    pub drain: Duration,
+    /// What the records keep of people's words.
+    pub records: Content,
+    /// Signs the identity tokens that our own MCP servers over HTTP ask for; at least 32 bytes.
+    pub identity_secret: Option<SecretString>,
+    /// For the GitHub tools.
+    pub github_token: Option<SecretString>,
+    /// Logs and traces.
+    pub logs: Logs,
+}
+
+/// Requests of one user.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RateLimit {
+    /// In the long run.
+    pub per_minute: NonZeroU32,
+    /// At once.
+    pub burst: NonZeroU32,
+}
+
+/// A configuration with what is to be told about it.
+#[derive(Clone, Debug)]
+pub struct Resolved {
+    /// The values.
+    pub config: Config,
+    /// Every setting with its value (secrets masked) and where that came from, in the order of [`settings::SETTINGS`].
+    pub origins: Vec<Effective>,
+    /// What is odd and does not stop the start.
+    pub warnings: Vec<String>,
+}
+
+/// One setting as it is in effect.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
+pub struct Effective {
+    /// The key in `gavel.toml`.
+    pub key: &'static str,
+    /// The environment variable.
+    pub environment: &'static str,
+    /// As text, masked if it is secret; absent when it is not set.
+    pub value: Option<String>,
+    /// Where it came from.
+    pub origin: Origin,
+}
+
+impl Config {
+    /// Makes the configuration out of what was given. No I/O but `sources.read_file`, for `NAME_FILE`.
+    ///
+    /// # Errors
+    /// Every mistake, each with key, value (masked if secret), place and what is allowed. A `gavel.toml`
+    /// that is no TOML hides the mistakes in other places.
+    pub fn resolve(sources: Sources<'_>) -> Result<Resolved, Vec<ConfigError>> {
+        let mut read = sources.lay()?;
+        let listen = read.parse("listen", values::listen);
+        let constitution = read.path("constitution");
+        let agents = read.path("agents");
+        let mcp_config = read.path("mcp_config");
+        let database_url = read.parse("database_url", values::database_url);
+        let model = model::read(&mut read, listen);
+        let auth = auth::read(&mut read, listen);
+        let per_minute = read.parse("rate_limit.per_minute", values::count);
+        let burst = read.parse("rate_limit.burst", values::count);
+        let max_in_flight = read.parse("max_in_flight", values::places);
+        let workers = read.parse("workers", values::workers);
+        let drain = read.parse("drain_seconds", values::seconds);
+        let records = records::read(&mut read);
+        let identity_secret = read.parse("identity_secret", values::signing_secret);
+        let github_token = read.secret("github.token");
+        let logs = logs::read(&mut read);
+        let config = || {
+            Some(Self {
+                listen: listen?,
+                constitution,
+                agents,
+                mcp_config,
+                database_url: database_url?,
+                model: model?,
+                auth: auth?,
+                rate_limit: RateLimit {
+                    per_minute: per_minute?,
+                    burst: burst?,
+                },
+                max_in_flight: max_in_flight?,
+                workers,
+                drain: drain?,
+                records: records?,
+                identity_secret,
+                github_token,
+                logs: logs?,
+            })
+        };
+        read.finish(config())
+    }
+}

@@ -1,0 +1,102 @@
+//! How values are shown without what is secret in them.
+
+use super::settings::{Secrecy, Setting};
+
+/// Stands for a secret.
+const MASK: &str = "********";
+
+/// `text`, as far as `setting` may be shown.
+pub(super) fn shown(setting: &Setting, text: &str) -> String {
+    match setting.secrecy {
+        // Any URL may come with a password, also where none is allowed.
+        Secrecy::Open if !text.contains("://") => text.to_owned(),
+        Secrecy::Open | Secrecy::Url => masked_url(text),
+        Secrecy::Secret => MASK.to_owned(),
+    }
+}
+
+/// As [`shown`], for a value that was refused: its length helps to find the slip.
+pub(super) fn shown_refused(setting: &Setting, text: &str) -> String {
+    match setting.secrecy {
+        Secrecy::Secret => format!("{MASK} ({} bytes)", text.len()),
+        Secrecy::Open | Secrecy::Url => format!("{:?}", shown(setting, text)),
+    }
+}
+
+/// A database URL without its password: `postgres://user:********@host/db`.
+///
+/// Works on text that is no URL as well: whatever stands between the first `:` after `//` and the last `@` is
+/// masked, and so are the values of the query parameters, one of which may be `password`.
+#[must_use]
+pub fn masked_url(url: &str) -> String {
+    let (scheme, rest) = url.split_once("://").unwrap_or(("", url));
+    let (rest, query) = rest
+        .split_once('?')
+        .map_or((rest, None), |(rest, query)| (rest, Some(query)));
+    let mut masked = String::new();
+    if !scheme.is_empty() {
+        masked.push_str(scheme);
+        masked.push_str("://");
+    }
+    match rest.rsplit_once('@') {
+        Some((who, host)) => {
+            let user = who.split_once(':').map_or(who, |(user, _)| user);
+            masked.push_str(user);
+            if user.len() < who.len() {
+                masked.push(':');
+                masked.push_str(MASK);
+            }
+            masked.push('@');
+            masked.push_str(host);
+        }
+        None => masked.push_str(rest),
+    }
+    for (n, pair) in query.into_iter().flat_map(|query| query.split('&')).enumerate() {
+        masked.push(if n == 0 { '?' } else { '&' });
+        let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+        let secret = name.to_ascii_lowercase().contains("pass");
+        masked.push_str(name);
+        if !value.is_empty() {
+            masked.push('=');
+            masked.push_str(if secret { MASK } else { value });
+        }
+    }
+    masked
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn a_database_url_shows_all_but_its_password() {
+        for (url, shown) in [
+            ("sqlite://gavel.db", "sqlite://gavel.db"),
+            (
+                "sqlite:///var/lib/gavel.db?mode=rwc",
+                "sqlite:///var/lib/gavel.db?mode=rwc",
+            ),
+            ("postgres://db/gavel", "postgres://db/gavel"),
+            ("postgres://me@db/gavel", "postgres://me@db/gavel"),
+            ("postgres://me:pw@db:5432/gavel", "postgres://me:********@db:5432/gavel"),
+            ("postgres://me:p@ss:word@db/gavel", "postgres://me:********@db/gavel"),
+            (
+                "postgres://db/gavel?user=me&password=pw",
+                "postgres://db/gavel?user=me&password=********",
+            ),
+            ("postgres://me:pw", "postgres://me:pw"),
+        ] {
+            assert_eq!(masked_url(url), shown);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn no_password_survives(user in "[a-z]{1,8}", password in "[A-Z0-9:@/]{6,20}", host in "[a-z.]{1,12}") {
+            let masked = masked_url(&format!("postgres://{user}:{password}@{host}/gavel"));
+            prop_assert!(!masked.contains(&password), "{}", masked);
+        }
+    }
+}

@@ -1,0 +1,409 @@
+//! The list of all settings: names, defaults, what is allowed. Everything else reads this table, so a setting
+//! that is not here does not exist.
+
+/// One setting.
+#[derive(Clone, Copy, Debug)]
+pub struct Setting {
+    /// Dotted key in `gavel.toml`.
+    pub key: &'static str,
+    /// Environment variables, the first being the one that is spoken of.
+    pub environment: &'static [&'static str],
+    /// Flag, with its dashes.
+    pub flag: Option<&'static str>,
+    /// Is it kept out of every output? Such a setting may also be given as `NAME_FILE`, or `key_file`.
+    pub secrecy: Secrecy,
+    /// The value when nothing is given.
+    pub default: Option<&'static str>,
+    /// What the absence of a value means, where there is no default.
+    pub absent: &'static str,
+    /// What may be given; follows "give".
+    pub allowed: &'static str,
+    /// What it is for, one sentence.
+    pub about: &'static str,
+}
+
+/// How far a value may be shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Secrecy {
+    /// Whole.
+    Open,
+    /// Without the password it may hold.
+    Url,
+    /// Not at all.
+    Secret,
+}
+
+const fn setting(
+    key: &'static str,
+    environment: &'static [&'static str],
+    allowed: &'static str,
+    about: &'static str,
+) -> Setting {
+    Setting {
+        key,
+        environment,
+        flag: None,
+        secrecy: Secrecy::Open,
+        default: None,
+        absent: "not set",
+        allowed,
+        about,
+    }
+}
+
+impl Setting {
+    const fn flag(self, flag: &'static str) -> Self {
+        Self {
+            flag: Some(flag),
+            ..self
+        }
+    }
+    const fn default(self, default: &'static str) -> Self {
+        Self {
+            default: Some(default),
+            ..self
+        }
+    }
+    const fn absent(self, absent: &'static str) -> Self {
+        Self { absent, ..self }
+    }
+    const fn secret(self) -> Self {
+        Self {
+            secrecy: Secrecy::Secret,
+            ..self
+        }
+    }
+    const fn url(self) -> Self {
+        Self {
+            secrecy: Secrecy::Url,
+            ..self
+        }
+    }
+
+    /// May it be given as the path of a file that holds it?
+    #[must_use]
+    pub fn in_file(&self) -> bool {
+        self.secrecy != Secrecy::Open
+    }
+
+    /// The variable that is spoken of.
+    #[must_use]
+    pub fn variable(&self) -> &'static str {
+        self.environment[0]
+    }
+}
+
+const SECONDS: &str = "seconds above 0 and up to 3600, such as 2 or 0.5";
+const BASE: &str = "scheme, host and port only, such as https://gateway.internal:8443 (the path is appended)";
+const SIGNING: &str = "at least 32 bytes (openssl rand -hex 32 makes one)";
+
+/// The key of the configuration file itself, which cannot stand in that file.
+pub const CONFIG_FILE: &str = "config";
+
+/// All settings, in the order they are shown.
+pub const SETTINGS: &[Setting] = &[
+    setting(
+        CONFIG_FILE,
+        &["GAVEL_CONFIG"],
+        "the path of a TOML file",
+        "The configuration file.",
+    )
+    .flag("--config")
+    .absent("gavel.toml, if there is one"),
+    setting(
+        "listen",
+        &["GAVEL_LISTEN"],
+        "an address and a port, such as 127.0.0.1:8080, [::1]:8080 or localhost:8080",
+        "Where the HTTP API is served; port 0 takes a free one.",
+    )
+    .flag("--listen")
+    .default("127.0.0.1:8080"),
+    setting(
+        "constitution",
+        &["GAVEL_CONSTITUTION"],
+        "the path of a Markdown file",
+        "System prompt, tool whitelist and limits of the chat surface.",
+    )
+    .flag("--constitution")
+    .absent("built in"),
+    setting(
+        "agents",
+        &["GAVEL_AGENTS"],
+        "the path of a folder",
+        "Folder of agent definitions.",
+    )
+    .flag("--agents")
+    .absent("built in"),
+    setting(
+        "mcp_config",
+        &["GAVEL_MCP_CONFIG"],
+        "the path of an mcp.json file",
+        "The MCP servers whose tools are used.",
+    )
+    .flag("--mcp-config")
+    .absent("built in"),
+    setting(
+        "database_url",
+        &["DATABASE_URL"],
+        "sqlite://PATH or postgres://USER:PASSWORD@HOST/DATABASE",
+        "Where records are kept; a SQLite file is made when it is missing.",
+    )
+    .flag("--database")
+    .default("sqlite://gavel.db")
+    .url(),
+    setting(
+        "workers",
+        &["GAVEL_WORKERS"],
+        "a whole number from 1 to 512",
+        "HTTP worker threads.",
+    )
+    .absent("one for each core"),
+    setting(
+        "max_in_flight",
+        &["GAVEL_MAX_IN_FLIGHT"],
+        "a whole number from 1 to 1000000",
+        "Requests worked on at once; more are answered REFUSAL:OVERLOADED.",
+    )
+    .default("1024"),
+    setting(
+        "drain_seconds",
+        &["GAVEL_DRAIN_SECONDS"],
+        SECONDS,
+        "How long a stop waits for what is under way.",
+    )
+    .default("30"),
+    setting(
+        "identity_secret",
+        &["GAVEL_IDENTITY_SECRET"],
+        SIGNING,
+        "Signs the identity tokens that MCP servers over HTTP ask for.",
+    )
+    .secret(),
+    setting(
+        "gemini.model",
+        &["GEMINI_MODEL"],
+        "a model's name, such as gemini-3.8-flash, or demo",
+        "The model, where a definition names none; demo is the built-in stand-in and overrides all.",
+    )
+    .flag("--model")
+    .default(super::model::DEFAULT_MODEL),
+    setting(
+        "gemini.api_key",
+        &["GEMINI_API_KEY", "GOOGLE_API_KEY"],
+        "an API key of the Gemini API",
+        "Key of the Gemini Developer API.",
+    )
+    .secret(),
+    setting(
+        "gemini.base_url",
+        &["GEMINI_BASE_URL"],
+        BASE,
+        "A gateway or stand-in in place of Google's address.",
+    )
+    .absent("https://generativelanguage.googleapis.com"),
+    setting(
+        "vertex.project_id",
+        &["VERTEX_AI_PROJECT_ID"],
+        "a project's id or number",
+        "Project of Vertex AI; with a location, Vertex AI is used even if there is a key.",
+    ),
+    setting(
+        "vertex.location",
+        &["VERTEX_AI_LOCATION"],
+        "global, us, eu or a region such as europe-west4",
+        "Location of Vertex AI.",
+    ),
+    setting(
+        "vertex.endpoint",
+        &["VERTEX_AI_ENDPOINT"],
+        "a host, or scheme, host and port",
+        "A gateway in place of the address that the location names.",
+    )
+    .absent("named by the location"),
+    setting(
+        "vertex.api_key",
+        &["VERTEX_AI_API_KEY"],
+        "an API key of Vertex AI",
+        "Key of Vertex AI in express mode, without project and location.",
+    )
+    .secret(),
+    setting(
+        "model.connect_seconds",
+        &["GAVEL_MODEL_CONNECT_SECONDS"],
+        SECONDS,
+        "Longest wait for a connection to the model.",
+    )
+    .default("2"),
+    setting(
+        "model.first_byte_seconds",
+        &["GAVEL_MODEL_FIRST_BYTE_SECONDS"],
+        SECONDS,
+        "Longest wait for the head of a reply; a reply that is not streamed begins when the model has finished.",
+    )
+    .default("120"),
+    setting(
+        "model.idle_seconds",
+        &["GAVEL_MODEL_IDLE_SECONDS"],
+        SECONDS,
+        "Longest pause inside a reply.",
+    )
+    .default("60"),
+    setting(
+        "github.token",
+        &["GITHUB_TOKEN"],
+        "a token of GitHub",
+        "For the GitHub tools.",
+    )
+    .secret(),
+    setting(
+        "auth.mode",
+        &["GAVEL_AUTH_MODE"],
+        "none, api_key or jwt",
+        "Who may call; none is for loopback addresses only.",
+    )
+    .default("none"),
+    setting(
+        "auth.keys",
+        &["GAVEL_AUTH_KEYS"],
+        "a list of {name, sha256, tenant, roles} (in the environment as JSON); `gavel config new-key` prints one",
+        "API keys of services, by their SHA-256.",
+    )
+    .absent("none"),
+    setting(
+        "auth.jwt.issuer",
+        &["GAVEL_AUTH_JWT_ISSUER"],
+        "the `iss` that tokens carry",
+        "Who issues the tokens.",
+    ),
+    setting(
+        "auth.jwt.audience",
+        &["GAVEL_AUTH_JWT_AUDIENCE"],
+        "the `aud` that tokens carry",
+        "Whom the tokens are for.",
+    ),
+    setting(
+        "auth.jwt.jwks_url",
+        &["GAVEL_AUTH_JWT_JWKS_URL"],
+        "an https:// URL (http:// on loopback)",
+        "Where the issuer's public keys are.",
+    ),
+    setting(
+        "auth.jwt.secret",
+        &["GAVEL_AUTH_JWT_SECRET"],
+        SIGNING,
+        "Shared secret of HS256 tokens, in place of public keys.",
+    )
+    .secret(),
+    setting(
+        "auth.jwt.tenant_claim",
+        &["GAVEL_AUTH_JWT_TENANT_CLAIM"],
+        "a claim's name",
+        "The claim that names the tenant; a token without it is refused.",
+    )
+    .absent("everybody in the tenant `default`"),
+    setting(
+        "auth.jwt.roles_claim",
+        &["GAVEL_AUTH_JWT_ROLES_CLAIM"],
+        "a claim's name",
+        "The claim with the list of roles.",
+    )
+    .default("roles"),
+    setting(
+        "rate_limit.per_minute",
+        &["GAVEL_RATE_LIMIT_PER_MINUTE"],
+        "a whole number from 1 to 1000000",
+        "Requests of one user in a minute.",
+    )
+    .default("60"),
+    setting(
+        "rate_limit.burst",
+        &["GAVEL_RATE_LIMIT_BURST"],
+        "a whole number from 1 to 1000000",
+        "Requests of one user at once.",
+    )
+    .default("20"),
+    setting(
+        "records.content",
+        &["GAVEL_RECORDS_CONTENT"],
+        "full, hash or none",
+        "What records keep of messages, replies, arguments and results.",
+    )
+    .default("full"),
+    setting(
+        "records.key",
+        &["GAVEL_RECORDS_KEY"],
+        SIGNING,
+        "Key of the hashes of records.content = hash.",
+    )
+    .secret(),
+    setting(
+        "log.filter",
+        &["RUST_LOG"],
+        "a filter such as info, warn or gavel=debug,info",
+        "What is logged, to standard error.",
+    )
+    .default("info"),
+    setting(
+        "log.format",
+        &["GAVEL_LOG_FORMAT"],
+        "auto, text or json",
+        "How it is logged; auto: text on a terminal, else JSON lines.",
+    )
+    .default("auto"),
+    setting(
+        "otel.endpoint",
+        &["OTEL_EXPORTER_OTLP_ENDPOINT"],
+        "the http:// or https:// URL of an OTLP collector, such as http://localhost:4318",
+        "Where traces are sent (OTLP over HTTP, protobuf).",
+    )
+    .absent("no traces are sent"),
+    setting(
+        "otel.headers",
+        &["OTEL_EXPORTER_OTLP_HEADERS"],
+        "name=value pairs, separated by commas",
+        "Headers sent to the collector.",
+    )
+    .secret(),
+    setting(
+        "otel.service_name",
+        &["OTEL_SERVICE_NAME"],
+        "a name",
+        "The service's name in traces.",
+    )
+    .default("gavel"),
+];
+
+/// Names that begin with `GAVEL_` and belong to the project's own tests and checks.
+pub(super) const TEST_VARIABLES: &[&str] = &["GAVEL_BIN", "GAVEL_SHARED"];
+
+/// The setting with this key.
+#[must_use]
+pub fn find(key: &str) -> Option<&'static Setting> {
+    SETTINGS.iter().find(|setting| setting.key == key)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn no_two_settings_share_a_name() {
+        let mut names = BTreeSet::new();
+        for setting in SETTINGS {
+            assert!(names.insert(setting.key), "{}", setting.key);
+            for name in setting.environment.iter().chain(setting.flag.as_ref()) {
+                assert!(names.insert(name), "{name}");
+            }
+        }
+    }
+
+    #[test]
+    fn no_section_is_also_a_setting() {
+        for setting in SETTINGS {
+            let inner = format!("{}.", setting.key);
+            assert!(SETTINGS.iter().all(|other| !other.key.starts_with(&inner)), "{inner}");
+        }
+    }
+}

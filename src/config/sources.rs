@@ -1,0 +1,188 @@
+//! What was given, laid over the defaults: flags > environment > `gavel.toml` > defaults.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use figment::value::{Dict, Map, Value};
+use figment::{Figment, Metadata, Profile, Provider};
+
+use super::error::ConfigError;
+use super::file::{self, FileValues};
+use super::origin::Origin;
+use super::read::Read;
+use super::settings::{CONFIG_FILE, SETTINGS, Setting, TEST_VARIABLES};
+use crate::domain::definition::nearest::nearest;
+
+/// Everything a configuration is made of. The core takes nothing from elsewhere.
+pub struct Sources<'a> {
+    /// Values by key, as flags gave them.
+    pub flags: BTreeMap<&'static str, String>,
+    /// The process environment.
+    pub environment: BTreeMap<String, String>,
+    /// Path and text of `gavel.toml`, if there is one.
+    pub file: Option<(PathBuf, String)>,
+    /// Reads a file that holds a secret, or checks that one that is named can be read.
+    pub read_file: &'a dyn Fn(&Path) -> io::Result<String>,
+}
+
+/// One value from one place, as figment takes it.
+pub(super) struct Given {
+    pub(super) key: &'static str,
+    pub(super) value: Value,
+    pub(super) origin: Origin,
+}
+
+impl Provider for Given {
+    fn metadata(&self) -> Metadata {
+        self.origin.to_metadata()
+    }
+
+    fn data(&self) -> Result<Map<Profile, Dict>, figment::Error> {
+        let nested = figment::util::nest(self.key, self.value.clone());
+        Ok(Map::from([(Profile::Default, nested.into_dict().unwrap_or_default())]))
+    }
+}
+
+impl<'a> Sources<'a> {
+    /// Lays the sources over each other. Mistakes in single values are kept in the result.
+    pub(super) fn lay(self) -> Result<Read<'a>, Vec<ConfigError>> {
+        let mut errors = Vec::new();
+        let mut warnings = Vec::new();
+        let file = match &self.file {
+            Some((path, text)) => file::values(path, text, self.read_file, &mut errors).map_err(|error| vec![error])?,
+            None => FileValues::default(),
+        };
+        let defaults = SETTINGS.iter().filter_map(|setting| {
+            let value = Value::from(setting.default?);
+            Some(Given {
+                key: setting.key,
+                value,
+                origin: Origin::default(),
+            })
+        });
+        let found_file = self.file.as_ref().map(|(path, _)| Given {
+            key: CONFIG_FILE,
+            value: Value::from(path.display().to_string()),
+            origin: Origin::default_because("it is in the working directory"),
+        });
+        let environment = self.environment_values(&mut errors, &mut warnings);
+        let flags = self.flags.iter().map(|(key, text)| Given {
+            key,
+            value: Value::from(text.as_str()),
+            origin: Origin::flag(
+                super::settings::find(key)
+                    .and_then(|setting| setting.flag)
+                    .unwrap_or(key),
+            ),
+        });
+        let figment = defaults
+            .chain(found_file)
+            .chain(file.given)
+            .chain(environment)
+            .chain(flags)
+            .fold(Figment::new(), Figment::merge);
+        self.warn_of_unknown_variables(&mut warnings);
+        Ok(Read::new(
+            figment,
+            file.lines,
+            self.environment,
+            self.read_file,
+            errors,
+            warnings,
+        ))
+    }
+
+    fn environment_values(&self, errors: &mut Vec<ConfigError>, warnings: &mut Vec<String>) -> Vec<Given> {
+        let mut given = Vec::new();
+        for setting in SETTINGS {
+            let mut found: Vec<(&str, Given)> = Vec::new();
+            for &variable in setting.environment {
+                if let Some(value) = self.environment_value(setting, variable, errors) {
+                    found.push((variable, value));
+                }
+            }
+            let mut found = found.into_iter();
+            let Some((used, first)) = found.next() else { continue };
+            for (other, value) in found {
+                if value.value.as_str() != first.value.as_str() {
+                    warnings.push(format!("{used} and {other} are both set and differ; {used} is used"));
+                }
+            }
+            given.push(first);
+        }
+        given
+    }
+
+    /// The value of `variable`, or of the file that `variable_FILE` names.
+    fn environment_value(&self, setting: &Setting, variable: &str, errors: &mut Vec<ConfigError>) -> Option<Given> {
+        let set = |name: &str| self.environment.get(name).filter(|value| !value.is_empty());
+        let by_file = format!("{variable}_FILE");
+        let path = set(&by_file).filter(|_| setting.in_file());
+        let given = |value: &str, origin| Given {
+            key: setting.key,
+            value: Value::from(value),
+            origin,
+        };
+        match (set(variable), path) {
+            (Some(_), Some(path)) => {
+                errors.push(ConfigError {
+                    key: setting.key.to_owned(),
+                    value: None,
+                    place: Some(Origin::environment(variable).to_string()),
+                    problem: format!("is also given by {by_file} = {path:?}; keep one of the two"),
+                });
+                None
+            }
+            (Some(value), None) => Some(given(value, Origin::environment(variable))),
+            (None, Some(path)) => {
+                let named_by = Origin::environment(&by_file);
+                let path = Path::new(path);
+                match secret_in(path, self.read_file) {
+                    Ok(text) => Some(given(&text, Origin::named_file(path, &named_by))),
+                    Err(problem) => {
+                        errors.push(ConfigError {
+                            key: setting.key.to_owned(),
+                            value: Some(path.display().to_string()),
+                            place: Some(named_by.to_string()),
+                            problem,
+                        });
+                        None
+                    }
+                }
+            }
+            (None, None) => None,
+        }
+    }
+
+    /// A variable that begins like ours and is none is a slip more often than not.
+    fn warn_of_unknown_variables(&self, warnings: &mut Vec<String>) {
+        let known = || {
+            SETTINGS
+                .iter()
+                .flat_map(|setting| setting.environment.iter().map(move |name| (setting, *name)))
+        };
+        for name in self.environment.keys().filter(|name| name.starts_with("GAVEL_")) {
+            let is_known = known().any(|(setting, variable)| {
+                name == variable || setting.in_file() && name.strip_suffix("_FILE") == Some(variable)
+            });
+            if is_known || TEST_VARIABLES.contains(&name.as_str()) {
+                continue;
+            }
+            let meant = nearest(name, known().map(|(_, variable)| variable));
+            let meant = meant
+                .map(|meant| format!("; did you mean {meant}?"))
+                .unwrap_or_default();
+            warnings.push(format!("environment {name}: gavel has no such setting{meant}"));
+        }
+    }
+}
+
+/// The secret in a file, without the line end that editors and `echo` leave.
+pub(super) fn secret_in(path: &Path, read_file: &dyn Fn(&Path) -> io::Result<String>) -> Result<String, String> {
+    let text = read_file(path).map_err(|error| format!("cannot be read: {error}"))?;
+    match text.trim_end_matches(['\r', '\n']) {
+        "" => Err("is empty; it has to hold the secret".to_owned()),
+        secret => Ok(secret.to_owned()),
+    }
+}

@@ -1,0 +1,193 @@
+//! What single values may be. Each function takes trimmed text and answers `None` for what is not allowed;
+//! the words for that are in [`settings`](super::settings).
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::num::{NonZeroU32, NonZeroUsize};
+use std::time::Duration;
+
+use secrecy::SecretString;
+use url::{Host, Url};
+
+/// Fewest bytes of a secret that signs: as long as the SHA-256 it keys.
+const SIGNING_BYTES: usize = 32;
+
+pub(super) fn word(text: &str) -> Option<String> {
+    let fits = !text.is_empty() && !text.chars().any(char::is_control);
+    fits.then(|| text.to_owned())
+}
+
+pub(super) fn secret(text: &str) -> Option<SecretString> {
+    word(text).map(SecretString::from)
+}
+
+pub(super) fn signing_secret(text: &str) -> Option<SecretString> {
+    (text.len() >= SIGNING_BYTES).then(|| SecretString::from(text))
+}
+
+pub(super) fn listen(text: &str) -> Option<SocketAddr> {
+    match text.strip_prefix("localhost:") {
+        Some(port) => Some(SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), port.parse().ok()?)),
+        None => text.parse().ok(),
+    }
+}
+
+/// Can only this machine reach it? IPv4 addresses written as IPv6 count as what they are.
+pub(super) fn is_loopback(address: SocketAddr) -> bool {
+    address.ip().to_canonical().is_loopback()
+}
+
+pub(super) fn database_url(text: &str) -> Option<SecretString> {
+    let rest = ["sqlite:", "postgres://", "postgresql://"]
+        .iter()
+        .find_map(|scheme| text.strip_prefix(scheme))?;
+    (!rest.trim_start_matches('/').is_empty()).then(|| SecretString::from(text))
+}
+
+pub(super) fn count(text: &str) -> Option<NonZeroU32> {
+    NonZeroU32::new(text.parse().ok()?).filter(|count| count.get() <= 1_000_000)
+}
+
+pub(super) fn places(text: &str) -> Option<usize> {
+    text.parse().ok().filter(|places| (1..=1_000_000).contains(places))
+}
+
+pub(super) fn workers(text: &str) -> Option<NonZeroUsize> {
+    NonZeroUsize::new(text.parse().ok()?).filter(|workers| workers.get() <= 512)
+}
+
+pub(super) fn seconds(text: &str) -> Option<Duration> {
+    let seconds: f64 = text.parse().ok()?;
+    let time = Duration::try_from_secs_f64(seconds).ok()?;
+    (!time.is_zero() && time <= Duration::from_secs(3600)).then_some(time)
+}
+
+/// Scheme, host and port; without a slash at the end.
+pub(super) fn base_url(text: &str) -> Option<String> {
+    let url = Url::parse(text)
+        .ok()
+        .filter(|url| matches!(url.scheme(), "http" | "https"))?;
+    let bare = url.path() == "/" && url.query().is_none() && url.fragment().is_none();
+    let nobody = url.username().is_empty() && url.password().is_none();
+    (bare && nobody && url.has_host()).then(|| url.origin().ascii_serialization())
+}
+
+/// A host, or what [`base_url`] takes.
+pub(super) fn endpoint(text: &str) -> Option<String> {
+    if text.contains("://") {
+        base_url(text)
+    } else {
+        base_url(&format!("https://{text}"))
+    }
+}
+
+/// An address whose answers are trusted: nobody on the way may change them.
+pub(super) fn https_url(text: &str) -> Option<Url> {
+    let url = Url::parse(text).ok()?;
+    let plain_is_safe = url.scheme() == "http" && is_local(&url);
+    (url.scheme() == "https" || plain_is_safe).then_some(url)
+}
+
+pub(super) fn http_url(text: &str) -> Option<Url> {
+    Url::parse(text)
+        .ok()
+        .filter(|url| matches!(url.scheme(), "http" | "https"))
+}
+
+/// Does the URL's host mean this machine?
+pub(super) fn is_local(url: &Url) -> bool {
+    match url.host() {
+        Some(Host::Domain(name)) => name == "localhost" || name.ends_with(".localhost"),
+        Some(Host::Ipv4(ip)) => ip.is_loopback(),
+        Some(Host::Ipv6(ip)) => IpAddr::V6(ip).to_canonical().is_loopback(),
+        None => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_listening_address_is_an_address_with_a_port() {
+        assert_eq!(listen("localhost:80"), Some("127.0.0.1:80".parse().unwrap()));
+        assert!(listen("[::]:0").is_some());
+        for wrong in [
+            "",
+            "8080",
+            ":8080",
+            "example.org:80",
+            "127.0.0.1",
+            "127.0.0.1:65536",
+            "localhost:",
+        ] {
+            assert_eq!(listen(wrong), None, "{wrong:?}");
+        }
+    }
+
+    #[test]
+    fn loopback_is_recognized_in_every_spelling() {
+        for (address, local) in [
+            ("127.0.0.1:1", true),
+            ("127.9.9.9:1", true),
+            ("[::1]:1", true),
+            ("[::ffff:127.0.0.1]:1", true),
+            ("0.0.0.0:1", false),
+            ("[::]:1", false),
+            ("10.0.0.1:1", false),
+        ] {
+            assert_eq!(is_loopback(address.parse().unwrap()), local, "{address}");
+        }
+    }
+
+    #[test]
+    fn seconds_are_positive_and_bounded() {
+        assert_eq!(seconds("0.5"), Some(Duration::from_millis(500)));
+        for wrong in ["0", "-1", "NaN", "inf", "3601", "1e300", "2s", ""] {
+            assert_eq!(seconds(wrong), None, "{wrong:?}");
+        }
+    }
+
+    #[test]
+    fn a_base_url_has_no_path_user_or_query() {
+        assert_eq!(base_url("https://Example.org/"), Some("https://example.org".to_owned()));
+        assert_eq!(base_url("http://127.0.0.1:9"), Some("http://127.0.0.1:9".to_owned()));
+        for wrong in [
+            "example.org",
+            "https://h/v1beta",
+            "https://h?x",
+            "https://u:p@h",
+            "ftp://h",
+            "https://",
+            "h#f",
+        ] {
+            assert_eq!(base_url(wrong), None, "{wrong:?}");
+        }
+        assert_eq!(endpoint("eu.example.org"), Some("https://eu.example.org".to_owned()));
+        assert_eq!(endpoint("host/path"), None);
+    }
+
+    #[test]
+    fn public_keys_come_over_a_way_that_nobody_can_change() {
+        assert!(https_url("https://issuer/jwks").is_some());
+        assert!(https_url("http://localhost:9/jwks").is_some());
+        assert!(https_url("http://[::1]:9/jwks").is_some());
+        assert!(https_url("http://issuer/jwks").is_none());
+        assert!(https_url("http://localhost.example.org/jwks").is_none());
+    }
+
+    #[test]
+    fn a_database_is_named_with_its_kind() {
+        for right in [
+            "sqlite://gavel.db",
+            "sqlite:gavel.db",
+            "sqlite::memory:",
+            "postgres://h/d",
+            "postgresql://h/d",
+        ] {
+            assert!(database_url(right).is_some(), "{right}");
+        }
+        for wrong in ["gavel.db", "mysql://h/d", "sqlite:", "sqlite://", "postgres://", ""] {
+            assert!(database_url(wrong).is_none(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,187 @@
+//! Process faults: kill -9 under load, SIGTERM under load, a client that leaves.
+
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::gemini::{Gemini, Reply};
+use crate::harness::{Ended, Setup, binary, free_port, spawn_app, until};
+use crate::postgres;
+
+/// The program itself, as a process that can be killed.
+struct Process {
+    child: Ended,
+    url: String,
+}
+
+async fn start(gemini: &Gemini, database: &str, folder: &std::path::Path) -> Process {
+    let port = free_port();
+    let tasks = format!("sqlite://{}", folder.join("tasks.db").display());
+    let mcp = json!({"mcpServers": {"tasks": {
+        "command": binary(), "args": ["mcp-server", "tasks", "--database", tasks], "gavel": {"trustHints": true},
+    }}});
+    std::fs::write(folder.join("mcp.json"), mcp.to_string()).unwrap();
+    let child = Command::new(binary())
+        .arg("serve")
+        .current_dir(folder)
+        .env("GAVEL_LISTEN", format!("127.0.0.1:{port}"))
+        .env("GAVEL_MCP_CONFIG", folder.join("mcp.json"))
+        .env("DATABASE_URL", database)
+        .env("GEMINI_API_KEY", "test")
+        .env("GEMINI_MODEL", "gemini-3.5-flash")
+        .env("GEMINI_BASE_URL", &gemini.url)
+        .env("GAVEL_RATE_LIMIT_PER_MINUTE", "1000000")
+        .env("GAVEL_RATE_LIMIT_BURST", "100000")
+        .env("RUST_LOG", "error")
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let url = format!("http://127.0.0.1:{port}");
+    let probe = format!("{url}/readyz");
+    until("gavel to be ready", || async {
+        reqwest::get(&probe).await.is_ok_and(|answer| answer.status() == 200)
+    })
+    .await;
+    Process {
+        child: Ended(child),
+        url,
+    }
+}
+
+/// A model that adds a task in half of its first turns and answers everything else in words.
+fn busy_model() -> Vec<Reply> {
+    vec![Reply::from(|request| {
+        let last = request["contents"].as_array().unwrap().last().unwrap();
+        let text = last["parts"][0]["text"].as_str().unwrap_or_default();
+        if text.contains("add") {
+            Reply::call("add_task", json!({"description": "x"}))
+        } else {
+            Reply::Text("Done.")
+        }
+    })]
+}
+
+async fn send(url: &str, n: usize) -> Option<Value> {
+    let message = if n % 2 == 0 { "add x" } else { "hello" };
+    let body = json!({"message": message, "user_id": format!("user-{}", n % 7)});
+    let answer = reqwest::Client::new()
+        .post(format!("{url}/v1/chat"))
+        .json(&body)
+        .send()
+        .await
+        .ok()?;
+    answer.json().await.ok()
+}
+
+/// C-SC-3, C-FR-007, promise 1: what was answered is on the record.
+async fn every_answered_decision_survives(database: String) {
+    let folder = tempfile::tempdir().unwrap();
+    let gemini = Gemini::scripted(busy_model()).await;
+    let mut process = start(&gemini, &database, folder.path()).await;
+    let stopped = Arc::new(AtomicBool::new(false));
+    let clients: Vec<_> = (0..16)
+        .map(|client| {
+            let (url, stopped) = (process.url.clone(), Arc::clone(&stopped));
+            tokio::spawn(async move {
+                let mut answered = Vec::new();
+                for n in (client..).step_by(16) {
+                    if stopped.load(Ordering::Relaxed) {
+                        break;
+                    }
+                    match send(&url, n).await {
+                        Some(answer) => answered.push(answer["decision_id"].clone()),
+                        None => break,
+                    }
+                }
+                answered
+            })
+        })
+        .collect();
+    let asked = || async { gemini.requests().len() > 300 };
+    until("some load", asked).await;
+    process.child.0.kill().unwrap();
+    process.child.0.wait().unwrap();
+    stopped.store(true, Ordering::Relaxed);
+    let mut answered = Vec::new();
+    for client in clients {
+        answered.extend(client.await.unwrap());
+    }
+    assert!(answered.len() > 50, "only {} answers before the kill", answered.len());
+
+    let again = start(&gemini, &database, folder.path()).await;
+    for id in &answered {
+        let record = reqwest::get(format!("{}/v1/decisions/{}", again.url, id.as_str().unwrap()))
+            .await
+            .unwrap();
+        assert_eq!(record.status(), 200, "answered decision {id} is not on the record");
+    }
+    let open = format!("{}/v1/decisions?filter=status%20%3D%20%22open%22", again.url);
+    until("recovery to finish what was open", || async {
+        let page: Value = reqwest::get(&open).await.unwrap().json().await.unwrap();
+        page["decisions"].as_array().is_some_and(Vec::is_empty)
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn kill_9_under_load_loses_no_answered_decision_on_sqlite() {
+    let folder = tempfile::tempdir().unwrap();
+    every_answered_decision_survives(format!("sqlite://{}", folder.path().join("gavel.db").display())).await;
+}
+
+#[tokio::test]
+async fn kill_9_under_load_loses_no_answered_decision_on_postgres() {
+    every_answered_decision_survives(postgres::database().await).await;
+}
+
+/// Graceful drain: what is under way is finished, answered and recorded.
+#[tokio::test]
+async fn sigterm_under_load_answers_what_is_under_way() {
+    let folder = tempfile::tempdir().unwrap();
+    let gemini = Gemini::scripted(vec![Reply::After(Duration::from_millis(300), Box::new(Reply::Text("Done.")))])
+    .await;
+    let database = format!("sqlite://{}", folder.path().join("gavel.db").display());
+    let mut process = start(&gemini, &database, folder.path()).await;
+    let under_way: Vec<_> = (0..4)
+        .map(|n| {
+            let url = process.url.clone();
+            tokio::spawn(async move { send(&url, 2 * n + 1).await })
+        })
+        .collect();
+    until("a request to reach the model", || async {
+        !gemini.requests().is_empty()
+    })
+    .await;
+    let pid = process.child.0.id().to_string();
+    assert!(Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());
+    for one in under_way {
+        if let Some(answer) = one.await.unwrap() {
+            assert_eq!(answer["outcome_category"], "SUCCESS:RESPONSE_GIVEN", "{answer}");
+        }
+    }
+    let ended = process.child.0.wait().unwrap();
+    assert!(ended.success(), "SIGTERM ends with 0: {ended}");
+}
+
+/// C-FR-006: a client that hangs up cannot lose a decision.
+#[tokio::test]
+async fn a_client_that_leaves_in_mid_request_loses_no_record() {
+    let app = spawn_app(Setup::stdio_sqlite().script(vec![
+        Reply::call("add_task", json!({"description": "milk"})),
+        Reply::After(Duration::from_millis(300), Box::new(Reply::Text("Added."))),
+    ]))
+    .await;
+    let body = json!({"message": "add milk", "user_id": "ann"});
+    let request = app.post(&body);
+    let left = tokio::time::timeout(Duration::from_millis(150), request).await;
+    assert!(left.is_err(), "the client left before the answer");
+    until("the decision to be recorded", || async {
+        let (_, page) = app.get("/v1/decisions").await;
+        page["decisions"][0]["outcome_category"] == "SUCCESS:TASK_COMPLETED"
+    })
+    .await;
+}

@@ -1,0 +1,604 @@
+//! Configuration: precedence, origins, and the words of every refusal.
+#![allow(clippy::unwrap_used)]
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use gavel::config::settings::{SETTINGS, Secrecy};
+use gavel::config::{Auth, Config, ConfigError, ConfigErrors, Content, JwtKeys, Provider, Resolved, Sources};
+use proptest::prelude::*;
+use secrecy::ExposeSecret;
+
+const CANARY: &str = "canary-7f3a-that-is-long-enough-to-sign-with";
+
+/// Sources made of words: flags and variables by name, a file's text, files that can be read.
+#[derive(Default)]
+struct Given<'a> {
+    flags: &'a [(&'static str, &'a str)],
+    environment: &'a [(&'a str, &'a str)],
+    file: Option<&'a str>,
+    readable: &'a [(&'a str, &'a str)],
+}
+
+impl Given<'_> {
+    fn resolve(&self) -> Result<Resolved, Vec<ConfigError>> {
+        let read_file = |path: &Path| {
+            let found = self.readable.iter().find(|(name, _)| Path::new(name) == path);
+            found
+                .map(|(_, text)| (*text).to_owned())
+                .ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))
+        };
+        let own = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
+        Config::resolve(Sources {
+            flags: self
+                .flags
+                .iter()
+                .map(|(key, value)| (*key, (*value).to_owned()))
+                .collect(),
+            environment: self.environment.iter().map(own).collect(),
+            file: self.file.map(|text| (PathBuf::from("etc/gavel.toml"), text.to_owned())),
+            read_file: &read_file,
+        })
+    }
+
+    fn config(&self) -> Config {
+        self.resolved().config
+    }
+
+    fn resolved(&self) -> Resolved {
+        self.resolve()
+            .unwrap_or_else(|errors| panic!("{}", ConfigErrors(errors)))
+    }
+
+    fn refusal(&self) -> String {
+        ConfigErrors(self.resolve().unwrap_err()).to_string()
+    }
+}
+
+fn env<'a>(environment: &'a [(&'a str, &'a str)]) -> Given<'a> {
+    Given {
+        environment,
+        ..Given::default()
+    }
+}
+
+fn toml(text: &str) -> Given<'_> {
+    Given {
+        file: Some(text),
+        ..Given::default()
+    }
+}
+
+fn origin(resolved: &Resolved, key: &str) -> String {
+    resolved
+        .origins
+        .iter()
+        .find(|effective| effective.key == key)
+        .unwrap()
+        .origin
+        .to_string()
+}
+
+fn shown(resolved: &Resolved) -> String {
+    let line = |effective: &gavel::config::Effective| {
+        let value = effective.value.as_deref().unwrap_or("-");
+        format!("{} = {value}  ({})\n", effective.key, effective.origin)
+    };
+    resolved.origins.iter().map(line).collect()
+}
+
+#[test]
+fn nothing_given_is_a_service_for_this_machine_with_the_demo_model() {
+    let resolved = Given::default().resolved();
+    let config = &resolved.config;
+    assert_eq!(config.listen, "127.0.0.1:8080".parse().unwrap());
+    assert_eq!(config.database_url.expose_secret(), "sqlite://gavel.db");
+    assert!(matches!(config.model.provider, Provider::Demo { asked: false }));
+    assert_eq!(config.model.name, "demo");
+    assert!(matches!(config.auth, Auth::None));
+    assert!(matches!(config.records, Content::Full));
+    assert_eq!(
+        (config.rate_limit.per_minute.get(), config.rate_limit.burst.get()),
+        (60, 20)
+    );
+    assert_eq!((config.max_in_flight, config.drain), (1024, Duration::from_secs(30)));
+    assert_eq!(resolved.warnings, [""; 0]);
+    insta::assert_snapshot!(shown(&resolved));
+}
+
+#[test]
+fn a_flag_goes_before_the_environment_before_the_file_before_the_default() {
+    let file = Some("\nlisten = \"127.0.0.1:3\"\n");
+    let environment = &[("GAVEL_LISTEN", "127.0.0.1:2")];
+    let flags = &[("listen", "127.0.0.1:1")];
+    let port = |given: Given<'_>| {
+        let resolved = given.resolved();
+        (resolved.config.listen.port(), origin(&resolved, "listen"))
+    };
+    let all = Given {
+        flags,
+        environment,
+        file,
+        readable: &[],
+    };
+    assert_eq!(port(all), (1, "flag --listen".to_owned()));
+    let no_flag = Given {
+        environment,
+        file,
+        ..Given::default()
+    };
+    assert_eq!(port(no_flag), (2, "environment GAVEL_LISTEN".to_owned()));
+    assert_eq!(
+        port(Given {
+            file,
+            ..Given::default()
+        }),
+        (3, "etc/gavel.toml:2".to_owned())
+    );
+    assert_eq!(port(Given::default()), (8080, "default".to_owned()));
+}
+
+#[test]
+fn a_variable_that_is_empty_counts_as_not_set() {
+    let config = env(&[("GEMINI_API_KEY", ""), ("GAVEL_LISTEN", ""), ("DATABASE_URL_FILE", "")]).config();
+    assert!(matches!(config.model.provider, Provider::Demo { asked: false }));
+    assert_eq!(config.listen.port(), 8080);
+}
+
+#[test]
+fn a_relative_path_in_the_file_is_relative_to_the_file() {
+    let readable: &[(&str, &str)] = &[("etc/me.md", ""), ("me.md", "")];
+    let in_file = Given {
+        file: Some("constitution = \"me.md\""),
+        readable,
+        ..Given::default()
+    };
+    assert_eq!(in_file.config().constitution, Some(PathBuf::from("etc/me.md")));
+    let in_environment = Given {
+        environment: &[("GAVEL_CONSTITUTION", "me.md")],
+        readable,
+        ..Given::default()
+    };
+    assert_eq!(in_environment.config().constitution, Some(PathBuf::from("me.md")));
+}
+
+#[test]
+fn project_and_location_mean_vertex_even_with_a_key() {
+    let given = env(&[
+        ("VERTEX_AI_PROJECT_ID", "p"),
+        ("VERTEX_AI_LOCATION", "eu"),
+        ("GEMINI_API_KEY", "k"),
+        ("HOME", "/h"),
+    ]);
+    match given.config().model.provider {
+        Provider::Vertex {
+            project,
+            location,
+            endpoint,
+            credentials,
+        } => {
+            assert_eq!((project.as_str(), location.as_str(), endpoint), ("p", "eu", None));
+            assert_eq!(credentials.home.as_deref(), Some("/h"));
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_key_alone_means_the_developer_api_with_a_current_flash_model() {
+    for variable in ["GEMINI_API_KEY", "GOOGLE_API_KEY"] {
+        let config = env(&[(variable, "k"), ("GEMINI_BASE_URL", "http://127.0.0.1:9/")]).config();
+        match config.model.provider {
+            Provider::Developer { api_key, base_url } => {
+                assert_eq!(api_key.expose_secret(), "k");
+                assert_eq!(base_url.as_deref(), Some("http://127.0.0.1:9"));
+            }
+            other => panic!("{other:?}"),
+        }
+        assert_eq!(config.model.name, "gemini-3.8-flash");
+    }
+    let express = env(&[("VERTEX_AI_API_KEY", "k")]).config();
+    assert!(matches!(express.model.provider, Provider::VertexExpress { .. }));
+}
+
+#[test]
+fn two_different_keys_are_told_of() {
+    let same = env(&[("GEMINI_API_KEY", "a"), ("GOOGLE_API_KEY", "a")]).resolved();
+    assert_eq!(same.warnings, [""; 0]);
+    let differ = env(&[("GEMINI_API_KEY", "a"), ("GOOGLE_API_KEY", "b")]).resolved();
+    assert_eq!(
+        differ.warnings,
+        ["GEMINI_API_KEY and GOOGLE_API_KEY are both set and differ; GEMINI_API_KEY is used"]
+    );
+}
+
+#[test]
+fn demo_by_name_overrides_all_credentials() {
+    let given = env(&[
+        ("GEMINI_MODEL", "demo"),
+        ("VERTEX_AI_PROJECT_ID", "p"),
+        ("VERTEX_AI_LOCATION", "eu"),
+    ]);
+    assert!(matches!(given.config().model.provider, Provider::Demo { asked: true }));
+}
+
+#[test]
+fn the_demo_model_never_stands_in_for_a_real_one_that_was_asked_for() {
+    insta::assert_snapshot!(env(&[("GEMINI_MODEL", "gemini-3.8-flash")]).refusal());
+    insta::assert_snapshot!(env(&[("GEMINI_BASE_URL", "http://127.0.0.1:9")]).refusal());
+}
+
+#[test]
+fn away_from_loopback_callers_and_the_demo_model_must_be_named() {
+    insta::assert_snapshot!(env(&[("GAVEL_LISTEN", "0.0.0.0:80")]).refusal());
+    let keys = format!(r#"[{{"name": "app", "sha256": "{}"}}]"#, "ab".repeat(32));
+    let named = [
+        ("GAVEL_LISTEN", "0.0.0.0:80"),
+        ("GEMINI_MODEL", "demo"),
+        ("GAVEL_AUTH_MODE", "api_key"),
+        ("GAVEL_AUTH_KEYS", &keys),
+    ];
+    let config = env(&named).config();
+    assert!(matches!(config.model.provider, Provider::Demo { asked: true }));
+}
+
+#[test]
+fn half_of_vertex_is_refused_and_says_which_half_is_missing() {
+    insta::assert_snapshot!(env(&[("VERTEX_AI_PROJECT_ID", "p"), ("GEMINI_API_KEY", "k")]).refusal());
+    insta::assert_snapshot!(toml("[vertex]\nlocation = \"eu\"").refusal());
+}
+
+#[test]
+fn all_mistakes_are_told_at_once_each_with_its_place_and_what_is_allowed() {
+    let file = r#"
+workers = 0
+max_in_flight = "many"
+drain_seconds = -1
+[rate_limit]
+per_minute = 1.5
+burst = []
+[records]
+content = "some"
+[log]
+format = "xml"
+[model]
+idle_seconds = 2024-01-01
+"#;
+    let environment = &[
+        ("GAVEL_LISTEN", "8080"),
+        ("DATABASE_URL", "mysql://me:pw@db/x"),
+        ("RUST_LOG", "a=b=c"),
+    ];
+    let flags = &[("constitution", "missing.md")];
+    insta::assert_snapshot!(
+        Given {
+            flags,
+            environment,
+            file: Some(file),
+            readable: &[]
+        }
+        .refusal()
+    );
+}
+
+#[test]
+fn an_unknown_key_names_the_nearest_one() {
+    let file = "listn = \"x\"\napi_key = \"k\"\ncolour = 1\nrecords = 1\nconfig = \"x\"\n[rate_limit]\nper_minut = 5\n[auth.jwt]\nisuer = \"x\"\n";
+    insta::assert_snapshot!(toml(file).refusal());
+}
+
+#[test]
+fn a_file_that_is_no_toml_names_the_line() {
+    insta::assert_snapshot!(toml("listen = \"127.0.0.1:1\"\nlisten = \"127.0.0.1:2\"\n").refusal());
+    insta::assert_snapshot!(toml("\n\n[records\n").refusal());
+}
+
+#[test]
+fn an_unknown_variable_of_ours_is_told_of_and_stops_nothing() {
+    let resolved = env(&[
+        ("GAVEL_LISTN", "x"),
+        ("GAVEL_COLOUR", "x"),
+        ("GAVEL_SHARED", "x"),
+        ("OTHER", "x"),
+    ])
+    .resolved();
+    insta::assert_snapshot!(resolved.warnings.join("\n"));
+}
+
+#[test]
+fn a_secret_may_stand_in_a_file_of_its_own() {
+    let readable = &[("/run/key", "k-1\n"), ("etc/key", "k-2\r\n")];
+    let key = |given: Given<'_>| match given.resolved() {
+        resolved => match &resolved.config.model.provider {
+            Provider::Developer { api_key, .. } => {
+                (api_key.expose_secret().to_owned(), origin(&resolved, "gemini.api_key"))
+            }
+            other => panic!("{other:?}"),
+        },
+    };
+    let by_variable = Given {
+        environment: &[("GEMINI_API_KEY_FILE", "/run/key")],
+        readable,
+        ..Given::default()
+    };
+    assert_eq!(
+        key(by_variable),
+        (
+            "k-1".to_owned(),
+            "/run/key, named by environment GEMINI_API_KEY_FILE".to_owned()
+        )
+    );
+    let by_key = Given {
+        file: Some("[gemini]\napi_key_file = \"key\""),
+        readable,
+        ..Given::default()
+    };
+    assert_eq!(
+        key(by_key),
+        ("k-2".to_owned(), "etc/key, named by etc/gavel.toml:2".to_owned())
+    );
+}
+
+#[test]
+fn a_secret_that_is_given_twice_or_cannot_be_read_is_refused() {
+    let environment = &[
+        ("GEMINI_API_KEY", CANARY),
+        ("GEMINI_API_KEY_FILE", "/run/key"),
+        ("GITHUB_TOKEN_FILE", "/run/none"),
+        ("GAVEL_RECORDS_KEY_FILE", "/run/empty"),
+    ];
+    let file = Some("[auth.jwt]\nsecret = \"x\"\nsecret_file = \"y\"\n[otel]\nheaders_file = 3\n");
+    let refusal = Given {
+        environment,
+        file,
+        readable: &[("/run/empty", "\n")],
+        flags: &[],
+    }
+    .refusal();
+    assert!(!refusal.contains(CANARY));
+    insta::assert_snapshot!(refusal);
+}
+
+#[test]
+fn api_keys_come_from_the_file_or_as_json_from_the_environment() {
+    let hash = "0a".repeat(32);
+    let file = format!(
+        "[auth]\nmode = \"api_key\"\n[[auth.keys]]\nname = \"app\"\nsha256 = \"{hash}\"\ntenant = \"acme\"\nroles = [\"analyst\"]\n"
+    );
+    let json = format!(r#"[{{"name":"app","sha256":"{hash}","tenant":"acme","roles":["analyst"]}}]"#);
+    let variables = [("GAVEL_AUTH_MODE", "api_key"), ("GAVEL_AUTH_KEYS", json.as_str())];
+    for given in [toml(&file), env(&variables)] {
+        match given.config().auth {
+            Auth::ApiKeys(keys) => {
+                assert_eq!(keys.len(), 1);
+                assert_eq!(
+                    (keys[0].name.as_str(), keys[0].sha256, keys[0].tenant.as_str()),
+                    ("app", [10; 32], "acme")
+                );
+                assert!(keys[0].roles.contains("analyst"));
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+#[test]
+fn a_wrong_api_key_entry_is_named_by_its_line_and_never_printed() {
+    let hash = "0a".repeat(32);
+    let file = format!(
+        "[auth]\nmode = \"api_key\"\n[[auth.keys]]\nname = \"app\"\nsha256 = \"{CANARY}\"\n[[auth.keys]]\nsha = \"{hash}\"\n\
+         roles = \"analyst\"\n[[auth.keys]]\nname = \"\"\nsha256 = \"{hash}\"\ntenant = \"a\\u0000\"\n"
+    );
+    let refusal = toml(&file).refusal();
+    assert!(!refusal.contains(CANARY));
+    insta::assert_snapshot!(refusal);
+    let twice = format!(
+        "[auth]\nmode = \"api_key\"\nkeys = [\n {{name = \"a\", sha256 = \"{hash}\"}},\n {{name = \"a\", sha256 = \"{hash}\", roles = [\"aproover\"]}}]"
+    );
+    insta::assert_snapshot!(toml(&twice).refusal());
+    insta::assert_snapshot!(env(&[("GAVEL_AUTH_MODE", "api_key"), ("GAVEL_AUTH_KEYS", "app:abc")]).refusal());
+    insta::assert_snapshot!(env(&[("GAVEL_AUTH_MODE", "api_key")]).refusal());
+}
+
+#[test]
+fn tokens_need_an_issuer_an_audience_and_one_kind_of_key() {
+    insta::assert_snapshot!(env(&[("GAVEL_AUTH_MODE", "jwt")]).refusal());
+    let both = "[auth]\nmode = \"jwt\"\n[auth.jwt]\nissuer = \"i\"\naudience = \"a\"\njwks_url = \"https://i/jwks\"\nsecret = \"s\"\n";
+    insta::assert_snapshot!(toml(both).refusal());
+    insta::assert_snapshot!(toml(&both.replace("secret = \"s\"", "").replace("https", "http")).refusal());
+    let short = both.replace("jwks_url = \"https://i/jwks\"\n", "");
+    insta::assert_snapshot!(toml(&short).refusal());
+    let right = short.replace("\"s\"", &format!("{CANARY:?}"));
+    match toml(&right).config().auth {
+        Auth::Jwt(jwt) => {
+            assert!(matches!(jwt.keys, JwtKeys::Secret(secret) if secret.expose_secret() == CANARY));
+            assert_eq!((jwt.tenant_claim, jwt.roles_claim.as_str()), (None, "roles"));
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn settings_of_a_mode_that_is_not_used_are_told_of() {
+    let keys = format!(
+        r#"[{{"name": "app", "sha256": "{}", "roles": ["aproover"]}}]"#,
+        "ab".repeat(32)
+    );
+    let given = [
+        ("GAVEL_AUTH_KEYS", keys.as_str()),
+        ("GAVEL_AUTH_JWT_ISSUER", "i"),
+        ("GAVEL_RECORDS_KEY", CANARY),
+    ];
+    insta::assert_snapshot!(env(&given).resolved().warnings.join("\n"));
+}
+
+#[test]
+fn hashed_records_need_a_key() {
+    insta::assert_snapshot!(env(&[("GAVEL_RECORDS_CONTENT", "hash")]).refusal());
+    insta::assert_snapshot!(env(&[("GAVEL_RECORDS_CONTENT", "hash"), ("GAVEL_RECORDS_KEY", "short")]).refusal());
+    let config = env(&[("GAVEL_RECORDS_CONTENT", "hash"), ("GAVEL_RECORDS_KEY", CANARY)]).config();
+    assert!(matches!(config.records, Content::Hash(key) if key.expose_secret() == CANARY));
+}
+
+#[test]
+fn plain_http_to_another_machine_is_told_of() {
+    let resolved = env(&[("GEMINI_API_KEY", "k"), ("GEMINI_BASE_URL", "http://gateway:80")]).resolved();
+    insta::assert_snapshot!(resolved.warnings.join("\n"));
+}
+
+#[test]
+fn traces_are_off_until_a_collector_is_named() {
+    assert!(Given::default().config().logs.traces.is_none());
+    let given = [
+        ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://localhost:4318"),
+        ("OTEL_EXPORTER_OTLP_HEADERS", "a=b, c = d=e"),
+    ];
+    let traces = env(&given).config().logs.traces.unwrap();
+    let headers: Vec<_> = traces
+        .headers
+        .iter()
+        .map(|(name, value)| (name.as_str(), value.expose_secret()))
+        .collect();
+    assert_eq!(headers, [("a", "b"), ("c", "d=e")]);
+    assert_eq!(traces.service_name, "gavel");
+}
+
+#[test]
+fn a_password_in_an_address_is_not_printed_back() {
+    let refusal = env(&[("GEMINI_BASE_URL", "https://me:pw-canary@gateway/v1")]).refusal();
+    assert!(refusal.contains("https://me:********@gateway/v1"), "{refusal}");
+}
+
+/// Promise: secrets never reach a log, an error, a trace or a row.
+#[test]
+fn no_secret_is_shown_by_a_value_an_origin_or_a_debug_print() {
+    let secrets: Vec<_> = SETTINGS
+        .iter()
+        .filter(|setting| setting.secrecy == Secrecy::Secret)
+        .collect();
+    assert!(secrets.len() >= 6);
+    let mut variables: BTreeMap<&str, String> = secrets
+        .iter()
+        .map(|setting| (setting.variable(), CANARY.to_owned()))
+        .collect();
+    variables.insert("OTEL_EXPORTER_OTLP_HEADERS", format!("authorization={CANARY}"));
+    variables.insert("OTEL_EXPORTER_OTLP_ENDPOINT", "http://localhost:4318".to_owned());
+    variables.insert("DATABASE_URL", format!("postgres://me:{CANARY}@db/gavel"));
+    variables.insert("GAVEL_RECORDS_CONTENT", "hash".to_owned());
+    let given: Vec<_> = variables.iter().map(|(name, value)| (*name, value.as_str())).collect();
+    let resolved = env(&given).resolved();
+    let printed = format!(
+        "{resolved:?} {} {}",
+        shown(&resolved),
+        serde_json::to_string(&resolved.origins).unwrap()
+    );
+    assert!(!printed.contains(CANARY), "{printed}");
+    assert!(printed.contains("postgres://me:********@db/gavel"));
+}
+
+#[test]
+fn the_reference_names_every_setting() {
+    let page = gavel::config::reference();
+    for setting in SETTINGS {
+        assert!(
+            page.contains(&format!("| `{}` | `{}`", setting.key, setting.variable())),
+            "{}",
+            setting.key
+        );
+    }
+}
+
+fn any_environment() -> impl Strategy<Value = Vec<(String, String)>> {
+    let names: Vec<String> = SETTINGS
+        .iter()
+        .flat_map(|setting| {
+            setting
+                .environment
+                .iter()
+                .flat_map(|name| [(*name).to_owned(), format!("{name}_FILE")])
+        })
+        .collect();
+    let value = prop_oneof![
+        "\\PC{0,12}",
+        Just("1".to_owned()),
+        Just("demo".to_owned()),
+        Just("jwt".to_owned()),
+        Just("api_key".to_owned()),
+        Just("hash".to_owned()),
+        Just("https://a.example".to_owned()),
+        Just(CANARY.to_owned()),
+    ];
+    proptest::collection::vec((proptest::sample::select(names), value), 0..12)
+}
+
+proptest! {
+    /// Whatever is given, there is a configuration, or a mistake that says why there is none.
+    #[test]
+    fn every_environment_is_taken_or_refused_in_words(environment in any_environment()) {
+        let borrowed: Vec<_> = environment.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+        match env(&borrowed).resolve() {
+            Ok(resolved) => prop_assert_eq!(resolved.origins.len(), SETTINGS.len()),
+            Err(errors) => {
+                prop_assert!(!errors.is_empty());
+                for error in errors {
+                    prop_assert!(error.place.is_some() || error.problem.contains("environment") || error.problem.contains("set "), "{}", error);
+                }
+            }
+        }
+    }
+
+    /// Whatever stands in the file, nothing panics, and what is refused names a line of it.
+    #[test]
+    fn every_file_is_taken_or_refused_by_line(text in "([a-z_]{1,8}( = (1|\"x\"|\\[1\\]|\\{a = 1\\})|\\.mode = true)?\n|\\[\\[?[a-z.]{1,9}\\]\\]?\n){0,6}") {
+        if let Err(errors) = toml(&text).resolve() {
+            prop_assert!(!errors.is_empty());
+            for error in errors {
+                prop_assert!(error.place.is_some_and(|place| place.starts_with("etc/gavel.toml:")));
+            }
+        }
+    }
+}
+
+#[test]
+fn precedence_is_the_same_for_every_setting_with_a_flag() {
+    let given = |combination: u8, n: u8| combination & (1 << n) != 0;
+    for setting in SETTINGS
+        .iter()
+        .filter(|setting| setting.flag.is_some() && setting.key != "config")
+    {
+        for combination in 0..8 {
+            let value = |n: u16| match setting.key {
+                "listen" => format!("127.0.0.1:{n}"),
+                "database_url" => format!("sqlite://{n}.db"),
+                "gemini.model" => format!("demo{n}"),
+                _ => format!("/{n}"),
+            };
+            let (one, two, three) = (value(1), value(2), value(3));
+            let flags = [(setting.key, one.as_str())];
+            let mut environment = vec![("GEMINI_API_KEY", "k")];
+            environment.extend(given(combination, 1).then_some((setting.variable(), two.as_str())));
+            let text = format!("{} = {three:?}", setting.key);
+            let resolved = Given {
+                flags: if given(combination, 0) { &flags } else { &[] },
+                environment: &environment,
+                file: given(combination, 2).then_some(text.as_str()),
+                readable: &[("/1", ""), ("/2", ""), ("/3", "")],
+            }
+            .resolved();
+            let expected = match combination {
+                0 => setting.default.map(str::to_owned),
+                4 => Some(three),
+                _ if given(combination, 0) => Some(one),
+                _ => Some(two),
+            };
+            let effective = resolved
+                .origins
+                .iter()
+                .find(|effective| effective.key == setting.key)
+                .unwrap();
+            assert_eq!(effective.value, expected, "{} {combination:03b}", setting.key);
+        }
+    }
+}

@@ -1,0 +1,26 @@
+//! The Gemini adapter against servers on this machine: what it sends, how it reads answers, what it does when they fail.
+//!
+//! `recorded` reads traffic recorded by others (`../shared/gemini/recorded`, or `GAVEL_SHARED`); the rest is written from
+//! the facts of the wire and needs nothing but the project.
+#![allow(clippy::unwrap_used, missing_docs)]
+
+#[path = "gemini/auth.rs"]
+mod auth;
+#[path = "gemini/check.rs"]
+mod check;
+#[path = "gemini/faults.rs"]
+mod faults;
+#[path = "gemini/helpers.rs"]
+mod helpers;
+#[path = "gemini/limits.rs"]
+mod limits;
+#[path = "gemini/metrics.rs"]
+mod metrics_tests;
+#[path = "gemini/recorded.rs"]
+mod recorded;
+#[path = "gemini/secrets.rs"]
+mod secrets;
+#[path = "gemini/server.rs"]
+mod server;
+#[path = "gemini/turns.rs"]
+mod turns;

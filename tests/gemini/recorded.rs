@@ -1,0 +1,419 @@
+//! Traffic recorded by others, played to the adapter as it came over the wire.
+//!
+//! The folder is read as it is: a new file is tested by being there. The recordings are third-party data, so what is kept
+//! here of a reply is a summary (kinds, names, lengths, hashes), never its text.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use base64::Engine;
+use base64::engine::general_purpose::{STANDARD_NO_PAD, URL_SAFE_NO_PAD};
+use gavel::adapters::gemini::{BreakerSettings, Gemini, GeminiConfig, RetrySettings};
+use gavel::domain::decision::Usage;
+use gavel::domain::journal::{ModelTurn, Part, Speaker};
+use gavel::ports::model::{Content, FunctionResponse, ModelFault};
+use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
+
+use crate::helpers::{Question, developer, raw, said};
+use crate::server::{Far, Step, answer, end_of_stream, json as json_answer, piece};
+
+/// What an exchange is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Unary,
+    Stream,
+    CountTokens,
+    Caches,
+    Models,
+    Interactions,
+}
+
+struct Recording {
+    name: String,
+    request: Value,
+    response: Value,
+}
+
+/// Every recording, by name; `None` when they are not there, which is an error where `CI` is set.
+fn recordings() -> Option<Vec<Recording>> {
+    let shared = std::env::var_os("GAVEL_SHARED").map_or_else(
+        || PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../shared"),
+        PathBuf::from,
+    );
+    let folder = shared.join("gemini/recorded");
+    let Ok(entries) = std::fs::read_dir(&folder) else {
+        assert!(std::env::var_os("CI").is_none(), "{} is missing", folder.display());
+        eprintln!("skipped: {} is missing", folder.display());
+        return None;
+    };
+    let mut paths: Vec<_> = entries.map(|entry| entry.unwrap().path()).collect();
+    paths.retain(|path| path.file_name().unwrap() != "INDEX.md");
+    paths.sort();
+    let read = |path: PathBuf| {
+        let mut file: Value = serde_json::from_slice(&std::fs::read(&path).unwrap())
+            .unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+        Recording {
+            name: path.file_stem().unwrap().to_str().unwrap().to_owned(),
+            request: file["request"].take(),
+            response: file["response"].take(),
+        }
+    };
+    let recordings: Vec<_> = paths.into_iter().map(read).collect();
+    assert!(!recordings.is_empty(), "{} is empty", folder.display());
+    Some(recordings)
+}
+
+impl Recording {
+    fn kind(&self) -> Kind {
+        let streamed = self.response.get("stream").is_some();
+        let path = match &self.request["path"] {
+            Value::Null => "",
+            path => path.as_str().unwrap(),
+        };
+        match path {
+            // Published without its request: replies and errors of generateContent alone.
+            "" if streamed => Kind::Stream,
+            "" => Kind::Unary,
+            _ if path.ends_with(":generateContent") => Kind::Unary,
+            _ if path.ends_with(":streamGenerateContent") => Kind::Stream,
+            _ if path.ends_with(":countTokens") => Kind::CountTokens,
+            _ if path.contains("/cachedContents") => Kind::Caches,
+            _ if path.ends_with("/interactions") => Kind::Interactions,
+            _ if path.ends_with("/models") => Kind::Models,
+            _ => panic!("{}: what is {path}?", self.name),
+        }
+    }
+
+    fn status(&self) -> u16 {
+        u16::try_from(self.response["status"].as_u64().unwrap()).unwrap()
+    }
+
+    /// The answer as bytes of the framing it was recorded in.
+    fn script(&self) -> Vec<Step> {
+        let Some(chunks) = self.response["stream"].as_array() else {
+            return json_answer(self.status(), &self.response["body"].to_string());
+        };
+        if self.status() != 200 {
+            // On this endpoint an error comes as an array.
+            return json_answer(self.status(), &self.response["stream"].to_string());
+        }
+        let (open, between, close, end) = match self.response["framing"].as_str().unwrap() {
+            "sse-lf" => ("data: ", "", "", "\n\n"),
+            "json-array" => ("", ",\r\n", "]", ""),
+            // `json`: the recorder had split the chunks already.
+            "sse-crlf" | "json" => ("data: ", "", "", "\r\n\r\n"),
+            other => panic!("{}: framing {other}", self.name),
+        };
+        let array = !close.is_empty();
+        let mut steps = crate::server::open_stream();
+        for (n, chunk) in chunks.iter().enumerate() {
+            let text = match chunk {
+                chunk if chunk.get("_raw_json").is_some() => format!("{}\n", chunk["_raw_json"]),
+                chunk if chunk.get("_raw").is_some() => format!("{}\n", chunk["_raw"].as_str().unwrap()),
+                chunk => {
+                    let lead = if n > 0 { between } else { "" };
+                    let lead = if array && n == 0 { "[" } else { lead };
+                    format!("{lead}{open}{chunk}{end}")
+                }
+            };
+            steps.push(piece(&text));
+        }
+        if array {
+            steps.push(piece(close));
+        }
+        steps.push(end_of_stream());
+        steps
+    }
+
+    /// Plays the answer to the adapter.
+    async fn play(&self) -> (Result<ModelTurn, ModelFault>, Vec<String>) {
+        let far = Far::start([self.script()]).await;
+        let gemini = patient(&far.url);
+        match self.kind() {
+            Kind::Stream => Question::default().listen(&gemini).await,
+            _ => (Question::default().ask(&gemini).await, Vec::new()),
+        }
+    }
+}
+
+/// One attempt and no breaker: each recording stands for itself.
+fn patient(url: &str) -> Gemini {
+    let config = developer(url);
+    Gemini::new(GeminiConfig {
+        retry: RetrySettings {
+            max_attempts: 1,
+            ..config.retry
+        },
+        breaker: BreakerSettings {
+            failures: u32::MAX,
+            ..config.breaker
+        },
+        ..config
+    })
+    .unwrap()
+}
+
+fn hash(text: &str) -> String {
+    Sha256::digest(text)
+        .iter()
+        .take(4)
+        .map(|byte| format!("{byte:02x}"))
+        .collect()
+}
+
+fn usage(usage: Usage) -> String {
+    let Usage {
+        input_tokens,
+        output_tokens,
+        thought_tokens,
+        cached_tokens,
+    } = usage;
+    format!("tokens {input_tokens}/{output_tokens}/{thought_tokens}/{cached_tokens}")
+}
+
+fn part(part: &Part) -> String {
+    match part {
+        Part::Text(text) => format!("text({} {})", text.len(), hash(text)),
+        Part::Thought(text) => format!("thought({} {})", text.len(), hash(text)),
+        Part::Call(call) => {
+            let args: BTreeMap<String, Value> = serde_json::from_str(call.args.get()).unwrap();
+            let keys: Vec<_> = args.keys().map(String::as_str).collect();
+            let id = if call.id.is_some() { "#" } else { "" };
+            format!("call{id}({} {} {})", call.name, keys.join(","), hash(call.args.get()))
+        }
+        Part::Other => "other".to_owned(),
+    }
+}
+
+fn summary(recording: &Recording, answer: &Result<ModelTurn, ModelFault>, heard: &[String]) -> String {
+    let told = match answer {
+        Ok(turn) => {
+            let parts: Vec<_> = turn.parts.iter().map(part).collect();
+            let signatures = turn.content.get().matches("\"thoughtSignature\"").count();
+            let echo = turn.content.get();
+            let echo = format!("echo {} {}, {signatures} signed", echo.len(), hash(echo));
+            format!(
+                "turn [{}] {echo}, {}, {}",
+                parts.join(" "),
+                usage(turn.usage),
+                turn.model
+            )
+        }
+        Err(fault) => {
+            // After the colon come the provider's words.
+            let detail = match fault.detail.starts_with("Gemini answered") {
+                true => fault.detail.split(": ").next().unwrap(),
+                false => &fault.detail,
+            };
+            format!("{:?} {detail}, {}", fault.kind, usage(fault.usage))
+        }
+    };
+    let heard = match recording.kind() {
+        Kind::Stream => format!(" heard {} {}", heard.len(), hash(&heard.concat())),
+        _ => String::new(),
+    };
+    format!("{}: {:?}{heard} {told}", recording.name, recording.kind())
+}
+
+/// C-FR-012
+#[tokio::test]
+async fn every_recorded_reply_is_read_and_every_other_file_is_known_for_what_it_is() {
+    let Some(recordings) = recordings() else { return };
+    let mut lines = Vec::new();
+    for recording in &recordings {
+        lines.push(match recording.kind() {
+            Kind::Unary | Kind::Stream => {
+                let (answer, heard) = recording.play().await;
+                if let Ok(turn) = &answer
+                    && recording.kind() == Kind::Stream
+                {
+                    assert_eq!(turn.text(), heard.concat(), "{}: heard and read differ", recording.name);
+                }
+                summary(recording, &answer, &heard)
+            }
+            other => format!("{}: {other:?}, {}", recording.name, recording.status()),
+        });
+    }
+    insta::with_settings!({
+        snapshot_path => "../snapshots",
+        prepend_module_to_snapshot => false,
+        omit_expression => true,
+        description => "One line a recording: kinds, names, lengths and hashes, no text of others."
+    }, {
+        insta::assert_snapshot!("gemini_recorded", lines.join("\n"));
+    });
+}
+
+/// Clients whose second request is not what a correct client sends, with what they do instead.
+const DEVIATING: [(&str, &str); 4] = [
+    (
+        "adkgo-testplugincallbackintegration-agent-tool-default-schema-4",
+        "takes arguments out of the call",
+    ),
+    (
+        "pydai-test-google-model-file-search-grounding-gemini-3-true-2",
+        "moves a signature to the text before it",
+    ),
+    (
+        "rubyllm-chat-function-calling-thought-thought-signatures-for-tool-calls-2",
+        "drops the call's id and the thought",
+    ),
+    (
+        "rubyllm-chat-multimodal-tool-attachmen-cribes-images-returned-from-tools-2",
+        "drops the call's id",
+    ),
+];
+
+/// A content with the freedoms that proto JSON gives taken away: field spelling, base64 alphabet, absent empty values; ids
+/// that the client made up, and empty text that no signature ties to its place.
+fn normal(content: &Value, ours: &Value) -> Value {
+    let mut parts = Vec::new();
+    for part in content["parts"].as_array().unwrap() {
+        let mut fields = serde_json::Map::new();
+        for (name, value) in part.as_object().unwrap() {
+            let (name, value) = match name.as_str() {
+                "function_call" => ("functionCall", value.clone()),
+                "function_response" => ("functionResponse", value.clone()),
+                "thoughtSignature" | "thought_signature" => ("thoughtSignature", signature(value)),
+                other => (other, value.clone()),
+            };
+            fields.insert(name.to_owned(), value);
+        }
+        if let Some(call) = fields.get_mut("functionCall").and_then(Value::as_object_mut) {
+            call.entry("args").or_insert(json!({}));
+            let given = ours["parts"]
+                .as_array()
+                .unwrap()
+                .iter()
+                .any(|part| part["functionCall"]["id"] == call.get("id").cloned().unwrap_or_default());
+            if !given {
+                call.remove("id");
+            }
+        }
+        if fields.len() == 1 && fields.contains_key("thoughtSignature") {
+            fields.insert("text".to_owned(), "".into());
+        }
+        if fields.len() > 1 || fields.get("text") != Some(&"".into()) {
+            parts.push(Value::Object(fields));
+        }
+    }
+    json!({"role": content["role"], "parts": parts})
+}
+
+fn signature(value: &Value) -> Value {
+    let text = value.as_str().unwrap().trim_end_matches('=');
+    let bytes = STANDARD_NO_PAD
+        .decode(text)
+        .or_else(|_| URL_SAFE_NO_PAD.decode(text))
+        .unwrap();
+    hash(&URL_SAFE_NO_PAD.encode(bytes)).into()
+}
+
+/// What the adapter sends after `turn`: its echo, and an answer to each call.
+async fn next_request(turn: &ModelTurn) -> Value {
+    let far = Far::start([answer(200, "application/json", said("ok").as_bytes())]).await;
+    let data = raw("{}");
+    let responses: Vec<_> = turn
+        .calls()
+        .map(|call| FunctionResponse {
+            id: call.id.as_deref(),
+            name: &call.name,
+            outcome: Ok(&data),
+        })
+        .collect();
+    let contents = vec![
+        Content::Text(Speaker::User, "hello"),
+        Content::Turn(&turn.content),
+        Content::Responses(&responses),
+    ];
+    let question = Question {
+        contents,
+        ..Question::default()
+    };
+    question.ask(&patient(&far.url)).await.unwrap();
+    far.seen()[0].json()
+}
+
+/// Name and id of each function response.
+fn answered(content: &Value) -> Vec<(Value, Value)> {
+    let parts = content["parts"].as_array().unwrap();
+    let response = |part: &Value| {
+        part.get("functionResponse")
+            .or_else(|| part.get("function_response"))
+            .cloned()
+    };
+    parts
+        .iter()
+        .filter_map(response)
+        .map(|response| (response["name"].clone(), response["id"].clone()))
+        .collect()
+}
+
+/// C-FR-002
+#[tokio::test]
+async fn a_second_request_is_what_a_correct_client_sent() {
+    let Some(recordings) = recordings() else { return };
+    let by_name: BTreeMap<_, _> = recordings
+        .iter()
+        .map(|recording| (recording.name.as_str(), recording))
+        .collect();
+    let (mut same, mut with_calls, mut deviating) = (0, 0, Vec::new());
+    for first in &recordings {
+        let Some((series, number)) = first
+            .name
+            .rsplit_once('-')
+            .and_then(|(s, n)| Some((s, n.parse::<u32>().ok()?)))
+        else {
+            continue;
+        };
+        let Some(second) = by_name.get(format!("{series}-{}", number + 1).as_str()) else {
+            continue;
+        };
+        if !matches!(first.kind(), Kind::Unary | Kind::Stream) || !matches!(second.kind(), Kind::Unary | Kind::Stream) {
+            continue;
+        }
+        let Some(contents) = second.request["body"]["contents"].as_array() else {
+            continue;
+        };
+        // A client may go on after a reply that is of no use to us, and a run may hold unrelated requests.
+        let (Ok(turn), Some(place)) = (
+            first.play().await.0,
+            contents.iter().rposition(|content| content["role"] == "model"),
+        ) else {
+            continue;
+        };
+        let sent = next_request(&turn).await;
+        let ours = &sent["contents"][1];
+        let theirs = normal(&contents[place], ours);
+        if let Some((_, why)) = DEVIATING.iter().find(|(name, _)| *name == second.name) {
+            assert_ne!(normal(ours, ours), theirs, "{} no longer {why}", second.name);
+            deviating.push(second.name.as_str());
+            continue;
+        }
+        assert_eq!(normal(ours, ours), theirs, "{}", second.name);
+        same += 1;
+        let expected = answered(contents.get(place + 1).unwrap());
+        let ours: Vec<_> = answered(&sent["contents"][2]);
+        assert_eq!(ours.len(), expected.len(), "{}", second.name);
+        for (ours, theirs) in ours.iter().zip(&expected) {
+            assert_eq!(ours.0, theirs.0, "{}: names", second.name);
+            // An id that was given goes back; one that the client made up is its own affair.
+            assert!(
+                ours.1 == theirs.1 || ours.1.is_null(),
+                "{}: {ours:?} {theirs:?}",
+                second.name
+            );
+        }
+        with_calls += usize::from(!ours.is_empty());
+    }
+    assert_eq!(
+        deviating.len(),
+        DEVIATING.len(),
+        "some of the deviating clients were not met: {deviating:?}"
+    );
+    assert!(
+        same >= 15 && with_calls >= 12,
+        "only {same} pairs, {with_calls} of them with calls"
+    );
+}
