@@ -17,3 +17,4 @@ pub mod domain;
 pub mod engine;
 pub mod ports;
 pub mod surfaces;
+pub mod telemetry;
