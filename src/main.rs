@@ -1,3 +1,7 @@
-//! The `gavel` binary.
+//! The `gavel` binary: reads the command line and does what it says.
 
-fn main() {}
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    gavel::cli::main()
+}

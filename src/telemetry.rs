@@ -59,7 +59,10 @@ impl Telemetry {
             Lines::Auto | Lines::Text => text(),
         };
         let logs = logs.with_filter(EnvFilter::try_new(filter)?);
-        tracing_subscriber::registry().with(logs).with(traces.as_ref().map(traces::Traces::layer)).try_init()?;
+        tracing_subscriber::registry()
+            .with(logs)
+            .with(traces.as_ref().map(traces::Traces::layer))
+            .try_init()?;
         Ok(Self { traces })
     }
 
@@ -75,12 +78,19 @@ type Boxed = Box<dyn Layer<Registry> + Send + Sync>;
 
 fn json() -> Boxed {
     let layer = tracing_subscriber::fmt::layer().json().flatten_event(true);
-    layer.with_current_span(true).with_span_list(false).with_writer(std::io::stderr).boxed()
+    layer
+        .with_current_span(true)
+        .with_span_list(false)
+        .with_writer(std::io::stderr)
+        .boxed()
 }
 
 fn text() -> Boxed {
     // https://no-color.org: set and not empty means no color.
     let plain = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
     let color = std::io::stderr().is_terminal() && !plain;
-    tracing_subscriber::fmt::layer().with_ansi(color).with_writer(std::io::stderr).boxed()
+    tracing_subscriber::fmt::layer()
+        .with_ansi(color)
+        .with_writer(std::io::stderr)
+        .boxed()
 }

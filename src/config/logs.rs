@@ -51,11 +51,17 @@ pub(super) fn read(read: &mut Read<'_>) -> Option<Logs> {
         _ => None,
     });
     let base = read.parse("otel.endpoint", values::http_url);
-    let traces_url = read.parse("otel.traces_endpoint", values::http_url).or_else(|| base.map(|base| below(&base)));
+    let traces_url = read
+        .parse("otel.traces_endpoint", values::http_url)
+        .or_else(|| base.map(|base| below(&base)));
     let headers = read.parse("otel.headers", headers);
     let service_name = read.word("otel.service_name");
     let traces = traces_url.and_then(|traces_url| {
-        Some(Otlp { traces_url, headers: headers.unwrap_or_default(), service_name: service_name? })
+        Some(Otlp {
+            traces_url,
+            headers: headers.unwrap_or_default(),
+            service_name: service_name?,
+        })
     });
     Some(Logs {
         filter: filter?,

@@ -380,8 +380,9 @@ pub const SETTINGS: &[Setting] = &[
     .default("gavel"),
 ];
 
-/// Names that begin with `GAVEL_` and belong to the project's own tests and checks.
-pub(super) const TEST_VARIABLES: &[&str] = &["GAVEL_BIN", "GAVEL_SHARED"];
+/// Names that begin with `GAVEL_` and are no settings: the key of `gavel chat --server`, and what the project's own
+/// tests and checks use.
+pub(super) const OTHER_VARIABLES: &[&str] = &["GAVEL_API_KEY", "GAVEL_API_KEY_FILE", "GAVEL_BIN", "GAVEL_SHARED"];
 
 /// The setting with this key.
 #[must_use]

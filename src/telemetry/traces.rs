@@ -15,9 +15,9 @@ use opentelemetry_sdk::trace::{SdkTracerProvider, SpanData, SpanExporter};
 use secrecy::{ExposeSecret, SecretString};
 use tokio::runtime::Handle;
 use tracing::Level;
+use tracing_subscriber::Layer;
 use tracing_subscriber::filter::Targets;
 use tracing_subscriber::registry::LookupSpan;
-use tracing_subscriber::Layer;
 use url::Url;
 
 /// Longest wait for the last batch at the end of the process.
@@ -54,7 +54,10 @@ pub(super) struct Traces {
 impl Traces {
     pub(super) fn start(collector: Collector) -> Result<Self, TracesError> {
         let runtime = Handle::try_current()?;
-        let headers = collector.headers.iter().map(|(name, value)| (name.clone(), value.expose_secret().to_owned()));
+        let headers = collector
+            .headers
+            .iter()
+            .map(|(name, value)| (name.clone(), value.expose_secret().to_owned()));
         let exporter = opentelemetry_otlp::SpanExporter::builder()
             .with_http()
             .with_endpoint(collector.url)
@@ -74,7 +77,10 @@ impl Traces {
         S: tracing::Subscriber + for<'span> LookupSpan<'span> + 'static,
     {
         let tracer = self.provider.tracer("gavel");
-        let layer = tracing_opentelemetry::layer().with_tracer(tracer).with_location(false).with_threads(false);
+        let layer = tracing_opentelemetry::layer()
+            .with_tracer(tracer)
+            .with_location(false)
+            .with_threads(false);
         layer.with_filter(Targets::new().with_target("gavel", Level::DEBUG))
     }
 

@@ -48,7 +48,10 @@ impl Reply {
     }
 
     pub fn finish(reason: &str) -> Self {
-        Self::Raw(200, json!({"candidates": [{"finishReason": reason, "index": 0}], "usageMetadata": usage()}).to_string())
+        Self::Raw(
+            200,
+            json!({"candidates": [{"finishReason": reason, "index": 0}], "usageMetadata": usage()}).to_string(),
+        )
     }
 }
 
@@ -75,11 +78,16 @@ impl Gemini {
                 let (script, seen) = (Arc::clone(&script), Arc::clone(&seen));
                 tokio::spawn(async move {
                     let service = service_fn(move |request| answer(request, Arc::clone(&script), Arc::clone(&seen)));
-                    let _ = hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(stream), service).await;
+                    let _ = hyper::server::conn::http1::Builder::new()
+                        .serve_connection(TokioIo::new(stream), service)
+                        .await;
                 });
             }
         });
-        Self { url: format!("http://{address}"), requests }
+        Self {
+            url: format!("http://{address}"),
+            requests,
+        }
     }
 
     /// Every request body so far.
@@ -94,7 +102,12 @@ async fn answer(
     seen: Arc<Mutex<Vec<Value>>>,
 ) -> Result<Response<Full<Bytes>>, std::io::Error> {
     let stream = request.uri().path().ends_with(":streamGenerateContent");
-    let body = request.into_body().collect().await.map_err(std::io::Error::other)?.to_bytes();
+    let body = request
+        .into_body()
+        .collect()
+        .await
+        .map_err(std::io::Error::other)?
+        .to_bytes();
     let body: Value = serde_json::from_slice(&body).map_err(std::io::Error::other)?;
     let n = {
         let mut seen = seen.lock().unwrap();
@@ -121,7 +134,11 @@ async fn answer(
     } else {
         ("application/json; charset=UTF-8", text)
     };
-    Ok(Response::builder().status(status).header("content-type", kind).body(Full::new(Bytes::from(text))).unwrap())
+    Ok(Response::builder()
+        .status(status)
+        .header("content-type", kind)
+        .body(Full::new(Bytes::from(text)))
+        .unwrap())
 }
 
 fn turn(n: usize, parts: &[Value]) -> String {
@@ -165,6 +182,8 @@ pub fn last_tool_data(request: &Value) -> Value {
 pub fn id_of(request: &Value, text: &str) -> Value {
     let data = last_tool_data(request);
     let tasks = data["tasks"].as_array().unwrap_or_else(|| panic!("no tasks in {data}"));
-    let found = tasks.iter().find(|task| task["description"].as_str().unwrap().to_lowercase().contains(text));
+    let found = tasks
+        .iter()
+        .find(|task| task["description"].as_str().unwrap().to_lowercase().contains(text));
     found.unwrap_or_else(|| panic!("no task {text:?} in {data}"))["id"].clone()
 }

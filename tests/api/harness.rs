@@ -41,7 +41,14 @@ const SECRET: &str = "test-secret-test-secret-test-secret!";
 
 impl Setup {
     fn of(transport: Transport, database: Database) -> Self {
-        Self { transport, database, script: vec![Reply::Text("Hello.")], env: Vec::new(), toml: String::new(), mcp: None }
+        Self {
+            transport,
+            database,
+            script: vec![Reply::Text("Hello.")],
+            env: Vec::new(),
+            toml: String::new(),
+            mcp: None,
+        }
     }
     pub fn stdio_sqlite() -> Self {
         Self::of(Transport::Stdio, Database::Sqlite)
@@ -76,7 +83,8 @@ impl Setup {
         self
     }
     pub fn rate(self, per_minute: u32, burst: u32) -> Self {
-        self.env("GAVEL_RATE_PER_MINUTE", per_minute.to_string()).env("GAVEL_RATE_BURST", burst.to_string())
+        self.env("GAVEL_RATE_PER_MINUTE", per_minute.to_string())
+            .env("GAVEL_RATE_BURST", burst.to_string())
     }
 }
 
@@ -106,7 +114,11 @@ pub fn binary() -> &'static str {
 }
 
 pub fn free_port() -> u16 {
-    std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap().port()
+    std::net::TcpListener::bind(("127.0.0.1", 0))
+        .unwrap()
+        .local_addr()
+        .unwrap()
+        .port()
 }
 
 /// Starts everything and waits until it answers.
@@ -142,7 +154,15 @@ pub async fn spawn_app(setup: Setup) -> App {
     let service = Service::build(config).await.unwrap();
     let url = format!("http://{}", service.start().unwrap());
     let client = reqwest::Client::builder().no_proxy().build().unwrap();
-    App { url, gemini, folder, database_url, client, service: Some(service), _tasks: tasks }
+    App {
+        url,
+        gemini,
+        folder,
+        database_url,
+        client,
+        service: Some(service),
+        _tasks: tasks,
+    }
 }
 
 fn write(path: &Path, text: &str) -> PathBuf {
@@ -159,12 +179,22 @@ async fn tasks_server(setup: &Setup, folder: &Path) -> (Option<Ended>, Value) {
     match setup.transport {
         Transport::Stdio => {
             let args = json!(["mcp-server", "tasks", "--database", database]);
-            (None, json!({"mcpServers": {"tasks": {"command": binary(), "args": args, "gavel": {"trustHints": true}}}}))
+            (
+                None,
+                json!({"mcpServers": {"tasks": {"command": binary(), "args": args, "gavel": {"trustHints": true}}}}),
+            )
         }
         Transport::Http => {
             let port = free_port();
             let child = Command::new(binary())
-                .args(["mcp-server", "tasks", "--http", &format!("127.0.0.1:{port}"), "--database", &database])
+                .args([
+                    "mcp-server",
+                    "tasks",
+                    "--http",
+                    &format!("127.0.0.1:{port}"),
+                    "--database",
+                    &database,
+                ])
                 .env("GAVEL_IDENTITY_SECRET", SECRET)
                 .stdout(Stdio::null())
                 .stderr(Stdio::null())
@@ -208,8 +238,15 @@ impl App {
         self.post_with(&[], body.to_string()).await
     }
 
-    pub async fn post_with(&self, headers: &[(&str, &str)], body: impl Into<reqwest::Body>) -> (u16, reqwest::header::HeaderMap, Value) {
-        let mut request = self.client.post(format!("{}/v1/chat", self.url)).header("content-type", "application/json");
+    pub async fn post_with(
+        &self,
+        headers: &[(&str, &str)],
+        body: impl Into<reqwest::Body>,
+    ) -> (u16, reqwest::header::HeaderMap, Value) {
+        let mut request = self
+            .client
+            .post(format!("{}/v1/chat", self.url))
+            .header("content-type", "application/json");
         for (name, value) in headers {
             request = request.header(*name, *value);
         }
@@ -235,9 +272,18 @@ impl App {
     /// The logged calls of a decision.
     pub async fn tool_invocations(&self, id: &Value) -> Vec<Value> {
         let filter = format!("decision_id = \"{}\"", id.as_str().unwrap());
-        let response = self.client.get(format!("{}/v1/tool-invocations", self.url)).query(&[("filter", filter)]).send().await.unwrap();
+        let response = self
+            .client
+            .get(format!("{}/v1/tool-invocations", self.url))
+            .query(&[("filter", filter)])
+            .send()
+            .await
+            .unwrap();
         let page: Value = response.json().await.unwrap();
-        page["tool_invocations"].as_array().unwrap_or_else(|| panic!("{page}")).clone()
+        page["tool_invocations"]
+            .as_array()
+            .unwrap_or_else(|| panic!("{page}"))
+            .clone()
     }
 
     /// Ends the service as SIGTERM does.

@@ -4,8 +4,8 @@
 mod crash;
 mod gemini;
 mod harness;
+mod misuse;
 #[path = "../postgres/mod.rs"]
 mod postgres;
-mod misuse;
 mod scenarios;
 mod upstream;
