@@ -3,8 +3,22 @@
 
 mod postgres;
 
+#[path = "store/claims.rs"]
+mod claims;
+#[path = "store/content.rs"]
+mod content;
+#[path = "store/faults.rs"]
+mod faults;
+#[path = "store/killed.rs"]
+mod killed;
+#[path = "store/migrating.rs"]
+mod migrating;
+#[path = "store/reading.rs"]
+mod reading;
 #[path = "store/recording.rs"]
 mod recording;
+#[path = "store/recovery.rs"]
+mod recovery;
 #[path = "store/support.rs"]
 mod support;
 
@@ -27,6 +41,46 @@ macro_rules! contract {
 }
 
 contract! {
+    claims::a_claim_without_an_answer_gets_the_recovered_one,
+    claims::an_expired_claim_is_made_anew,
+    claims::of_fifty_claims_at_once_one_is_new,
+    claims::the_same_key_with_another_body_is_a_mismatch,
+    content::full_keeps_the_words,
+    content::hash_keeps_keyed_digests,
+    content::none_keeps_no_word,
+    faults::a_close_that_failed_after_an_effect_is_finished_later,
+    faults::a_full_queue_is_unavailable_at_once,
+    faults::a_locked_database_is_unavailable_in_bounded_time,
+    faults::shutdown_writes_what_is_queued,
+    killed::what_was_answered_survives_kill_9,
+    migrating::a_changed_migration_is_an_error,
+    migrating::a_newer_database_is_an_error,
+    migrating::many_may_start_at_once,
+    migrating::migrating_is_told_and_done_once,
+    migrating::the_views_speak_iso_times_and_milliseconds,
+    reading::a_decision_reads_back_as_it_was_answered,
+    reading::a_filter_finds_what_it_says,
+    reading::a_page_is_bounded_in_bytes,
+    reading::a_wrong_question_is_told_what_is_allowed,
+    reading::an_open_decision_is_shown_as_open,
+    reading::nobody_sees_another_s_rows,
+    reading::pages_join_to_the_whole_list,
     recording::a_decision_that_was_never_opened_is_inserted_whole,
+    recording::a_nul_character_does_not_cost_the_record,
+    recording::a_poison_row_does_not_fail_its_neighbours,
+    recording::a_row_of_another_owner_is_not_overwritten,
+    recording::an_intent_of_an_unknown_decision_is_refused,
     recording::an_opened_decision_is_closed_in_place,
+    recording::closing_twice_leaves_one_record,
+    recording::each_way_a_call_ends_has_its_state,
+    recording::every_outcome_can_be_recorded,
+    recording::json_is_kept_as_it_came,
+    recording::many_at_once_are_all_recorded,
+    recording::the_tables_refuse_lies,
+    recovery::a_dead_process_is_recovered_by_the_next,
+    recovery::a_living_process_keeps_its_rows,
+    recovery::the_owner_s_word_takes_the_place_of_recovery_s,
+    recovery::the_sweeper_recovers_without_a_restart,
+    recovery::two_processes_recover_at_once,
+    recovery::what_was_opened_unheard_is_closed_as_not_begun,
 }

@@ -57,7 +57,7 @@ CREATE INDEX decision_by_conversation ON decision_log (tenant, conversation_id, 
 CREATE INDEX decision_by_outcome ON decision_log (tenant, outcome_category, created_at, id);
 CREATE INDEX decision_by_type ON decision_log (tenant, decision_type, created_at, id);
 -- Holds the few rows that are open now: recovery and `status = "open"` read nothing else.
-CREATE INDEX decision_open ON decision_log (owner, id) WHERE status = 'open';
+CREATE INDEX decision_open ON decision_log (tenant, created_at, id, owner) WHERE status = 'open';
 
 -- One row for each call the model proposed. No foreign key: the writer puts a decision and its calls into one
 -- transaction, and an intent takes its user from the decision row, so it cannot exist without one.

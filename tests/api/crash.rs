@@ -33,8 +33,8 @@ async fn start(gemini: &Gemini, database: &str, folder: &std::path::Path) -> Pro
         .env("GEMINI_API_KEY", "test")
         .env("GEMINI_MODEL", "gemini-3.5-flash")
         .env("GEMINI_BASE_URL", &gemini.url)
-        .env("GAVEL_RATE_PER_MINUTE", "1000000")
-        .env("GAVEL_RATE_BURST", "100000")
+        .env("GAVEL_RATE_LIMIT_PER_MINUTE", "1000000")
+        .env("GAVEL_RATE_LIMIT_BURST", "100000")
         .env("RUST_LOG", "error")
         .stdout(Stdio::null())
         .stderr(Stdio::null())
@@ -142,10 +142,7 @@ async fn kill_9_under_load_loses_no_answered_decision_on_postgres() {
 #[tokio::test]
 async fn sigterm_under_load_answers_what_is_under_way() {
     let folder = tempfile::tempdir().unwrap();
-    let gemini = Gemini::scripted(vec![Reply::from(|_| {
-        std::thread::sleep(Duration::from_millis(300));
-        Reply::Text("Done.")
-    })])
+    let gemini = Gemini::scripted(vec![Reply::After(Duration::from_millis(300), Box::new(Reply::Text("Done.")))])
     .await;
     let database = format!("sqlite://{}", folder.path().join("gavel.db").display());
     let mut process = start(&gemini, &database, folder.path()).await;
@@ -175,13 +172,11 @@ async fn sigterm_under_load_answers_what_is_under_way() {
 async fn a_client_that_leaves_in_mid_request_loses_no_record() {
     let app = spawn_app(Setup::stdio_sqlite().script(vec![
         Reply::call("add_task", json!({"description": "milk"})),
-        Reply::from(|_| {
-            std::thread::sleep(Duration::from_millis(300));
-            Reply::Text("Added.")
-        }),
+        Reply::After(Duration::from_millis(300), Box::new(Reply::Text("Added."))),
     ]))
     .await;
-    let request = app.post(&json!({"message": "add milk", "user_id": "ann"}));
+    let body = json!({"message": "add milk", "user_id": "ann"});
+    let request = app.post(&body);
     let left = tokio::time::timeout(Duration::from_millis(150), request).await;
     assert!(left.is_err(), "the client left before the answer");
     until("the decision to be recorded", || async {

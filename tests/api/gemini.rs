@@ -27,6 +27,8 @@ pub enum Reply {
     From(Dynamic),
     /// An HTTP answer as it is.
     Raw(u16, String),
+    /// The same, later.
+    After(Duration, Box<Reply>),
     /// Never answers.
     Hang,
     /// Closes the connection without an answer.
@@ -115,8 +117,15 @@ async fn answer(
         seen.len()
     };
     let mut reply = script[(n - 1).min(script.len() - 1)].clone();
-    while let Reply::From(make) = reply {
-        reply = make(&body);
+    loop {
+        reply = match reply {
+            Reply::From(make) => make(&body),
+            Reply::After(time, later) => {
+                tokio::time::sleep(time).await;
+                *later
+            }
+            _ => break,
+        };
     }
     let (status, text) = match reply {
         Reply::Text(text) => (200, turn(n, &[json!({"text": text})])),
@@ -127,7 +136,7 @@ async fn answer(
             unreachable!()
         }
         Reply::Close => return Err(std::io::Error::other("closed by the script")),
-        Reply::From(_) => unreachable!(),
+        Reply::From(_) | Reply::After(..) => unreachable!(),
     };
     let (kind, text) = if stream && status == 200 {
         ("text/event-stream", format!("data: {text}\r\n\r\n"))

@@ -183,7 +183,7 @@ async fn every_fault_of_gemini_is_a_named_outcome_with_safe_words_and_a_record()
 async fn a_model_that_hangs_ends_in_a_timeout_within_the_deadline() {
     let app = spawn_app(
         Setup::stdio_sqlite()
-            .env("GAVEL_MODEL_FIRST_BYTE_MS", "300")
+            .env("GAVEL_MODEL_FIRST_BYTE_SECONDS", "0.3")
             .script(vec![Reply::Hang]),
     )
     .await;

@@ -47,10 +47,11 @@ impl TestDb {
         self.folder.is_some()
     }
 
-    /// A config with deadlines and leases short enough for a test.
+    /// The defaults, with a lease that no test outlives.
     pub(crate) fn config(&self) -> StoreConfig {
         StoreConfig {
-            lease: Duration::from_secs(30),
+            // Nobody beats while a test looks.
+            lease: Duration::from_secs(3600),
             ..StoreConfig::new(&self.url, InstanceId::new())
         }
     }
@@ -70,36 +71,51 @@ impl TestDb {
 
     /// What a statement returns, as text; around the store.
     pub(crate) async fn rows(&self, sql: &str) -> Vec<Vec<Option<String>>> {
+        self.try_rows(sql).await.unwrap()
+    }
+
+    async fn try_rows(&self, sql: &str) -> Result<Vec<Vec<Option<String>>>, sqlx::Error> {
         let sql = AssertSqlSafe(sql.to_owned());
+        // PostgreSQL's simple protocol answers in text, as SQLite does when asked for it.
         if self.is_sqlite() {
-            let mut connection = SqliteConnection::connect(&self.url).await.unwrap();
-            let rows = sqlx::raw_sql(sql).fetch_all(&mut connection).await.unwrap();
-            connection.close().await.unwrap();
-            rows.iter()
-                .map(|row| {
-                    (0..row.len())
-                        .map(|column| row.try_get_unchecked(column).unwrap())
-                        .collect()
-                })
-                .collect()
+            let mut connection = SqliteConnection::connect(&self.url).await?;
+            let rows = sqlx::raw_sql(sql).fetch_all(&mut connection).await;
+            connection.close().await?;
+            rows?.iter().map(cells).collect()
         } else {
-            let mut connection = PgConnection::connect(&self.url).await.unwrap();
-            // The simple protocol answers in text.
-            let rows = sqlx::raw_sql(sql).fetch_all(&mut connection).await.unwrap();
-            connection.close().await.unwrap();
-            rows.iter()
-                .map(|row| {
-                    (0..row.len())
-                        .map(|column| row.try_get_unchecked(column).unwrap())
-                        .collect()
-                })
-                .collect()
+            let mut connection = PgConnection::connect(&self.url).await?;
+            let rows = sqlx::raw_sql(sql).fetch_all(&mut connection).await;
+            connection.close().await?;
+            rows?.iter().map(cells).collect()
         }
     }
 
     /// Runs a script, around the store.
     pub(crate) async fn run(&self, sql: &str) {
         self.rows(sql).await;
+    }
+
+    /// Runs what may be refused.
+    pub(crate) async fn try_run(&self, sql: &str) -> Result<(), sqlx::Error> {
+        self.try_rows(sql).await.map(drop)
+    }
+
+    /// Locks out every writer, as another process can. Readers go on.
+    pub(crate) async fn lock(&self) -> Lock {
+        if self.is_sqlite() {
+            let mut connection = SqliteConnection::connect(&self.url).await.unwrap();
+            sqlx::raw_sql("BEGIN IMMEDIATE").execute(&mut connection).await.unwrap();
+            Lock::Sqlite(connection)
+        } else {
+            let mut connection = PgConnection::connect(&self.url).await.unwrap();
+            sqlx::raw_sql(
+                "BEGIN; LOCK TABLE instance, decision_log, tool_invocation_log, idempotency_key IN EXCLUSIVE MODE",
+            )
+            .execute(&mut connection)
+            .await
+            .unwrap();
+            Lock::Postgres(connection)
+        }
     }
 
     /// One number.
@@ -116,6 +132,30 @@ impl TestDb {
             .map(|cell| cell.as_deref().unwrap_or("-"))
             .collect::<Vec<_>>()
             .join(" ")
+    }
+}
+
+/// One row as text.
+fn cells<R: Row>(row: &R) -> Result<Vec<Option<String>>, sqlx::Error>
+where
+    usize: sqlx::ColumnIndex<R>,
+    for<'r> Option<String>: sqlx::Decode<'r, R::Database>,
+{
+    (0..row.len()).map(|column| row.try_get_unchecked(column)).collect()
+}
+
+/// A lock on the whole database; gone when released or dropped.
+pub(crate) enum Lock {
+    Sqlite(SqliteConnection),
+    Postgres(PgConnection),
+}
+
+impl Lock {
+    pub(crate) async fn release(self) {
+        match self {
+            Self::Sqlite(connection) => connection.close().await.unwrap(),
+            Self::Postgres(connection) => connection.close().await.unwrap(),
+        }
     }
 }
 

@@ -78,11 +78,19 @@ impl Batch<'_> {
                 Op::Claim(claim) => {
                     let met = self.claim(conn, claim).await?;
                     if met == Claimed::New {
-                        self.writing.open(&claim.decision, &mut opens);
+                        // At once, since the next claim of this batch may be of the same key.
+                        let mut row = Vec::new();
+                        self.writing.open(&claim.decision, &mut row);
+                        self.statements.open.run(conn, row).await?;
                     }
                     Done::Claimed(met)
                 }
                 Op::Abandon(decision, scope) => self.abandon(conn, *decision, scope.as_ref()).await?,
+                Op::Unsay(decision) => {
+                    let values = vec![Value::text(&decision.to_string()), self.writing.owner.clone()];
+                    conn.execute(&self.statements.unsay, values).await?;
+                    Done::Written
+                }
                 Op::Lose(decision) => self.lose(conn, *decision).await?,
                 Op::Beat => self.beat(conn).await?,
                 Op::Sweep => self.sweep(conn).await?,

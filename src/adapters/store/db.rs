@@ -19,11 +19,11 @@ pub(super) enum Dialect {
 }
 
 impl Dialect {
-    /// The database's own clock, microseconds since the epoch.
+    /// The database's own clock, microseconds since the epoch; the same throughout a statement.
     pub(super) fn now(self) -> &'static str {
         match self {
             Self::Sqlite => "CAST(unixepoch('now', 'subsec') * 1000000 AS BIGINT)",
-            Self::Postgres => "CAST(extract(epoch FROM clock_timestamp()) * 1000000 AS BIGINT)",
+            Self::Postgres => "CAST(extract(epoch FROM statement_timestamp()) * 1000000 AS BIGINT)",
         }
     }
 

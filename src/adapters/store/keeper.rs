@@ -11,37 +11,39 @@ use super::op::{Done, Op, Ticket};
 use super::queue::Queue;
 use super::writer::Shared;
 
-/// Between two beats while the database is away.
-const PROBE: Duration = Duration::from_millis(250);
+/// How often it looks whether there is something to do, and between two probes while the database is away.
+const TICK: Duration = Duration::from_millis(250);
 /// Between two rounds of pruning.
 const PRUNE: Duration = Duration::from_secs(600);
 
-/// Runs until `stop`.
+/// Runs until `stop`. The lease was taken when the store connected, so it begins with a pause.
 pub(super) async fn keep(shared: Arc<Shared>, queue: Queue, stop: CancellationToken) {
-    let beat = shared.lease / 5;
-    let sweep = (shared.lease / 3).min(Duration::from_secs(3));
-    let (mut swept, mut pruned): (Option<Instant>, Option<Instant>) = (None, None);
+    let tick = TICK.min(shared.lease / 5);
+    let mut beat = Every::new(shared.lease / 5);
+    let mut sweep = Every::new((shared.lease / 3).min(Duration::from_secs(3)));
+    let mut prune = Every::new(PRUNE);
     loop {
-        if let Err(error) = queue.ask(Op::Beat).await {
-            // Said once by the state; here it is only the probe's answer.
-            tracing::debug!(%error, "no heartbeat");
-        } else {
-            for decision in shared.lost.take() {
-                queue.hand_over(Ticket::silent(Op::Lose(decision)));
-            }
-            if due(&mut swept, sweep) {
-                recover(&queue).await;
-            }
-            if due(&mut pruned, PRUNE)
-                && let Err(error) = queue.ask(Op::Prune).await
-            {
-                tracing::debug!(%error, "nothing was pruned");
-            }
-        }
-        let pause = if shared.state.reason().is_some() { PROBE } else { beat };
         tokio::select! {
-            () = tokio::time::sleep(pause) => {}
+            () = tokio::time::sleep(tick) => {}
             () = stop.cancelled() => return,
+        }
+        if (beat.due() || shared.state.reason().is_some())
+            && let Err(error) = queue.ask(Op::Beat).await
+        {
+            // The state has said so already; here it is only what the probe found.
+            tracing::debug!(%error, "no heartbeat");
+            continue;
+        }
+        for decision in shared.lost.take() {
+            queue.hand_over(Ticket::silent(Op::Lose(decision)));
+        }
+        if sweep.due() {
+            recover(&queue).await;
+        }
+        if prune.due()
+            && let Err(error) = queue.ask(Op::Prune).await
+        {
+            tracing::debug!(%error, "nothing was pruned");
         }
     }
 }
@@ -60,10 +62,25 @@ pub(super) async fn recover(queue: &Queue) {
     }
 }
 
-fn due(last: &mut Option<Instant>, every: Duration) -> bool {
-    let due = last.is_none_or(|last| last.elapsed() >= every);
-    if due {
-        *last = Some(Instant::now());
+/// Something to be done now and then.
+struct Every {
+    period: Duration,
+    last: Instant,
+}
+
+impl Every {
+    fn new(period: Duration) -> Self {
+        Self {
+            period,
+            last: Instant::now(),
+        }
     }
-    due
+
+    fn due(&mut self) -> bool {
+        let due = self.last.elapsed() >= self.period;
+        if due {
+            self.last = Instant::now();
+        }
+        due
+    }
 }

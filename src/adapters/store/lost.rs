@@ -10,18 +10,19 @@ use crate::domain::ids::DecisionId;
 pub(super) struct Lost(Mutex<Vec<DecisionId>>);
 
 impl Lost {
-    /// Notes what `op` leaves open, if anything.
+    /// Notes what `op` leaves open, if anything. A decision may be noted twice; it is closed once.
     pub(super) fn note(&self, op: &Op) {
-        if let Op::Close(decision) = op
-            && decision.opened
-        {
-            tracing::error!(decision = %decision.open.id, "the outcome of an open decision is lost; recovery will close it");
-            metrics::counter!("gavel_store_lost_total").increment(1);
-            self.0
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .push(decision.open.id);
-        }
+        let decision = match op {
+            Op::Close(decision) if decision.opened => {
+                let decision = decision.open.id;
+                tracing::error!(%decision, "the outcome of an open decision is lost; recovery will close it");
+                metrics::counter!("gavel_store_lost_total").increment(1);
+                decision
+            }
+            Op::Abandon(decision, _) | Op::Lose(decision) => *decision,
+            _ => return,
+        };
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(decision);
     }
 
     /// Takes them all.

@@ -20,6 +20,7 @@ mod lost;
 mod migrate;
 mod op;
 mod queue;
+mod read;
 mod recorder;
 mod recovered;
 mod rows;
@@ -28,7 +29,7 @@ mod statements;
 mod writer;
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use tokio::sync::{Mutex, mpsc};
@@ -83,6 +84,7 @@ impl Store {
             state: State::up(),
             lost: Lost::default(),
             migrated: AtomicBool::new(false),
+            leaving: AtomicBool::new(false),
         });
         let mut conn = first_connection(&shared, config.at_start).await?;
         if conn.is_none() {
@@ -147,6 +149,7 @@ impl Store {
     pub async fn shutdown(&self) {
         self.stop_keeping.cancel();
         self.keeping.wait().await;
+        self.shared.leaving.store(true, Ordering::Release);
         if let Err(error) = self.queue.ask(Op::Leave).await {
             tracing::warn!(%error, "the lease was not ended; it runs out by itself");
         }

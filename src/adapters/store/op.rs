@@ -14,6 +14,8 @@ pub(super) enum Op {
     Claim(Box<Claim>),
     /// Nobody heard that the row was opened, so nothing was begun: close it, free its claim.
     Abandon(DecisionId, Option<Arc<str>>),
+    /// Nobody heard that the decision was recorded, so it was not answered: its row says so.
+    Unsay(DecisionId),
     /// What was to be written of an open row is gone: close it as far as its intents tell.
     Lose(DecisionId),
     /// Renew the lease.
@@ -31,7 +33,7 @@ impl Op {
     pub(super) fn must_finish(&self) -> bool {
         match self {
             Self::Close(decision) => decision.opened,
-            Self::Abandon(..) | Self::Lose(_) => true,
+            Self::Abandon(..) | Self::Unsay(_) | Self::Lose(_) => true,
             Self::Open(..)
             | Self::Intend(_)
             | Self::Claim(_)
@@ -55,6 +57,8 @@ impl Op {
         match self {
             Self::Open(decision, _) => Some(Self::Abandon(decision.id, None)),
             Self::Claim(claim) => Some(Self::Abandon(claim.decision.id, Some(Arc::clone(&claim.scope)))),
+            // One that was opened had its effect, and is recorded as it came out, heard or not.
+            Self::Close(decision) if !decision.opened => Some(Self::Unsay(decision.open.id)),
             _ => None,
         }
     }

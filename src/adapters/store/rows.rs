@@ -53,7 +53,7 @@ impl Writing {
             tokens(row.usage.cached_tokens),
             // A clock that was set back must not cost the record.
             Value::Int(Some(row.duration_us.max(0))),
-            Value::Text(row.error_detail.clone()),
+            row.error_detail.as_ref().map_or(Value::Text(None), Value::shared),
         ]);
     }
 
@@ -110,7 +110,7 @@ impl Writing {
             digest,
             Value::Bool(call.tool.as_ref().is_some_and(|tool| tool.side_effect)),
             self.content.json(&call.arguments),
-            Value::Text(call.idempotency_key.clone()),
+            call.idempotency_key.as_ref().map_or(Value::Text(None), Value::shared),
             Value::Int(Some(call.started_at.unwrap_or(decision.created_at))),
             Value::text(status),
             Value::Int(started),

@@ -29,6 +29,8 @@ pub(super) struct Statements {
     pub(super) recover_calls: Sql,
     /// decision, owner: what was begun for it is not known.
     pub(super) lose: Sql,
+    /// decision, owner: it was recorded, and nobody heard of it.
+    pub(super) unsay: Sql,
     /// decision, owner: nothing was begun for it.
     pub(super) abandon: Sql,
     /// decision: its intents were never sent.
@@ -126,6 +128,11 @@ impl Statements {
             lose: format!(
                 "{} WHERE id = $1 AND owner = $2 AND status = 'open'",
                 recovered("its outcome could not be recorded")
+            )
+            .into(),
+            unsay: format!(
+                "{} WHERE id = $1 AND owner = $2",
+                recovered("not answered: its record was not acknowledged in time")
             )
             .into(),
             abandon: "UPDATE decision_log SET status = 'closed', recovered = TRUE, decision_type = 'RESPOND_ONLY', \

@@ -41,6 +41,8 @@ pub(super) struct Shared {
     pub(super) state: State,
     pub(super) lost: Lost,
     pub(super) migrated: AtomicBool,
+    /// Set before the lease is ended, so that a late connection does not take it again.
+    pub(super) leaving: AtomicBool,
 }
 
 impl Shared {
@@ -52,6 +54,9 @@ impl Shared {
         if !self.migrated.load(Ordering::Acquire) {
             migrate::migrate(&mut conn).await?;
             self.migrated.store(true, Ordering::Release);
+        }
+        if self.leaving.load(Ordering::Acquire) {
+            return Ok(conn);
         }
         // Before any row of ours: an owner without a lease counts as dead.
         match self

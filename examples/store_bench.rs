@@ -1,0 +1,294 @@
+//! Measures the store alone. Not a test: it asserts nothing about time.
+//!
+//! ```text
+//! cargo run --release --example store_bench -- write sqlite:/tmp/b.db 100000 64   # closes, in flight
+//! cargo run --release --example store_bench -- list  sqlite:/tmp/b.db 1000000     # fills, then first pages
+//! ```
+#![allow(clippy::print_stdout, clippy::unwrap_used)]
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use gavel::adapters::store::{Store, StoreConfig};
+use gavel::domain::decision::{DecisionType, Outcome, Usage};
+use gavel::domain::ids::{ActionId, ConversationId, DecisionId, InstanceId, TenantId, UserId};
+use gavel::domain::journal::CallFailure;
+use gavel::domain::tool::{FailureCode, Idempotency, InputSchema, Tool};
+use gavel::ports::records::{CallRecord, ClosedDecision, Decisions, ListQuery, OpenDecision, Recorder};
+use serde_json::value::RawValue;
+
+#[tokio::main(flavor = "multi_thread", worker_threads = 2)]
+async fn main() -> anyhow::Result<()> {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let number = |place: usize, default: usize| {
+        arguments
+            .get(place)
+            .and_then(|text| text.parse().ok())
+            .unwrap_or(default)
+    };
+    match arguments.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
+        ["write", url, ..] => write(url, number(2, 100_000), number(3, 64)).await,
+        ["list", url, ..] => list(url, number(2, 1_000_000)).await,
+        _ => anyhow::bail!("usage: store_bench write|list URL [COUNT] [IN_FLIGHT]"),
+    }
+}
+
+async fn open(url: &str) -> anyhow::Result<Arc<Store>> {
+    Ok(Store::open(StoreConfig {
+        close_deadline: Duration::from_secs(60),
+        ..StoreConfig::new(url, InstanceId::new())
+    })
+    .await?)
+}
+
+/// Closes `count` decisions of one call each, `in_flight` at a time.
+async fn write(url: &str, count: usize, in_flight: usize) -> anyhow::Result<()> {
+    let store = open(url).await?;
+    let tools = tools();
+    let (start, cpu) = (Instant::now(), cpu());
+    let mut latencies = close_many(&store, &tools, 0, count, in_flight).await?;
+    let (wall, cpu) = (start.elapsed().as_secs_f64(), self::cpu() - cpu);
+    latencies.sort_unstable();
+    println!(
+        "{count} decisions, {in_flight} in flight: {:.0}/s, {:.3} CPU-s per 1,000, p50 {:?}, p99 {:?}, max {:?}",
+        count as f64 / wall,
+        cpu / count as f64 * 1000.0,
+        latencies[count / 2],
+        latencies[count * 99 / 100],
+        latencies[count - 1],
+    );
+    store.shutdown().await;
+    Ok(())
+}
+
+/// Fills up to `count` decisions, then times the first page of many questions.
+async fn list(url: &str, count: usize) -> anyhow::Result<()> {
+    let store = open(url).await?;
+    let tenant = TenantId::parse("default").unwrap();
+    if store.list(&tenant, &question("")).await?.items.is_empty() {
+        let start = Instant::now();
+        close_many(&store, &tools(), 0, count, 512).await?;
+        println!("filled in {:?}", start.elapsed());
+    }
+    for filter in [
+        "",
+        r#"user_id = "user-77""#,
+        r#"user_id = "nobody""#,
+        r#"conversation_id = "conversation-4242""#,
+        r#"outcome_category = "SUCCESS:TASK_COMPLETED""#,
+        r#"outcome_category = "ERROR:DEADLINE""#,
+        r#"outcome_category = "ERROR:*""#,
+        r#"outcome_category != "SUCCESS:TASK_COMPLETED""#,
+        r#"decision_type = "REFUSE""#,
+        r#"decision_type = "INVOKE_TOOL" AND outcome_category = "ERROR:*""#,
+        r#"user_id = "user-77" AND outcome_category = "SUCCESS:TASK_COMPLETED""#,
+        r#"status = "open""#,
+        r#"created_at >= "2026-11-20T00:10:00Z" AND created_at < "2026-11-20T00:11:00Z""#,
+        r#"duration_ms > 100000"#,
+        r#"intent = "none such""#,
+        r#"model = "none such""#,
+    ] {
+        time("decisions", filter, || store.list(&tenant, &question(filter))).await?;
+    }
+    for filter in [
+        "",
+        r#"tool = "complete_task""#,
+        r#"tool = "none such""#,
+        r#"status = "in_doubt""#,
+        r#"success = false"#,
+        r#"user_id = "user-77""#,
+        r#"server = "none such""#,
+    ] {
+        time("tool calls", filter, || {
+            store.tool_invocations(&tenant, &question(filter))
+        })
+        .await?;
+    }
+    store.shutdown().await;
+    Ok(())
+}
+
+async fn time<T, F>(what: &str, filter: &str, ask: impl Fn() -> F) -> anyhow::Result<()>
+where
+    F: Future<Output = Result<T, gavel::ports::records::QueryError>>,
+    T: Rows,
+{
+    let start = Instant::now();
+    let rows = ask().await?.rows();
+    let first = start.elapsed();
+    let start = Instant::now();
+    ask().await?;
+    println!(
+        "{what:11} {first:>10.1?} then {:>10.1?}, {rows:3} rows: {filter}",
+        start.elapsed()
+    );
+    Ok(())
+}
+
+trait Rows {
+    fn rows(&self) -> usize;
+}
+
+impl Rows for gavel::ports::records::Page {
+    fn rows(&self) -> usize {
+        self.items.len()
+    }
+}
+
+fn question(filter: &str) -> ListQuery {
+    ListQuery {
+        page_size: 50,
+        filter: Some(filter.to_owned()),
+        ..ListQuery::default()
+    }
+}
+
+async fn close_many(
+    store: &Arc<Store>,
+    tools: &[Arc<Tool>],
+    first: usize,
+    count: usize,
+    in_flight: usize,
+) -> anyhow::Result<Vec<Duration>> {
+    let next = Arc::new(AtomicUsize::new(first));
+    let mut workers = tokio::task::JoinSet::new();
+    for _ in 0..in_flight {
+        let (store, next, tools) = (Arc::clone(store), Arc::clone(&next), tools.to_vec());
+        workers.spawn(async move {
+            let mut latencies = Vec::new();
+            loop {
+                let n = next.fetch_add(1, Ordering::Relaxed);
+                if n >= first + count {
+                    return anyhow::Ok(latencies);
+                }
+                let decision = decision(n, &tools);
+                let start = Instant::now();
+                store.close(decision).await?;
+                latencies.push(start.elapsed());
+            }
+        });
+    }
+    let mut all = Vec::with_capacity(count);
+    while let Some(latencies) = workers.join_next().await {
+        all.extend(latencies??);
+    }
+    Ok(all)
+}
+
+fn tools() -> Vec<Arc<Tool>> {
+    let schema = || RawValue::from_string(r#"{"type":"object"}"#.to_owned()).unwrap();
+    ["add_task", "list_tasks", "update_task", "complete_task"]
+        .into_iter()
+        .map(|name| {
+            Arc::new(Tool {
+                server: "tasks".into(),
+                name: name.into(),
+                description: String::new(),
+                input: InputSchema::compile(schema()).unwrap(),
+                model_schema: schema(),
+                output_schema: None,
+                side_effect: false,
+                idempotency: Idempotency::None,
+                approval: None,
+                timeout: Duration::from_secs(30),
+                identity_argument: None,
+                recipients: Vec::new(),
+                digest: "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08".into(),
+            })
+        })
+        .collect()
+}
+
+/// One decision of 10,000 users and 100,000 conversations; one in a hundred fails, one in 10,000 is in doubt.
+fn decision(n: usize, tools: &[Arc<Tool>]) -> ClosedDecision {
+    let created_at = 1_795_132_800_000_000 + i64::try_from(n).unwrap() * 1000;
+    let tool = &tools[n % tools.len()];
+    let (decision_type, outcome) = match n % 100 {
+        0 => (
+            DecisionType::InvokeTool,
+            if n % 1000 == 0 {
+                Outcome::Deadline
+            } else {
+                Outcome::ToolInvocation
+            },
+        ),
+        1 => (DecisionType::Refuse, Outcome::OutOfScope),
+        2 => (DecisionType::RequestClarification, Outcome::UnclearIntent),
+        _ => (DecisionType::InvokeTool, Outcome::TaskCompleted),
+    };
+    let outcome_of_call = match n {
+        n if n % 10_000 == 0 => Err(CallFailure {
+            code: FailureCode::InDoubt,
+            message: "connection lost".into(),
+        }),
+        _ => Ok(raw(
+            r#"{"id":"01993b5c-7d3e-7a51-b9f0-000000000000","title":"call mom","done":false}"#,
+        )),
+    };
+    ClosedDecision {
+        open: OpenDecision {
+            id: DecisionId::new(),
+            tenant: TenantId::parse("default").unwrap(),
+            surface: "chat",
+            user: UserId::parse(format!("user-{}", spread(n) % 10_000)).unwrap(),
+            conversation: ConversationId::parse(format!("conversation-{}", spread(n) % 100_000)).unwrap(),
+            message: "add a task to call mom tomorrow at ten, please".into(),
+            definition_hash: "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08".into(),
+            request_id: DecisionId::new().to_string().into(),
+            created_at,
+        },
+        decision_type,
+        outcome,
+        intent: Arc::clone(&tool.name),
+        response: "Done: I added \"call mom\" to your tasks, due tomorrow at 10:00.".into(),
+        model: "gemini-3-flash".into(),
+        iterations: 2,
+        usage: Usage {
+            input_tokens: 1200,
+            output_tokens: 60,
+            thought_tokens: 100,
+            cached_tokens: 1000,
+        },
+        duration_us: 1_234_567,
+        error_detail: None,
+        calls: vec![CallRecord {
+            id: ActionId::new(),
+            sequence: 1,
+            tool: Some(Arc::clone(tool)),
+            name: Arc::clone(&tool.name),
+            arguments: raw(r#"{"description":"call mom","due":"2026-11-21T10:00:00Z"}"#),
+            idempotency_key: Some("01993b5c-7d3e-7a51-b9f0-000000000001".into()),
+            started_at: Some(created_at + 500),
+            duration_us: 900,
+            outcome: outcome_of_call,
+            intended: false,
+        }],
+        answer: None,
+        opened: false,
+    }
+}
+
+/// Users come in no order: a multiplicative hash.
+fn spread(n: usize) -> usize {
+    n.wrapping_mul(2_654_435_761) >> 7
+}
+
+fn raw(json: &str) -> Arc<RawValue> {
+    RawValue::from_string(json.to_owned()).unwrap().into()
+}
+
+/// CPU seconds of this process so far, user and system (Linux).
+fn cpu() -> f64 {
+    let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    let after_name = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
+    let fields: Vec<f64> = after_name
+        .split_whitespace()
+        .map(|text| text.parse().unwrap_or(0.0))
+        .collect();
+    // Fields 14 and 15 of proc(5), in ticks of 1/100 s.
+    fields
+        .get(11)
+        .zip(fields.get(12))
+        .map_or(f64::NAN, |(user, system)| (user + system) / 100.0)
+}

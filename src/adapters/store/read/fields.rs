@@ -1,0 +1,92 @@
+//! What may be asked of each table, and what is read of it.
+
+use crate::domain::decision::{DecisionType, Outcome};
+
+/// A table analysts may list.
+pub(super) struct Table {
+    /// Its name in SQL.
+    pub(super) name: &'static str,
+    /// Read for a row; `created_at` and `id` come first.
+    pub(super) columns: &'static str,
+    /// What a filter may name.
+    pub(super) fields: &'static [Field],
+    /// Columns that start an index after the tenant and before `created_at`, the most selective first.
+    pub(super) indexed: &'static [&'static str],
+}
+
+/// A name in a filter.
+pub(super) struct Field {
+    pub(super) name: &'static str,
+    /// Column or expression.
+    pub(super) sql: &'static str,
+    pub(super) kind: Kind,
+}
+
+/// What a field is compared with.
+#[derive(Clone, Copy)]
+pub(super) enum Kind {
+    /// Any quoted string.
+    Text,
+    /// A quoted string of a closed list.
+    Enum(fn() -> Vec<&'static str>),
+    /// A bare integer.
+    Number,
+    /// A quoted RFC 3339 time.
+    Time,
+    /// `true` or `false`: whether `status` is `completed`.
+    Success,
+}
+
+const fn field(name: &'static str, sql: &'static str, kind: Kind) -> Field {
+    Field { name, sql, kind }
+}
+
+pub(super) const DECISIONS: Table = Table {
+    name: "decision_log",
+    columns: "created_at, id, conversation_id, decision_type, outcome_category, response, iterations, model, \
+              input_tokens, output_tokens, thought_tokens, cached_tokens, duration_us, surface, user_id, status, intent, \
+              message, definition_hash, error_detail, request_id, recovered",
+    fields: &[
+        field("decision_type", "decision_type", Kind::Enum(decision_types)),
+        field("outcome_category", "outcome_category", Kind::Enum(outcomes)),
+        field("intent", "intent", Kind::Text),
+        field("user_id", "user_id", Kind::Text),
+        field("conversation_id", "conversation_id", Kind::Text),
+        field("surface", "surface", Kind::Text),
+        field("model", "model", Kind::Text),
+        field("status", "status", Kind::Enum(|| vec!["open", "closed"])),
+        field("created_at", "created_at", Kind::Time),
+        field("duration_ms", "duration_us / 1000", Kind::Number),
+        field("iterations", "iterations", Kind::Number),
+    ],
+    indexed: &["conversation_id", "user_id", "outcome_category", "decision_type"],
+};
+
+pub(super) const TOOL_INVOCATIONS: Table = Table {
+    name: "tool_invocation_log",
+    columns: "created_at, id, decision_id, sequence, tool, arguments, status, result, error_code, error_message, \
+              duration_us, server, tool_digest, side_effect, user_id, started_at",
+    fields: &[
+        field("tool", "tool", Kind::Text),
+        field("server", "server", Kind::Text),
+        field("status", "status", Kind::Enum(statuses)),
+        field("success", "status", Kind::Success),
+        field("decision_id", "decision_id", Kind::Text),
+        field("created_at", "created_at", Kind::Time),
+        field("duration_ms", "duration_us / 1000", Kind::Number),
+        field("user_id", "user_id", Kind::Text),
+    ],
+    indexed: &["decision_id", "user_id", "tool"],
+};
+
+fn decision_types() -> Vec<&'static str> {
+    DecisionType::ALL.iter().map(|kind| kind.as_str()).collect()
+}
+
+fn outcomes() -> Vec<&'static str> {
+    Outcome::ALL.iter().map(|outcome| outcome.as_str()).collect()
+}
+
+fn statuses() -> Vec<&'static str> {
+    vec!["started", "completed", "failed", "in_doubt", "not_sent"]
+}

@@ -1,0 +1,372 @@
+//! The filter language, a subset of AIP-160: `field op value [AND field op value …]`.
+//!
+//! Operators are `=`, `!=` and, for numbers and times, `<`, `<=`, `>`, `>=`. Strings stand in double quotes with `\"`,
+//! `\\` and `\*` as escapes; one that ends in `*` is a prefix. Numbers and `true`, `false` stand bare. A row that lacks
+//! the field (an open decision has no outcome) matches `!=` and nothing else.
+
+use chrono::DateTime;
+
+use super::fields::{Field, Kind, Table};
+use crate::ports::records::QueryError;
+
+/// Longest filter, in bytes.
+const MAX_LENGTH: usize = 4096;
+/// Conditions at most.
+const MAX_TERMS: usize = 32;
+
+/// Conditions that all hold.
+#[derive(Debug, Default)]
+pub(super) struct Filter {
+    pub(super) terms: Vec<Term>,
+}
+
+/// One condition.
+pub(super) struct Term {
+    pub(super) field: &'static Field,
+    pub(super) op: Op,
+    pub(super) value: Literal,
+}
+
+/// How to compare.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Op {
+    Eq,
+    Ne,
+    Lt,
+    Le,
+    Gt,
+    Ge,
+}
+
+impl Op {
+    pub(super) fn as_sql(self) -> &'static str {
+        match self {
+            Self::Eq => "=",
+            Self::Ne => "<>",
+            Self::Lt => "<",
+            Self::Le => "<=",
+            Self::Gt => ">",
+            Self::Ge => ">=",
+        }
+    }
+}
+
+/// What to compare with.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Literal {
+    Exact(String),
+    Prefix(String),
+    /// One of these, of a closed list.
+    OneOf(Vec<&'static str>),
+    Int(i64),
+    Bool(bool),
+}
+
+impl std::fmt::Debug for Term {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} {:?} {:?}", self.field.name, self.op, self.value)
+    }
+}
+
+impl Filter {
+    /// Reads a filter; an empty one holds for every row.
+    pub(super) fn parse(table: &'static Table, text: &str) -> Result<Self, QueryError> {
+        if text.len() > MAX_LENGTH {
+            return Err(QueryError::Invalid {
+                field: "filter",
+                detail: format!("has {} bytes; at most {MAX_LENGTH} are allowed", text.len()),
+            });
+        }
+        let mut parser = Parser { text, at: 0 };
+        let mut filter = Self::default();
+        parser.skip_space();
+        if parser.rest().is_empty() {
+            return Ok(filter);
+        }
+        loop {
+            filter.terms.push(parser.term(table)?);
+            if filter.terms.len() > MAX_TERMS {
+                return Err(parser.error(parser.at, format!("at most {MAX_TERMS} conditions are allowed")));
+            }
+            parser.skip_space();
+            if parser.rest().is_empty() {
+                return Ok(filter);
+            }
+            parser.and()?;
+        }
+    }
+}
+
+struct Parser<'a> {
+    text: &'a str,
+    /// Byte offset.
+    at: usize,
+}
+
+impl Parser<'_> {
+    fn rest(&self) -> &str {
+        &self.text[self.at..]
+    }
+
+    fn skip_space(&mut self) {
+        self.at += self.rest().len() - self.rest().trim_start().len();
+    }
+
+    /// Letters, digits, `_`, `-` and `.` from here.
+    fn word(&self) -> &str {
+        let end = self
+            .rest()
+            .find(|c: char| !(c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.')));
+        &self.rest()[..end.unwrap_or(self.rest().len())]
+    }
+
+    fn error(&self, at: usize, detail: impl std::fmt::Display) -> QueryError {
+        let position = self.text[..at].chars().count() + 1;
+        QueryError::Invalid {
+            field: "filter",
+            detail: format!("at character {position}: {detail}"),
+        }
+    }
+
+    /// What stands at `at`, for a message.
+    fn found(&self, at: usize) -> String {
+        let rest = &self.text[at..];
+        match rest.chars().next() {
+            None => "the end".to_owned(),
+            Some(_) => format!("{:?}", rest.chars().take(20).collect::<String>()),
+        }
+    }
+
+    fn and(&mut self) -> Result<(), QueryError> {
+        if self.word() != "AND" {
+            return Err(self.error(
+                self.at,
+                format!(
+                    "found {}; conditions are joined by AND, and by nothing else",
+                    self.found(self.at)
+                ),
+            ));
+        }
+        self.at += 3;
+        self.skip_space();
+        Ok(())
+    }
+
+    fn term(&mut self, table: &'static Table) -> Result<Term, QueryError> {
+        let start = self.at;
+        let name = self.word();
+        let Some(field) = table.fields.iter().find(|field| field.name == name) else {
+            let allowed: Vec<_> = table.fields.iter().map(|field| field.name).collect();
+            return Err(self.error(
+                start,
+                format!("found {}; allowed fields are {}", self.found(start), allowed.join(", ")),
+            ));
+        };
+        self.at += name.len();
+        self.skip_space();
+        let op = self.op(field)?;
+        self.skip_space();
+        let value = self.value(field)?;
+        Ok(Term { field, op, value })
+    }
+
+    fn op(&mut self, field: &Field) -> Result<Op, QueryError> {
+        const OPS: [(&str, Op); 6] = [
+            ("!=", Op::Ne),
+            ("<=", Op::Le),
+            (">=", Op::Ge),
+            ("=", Op::Eq),
+            ("<", Op::Lt),
+            (">", Op::Gt),
+        ];
+        let ordered = matches!(field.kind, Kind::Number | Kind::Time);
+        let found = OPS.into_iter().find(|(text, _)| self.rest().starts_with(text));
+        match found {
+            Some((text, op)) if ordered || matches!(op, Op::Eq | Op::Ne) => {
+                self.at += text.len();
+                Ok(op)
+            }
+            _ => {
+                let allowed = if ordered { "=, !=, <, <=, >, >=" } else { "=, !=" };
+                let found = self.found(self.at);
+                Err(self.error(
+                    self.at,
+                    format!("found {found}; operators of {} are {allowed}", field.name),
+                ))
+            }
+        }
+    }
+
+    fn value(&mut self, field: &Field) -> Result<Literal, QueryError> {
+        let start = self.at;
+        let name = field.name;
+        match field.kind {
+            Kind::Text => self.string(name).map(|(text, prefix)| {
+                if prefix {
+                    Literal::Prefix(text)
+                } else {
+                    Literal::Exact(text)
+                }
+            }),
+            Kind::Enum(values) => {
+                let (text, prefix) = self.string(name)?;
+                let known = values();
+                let matches = |value: &&str| {
+                    if prefix {
+                        value.starts_with(&text)
+                    } else {
+                        **value == text
+                    }
+                };
+                let chosen: Vec<_> = known.iter().copied().filter(|value| matches(&value)).collect();
+                if chosen.is_empty() {
+                    let found = self.text[start..self.at].to_owned();
+                    return Err(self.error(start, format!("found {found}; {name} is one of {}", known.join(", "))));
+                }
+                Ok(Literal::OneOf(chosen))
+            }
+            Kind::Time => {
+                let (text, prefix) = self.string(name)?;
+                match DateTime::parse_from_rfc3339(&text) {
+                    Ok(time) if !prefix => Ok(Literal::Int(time.timestamp_micros())),
+                    _ => Err(self.error(
+                        start,
+                        format!("found {text:?}; {name} is compared with a time like \"2026-11-20T00:00:00Z\""),
+                    )),
+                }
+            }
+            Kind::Number => {
+                let word = self.word().to_owned();
+                let Ok(number) = word.parse() else {
+                    let found = self.found(start);
+                    return Err(self.error(
+                        start,
+                        format!("found {found}; {name} is compared with a whole number, without quotes"),
+                    ));
+                };
+                self.at += word.len();
+                Ok(Literal::Int(number))
+            }
+            Kind::Success => {
+                let word = self.word().to_owned();
+                let Ok(yes) = word.parse() else {
+                    let found = self.found(start);
+                    return Err(self.error(start, format!("found {found}; {name} is true or false, without quotes")));
+                };
+                self.at += word.len();
+                Ok(Literal::Bool(yes))
+            }
+        }
+    }
+
+    /// A quoted string, unescaped; `true` when it ends in an unescaped `*`, which is not part of it.
+    fn string(&mut self, name: &str) -> Result<(String, bool), QueryError> {
+        let start = self.at;
+        let Some(body) = self.rest().strip_prefix('"') else {
+            let found = self.found(start);
+            return Err(self.error(
+                start,
+                format!("found {found}; {name} is compared with a string in double quotes"),
+            ));
+        };
+        let (mut text, mut prefix) = (String::new(), false);
+        let mut chars = body.char_indices();
+        while let Some((offset, c)) = chars.next() {
+            let at = start + 1 + offset;
+            match c {
+                '"' => {
+                    self.at = at + 1;
+                    return Ok((text, prefix));
+                }
+                _ if prefix => {
+                    return Err(self.error(
+                        at - 1,
+                        "found \"*\" inside a string; it may only end one, and \\* stands for itself",
+                    ));
+                }
+                '*' => prefix = true,
+                '\\' => match chars.next() {
+                    Some((_, escaped @ ('"' | '\\' | '*'))) => text.push(escaped),
+                    _ => return Err(self.error(at, "found a lone \\; allowed are \\\", \\\\ and \\*")),
+                },
+                _ => text.push(c),
+            }
+        }
+        Err(self.error(start, "the string has no closing double quote"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::fields::{DECISIONS, TOOL_INVOCATIONS};
+    use super::*;
+
+    fn detail(table: &'static Table, text: &str) -> String {
+        match Filter::parse(table, text).unwrap_err() {
+            QueryError::Invalid {
+                field: "filter",
+                detail,
+            } => detail,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn conditions_are_read_with_their_kinds() {
+        let filter = Filter::parse(
+            &DECISIONS,
+            r#" outcome_category = "ERROR:*" AND user_id!="a\"b\*" AND duration_ms >= 10 AND created_at<"1970-01-01T00:00:01+00:00" "#,
+        )
+        .unwrap();
+        let texts: Vec<_> = filter.terms.iter().map(|term| format!("{term:?}")).collect();
+        assert!(
+            texts[0].starts_with(r#"outcome_category Eq OneOf(["ERROR:USER_INPUT""#),
+            "{texts:?}"
+        );
+        assert_eq!(texts[1], r#"user_id Ne Exact("a\"b*")"#);
+        assert_eq!(texts[2], "duration_ms Ge Int(10)");
+        assert_eq!(texts[3], "created_at Lt Int(1000000)");
+        assert!(Filter::parse(&DECISIONS, "  ").unwrap().terms.is_empty());
+    }
+
+    #[test]
+    fn an_error_names_the_place_what_was_found_and_what_is_allowed() {
+        for (text, parts) in [
+            (r#"user = "ann""#, ["at character 1", "\"user = ", "conversation_id"]),
+            (
+                r#"user_id = "ann" OR intent = "x""#,
+                ["at character 17", "\"OR ", "AND"],
+            ),
+            (r#"user_id < "ann""#, ["at character 9", "\"< ", "=, !="]),
+            (r#"user_id = ann"#, ["at character 11", "\"ann\"", "double quotes"]),
+            (r#"user_id = "ann"#, ["at character 11", "closing", "double quote"]),
+            (
+                r#"decision_type = "REFUZE""#,
+                ["at character 17", "REFUZE", "REQUEST_CLARIFICATION"],
+            ),
+            (r#"iterations = "2""#, ["at character 14", "\\\"2\\\"", "whole number"]),
+            (
+                r#"created_at > "yesterday""#,
+                ["at character 14", "yesterday", "2026-11-20T00:00:00Z"],
+            ),
+            (r#"intent = "a*b""#, ["at character 12", "*", "\\*"]),
+            (
+                r#"user_id = "ü" AND"#,
+                ["at character 18", "the end", "conversation_id"],
+            ),
+        ] {
+            let detail = detail(&DECISIONS, text);
+            for part in parts {
+                assert!(detail.contains(part), "{text}: {detail} lacks {part}");
+            }
+        }
+        assert!(detail(&TOOL_INVOCATIONS, "success = yes").contains("true or false"));
+    }
+
+    #[test]
+    fn a_filter_is_bounded() {
+        let long = vec!["iterations = 1"; 33].join(" AND ");
+        assert!(detail(&DECISIONS, &long).contains("at most 32"));
+        assert!(detail(&DECISIONS, &"x".repeat(5000)).contains("at most 4096"));
+    }
+}

@@ -1,0 +1,89 @@
+//! Where a page ended. Opaque to callers, and only good for the question it came from.
+
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use sha2::{Digest, Sha256};
+use uuid::Uuid;
+
+use crate::domain::ids::TenantId;
+use crate::ports::records::{ListQuery, QueryError};
+
+/// The last row of a page.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Token {
+    pub(super) created_at: i64,
+    pub(super) id: String,
+}
+
+/// Hash of everything that must be the same on the next page; the page size may differ.
+pub(super) fn fingerprint(table: &str, tenant: &TenantId, query: &ListQuery, descending: bool) -> [u8; 8] {
+    let user = query.user.as_ref().map_or("", |user| user.as_str());
+    let filter = query.filter.as_deref().unwrap_or_default().trim();
+    let direction = if descending { "desc" } else { "asc" };
+    let mut hash = Sha256::new();
+    for part in [table, tenant.as_str(), user, direction, filter] {
+        hash.update(part.len().to_be_bytes());
+        hash.update(part.as_bytes());
+    }
+    let mut short = [0; 8];
+    short.copy_from_slice(&hash.finalize()[..8]);
+    short
+}
+
+impl Token {
+    /// Base64url over fingerprint (8 bytes), time (8, big endian) and id (16).
+    pub(super) fn write(&self, fingerprint: [u8; 8]) -> String {
+        let mut bytes = Vec::with_capacity(32);
+        bytes.extend(fingerprint);
+        bytes.extend(self.created_at.to_be_bytes());
+        // The ids of rows are ours, so they are UUIDs; any other would begin the page anew, not leak.
+        bytes.extend(Uuid::try_parse(&self.id).unwrap_or_default().into_bytes());
+        URL_SAFE_NO_PAD.encode(bytes)
+    }
+
+    /// Reads what [`Token::write`] wrote for the same question.
+    pub(super) fn read(text: &str, fingerprint: [u8; 8]) -> Result<Self, QueryError> {
+        let invalid = |detail: &str| QueryError::Invalid {
+            field: "page_token",
+            detail: detail.to_owned(),
+        };
+        let bytes = URL_SAFE_NO_PAD.decode(text).unwrap_or_default();
+        let Ok(bytes) = <[u8; 32]>::try_from(bytes) else {
+            return Err(invalid(
+                "is not a token of this API; take next_page_token of the page before",
+            ));
+        };
+        let (head, rest) = bytes.split_at(8);
+        if head != fingerprint {
+            return Err(invalid(
+                "belongs to another question; filter, order_by and user must be those of the page before",
+            ));
+        }
+        let (time, id) = rest.split_at(8);
+        let (Ok(time), Ok(id)) = (time.try_into(), id.try_into()) else {
+            unreachable!("32 bytes are 8, 8 and 16");
+        };
+        Ok(Self {
+            created_at: i64::from_be_bytes(time),
+            id: Uuid::from_bytes(id).to_string(),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_token_reads_back_and_is_refused_for_another_question() {
+        let token = Token {
+            created_at: -5,
+            id: Uuid::now_v7().to_string(),
+        };
+        let text = token.write([7; 8]);
+        assert_eq!(Token::read(&text, [7; 8]).unwrap(), token);
+        assert!(Token::read(&text, [8; 8]).is_err());
+        assert!(Token::read("", [7; 8]).is_err());
+        assert!(Token::read("%%%", [7; 8]).is_err());
+    }
+}

@@ -1,0 +1,99 @@
+//! Idempotency keys.
+
+use std::sync::Arc;
+
+use gavel::ports::records::{Claimed, Recorder};
+
+use crate::support::{TestDb, answer, claim, closed};
+
+/// DESIGN.md 9: of many that come with one key, one runs; the others are told, and later get its answer.
+pub(crate) async fn of_fifty_claims_at_once_one_is_new(db: TestDb) {
+    let stores = [db.open().await, db.open().await];
+    let mut racing = tokio::task::JoinSet::new();
+    for n in 0..50 {
+        let store = Arc::clone(&stores[n % 2]);
+        racing.spawn(async move {
+            let claim = claim("scope", "body");
+            (n, claim.decision.clone(), store.claim(claim).await.unwrap())
+        });
+    }
+    let mut winner = None;
+    while let Some(result) = racing.join_next().await {
+        match result.unwrap() {
+            (n, decision, Claimed::New) => assert!(winner.replace((n, decision)).is_none(), "two are new"),
+            (_, _, met) => assert_eq!(met, Claimed::Running),
+        }
+    }
+    let (n, decision) = winner.unwrap();
+    assert_eq!(db.count("SELECT COUNT(*) FROM decision_log").await, 1);
+    assert_eq!(db.line("SELECT status FROM decision_log").await, "open");
+
+    let mut decision = closed(decision, vec![], true);
+    decision.answer = Some(answer("scope"));
+    stores[n % 2].close(decision).await.unwrap();
+    for store in &stores {
+        let met = store.claim(claim("scope", "body")).await.unwrap();
+        assert_eq!(met, Claimed::Answered(answer("scope")));
+    }
+}
+
+/// DESIGN.md 9: the same key with another body is refused, running or answered.
+pub(crate) async fn the_same_key_with_another_body_is_a_mismatch(db: TestDb) {
+    let store = db.open().await;
+    let first = claim("scope", "body");
+    let open = first.decision.clone();
+    assert_eq!(store.claim(first).await.unwrap(), Claimed::New);
+    assert_eq!(store.claim(claim("scope", "other")).await.unwrap(), Claimed::Mismatch);
+    let mut decision = closed(open, vec![], true);
+    decision.answer = Some(answer("scope"));
+    store.close(decision).await.unwrap();
+    assert_eq!(store.claim(claim("scope", "other")).await.unwrap(), Claimed::Mismatch);
+    assert_eq!(store.claim(claim("another", "other")).await.unwrap(), Claimed::New);
+}
+
+/// DESIGN.md 9: a claim lives 24 h.
+pub(crate) async fn an_expired_claim_is_made_anew(db: TestDb) {
+    let store = db.open().await;
+    let first = claim("scope", "body");
+    let mut decision = closed(first.decision.clone(), vec![], true);
+    store.claim(first).await.unwrap();
+    decision.answer = Some(answer("scope"));
+    store.close(decision).await.unwrap();
+    let day = "expires_at - created_at";
+    assert_eq!(
+        db.count(&format!("SELECT {day} FROM idempotency_key")).await,
+        86_400_000_000
+    );
+
+    db.run("UPDATE idempotency_key SET expires_at = created_at - 1").await;
+    assert_eq!(store.claim(claim("scope", "other")).await.unwrap(), Claimed::New);
+    assert_eq!(store.claim(claim("scope", "other")).await.unwrap(), Claimed::Running);
+}
+
+/// DESIGN.md 9: a decision that ended without an answer is not run again; the caller is told where to look.
+pub(crate) async fn a_claim_without_an_answer_gets_the_recovered_one(db: TestDb) {
+    let store = db.open().await;
+    let mut first = claim("scope", "body");
+    first.decision.request_id = "req \"7\"".into();
+    let open = first.decision.clone();
+    store.claim(first).await.unwrap();
+    store.close(closed(open.clone(), vec![], true)).await.unwrap();
+    let Claimed::Answered(stored) = store.claim(claim("scope", "body")).await.unwrap() else {
+        panic!("not answered");
+    };
+    assert_eq!(stored.status, 500);
+    let body: serde_json::Value = serde_json::from_str(&stored.body).unwrap();
+    assert_eq!(body["code"], "outcome_unrecorded");
+    assert_eq!(body["status"], 500);
+    assert_eq!(body["request_id"], "req \"7\"");
+    assert_eq!(body["decision_id"], open.id.to_string());
+    assert!(body["detail"].as_str().unwrap().contains(&open.id.to_string()));
+    for field in ["type", "title"] {
+        assert!(body[field].is_string(), "{field}");
+    }
+    // The same words each time.
+    assert_eq!(
+        store.claim(claim("scope", "body")).await.unwrap(),
+        Claimed::Answered(stored)
+    );
+}

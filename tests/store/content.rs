@@ -1,0 +1,135 @@
+//! `records.content`: what the log keeps of people's words.
+
+use gavel::adapters::store::{ContentKey, ContentMode};
+use gavel::domain::tool::FailureCode;
+use gavel::ports::records::{CallRecord, Decisions, ListQuery, Recorder};
+
+use crate::support::{TestDb, closed, done, failed, intent, open_decision, raw, tenant};
+
+const CANARY: &str = "canary-7f3a";
+
+/// Writes the canary wherever a person's, a model's or a server's words can be.
+async fn plant(db: &TestDb, content: ContentMode) {
+    let store = db.open_with(content).await;
+    let mut open = open_decision();
+    open.message = format!("message {CANARY}").into();
+    let mut opened = intent(&open, 1);
+    opened.arguments = raw(&format!(r#"{{"description":"arguments {CANARY}"}}"#));
+    store.open(open.clone(), vec![opened.clone()]).await.unwrap();
+    let mut completed = done(&opened);
+    completed.outcome = Ok(raw(&format!(r#"{{"result":"{CANARY}"}}"#)));
+    let mut calls = vec![
+        completed,
+        CallRecord {
+            tool: None,
+            name: format!("name_{CANARY}").into(),
+            started_at: None,
+            ..failed(
+                &intent(&open, 2),
+                FailureCode::UnknownTool,
+                &format!("no tool name_{CANARY}"),
+            )
+        },
+    ];
+    for (sequence, code) in (3..).zip([
+        FailureCode::InvalidArguments,
+        FailureCode::Denied,
+        FailureCode::Unavailable,
+        FailureCode::ToolError,
+        FailureCode::ProtocolError,
+        FailureCode::Timeout,
+        FailureCode::InDoubt,
+        FailureCode::Unsupported,
+    ]) {
+        calls.push(failed(&intent(&open, sequence), code, &format!("server said {CANARY}")));
+    }
+    let mut decision = closed(open, calls, true);
+    decision.intent = "add_task".into();
+    decision.response = format!("response {CANARY}").into();
+    store.close(decision).await.unwrap();
+    let page = ListQuery {
+        page_size: 100,
+        ..ListQuery::default()
+    };
+    // The analysts' rows are JSON in every mode.
+    let calls = store.tool_invocations(&tenant(), &page).await.unwrap();
+    assert_eq!(calls.items.len(), 10);
+    store.shutdown().await;
+}
+
+/// Everything in both tables.
+async fn everything(db: &TestDb) -> String {
+    let mut all = String::new();
+    for table in [
+        "decision_log",
+        "tool_invocation_log",
+        "v_decisions",
+        "v_tool_invocations",
+    ] {
+        all.push_str(&format!("{:?}", db.rows(&format!("SELECT * FROM {table}")).await));
+    }
+    all
+}
+
+/// DESIGN.md 7: `full` keeps the words.
+pub(crate) async fn full_keeps_the_words(db: TestDb) {
+    plant(&db, ContentMode::Full).await;
+    // message, response; arguments, result; name, 9 errors: each in its table and its view.
+    assert_eq!(everything(&db).await.matches(CANARY).count(), 2 * (2 + 2 + 1 + 9));
+}
+
+/// DESIGN.md 7: `hash` keeps keyed digests: equal words are equal, no word is there.
+pub(crate) async fn hash_keeps_keyed_digests(db: TestDb) {
+    plant(&db, ContentMode::Hash(ContentKey::new(b"key"))).await;
+    assert!(!everything(&db).await.contains(CANARY));
+    let message = db.line("SELECT message FROM decision_log").await;
+    // HMAC-SHA-256 of "message canary-7f3a" under "key", by an independent tool.
+    assert_eq!(
+        message,
+        "hmac:294afc3001870c175473afcf382e0d9bc0af2aecbe540a2c5b856b90efd81060"
+    );
+    let arguments = db
+        .line("SELECT arguments FROM tool_invocation_log WHERE sequence = 1")
+        .await;
+    assert!(
+        arguments.starts_with("\"hmac:") && arguments.ends_with('"'),
+        "{arguments}"
+    );
+    assert_eq!(
+        db.count("SELECT COUNT(DISTINCT error_message) FROM tool_invocation_log")
+            .await,
+        2
+    );
+}
+
+/// DESIGN.md 7: `none` keeps no word, but what happened.
+pub(crate) async fn none_keeps_no_word(db: TestDb) {
+    plant(&db, ContentMode::None).await;
+    assert!(!everything(&db).await.contains(CANARY));
+    assert_eq!(
+        db.line("SELECT message, response, intent, outcome_category FROM decision_log")
+            .await,
+        "- - add_task SUCCESS:TASK_COMPLETED"
+    );
+    assert_eq!(
+        db.line("SELECT tool, arguments, error_code, error_message FROM tool_invocation_log WHERE sequence = 2")
+            .await,
+        "unknown - unknown_tool -"
+    );
+}
+
+/// What was never kept is not in the file either, its journal included.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_sqlite_file_holds_no_word_in_hash_and_none() {
+    for content in [ContentMode::Hash(ContentKey::new(b"key")), ContentMode::None] {
+        let db = TestDb::sqlite().await;
+        plant(&db, content).await;
+        let mut bytes = 0;
+        for entry in std::fs::read_dir(db.file().parent().unwrap()).unwrap() {
+            let content = std::fs::read(entry.unwrap().path()).unwrap();
+            bytes += content.len();
+            assert!(!content.windows(CANARY.len()).any(|window| window == CANARY.as_bytes()));
+        }
+        assert!(bytes > 0);
+    }
+}

@@ -1,0 +1,122 @@
+//! Migrations: the same tables on both databases, applied once, never changed.
+
+use std::collections::BTreeSet;
+
+use gavel::adapters::store::{Store, StoreError};
+use gavel::ports::records::Recorder;
+
+use crate::support::{TestDb, closed, done, intent, open_decision};
+
+/// Every table's and view's columns, as `table.column`.
+async fn columns(db: &TestDb) -> BTreeSet<String> {
+    let sql = if db.is_sqlite() {
+        "SELECT m.name || '.' || c.name FROM sqlite_master m JOIN pragma_table_info(m.name) c \
+         WHERE m.type IN ('table', 'view') AND m.name NOT LIKE 'sqlite%'"
+    } else {
+        "SELECT table_name || '.' || column_name FROM information_schema.columns WHERE table_schema = 'public'"
+    };
+    db.rows(sql)
+        .await
+        .into_iter()
+        .map(|row| row[0].clone().unwrap())
+        .collect()
+}
+
+/// DESIGN.md 8: one code base for both, so the same names in both.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn both_databases_have_the_same_columns() {
+    let (sqlite, postgres) = (TestDb::sqlite().await, TestDb::postgres().await);
+    for db in [&sqlite, &postgres] {
+        Store::migrate(&db.url).await.unwrap();
+    }
+    let (sqlite, postgres) = (columns(&sqlite).await, columns(&postgres).await);
+    assert_eq!(sqlite, postgres);
+    for name in [
+        "v_decisions.created_at",
+        "v_tool_invocations.success",
+        "idempotency_key.scope",
+    ] {
+        assert!(sqlite.contains(name), "{name}");
+    }
+}
+
+/// The analysts' views: ISO times, milliseconds, the same text from both databases.
+pub(crate) async fn the_views_speak_iso_times_and_milliseconds(db: TestDb) {
+    let store = db.open().await;
+    let open = open_decision();
+    store
+        .close(closed(open.clone(), vec![done(&intent(&open, 1))], false))
+        .await
+        .unwrap();
+    assert_eq!(
+        db.line("SELECT created_at, duration_ms, outcome_category, user_id FROM v_decisions")
+            .await,
+        "2026-11-20T00:00:00.000001Z 1234 SUCCESS:TASK_COMPLETED ann"
+    );
+    assert_eq!(
+        db.line("SELECT created_at, started_at, duration_ms, tool, status FROM v_tool_invocations WHERE success")
+            .await,
+        "2026-11-20T00:00:00.000002Z 2026-11-20T00:00:00.000002Z 1 add_task completed"
+    );
+}
+
+/// `gavel migrate` says what is there and what is pending, and applies it once.
+pub(crate) async fn migrating_is_told_and_done_once(db: TestDb) {
+    let before = Store::status(&db.url).await.unwrap();
+    assert!(before.applied.is_empty());
+    assert_eq!(before.pending[0], (1, "decisions"));
+    if db.is_sqlite() {
+        assert!(!db.file().exists(), "looking made a file");
+    }
+    let after = Store::migrate(&db.url).await.unwrap();
+    assert!(after.pending.is_empty());
+    assert_eq!(after.applied.len(), before.pending.len());
+    assert_eq!(Store::migrate(&db.url).await.unwrap(), after);
+    assert_eq!(Store::status(&db.url).await.unwrap(), after);
+}
+
+/// Several processes that start at once apply each migration once.
+pub(crate) async fn many_may_start_at_once(db: TestDb) {
+    let (one, two, three, four) = tokio::join!(db.open(), db.open(), db.open(), db.open());
+    for store in [one, two, three, four] {
+        store.close(closed(open_decision(), vec![], false)).await.unwrap();
+    }
+    let status = Store::status(&db.url).await.unwrap();
+    assert_eq!(
+        db.count("SELECT COUNT(*) FROM gavel_schema").await,
+        i64::try_from(status.applied.len()).unwrap()
+    );
+}
+
+/// A migration that is not what was applied stops the start, and says which.
+pub(crate) async fn a_changed_migration_is_an_error(db: TestDb) {
+    Store::migrate(&db.url).await.unwrap();
+    db.run("UPDATE gavel_schema SET checksum = 'other' WHERE version = 1")
+        .await;
+    let error = Store::open(db.config()).await.err().unwrap();
+    assert!(matches!(error, StoreError::Changed { version: 1, .. }), "{error:?}");
+    assert!(error.to_string().contains("decisions"), "{error}");
+}
+
+/// A database that a newer gavel migrated is not touched.
+pub(crate) async fn a_newer_database_is_an_error(db: TestDb) {
+    Store::migrate(&db.url).await.unwrap();
+    db.run("INSERT INTO gavel_schema (version, name, checksum, applied_at) VALUES (999, 'later', 'x', 0)")
+        .await;
+    let error = Store::open(db.config()).await.err().unwrap();
+    assert!(matches!(error, StoreError::Newer { found: 999, .. }), "{error:?}");
+    assert!(matches!(Store::status(&db.url).await, Err(StoreError::Newer { .. })));
+}
+
+/// What people said is for the owner of the file.
+#[cfg(unix)]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_sqlite_file_is_readable_by_its_owner_alone() {
+    use std::os::unix::fs::PermissionsExt;
+    let db = TestDb::sqlite().await;
+    let _store = db.open().await;
+    for entry in std::fs::read_dir(db.file().parent().unwrap()).unwrap() {
+        let entry = entry.unwrap();
+        assert_eq!(entry.metadata().unwrap().permissions().mode() & 0o077, 0, "{entry:?}");
+    }
+}

@@ -1,0 +1,592 @@
+//! Analysts' reads.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use gavel::adapters::store::Store;
+use gavel::domain::decision::{DecisionType, Outcome};
+use gavel::domain::ids::{ConversationId, DecisionId, TenantId, UserId};
+use gavel::domain::tool::FailureCode;
+use gavel::ports::records::{CallRecord, ClosedDecision, Decisions, ListQuery, QueryError, Recorder};
+use proptest::prelude::*;
+use proptest::test_runner::{Config, TestRunner};
+use serde_json::{Value, json};
+
+use crate::support::{T0, TestDb, closed, done, failed, intent, open_decision, tenant, tool};
+
+fn query(filter: &str) -> ListQuery {
+    ListQuery {
+        page_size: 1000,
+        filter: Some(filter.to_owned()),
+        ..ListQuery::default()
+    }
+}
+
+fn invalid<T: std::fmt::Debug>(result: Result<T, QueryError>, named: &str) -> String {
+    match result {
+        Err(QueryError::Invalid { field, detail }) if field == named => detail,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// C-FR-007: a decision reads back with the names of the reply, and its calls.
+pub(crate) async fn a_decision_reads_back_as_it_was_answered(db: TestDb) {
+    let store = db.open().await;
+    let open = open_decision();
+    let calls = vec![
+        done(&intent(&open, 1)),
+        CallRecord {
+            tool: None,
+            name: "nope".into(),
+            started_at: None,
+            duration_us: 0,
+            idempotency_key: None,
+            ..failed(&intent(&open, 2), FailureCode::UnknownTool, "no such tool")
+        },
+    ];
+    store.close(closed(open.clone(), calls, false)).await.unwrap();
+    let id = open.id.to_string();
+    let row = json!({
+        "decision_id": id,
+        "conversation_id": "c-1",
+        "decision_type": "INVOKE_TOOL",
+        "outcome_category": "SUCCESS:TASK_COMPLETED",
+        "response": "Done: call mom.",
+        "iterations": 2,
+        "model": "gemini-test",
+        "usage": {"input_tokens": 11, "output_tokens": 7, "thought_tokens": 3, "cached_tokens": 1},
+        "duration_ms": 1234,
+        "surface": "chat",
+        "user_id": "ann",
+        "status": "closed",
+        "intent": "add_task",
+        "message": "add a task to call mom",
+        "created_at": "2026-11-20T00:00:00.000001Z",
+        "definition_hash": "c0ffee",
+        "error_detail": null,
+        "request_id": "req-1",
+        "recovered": false,
+    });
+    assert_eq!(store.list(&tenant(), &query("")).await.unwrap().items, [row.clone()]);
+
+    let mut whole = row;
+    whole["tool_calls"] = json!([
+        {
+            "sequence": 1, "tool": "add_task", "server": "tasks", "status": "completed", "tool_digest": "d1gest",
+            "side_effect": true, "parameters": {"description": "call mom"},
+            "result": {"success": true, "data": {"id": "t-1"}, "error": null, "duration_ms": 1},
+        },
+        {
+            "sequence": 2, "tool": "nope", "server": null, "status": "not_sent", "tool_digest": null,
+            "side_effect": false, "parameters": {"description": "call mom"},
+            "result": {"success": false, "data": null, "error": {"code": "unknown_tool", "message": "no such tool"},
+                "duration_ms": 0},
+        },
+    ]);
+    assert_eq!(store.get(&tenant(), open.id).await.unwrap(), Some(whole.clone()));
+
+    let page = store
+        .tool_invocations(&tenant(), &query("success = true"))
+        .await
+        .unwrap();
+    let mut call = page.items[0].clone();
+    assert!(call["tool_invocation_id"].is_string());
+    let fields = call.as_object_mut().unwrap();
+    fields.remove("tool_invocation_id");
+    let mut expected = whole["tool_calls"][0].clone();
+    expected["decision_id"] = id.into();
+    expected["user_id"] = "ann".into();
+    expected["created_at"] = "2026-11-20T00:00:00.000002Z".into();
+    expected["started_at"] = "2026-11-20T00:00:00.000002Z".into();
+    assert_eq!(call, expected);
+    // The key that was sent along opens what it protects: it is for operators at the database.
+    assert!(!whole.to_string().contains("key-1"));
+}
+
+/// An open decision is shown as open, without an outcome.
+pub(crate) async fn an_open_decision_is_shown_as_open(db: TestDb) {
+    let store = db.open().await;
+    let open = open_decision();
+    store.open(open.clone(), vec![intent(&open, 1)]).await.unwrap();
+    let row = store.get(&tenant(), open.id).await.unwrap().unwrap();
+    assert_eq!(row["status"], "open");
+    assert_eq!(row["outcome_category"], Value::Null);
+    assert_eq!(row["tool_calls"][0]["status"], "started");
+    assert_eq!(row["tool_calls"][0]["result"]["success"], false);
+    assert_eq!(store.get(&tenant(), DecisionId::new()).await.unwrap(), None);
+}
+
+/// DESIGN.md 9: another tenant's decision is as one that does not exist; a user sees only their own.
+pub(crate) async fn nobody_sees_another_s_rows(db: TestDb) {
+    let store = db.open().await;
+    let other = TenantId::parse("other").unwrap();
+    let (mine, mut theirs, mut ben) = (open_decision(), open_decision(), open_decision());
+    theirs.tenant = other.clone();
+    ben.user = UserId::parse("ben").unwrap();
+    for open in [&mine, &theirs, &ben] {
+        store
+            .close(closed(open.clone(), vec![done(&intent(open, 1))], false))
+            .await
+            .unwrap();
+    }
+    assert_eq!(store.get(&tenant(), theirs.id).await.unwrap(), None);
+    assert!(store.get(&other, theirs.id).await.unwrap().is_some());
+    for filter in [
+        "",
+        r#"user_id = "ann""#,
+        r#"outcome_category = "SUCCESS:*""#,
+        r#"user_id != "x""#,
+    ] {
+        let page = store.list(&tenant(), &query(filter)).await.unwrap();
+        assert!(
+            !page.items.iter().any(|row| row["decision_id"] == theirs.id.to_string()),
+            "{filter}"
+        );
+    }
+    let as_ben = ListQuery {
+        user: Some(UserId::parse("ben").unwrap()),
+        ..query(r#"outcome_category = "SUCCESS:*""#)
+    };
+    let page = store.list(&tenant(), &as_ben).await.unwrap();
+    assert_eq!(page.items.len(), 1);
+    assert_eq!(page.items[0]["user_id"], "ben");
+    let as_ben = ListQuery {
+        filter: Some(r#"user_id = "ann""#.into()),
+        ..as_ben
+    };
+    assert!(store.list(&tenant(), &as_ben).await.unwrap().items.is_empty());
+    let as_ben = ListQuery { filter: None, ..as_ben };
+    assert_eq!(store.tool_invocations(&tenant(), &as_ben).await.unwrap().items.len(), 1);
+}
+
+/// Pages join to the whole list: each row once, in order, also where many have the same time.
+pub(crate) async fn pages_join_to_the_whole_list(db: TestDb) {
+    let store = db.open().await;
+    fill(&store).await;
+    for (order_by, filter) in [
+        (None, ""),
+        (Some("created_at"), ""),
+        (Some("created_at desc"), r#"outcome_category = "ERROR:*""#),
+        (Some("created_at asc"), r#"outcome_category != "SUCCESS:*""#),
+    ] {
+        let mut ask = ListQuery {
+            order_by: order_by.map(str::to_owned),
+            ..query(filter)
+        };
+        let whole = store.list(&tenant(), &ask).await.unwrap();
+        assert_eq!(whole.next_page_token, None);
+        ask.page_size = 7;
+        let mut joined = Vec::new();
+        loop {
+            let page = store.list(&tenant(), &ask).await.unwrap();
+            assert!(page.items.len() <= 7);
+            joined.extend(page.items);
+            match page.next_page_token {
+                Some(token) => ask.page_token = Some(token),
+                None => break,
+            }
+        }
+        assert_eq!(joined, whole.items, "{order_by:?} {filter}");
+        let place = |row: &Value| (row["created_at"].to_string(), row["decision_id"].to_string());
+        let ascending = matches!(order_by, Some("created_at" | "created_at asc"));
+        assert!(joined.is_sorted_by(|a, b| if ascending {
+            place(a) < place(b)
+        } else {
+            place(a) > place(b)
+        }));
+    }
+}
+
+/// A page that would hold too many bytes ends early and says where to go on.
+pub(crate) async fn a_page_is_bounded_in_bytes(db: TestDb) {
+    let store = db.open().await;
+    for _ in 0..5 {
+        let mut decision = closed(open_decision(), vec![], false);
+        decision.response = "x".repeat(3 << 20).into();
+        store.close(decision).await.unwrap();
+    }
+    let (mut ask, mut sizes) = (query(""), Vec::new());
+    loop {
+        let page = store.list(&tenant(), &ask).await.unwrap();
+        sizes.push(page.items.len());
+        match page.next_page_token {
+            Some(token) => ask.page_token = Some(token),
+            None => break,
+        }
+    }
+    assert_eq!(sizes, [3, 2]);
+}
+
+/// What is wrong in a question is named, with what is allowed.
+pub(crate) async fn a_wrong_question_is_told_what_is_allowed(db: TestDb) {
+    let store = db.open().await;
+    fill(&store).await;
+    for page_size in [0, 1001] {
+        let ask = ListQuery {
+            page_size,
+            ..ListQuery::default()
+        };
+        assert!(invalid(store.list(&tenant(), &ask).await, "page_size").contains("1..=1000"));
+    }
+    let ask = ListQuery {
+        order_by: Some("duration_ms".into()),
+        ..query("")
+    };
+    assert!(invalid(store.list(&tenant(), &ask).await, "order_by").contains("created_at desc"));
+    let detail = invalid(store.list(&tenant(), &query("tool = \"x\"")).await, "filter");
+    assert!(
+        detail.contains("at character 1") && detail.contains("outcome_category"),
+        "{detail}"
+    );
+
+    let mut ask = query(r#"outcome_category = "SUCCESS:*""#);
+    ask.page_size = 1;
+    let token = store.list(&tenant(), &ask).await.unwrap().next_page_token;
+    assert!(token.is_some());
+    for other in [
+        ListQuery {
+            filter: None,
+            ..ask.clone()
+        },
+        ListQuery {
+            order_by: Some("created_at".into()),
+            ..ask.clone()
+        },
+        ListQuery {
+            user: Some(UserId::parse("ann").unwrap()),
+            ..ask.clone()
+        },
+    ] {
+        let ask = ListQuery {
+            page_token: token.clone(),
+            ..other
+        };
+        let detail = invalid(store.list(&tenant(), &ask).await, "page_token");
+        assert!(detail.contains("another question"), "{detail}");
+    }
+    let stolen = ListQuery {
+        page_token: token.clone(),
+        ..ask.clone()
+    };
+    invalid(
+        store.list(&TenantId::parse("other").unwrap(), &stolen).await,
+        "page_token",
+    );
+    invalid(
+        store.tool_invocations(&tenant(), &stolen_for_tools(token)).await,
+        "page_token",
+    );
+    let ask = ListQuery {
+        page_token: Some("no-token".into()),
+        ..ask
+    };
+    invalid(store.list(&tenant(), &ask).await, "page_token");
+}
+
+fn stolen_for_tools(token: Option<String>) -> ListQuery {
+    ListQuery {
+        page_size: 1,
+        page_token: token,
+        ..ListQuery::default()
+    }
+}
+
+const USERS: [&str; 4] = ["ann", "anna", "b\"en*", "Ärzte"];
+const TOOLS: [&str; 3] = ["add_task", "list_tasks", "tasks"];
+const OUTCOMES: [Outcome; 6] = [
+    Outcome::TaskCompleted,
+    Outcome::ResponseGiven,
+    Outcome::UnclearIntent,
+    Outcome::OutOfScope,
+    Outcome::Deadline,
+    Outcome::Internal,
+];
+
+/// Decisions of every kind; some share a time, some are open.
+async fn fill(store: &Arc<Store>) -> (Vec<Stored>, Vec<Stored>) {
+    let (mut decisions, mut calls) = (Vec::new(), Vec::new());
+    for n in 0..120_u32 {
+        let pick = |modulus: u32| ((n * 7 + n / 11) % modulus) as usize;
+        let mut open = open_decision();
+        open.user = UserId::parse(USERS[pick(4)]).unwrap();
+        open.conversation = ConversationId::parse(format!("c-{}", pick(9))).unwrap();
+        open.created_at = T0 + i64::from(n / 3) * 1_000_000;
+        let call = intent(&open, 1);
+        let mut row = Stored {
+            id: open.id.to_string(),
+            user: open.user.to_string(),
+            conversation: open.conversation.to_string(),
+            created_at: open.created_at,
+            ..Stored::default()
+        };
+        if n % 10 == 9 {
+            row.status = "open";
+            store.open(open.clone(), vec![]).await.unwrap();
+            decisions.push(row);
+            continue;
+        }
+        let mut record = match n % 4 {
+            0 => failed(&call, FailureCode::ToolError, "words"),
+            1 => failed(&call, FailureCode::InDoubt, "words"),
+            _ => done(&call),
+        };
+        record.tool = Some(tool(TOOLS[pick(3)]));
+        record.duration_us = i64::from(n) * 400;
+        let status = ["failed", "in_doubt", "completed", "completed"][(n % 4) as usize];
+        let mut decision: ClosedDecision = closed(open, vec![record], false);
+        decision.decision_type = DecisionType::ALL[pick(4)];
+        decision.outcome = OUTCOMES[pick(6)];
+        decision.iterations = n % 5;
+        decision.duration_us = i64::from(n) * 777;
+        decision.intent = TOOLS[pick(3)].into();
+        row.status = "closed";
+        row.decision_type = Some(decision.decision_type.as_str());
+        row.outcome = Some(decision.outcome.as_str());
+        row.tool = Some(TOOLS[pick(3)].to_owned());
+        row.iterations = Some(i64::from(n % 5));
+        row.duration_ms = Some(decision.duration_us / 1000);
+        calls.push(Stored {
+            status,
+            created_at: call.started_at,
+            duration_ms: Some(i64::from(n) * 400 / 1000),
+            ..row.clone()
+        });
+        decisions.push(row);
+        store.close(decision).await.unwrap();
+    }
+    (decisions, calls)
+}
+
+/// A row as the test knows it.
+#[derive(Clone, Debug, Default)]
+struct Stored {
+    id: String,
+    user: String,
+    conversation: String,
+    created_at: i64,
+    status: &'static str,
+    decision_type: Option<&'static str>,
+    outcome: Option<&'static str>,
+    tool: Option<String>,
+    iterations: Option<i64>,
+    duration_ms: Option<i64>,
+}
+
+/// A condition, from which both the filter's text and its naive meaning are made.
+#[derive(Clone, Debug)]
+enum Condition {
+    Text {
+        field: &'static str,
+        not: bool,
+        text: String,
+        prefix: bool,
+    },
+    Number {
+        field: &'static str,
+        op: &'static str,
+        number: i64,
+    },
+    Success {
+        not: bool,
+        yes: bool,
+    },
+}
+
+impl Condition {
+    fn render(&self) -> String {
+        match self {
+            Self::Text {
+                field,
+                not,
+                text,
+                prefix,
+            } => {
+                let mut escaped = String::new();
+                for c in text.chars() {
+                    if matches!(c, '"' | '\\' | '*') {
+                        escaped.push('\\');
+                    }
+                    escaped.push(c);
+                }
+                let (op, star) = (if *not { "!=" } else { "=" }, if *prefix { "*" } else { "" });
+                format!("{field} {op} \"{escaped}{star}\"")
+            }
+            Self::Number {
+                field: "created_at",
+                op,
+                number,
+            } => {
+                let time = chrono::DateTime::from_timestamp_micros(*number).unwrap().to_rfc3339();
+                format!("created_at {op} \"{time}\"")
+            }
+            Self::Number { field, op, number } => format!("{field} {op} {number}"),
+            Self::Success { not, yes } => format!("success {} {yes}", if *not { "!=" } else { "=" }),
+        }
+    }
+
+    fn holds(&self, row: &Stored) -> bool {
+        match self {
+            Self::Text {
+                field,
+                not,
+                text,
+                prefix,
+            } => {
+                let value = match *field {
+                    "user_id" => Some(row.user.as_str()),
+                    "conversation_id" => Some(row.conversation.as_str()),
+                    "status" => Some(row.status),
+                    "decision_type" => row.decision_type,
+                    "outcome_category" => row.outcome,
+                    "intent" | "tool" => row.tool.as_deref(),
+                    other => unreachable!("{other}"),
+                };
+                let equal = value.is_some_and(|value| {
+                    if *prefix {
+                        value.starts_with(text)
+                    } else {
+                        value == text
+                    }
+                });
+                equal != *not
+            }
+            Self::Number { field, op, number } => {
+                let value = match *field {
+                    "created_at" => Some(row.created_at),
+                    "iterations" => row.iterations,
+                    "duration_ms" => row.duration_ms,
+                    other => unreachable!("{other}"),
+                };
+                match (*op, value) {
+                    ("!=", value) => value != Some(*number),
+                    (_, None) => false,
+                    ("=", Some(value)) => value == *number,
+                    ("<", Some(value)) => value < *number,
+                    ("<=", Some(value)) => value <= *number,
+                    (">", Some(value)) => value > *number,
+                    (">=", Some(value)) => value >= *number,
+                    (other, _) => unreachable!("{other}"),
+                }
+            }
+            Self::Success { not, yes } => ((row.status == "completed") == *yes) != *not,
+        }
+    }
+}
+
+fn text(field: &'static str, values: Vec<&'static str>) -> BoxedStrategy<Condition> {
+    (
+        any::<bool>(),
+        prop::sample::select(values),
+        prop::option::weighted(0.3, 0..10_usize),
+    )
+        .prop_map(move |(not, value, cut)| Condition::Text {
+            field,
+            not,
+            text: cut.map_or(value.to_owned(), |cut| value.chars().take(cut).collect()),
+            prefix: cut.is_some(),
+        })
+        .boxed()
+}
+
+fn number(field: &'static str, range: std::ops::Range<i64>) -> BoxedStrategy<Condition> {
+    (prop::sample::select(vec!["=", "!=", "<", "<=", ">", ">="]), range)
+        .prop_map(move |(op, number)| Condition::Number { field, op, number })
+        .boxed()
+}
+
+fn time() -> BoxedStrategy<Condition> {
+    (
+        prop::sample::select(vec!["=", "!=", "<", "<=", ">", ">="]),
+        -2..45_i64,
+        0..3_i64,
+    )
+        .prop_map(|(op, second, us)| Condition::Number {
+            field: "created_at",
+            op,
+            number: T0 + second * 1_000_000 + us,
+        })
+        .boxed()
+}
+
+fn users() -> BoxedStrategy<Condition> {
+    text("user_id", USERS.into_iter().chain(["nobody"]).collect())
+}
+
+/// Filters mean what they say: the rows found are those that a naive reading of the filter finds.
+pub(crate) async fn a_filter_finds_what_it_says(db: TestDb) {
+    let store = db.open().await;
+    let (decisions, calls) = fill(&store).await;
+    let of_decisions = prop::collection::vec(
+        prop_oneof![
+            users(),
+            text("conversation_id", vec!["c-1", "c-5", "c-77"]),
+            text("status", vec!["open", "closed"]),
+            text(
+                "decision_type",
+                DecisionType::ALL.iter().map(|kind| kind.as_str()).collect()
+            ),
+            text(
+                "outcome_category",
+                Outcome::ALL.iter().map(|outcome| outcome.as_str()).collect()
+            ),
+            text("intent", TOOLS.to_vec()),
+            number("iterations", -1..6),
+            number("duration_ms", -1..100),
+            time(),
+        ],
+        0..4,
+    );
+    let of_calls = prop::collection::vec(
+        prop_oneof![
+            users(),
+            text("status", vec!["started", "completed", "failed", "in_doubt", "not_sent"]),
+            text("tool", TOOLS.to_vec()),
+            (any::<bool>(), any::<bool>()).prop_map(|(not, yes)| Condition::Success { not, yes }),
+            number("duration_ms", -1..60),
+            time(),
+        ],
+        0..4,
+    );
+    let tenant = tenant();
+    let check = |conditions: &[Condition], known: &[Stored], of_calls: bool| {
+        let filter = conditions
+            .iter()
+            .map(Condition::render)
+            .collect::<Vec<_>>()
+            .join(" AND ");
+        let expected: BTreeSet<&str> = known
+            .iter()
+            .filter(|row| conditions.iter().all(|condition| condition.holds(row)))
+            .map(|row| row.id.as_str())
+            .collect();
+        let ask = query(&filter);
+        let page = tokio::task::block_in_place(|| {
+            tokio::runtime::Handle::current().block_on(async {
+                if of_calls {
+                    store.tool_invocations(&tenant, &ask).await
+                } else {
+                    store.list(&tenant, &ask).await
+                }
+            })
+        });
+        let page = page.map_err(|error| TestCaseError::fail(format!("{filter}: {error}")))?;
+        let found: BTreeSet<&str> = page
+            .items
+            .iter()
+            .map(|row| row["decision_id"].as_str().unwrap())
+            .collect();
+        prop_assert_eq!(page.items.len(), found.len(), "{}: a row twice", &filter);
+        prop_assert_eq!(found, expected, "{}", filter);
+        Ok(())
+    };
+    let config = || Config {
+        failure_persistence: None,
+        ..Config::with_cases(200)
+    };
+    TestRunner::new(config())
+        .run(&of_decisions, |conditions| check(&conditions, &decisions, false))
+        .unwrap();
+    TestRunner::new(config())
+        .run(&of_calls, |conditions| check(&conditions, &calls, true))
+        .unwrap();
+}

@@ -1,0 +1,186 @@
+//! What is left open by those who died, and by those who were not heard.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use gavel::adapters::store::{Store, StoreConfig};
+use gavel::ports::records::{Claimed, Recorder};
+
+use crate::support::{TestDb, claim, closed, done, eventually, intent, open_decision};
+
+const STATES: &str = "SELECT d.status, d.decision_type, d.outcome_category, d.intent, d.recovered, t.status, \
+                      t.error_code FROM decision_log d LEFT JOIN tool_invocation_log t ON t.decision_id = d.id \
+                      ORDER BY d.created_at";
+
+/// A store whose lease has run out: its process died.
+async fn died(db: &TestDb, store: Arc<Store>) {
+    // Without `shutdown`; then its lease is ended as time would.
+    drop(store);
+    eventually("its tasks have ended", async || {
+        db.try_run("UPDATE instance SET lease_until = 0").await.is_ok()
+    })
+    .await;
+}
+
+/// DESIGN.md 7: a dead process's open row becomes ERROR:INTERNAL, its started calls are in doubt.
+pub(crate) async fn a_dead_process_is_recovered_by_the_next(db: TestDb) {
+    let dead = db.open().await;
+    let (acting, mut idle) = (open_decision(), claim("scope", "body"));
+    idle.decision.created_at += 1;
+    dead.open(acting.clone(), vec![intent(&acting, 1)]).await.unwrap();
+    assert_eq!(dead.claim(idle).await.unwrap(), Claimed::New);
+    died(&db, dead).await;
+
+    let next = db.open().await;
+    // Recovered before `open` returned.
+    let rows: Vec<String> = db
+        .rows(STATES)
+        .await
+        .into_iter()
+        .map(|row| {
+            row.into_iter()
+                .map(|cell| cell.unwrap_or("-".into()))
+                .collect::<Vec<_>>()
+                .join(" ")
+        })
+        .map(|row| row.replace(" t ", " 1 "))
+        .collect();
+    assert_eq!(
+        rows,
+        [
+            "closed INVOKE_TOOL ERROR:INTERNAL add_task 1 in_doubt in_doubt",
+            "closed RESPOND_ONLY ERROR:INTERNAL none 1 - -",
+        ]
+    );
+    let Claimed::Answered(stored) = next.claim(claim("scope", "body")).await.unwrap() else {
+        panic!("the claim of the dead is not answered");
+    };
+    assert_eq!(stored.status, 500);
+}
+
+/// The sweeper finds what dies while others run.
+pub(crate) async fn the_sweeper_recovers_without_a_restart(db: TestDb) {
+    let short = |db: &TestDb| StoreConfig {
+        lease: Duration::from_millis(300),
+        ..db.config()
+    };
+    let alive = Store::open(short(&db)).await.unwrap();
+    let dead = db.open().await;
+    let open = open_decision();
+    dead.open(open.clone(), vec![intent(&open, 1)]).await.unwrap();
+    died(&db, dead).await;
+    eventually("the sweeper closed it", async || {
+        db.line("SELECT status FROM decision_log").await == "closed"
+    })
+    .await;
+    assert_eq!(db.line("SELECT status FROM tool_invocation_log").await, "in_doubt");
+    drop(alive);
+}
+
+/// The rows of the living are left alone.
+pub(crate) async fn a_living_process_keeps_its_rows(db: TestDb) {
+    let alive = db.open().await;
+    let open = open_decision();
+    alive.open(open.clone(), vec![intent(&open, 1)]).await.unwrap();
+    // Sweeps as it opens.
+    let other = db.open().await;
+    assert_eq!(db.line("SELECT status FROM decision_log").await, "open");
+    assert_eq!(db.line("SELECT status FROM tool_invocation_log").await, "started");
+    drop(other);
+}
+
+/// Two that recover at once close each row once.
+pub(crate) async fn two_processes_recover_at_once(db: TestDb) {
+    let dead = db.open().await;
+    for _ in 0..50 {
+        let open = open_decision();
+        dead.open(open.clone(), vec![intent(&open, 1), intent(&open, 2)])
+            .await
+            .unwrap();
+    }
+    died(&db, dead).await;
+    let (one, two, three) = tokio::join!(db.open(), db.open(), db.open());
+    assert_eq!(
+        db.count("SELECT COUNT(*) FROM decision_log WHERE status = 'closed' AND recovered")
+            .await,
+        50
+    );
+    assert_eq!(
+        db.count("SELECT COUNT(*) FROM tool_invocation_log WHERE status = 'in_doubt'")
+            .await,
+        100
+    );
+    for store in [one, two, three] {
+        store.available().unwrap();
+    }
+}
+
+/// An owner that was only cut off knows better than recovery what happened.
+pub(crate) async fn the_owner_s_word_takes_the_place_of_recovery_s(db: TestDb) {
+    let owner = db.open().await;
+    let open = open_decision();
+    let intent = intent(&open, 1);
+    owner.open(open.clone(), vec![intent.clone()]).await.unwrap();
+    db.run("UPDATE instance SET lease_until = 0").await;
+    let other = db.open().await;
+    assert_eq!(db.line("SELECT status FROM tool_invocation_log").await, "in_doubt");
+    owner.close(closed(open, vec![done(&intent)], true)).await.unwrap();
+    assert_eq!(
+        db.line("SELECT outcome_category FROM decision_log WHERE NOT recovered")
+            .await,
+        "SUCCESS:TASK_COMPLETED"
+    );
+    assert_eq!(
+        db.line("SELECT status, error_code FROM tool_invocation_log").await,
+        "completed -"
+    );
+    drop(other);
+}
+
+/// Promise 1: a caller that was told "not recorded" did nothing, so the row that was written all the same says so,
+/// and its key may be used again.
+pub(crate) async fn what_was_opened_unheard_is_closed_as_not_begun(db: TestDb) {
+    let store = db.open().await;
+    let unheard = "SELECT COUNT(*) FROM decision_log WHERE recovered AND error_detail LIKE 'not begun%'";
+    for _ in 0..20 {
+        let lock = db.lock().await;
+        let opened = open_decision();
+        let calling = async {
+            tokio::join!(
+                store.open(opened.clone(), vec![intent(&opened, 1)]),
+                store.claim(claim("scope", "body"))
+            )
+        };
+        // The caller leaves while the writer waits for the lock.
+        assert!(tokio::time::timeout(Duration::from_millis(50), calling).await.is_err());
+        lock.release().await;
+        // What comes later is written later, so by then what came before is.
+        store.close(closed(open_decision(), vec![], false)).await.unwrap();
+        eventually("nothing is open", async || {
+            db.count("SELECT COUNT(*) FROM decision_log WHERE status = 'open'")
+                .await
+                == 0
+                && db.count("SELECT COUNT(*) FROM idempotency_key").await == 0
+        })
+        .await;
+        if db.count(unheard).await > 0 {
+            break;
+        }
+    }
+    assert_ne!(
+        db.count(unheard).await,
+        0,
+        "the writer never had it when the caller left"
+    );
+    assert_eq!(
+        db.count("SELECT COUNT(*) FROM tool_invocation_log WHERE status <> 'not_sent'")
+            .await,
+        0
+    );
+    assert_eq!(
+        db.count("SELECT COUNT(*) FROM decision_log WHERE decision_type <> 'RESPOND_ONLY'")
+            .await,
+        0
+    );
+    assert_eq!(store.claim(claim("scope", "body")).await.unwrap(), Claimed::New);
+}
