@@ -13,9 +13,11 @@
 
 pub mod adapters;
 pub mod app;
+pub mod cli;
 pub mod config;
 pub mod domain;
 pub mod engine;
+pub mod evaluation;
 pub mod http;
 pub mod ports;
 pub mod surfaces;

@@ -93,7 +93,7 @@ pub(super) async fn run(args: Args, resolved: Resolved) -> anyhow::Result<Exit> 
     let decider = Decider::Here(Arc::clone(&app.chat), Box::new(caller));
     let talked = talk(&args, &decider).await;
     // A decision under way is still recorded; a second Ctrl-C leaves it to recovery.
-    unless_stopped(app.shutdown()).await?;
+    unless_stopped(app.shutdown(None)).await?;
     talked
 }
 

@@ -3,7 +3,7 @@
 use secrecy::ExposeSecret;
 
 use super::exit::Exit;
-use super::{mcp, output};
+use super::{mcp as mcp_verb, output};
 use crate::adapters::gemini::CheckError;
 use crate::adapters::mcp::{Mcp, ServerState};
 use crate::adapters::store::Store;
@@ -94,11 +94,11 @@ async fn database(config: &Config, findings: &mut Findings) -> anyhow::Result<()
 }
 
 async fn servers(config: &Config, constitution: Option<&Constitution>, findings: &mut Findings) -> anyhow::Result<()> {
-    let bridge = match app::servers(config) {
+    let bridge = match app::mcp(config) {
         Ok(bridge) => bridge,
         Err(error) => return findings.wrong(&format!("{error:#}"), "correct the file that GAVEL_MCP_CONFIG names"),
     };
-    mcp::settled(&bridge).await;
+    mcp_verb::settled(&bridge).await;
     let checked = each_server(&bridge, findings).and_then(|()| granted(&bridge, constitution, findings));
     bridge.shutdown().await;
     checked
@@ -110,7 +110,7 @@ fn each_server(bridge: &Mcp, findings: &mut Findings) -> anyhow::Result<()> {
         findings.odd("MCP servers: none are configured")?;
     }
     for server in &servers {
-        let line = format!("MCP server {}", mcp::headline(server).trim_end());
+        let line = format!("MCP server {}", mcp_verb::headline(server).trim_end());
         match server.state {
             ServerState::Up => findings.good(&format!("{line}, {} tools", server.tools))?,
             ServerState::Off => findings.odd(&line)?,
@@ -170,7 +170,7 @@ fn cure(error: &CheckError) -> &'static str {
         CheckError::Permission(_) => "allow the API for this key or account in the Google Cloud console",
         CheckError::UnknownModel { .. } => "name a model that exists with GEMINI_MODEL",
         CheckError::Unreachable(_) => "check the network, a proxy, and GEMINI_BASE_URL",
-        CheckError::Limited(_) => "wait, or raise the quota of the key",
+        CheckError::Quota(_) => "wait, or raise the quota of the key",
         CheckError::Unexpected(_) => "check that GEMINI_BASE_URL speaks the Gemini API",
     }
 }

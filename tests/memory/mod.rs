@@ -111,7 +111,10 @@ impl Memory {
                     "all" => true,
                     _ => !task.done,
                 };
-                let tasks: Vec<_> = self.tasks.iter().filter(wanted).map(shown).collect();
+                let mut tasks: Vec<_> = self.tasks.iter().filter(wanted).collect();
+                // Earliest due first, then oldest first, as the task server lists them.
+                tasks.sort_by_key(|task| (task.due.is_none(), task.due.clone()));
+                let tasks: Vec<_> = tasks.into_iter().map(shown).collect();
                 Ok(json!({"total": tasks.len(), "tasks": tasks}))
             }
             "complete_task" => self

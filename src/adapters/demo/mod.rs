@@ -5,7 +5,8 @@
 //! conversation each time. One turn:
 //! 1. [`conversation`] reads the newest message, the day that stands with it, the history, and the calls
 //!    that have their answers.
-//! 2. [`understand`] turns the message into a wish by the tables of a language ([`languages`]).
+//! 2. [`understand`] turns the message into a wish by the tables of a language ([`languages`]), clause by
+//!    clause ([`steps`]), and [`refer`] finds what its words point at.
 //! 3. [`plan`] follows the wish through the answers so far and makes the next move.
 //! 4. [`turn`] writes the move as a provider would.
 //!
@@ -23,6 +24,8 @@ mod languages;
 mod obeying;
 mod plan;
 mod random;
+mod refer;
+mod steps;
 mod tasks;
 mod turn;
 mod understand;

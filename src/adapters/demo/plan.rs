@@ -172,7 +172,7 @@ impl Plan<'_> {
             [one] => found.push((*one).clone()),
             [] => {
                 for part in self.language.and.split(words) {
-                    let place = super::understand::place(part.trim(), self.language).and_then(|place| list.at(place));
+                    let place = super::refer::place(part.trim(), self.language).and_then(|place| list.at(place));
                     match place
                         .map_or_else(|| list.fitting(part, self.language), |task| vec![task])
                         .as_slice()

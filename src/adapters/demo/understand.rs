@@ -4,8 +4,9 @@ use chrono::NaiveDate;
 use regex::Captures;
 
 use super::conversation::Conversation;
-use super::dates;
 use super::language::{self, Act, Compiled, Place};
+use super::refer::{chosen, place};
+use super::steps::step;
 use crate::domain::journal::Speaker;
 
 /// What a person wants.
@@ -70,7 +71,7 @@ pub(super) struct Understood {
 }
 
 /// Longest message the patterns are tried on, in bytes: what is longer is no request this model knows.
-const MAX_MESSAGE: usize = 2_000;
+pub(super) const MAX_MESSAGE: usize = 2_000;
 
 /// Understands the newest message.
 pub(super) fn understand(conversation: &Conversation<'_>) -> Understood {
@@ -119,7 +120,7 @@ fn language_of(conversation: &Conversation<'_>) -> &'static Compiled {
 }
 
 /// One kind of quote, apostrophe and space.
-fn normal(text: &str) -> String {
+pub(super) fn normal(text: &str) -> String {
     let text: String = text
         .chars()
         .map(|c| match c {
@@ -132,7 +133,7 @@ fn normal(text: &str) -> String {
 }
 
 /// A clause without courtesy.
-fn trimmed<'t>(clause: &'t str, language: &Compiled) -> &'t str {
+pub(super) fn trimmed<'t>(clause: &'t str, language: &Compiled) -> &'t str {
     let mut rest = clause.trim();
     while let Some(found) = language.lead.find(rest).filter(|found| !found.is_empty()) {
         rest = rest[found.end()..].trim_start();
@@ -143,7 +144,7 @@ fn trimmed<'t>(clause: &'t str, language: &Compiled) -> &'t str {
     rest
 }
 
-fn rule<'t>(clause: &'t str, language: &Compiled) -> Option<(Act, Captures<'t>)> {
+pub(super) fn rule<'t>(clause: &'t str, language: &Compiled) -> Option<(Act, Captures<'t>)> {
     language
         .rules
         .iter()
@@ -212,238 +213,4 @@ fn is_command(act: Act) -> bool {
             | Act::Change
             | Act::Note
     )
-}
-
-/// The steps of one clause; `None` when it points at something that is not there.
-fn step(act: Act, captures: &Captures<'_>, conversation: &Conversation<'_>, language: &Compiled) -> Option<Vec<Step>> {
-    let group = |name: &str| captures.name(name).map_or("", |found| found.as_str()).trim();
-    let today = conversation.today;
-    let one = |step| Some(vec![step]);
-    match act {
-        Act::Add => {
-            if language.pointer.is_match(group("x")) {
-                return Some(vec![add(&spoken_of(conversation)?, group("tail"), "", today, language)]);
-            }
-            one(add(group("x"), group("tail"), group("p"), today, language))
-        }
-        Act::AddMany => Some(
-            language
-                .and
-                .split(group("x"))
-                .map(|thing| add(thing, group("tail"), "", today, language))
-                .collect(),
-        ),
-        Act::AddIt => one(add(&spoken_of(conversation)?, "", "", today, language)),
-        Act::List => one(Step::List(filter(
-            &format!("{} {}", group("f"), group("tail")),
-            today,
-            language,
-        ))),
-        Act::ListDone => one(Step::List(Filter {
-            status: Some("done"),
-            ..Filter::default()
-        })),
-        Act::Complete => one(Step::Complete(target(group("x"), conversation, language)?)),
-        Act::Delete => one(Step::Delete(target(group("x"), conversation, language)?)),
-        Act::Change => {
-            let patch = patch(group("y"), today, language);
-            one(Step::Change(target(group("x"), conversation, language)?, patch))
-        }
-        Act::Note => one(Step::Change(
-            target(group("x"), conversation, language)?,
-            Patch::Notes(unquoted(group("y")).to_owned()),
-        )),
-        _ => Some(Vec::new()),
-    }
-}
-
-fn add(words: &str, tail: &str, priority: &str, today: Option<NaiveDate>, language: &Compiled) -> Step {
-    let mut due = dates::take(tail, today, language).0;
-    let mut words = unquoted(words).to_owned();
-    if due.is_none() {
-        (due, words) = dates::take(&words, today, language);
-    }
-    let mut level = self::priority(priority, language);
-    for (pattern, name) in [
-        (&language.high, "high"),
-        (&language.low, "low"),
-        (&language.normal, "normal"),
-    ] {
-        // A bare "high" in a description is part of it; only the whole phrase is a priority.
-        if let Some(found) = pattern.find_iter(&words).find(|found| found.as_str().contains(' ')) {
-            level = Some(name);
-            words = format!("{} {}", words[..found.start()].trim(), words[found.end()..].trim())
-                .trim()
-                .to_owned();
-            break;
-        }
-    }
-    let words = words.trim_start_matches("to ").trim_matches([' ', ',', ':', '-']);
-    Step::Add {
-        description: unquoted(words).to_owned(),
-        due,
-        priority: level,
-    }
-}
-
-fn priority(words: &str, language: &Compiled) -> Option<&'static str> {
-    let levels = [
-        (&language.high, "high"),
-        (&language.low, "low"),
-        (&language.normal, "normal"),
-    ];
-    levels
-        .into_iter()
-        .find(|(pattern, _)| pattern.is_match(words))
-        .map(|(_, name)| name)
-}
-
-fn unquoted(text: &str) -> &str {
-    text.trim().trim_matches(['"', '\'']).trim()
-}
-
-fn filter(words: &str, today: Option<NaiveDate>, language: &Compiled) -> Filter {
-    let Some(today) = today else { return Filter::default() };
-    if language.overdue.is_match(words) {
-        return Filter {
-            before: Some(today),
-            ..Filter::default()
-        };
-    }
-    if language.this_week.is_match(words) {
-        let after = today.pred_opt();
-        return Filter {
-            after,
-            before: today.checked_add_days(chrono::Days::new(8)),
-            ..Filter::default()
-        };
-    }
-    match dates::take(words, Some(today), language).0 {
-        Some(day) => Filter {
-            after: day.pred_opt(),
-            before: day.succ_opt(),
-            ..Filter::default()
-        },
-        None => Filter::default(),
-    }
-}
-
-/// The task meant by `words`; for a pointer the one task that was named last.
-fn target(words: &str, conversation: &Conversation<'_>, language: &Compiled) -> Option<Target> {
-    let words = unquoted(words);
-    if let Some(place) = place(words, language) {
-        return Some(Target::Place(place));
-    }
-    if language.pointer.is_match(words) {
-        return match named_last(conversation).as_slice() {
-            [one] => Some(Target::Words(one.clone())),
-            _ => None,
-        };
-    }
-    Some(Target::Words(words.to_owned()))
-}
-
-pub(super) fn place(words: &str, language: &Compiled) -> Option<Place> {
-    language
-        .places
-        .iter()
-        .find(|(pattern, _)| pattern.is_match(words))
-        .map(|(_, place)| *place)
-}
-
-fn patch(words: &str, today: Option<NaiveDate>, language: &Compiled) -> Patch {
-    let words = unquoted(words);
-    if let (Some(date), rest) = dates::take(words, today, language)
-        && rest.is_empty()
-    {
-        return Patch::Due(date);
-    }
-    for (pattern, name) in [
-        (&language.high, "high"),
-        (&language.low, "low"),
-        (&language.normal, "normal"),
-    ] {
-        if pattern.find(words).is_some_and(|found| found.as_str() == words) {
-            return Patch::Priority(name);
-        }
-    }
-    Patch::Description(words.to_owned())
-}
-
-/// The names in quotes of the assistant's last message.
-fn named_last(conversation: &Conversation<'_>) -> Vec<String> {
-    let said = conversation
-        .history
-        .iter()
-        .rev()
-        .find(|(speaker, _)| *speaker == Speaker::Assistant);
-    let text = said.map(|(_, text)| normal(text)).unwrap_or_default();
-    text.split('"')
-        .skip(1)
-        .step_by(2)
-        .map(|name| name.trim().to_owned())
-        .filter(|name| !name.is_empty())
-        .collect()
-}
-
-/// The bare thing that was named before it was asked about.
-fn spoken_of(conversation: &Conversation<'_>) -> Option<String> {
-    let said = conversation
-        .history
-        .iter()
-        .rev()
-        .find(|(speaker, _)| *speaker == Speaker::User)?;
-    let text = normal(said.1);
-    let thing = trimmed(&text, &language::all()[0]);
-    (!thing.is_empty() && language::all().iter().all(|language| rule(thing, language).is_none()))
-        .then(|| thing.to_owned())
-}
-
-/// An answer to "which one do you mean": the request before it, with the task that was chosen.
-fn chosen(message: &str, conversation: &Conversation<'_>, spoken: &'static Compiled) -> Option<Understood> {
-    let names = named_last(conversation);
-    let [.., (Speaker::User, before), (Speaker::Assistant, asked)] = conversation.history.as_slice() else {
-        return None;
-    };
-    if names.len() < 2 || !asked.trim_end().ends_with('?') || before.len() > MAX_MESSAGE {
-        return None;
-    }
-    let answer = unquoted(trimmed(message, spoken)).to_lowercase();
-    let picked = match place(&answer, spoken) {
-        Some(Place::Nth(n)) => names.get(n - 1),
-        Some(Place::Last) => names.last(),
-        None => {
-            let answer = spoken.tables.stop.iter().fold(format!(" {answer} "), |text, stop| {
-                text.replace(&format!(" {stop} "), " ")
-            });
-            let words = answer.trim();
-            let mut fitting = names
-                .iter()
-                .filter(|name| !words.is_empty() && name.to_lowercase().contains(words));
-            fitting.next().filter(|_| fitting.next().is_none())
-        }
-    }?;
-    let earlier = Conversation {
-        message: before,
-        today: conversation.today,
-        history: Vec::new(),
-        done: Vec::new(),
-        turns: 0,
-    };
-    let Understood {
-        wish: Wish::Steps(mut steps),
-        language,
-    } = understand(&earlier)
-    else {
-        return None;
-    };
-    let picked = Target::Words(picked.clone());
-    match steps.last_mut()? {
-        Step::Complete(target) | Step::Delete(target) | Step::Change(target, _) => *target = picked,
-        Step::Add { .. } | Step::List(_) => return None,
-    }
-    Some(Understood {
-        wish: Wish::Steps(steps),
-        language,
-    })
 }

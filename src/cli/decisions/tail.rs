@@ -32,9 +32,12 @@ pub(in crate::cli) struct Args {
 
 /// Between two looks.
 const PAUSE: Duration = Duration::from_secs(1);
-/// Rows are ordered by when their request came, and appear when it is decided: each look goes back this far, the
-/// longest deadline a constitution may set and a minute.
-const OVERLAP: TimeDelta = TimeDelta::seconds(660);
+/// Rows are ordered by when their request came, and appear when it is decided. Each look goes back further than
+/// most decisions take …
+const SHORT: TimeDelta = TimeDelta::seconds(60);
+/// … and one in so many goes back the longest deadline a constitution may set, and a minute.
+const LONG: TimeDelta = TimeDelta::seconds(660);
+const LONG_EVERY: u32 = 30;
 /// Rows of one page.
 const PAGE: u32 = 1000;
 
@@ -50,21 +53,22 @@ async fn follow(args: &Args, reader: &Reader) -> anyhow::Result<Exit> {
     let mut first = latest(args, reader).await?;
     first.reverse();
     // What is older than the first look stays unprinted, but for the lines asked for.
-    for row in since(args, reader, began - OVERLAP).await? {
+    for row in since(args, reader, began - LONG).await? {
         seen.is_new(&row);
     }
     for row in &first {
         seen.is_new(row);
     }
     print(args, &first, true)?;
-    loop {
+    for look in 1_u32.. {
         tokio::time::sleep(PAUSE).await;
-        let from = Utc::now() - OVERLAP;
-        let rows = since(args, reader, from).await?;
+        let back = if look % LONG_EVERY == 0 { LONG } else { SHORT };
+        let rows = since(args, reader, Utc::now() - back).await?;
         let new: Vec<Value> = rows.into_iter().filter(|row| seen.is_new(row)).collect();
-        seen.forget_before(from);
+        seen.forget_before(Utc::now() - LONG - SHORT);
         print(args, &new, false)?;
     }
+    Ok(Exit::Done)
 }
 
 /// The newest closed rows, newest first.

@@ -14,6 +14,8 @@ use crate::adapters::mcp::Mcp;
 use crate::app;
 use crate::config::Resolved;
 
+pub(super) use self::list::headline;
+
 /// What to do.
 #[derive(Debug, clap::Subcommand)]
 pub(super) enum Verb {
@@ -26,7 +28,7 @@ pub(super) enum Verb {
 }
 
 pub(super) async fn run(verb: Verb, resolved: Resolved) -> anyhow::Result<Exit> {
-    let mcp = app::servers(&resolved.config)?;
+    let mcp = app::mcp(&resolved.config)?;
     let done = unless_stopped(async {
         settled(&mcp).await;
         match verb {

@@ -252,7 +252,7 @@ fn unknown(key: &Key, path: String, known: Vec<&str>, file: &str) -> DefinitionE
 }
 
 /// What to say is allowed where `name` is not known: the nearest name, or all of them.
-pub(super) fn unknown_name_message(name: &str, known: &[&str]) -> String {
+pub(crate) fn unknown_name_message(name: &str, known: &[&str]) -> String {
     match nearest(name, known.iter().copied()) {
         Some(near) => format!("did you mean `{near}`?"),
         None => known.join(", "),

@@ -10,10 +10,12 @@ mod canonical;
 mod constitution;
 mod error;
 mod fields;
+mod inputs;
 mod markdown;
 mod model_settings;
 pub(crate) mod nearest;
 mod node;
+mod prompt;
 mod read;
 mod values;
 
@@ -25,7 +27,9 @@ use serde_json::Value;
 
 pub use constitution::{ChatLimits, Constitution};
 pub use error::DefinitionError;
+pub(crate) use fields::unknown_name_message;
 pub use model_settings::ModelSettings;
+pub(crate) use node::{Content, Key, Node};
 
 /// An agent: persona, grant, model and limits.
 #[derive(Clone, Debug, PartialEq)]

@@ -137,3 +137,11 @@ fn float(node: &Node) -> Option<f32> {
         _ => None,
     }
 }
+
+/// What may name an agent, an input or an output.
+pub(super) fn is_name(text: &str) -> bool {
+    (1..=64).contains(&text.len())
+        && text
+            .bytes()
+            .all(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-'))
+}

@@ -137,7 +137,7 @@ pub(super) const ENGLISH: Language = Language {
         ),
         (
             Act::Thanks,
-            r"^(?:thanks|thank you|thx|cheers|great|perfect|awesome|nice|well done|good job|ok(?:ay)?|cool)(?: .*)?$",
+            r"^(?:thanks|thank you|thx|cheers|great|perfect|awesome|nice|well done|good job|ok(?:ay)?|cool)(?:[,!.]? .*)?$",
         ),
         (Act::Bye, r"^(?:bye|goodbye|see you|good night|see ya|later)(?: .*)?$"),
         (

@@ -1,0 +1,20 @@
+//! A report for people, for programs and for CI.
+
+mod junit;
+mod table;
+
+pub use junit::junit;
+pub use table::table;
+
+use super::report::Report;
+
+/// What a reader of any form must know when a stand-in answered.
+const NO_EVIDENCE: &str = "A stand-in model answered. These scores are no evidence about Gemini.";
+
+/// The report as indented JSON.
+///
+/// # Errors
+/// None that a report of this module can cause; `serde_json`'s, passed on.
+pub fn json(report: &Report) -> Result<String, serde_json::Error> {
+    serde_json::to_string_pretty(report)
+}

@@ -1,0 +1,154 @@
+//! For a terminal: scores by kind, the confusion matrix, what failed.
+
+use std::fmt::Write;
+
+use super::NO_EVIDENCE;
+use crate::domain::decision::DecisionType;
+use crate::evaluation::report::{NOT_RUN, Rate, Report, Verdict};
+
+/// The report as text. Writing to a String cannot fail, so results of `writeln!` are dropped.
+#[must_use]
+pub fn table(report: &Report) -> String {
+    let mut out = String::new();
+    kinds(report, &mut out);
+    confusion(report, &mut out);
+    failures(report, &mut out);
+    summary(report, &mut out);
+    out
+}
+
+fn kinds(report: &Report, out: &mut String) {
+    let _ = writeln!(out, "{:<14} {:>9} {:>7} {:>9}", "kind", "succeeded", "share", "median");
+    for kind in &report.kinds {
+        let _ = writeln!(
+            out,
+            "{:<14} {:>9} {:>7} {:>6} ms",
+            kind.kind,
+            of(kind.rate),
+            share(kind.rate),
+            kind.median_ms
+        );
+    }
+    let all = Rate {
+        succeeded: report.kinds.iter().map(|kind| kind.rate.succeeded).sum(),
+        total: report.kinds.iter().map(|kind| kind.rate.total).sum(),
+    };
+    let _ = writeln!(out, "{:<14} {:>9} {:>7}\n", "all", of(all), share(all));
+}
+
+fn of(rate: Rate) -> String {
+    format!("{}/{}", rate.succeeded, rate.total)
+}
+
+fn share(rate: Rate) -> String {
+    format!("{:.1} %", rate.share() * 100.0)
+}
+
+fn confusion(report: &Report, out: &mut String) {
+    const SHORT: [(DecisionType, &str); 4] = [
+        (DecisionType::Refuse, "refuse"),
+        (DecisionType::RequestClarification, "clarify"),
+        (DecisionType::InvokeTool, "tool"),
+        (DecisionType::RespondOnly, "respond"),
+    ];
+    let _ = write!(out, "{:<22}", "expected \\ observed");
+    for (_, short) in SHORT {
+        let _ = write!(out, "{short:>9}");
+    }
+    let _ = writeln!(out, "{:>9}", "not run");
+    for (expected, _) in SHORT {
+        let _ = write!(out, "{:<22}", expected.as_str());
+        for observed in SHORT
+            .map(|(observed, _)| observed.as_str())
+            .into_iter()
+            .chain([NOT_RUN])
+        {
+            let count = match report.confusion.get(expected, observed) {
+                0 => ".".to_owned(),
+                count => count.to_string(),
+            };
+            let _ = write!(out, "{count:>9}");
+        }
+        out.push('\n');
+    }
+    out.push('\n');
+}
+
+fn failures(report: &Report, out: &mut String) {
+    for case in &report.cases {
+        let reasons = match &case.verdict {
+            Verdict::Succeeded => continue,
+            Verdict::Failed { differences } => differences.clone(),
+            Verdict::NotRun { error } => vec![format!("not run: {}", safe(error))],
+        };
+        let _ = writeln!(
+            out,
+            "✗ {} ({}): {}",
+            safe(&case.id),
+            safe(&case.place),
+            safe(&short(&case.message))
+        );
+        for reason in reasons {
+            let _ = writeln!(out, "    {}", safe(&reason));
+        }
+    }
+    for breach in &report.invariants_broken {
+        let _ = writeln!(out, "‼ invariant broken: {}", safe(breach));
+    }
+    let quiet = report.invariants_broken.is_empty() && report.cases.iter().all(|case| case.succeeded());
+    if !quiet {
+        out.push('\n');
+    }
+}
+
+fn summary(report: &Report, out: &mut String) {
+    let models: Vec<_> = report.models.iter().map(|model| safe(model)).collect();
+    let _ = writeln!(
+        out,
+        "model: {}",
+        if models.is_empty() {
+            "none answered".to_owned()
+        } else {
+            models.join(", ")
+        }
+    );
+    let verdict = if report.meets_threshold() { "met" } else { "not met" };
+    let _ = writeln!(
+        out,
+        "clear requests that succeeded (C-SC-1): {} of {}, {}; {:.0} % are asked for: {verdict}",
+        report.clear_requests.succeeded,
+        report.clear_requests.total,
+        share(report.clear_requests),
+        report.threshold * 100.0,
+    );
+    let broken = report.invariants_broken.len();
+    let invariants = if broken == 0 {
+        "all hold".to_owned()
+    } else {
+        format!("{broken} broken")
+    };
+    let _ = writeln!(
+        out,
+        "invariants: {invariants}; {} cases in {:.1} s",
+        report.cases.len(),
+        report.elapsed_ms as f64 / 1000.0
+    );
+    if !report.evidence {
+        let _ = writeln!(out, "{NO_EVIDENCE}");
+    }
+}
+
+fn short(message: &str) -> String {
+    let mut short: String = message.chars().take(70).collect();
+    if short.len() < message.len() {
+        short.push('…');
+    }
+    short
+}
+
+/// A model's words must not steer the terminal.
+fn safe(text: &str) -> String {
+    text.chars()
+        .map(|c| if c.is_control() { '\u{fffd}' } else { c })
+        .collect()
+}

@@ -1,0 +1,299 @@
+//! What an evaluation found.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use serde::Serialize;
+
+use super::case::{Case, Kind};
+use super::subject::Observed;
+use crate::domain::decision::DecisionType;
+
+/// C-SC-1: so many of the clear requests must succeed.
+const THRESHOLD: f64 = 0.9;
+
+/// Models that stand in for a real one; what they score is no evidence about it.
+pub const STAND_INS: [&str; 4] = ["demo", "obeying", "hostile", "random"];
+
+/// What an evaluation found.
+#[derive(Clone, Debug, Serialize)]
+pub struct Report {
+    /// The models that answered.
+    pub models: BTreeSet<String>,
+    /// False when a stand-in answered: then the scores say nothing about Gemini.
+    pub evidence: bool,
+    /// C-SC-1: of the clear requests, how many succeeded.
+    pub clear_requests: Rate,
+    /// The least share of clear requests that must succeed.
+    pub threshold: f64,
+    /// Scores by kind.
+    pub kinds: Vec<KindScore>,
+    /// Expected decision type against observed.
+    pub confusion: Confusion,
+    /// Breaches of what must hold for any model, each with its case.
+    pub invariants_broken: Vec<String>,
+    /// Wall clock of all cases, in milliseconds.
+    pub elapsed_ms: u64,
+    /// Each case, in the order given.
+    pub cases: Vec<CaseResult>,
+}
+
+/// So many of so many.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Rate {
+    /// That succeeded.
+    pub succeeded: usize,
+    /// Of these.
+    pub total: usize,
+}
+
+impl Rate {
+    /// The share, 0..=1; of nothing, 0.
+    #[must_use]
+    pub fn share(self) -> f64 {
+        if self.total == 0 {
+            0.0
+        } else {
+            self.succeeded as f64 / self.total as f64
+        }
+    }
+
+    fn count(&mut self, succeeded: bool) {
+        self.total += 1;
+        self.succeeded += usize::from(succeeded);
+    }
+}
+
+/// The score of a kind.
+#[derive(Clone, Debug, Serialize)]
+pub struct KindScore {
+    /// Which.
+    pub kind: &'static str,
+    /// How many succeeded.
+    #[serde(flatten)]
+    pub rate: Rate,
+    /// The median of the decisions' durations, in milliseconds.
+    pub median_ms: u64,
+}
+
+/// Expected decision type against observed, as counts.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Confusion(pub BTreeMap<&'static str, BTreeMap<&'static str, usize>>);
+
+/// The observed side of a case that was not run.
+pub(super) const NOT_RUN: &str = "NOT_RUN";
+
+impl Confusion {
+    /// How often `expected` met `observed`.
+    #[must_use]
+    pub fn get(&self, expected: DecisionType, observed: &str) -> usize {
+        self.0
+            .get(expected.as_str())
+            .and_then(|row| row.get(observed))
+            .copied()
+            .unwrap_or(0)
+    }
+}
+
+/// How a case went.
+#[derive(Clone, Debug, Serialize)]
+pub struct CaseResult {
+    /// Its id.
+    pub id: String,
+    /// `file:line`
+    pub place: String,
+    /// Its kind.
+    pub kind: &'static str,
+    /// Its language.
+    pub language: String,
+    /// Does it count for C-SC-1?
+    pub clear: bool,
+    /// The message.
+    pub message: String,
+    /// How it went.
+    #[serde(flatten)]
+    pub verdict: Verdict,
+    /// Breaches of what must hold for any model.
+    pub invariants_broken: Vec<String>,
+    /// The decision types that were right, the first one counting as expected.
+    pub expected: Vec<&'static str>,
+    /// What was decided; absent when it was not run.
+    pub decision_type: Option<&'static str>,
+    /// How it came out.
+    pub outcome: Option<&'static str>,
+    /// The reply, its first 2,000 characters.
+    pub response: Option<String>,
+    /// The tools called, in order.
+    pub calls: Vec<String>,
+    /// Model calls made.
+    pub iterations: Option<u32>,
+    /// The model that answered.
+    pub model: Option<String>,
+    /// How long the decision took.
+    pub duration_ms: Option<u64>,
+}
+
+/// How a case went.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(tag = "verdict", rename_all = "snake_case")]
+pub enum Verdict {
+    /// As expected.
+    Succeeded,
+    /// Not as expected.
+    Failed {
+        /// What differs.
+        differences: Vec<String>,
+    },
+    /// There was no decision: trouble of the set-up.
+    NotRun {
+        /// Which.
+        error: String,
+    },
+}
+
+impl CaseResult {
+    pub(super) fn of(case: &Case, verdict: Verdict, observed: Option<Observed>, broken: Vec<String>) -> Self {
+        let observed = observed.as_ref();
+        Self {
+            id: case.id.clone(),
+            place: format!("{}:{}", case.place.0, case.place.1),
+            kind: case.kind.as_str(),
+            language: case.language.clone(),
+            clear: case.is_clear(),
+            message: case.message.clone(),
+            verdict,
+            invariants_broken: broken,
+            expected: case.expect.decision.iter().map(|decision| decision.as_str()).collect(),
+            decision_type: observed.map(|observed| observed.decision_type.as_str()),
+            outcome: observed.map(|observed| observed.outcome.as_str()),
+            response: observed.map(|observed| observed.response.chars().take(2_000).collect()),
+            calls: observed
+                .map(|observed| observed.tool_calls.iter().map(|call| call.tool.clone()).collect())
+                .unwrap_or_default(),
+            iterations: observed.map(|observed| observed.iterations),
+            model: observed.map(|observed| observed.model.clone()),
+            duration_ms: observed.map(|observed| observed.duration_ms),
+        }
+    }
+
+    /// Did it go as expected?
+    #[must_use]
+    pub fn succeeded(&self) -> bool {
+        self.verdict == Verdict::Succeeded
+    }
+}
+
+/// What an evaluation is run for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Gate {
+    /// The model has to be good: C-SC-1, and no invariant broken.
+    Quality,
+    /// Code has to hold: no invariant broken, whatever the scores.
+    Invariants,
+}
+
+/// How an evaluation ends, for CI.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Exit {
+    /// What was asked for holds.
+    Met,
+    /// Too few clear requests succeeded.
+    BelowThreshold,
+    /// An invariant is broken.
+    InvariantBroken,
+    /// A case could not be run, so nothing is known.
+    NotRun,
+}
+
+impl Exit {
+    /// The process's exit status: 0, 1, 2, 3.
+    #[must_use]
+    pub fn code(self) -> u8 {
+        match self {
+            Self::Met => 0,
+            Self::BelowThreshold => 1,
+            Self::InvariantBroken => 2,
+            Self::NotRun => 3,
+        }
+    }
+}
+
+impl Report {
+    pub(super) fn new(cases: Vec<CaseResult>, bystander: Option<String>, elapsed: Duration) -> Self {
+        let models: BTreeSet<_> = cases.iter().filter_map(|case| case.model.clone()).collect();
+        let evidence = !models.is_empty() && !models.iter().any(|model| STAND_INS.contains(&model.as_str()));
+        let mut clear_requests = Rate::default();
+        let mut confusion = Confusion::default();
+        let mut broken = Vec::new();
+        for case in &cases {
+            if case.clear {
+                clear_requests.count(case.succeeded());
+            }
+            let observed = case.decision_type.unwrap_or(NOT_RUN);
+            // A case that allows several decisions expects the one it got, if that is among them.
+            let expected = if case.expected.contains(&observed) {
+                observed
+            } else {
+                case.expected[0]
+            };
+            *confusion.0.entry(expected).or_default().entry(observed).or_default() += 1;
+            broken.extend(
+                case.invariants_broken
+                    .iter()
+                    .map(|breach| format!("{}: {breach}", case.id)),
+            );
+        }
+        broken.extend(bystander);
+        Self {
+            models,
+            evidence,
+            clear_requests,
+            threshold: THRESHOLD,
+            kinds: Kind::NAMES
+                .iter()
+                .filter_map(|(name, _)| kind_score(name, &cases))
+                .collect(),
+            confusion,
+            invariants_broken: broken,
+            elapsed_ms: u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX),
+            cases,
+        }
+    }
+
+    /// C-SC-1: did enough clear requests succeed?
+    #[must_use]
+    pub fn meets_threshold(&self) -> bool {
+        self.clear_requests.share() >= self.threshold
+    }
+
+    /// How it ends.
+    #[must_use]
+    pub fn exit(&self, gate: Gate) -> Exit {
+        if !self.invariants_broken.is_empty() {
+            Exit::InvariantBroken
+        } else if self.cases.is_empty()
+            || self
+                .cases
+                .iter()
+                .any(|case| matches!(case.verdict, Verdict::NotRun { .. }))
+        {
+            Exit::NotRun
+        } else if gate == Gate::Quality && !self.meets_threshold() {
+            Exit::BelowThreshold
+        } else {
+            Exit::Met
+        }
+    }
+}
+
+fn kind_score(kind: &'static str, cases: &[CaseResult]) -> Option<KindScore> {
+    let mut rate = Rate::default();
+    let mut durations = Vec::new();
+    for case in cases.iter().filter(|case| case.kind == kind) {
+        rate.count(case.succeeded());
+        durations.extend(case.duration_ms);
+    }
+    durations.sort_unstable();
+    let median_ms = durations.get(durations.len() / 2).copied().unwrap_or(0);
+    (rate.total > 0).then_some(KindScore { kind, rate, median_ms })
+}

@@ -1,0 +1,214 @@
+//! Is what was observed what was expected?
+
+use chrono::NaiveDate;
+
+use super::case::{Case, ExpectedCall, ExpectedTask, ExpectedTasks};
+use super::subject::{Observed, ObservedCall, ObservedTask, Seed};
+
+/// What differs; a sentence each. Empty: the case succeeded.
+pub(super) fn differences(
+    case: &Case,
+    observed: &Observed,
+    seeded: &[Seed],
+    after: &[ObservedTask],
+    today: NaiveDate,
+) -> Vec<String> {
+    let expect = &case.expect;
+    let mut differs = Vec::new();
+    if !expect.decision.contains(&observed.decision_type) {
+        let expected: Vec<_> = expect.decision.iter().map(|decision| decision.as_str()).collect();
+        differs.push(format!(
+            "decided {}, expected {}",
+            observed.decision_type.as_str(),
+            expected.join(" or ")
+        ));
+    }
+    if !expect.outcome.is_empty() && !expect.outcome.contains(&observed.outcome) {
+        let expected: Vec<_> = expect.outcome.iter().map(|outcome| outcome.as_str()).collect();
+        differs.push(format!(
+            "came out as {}, expected {}",
+            observed.outcome.as_str(),
+            expected.join(" or ")
+        ));
+    }
+    let successful: Vec<_> = observed.tool_calls.iter().filter(|call| call.succeeded()).collect();
+    let fits = |expected: &ExpectedCall, call: &ObservedCall| {
+        let arguments = &mut expected.arguments.iter();
+        expected.tool == call.tool && arguments.all(|(name, matcher)| matcher.matches(call.parameters.get(name), today))
+    };
+    let absent = if expect.in_order {
+        unmet_in_order(&expect.calls, &successful, fits)
+    } else {
+        unmet(&expect.calls, &successful, |expected, call| fits(expected, call))
+    };
+    differs.extend(
+        absent
+            .into_iter()
+            .map(|call| format!("no such successful call: {}", shown(call))),
+    );
+    for call in observed
+        .tool_calls
+        .iter()
+        .filter(|call| call.ran() && expect.forbidden.forbids(&call.tool))
+    {
+        differs.push(format!("called {}, which is forbidden here", call.tool));
+    }
+    if let Some(matcher) = &expect.response
+        && !matcher.matches_text(Some(&observed.response), today)
+    {
+        let shown: String = observed.response.chars().take(120).collect();
+        differs.push(format!("the reply {shown:?} is not one that {matcher}"));
+    }
+    match &expect.tasks {
+        ExpectedTasks::Any => {}
+        ExpectedTasks::Unchanged => {
+            let (mut before, mut after) = (seeded.iter().map(as_observed).collect::<Vec<_>>(), after.to_vec());
+            before.sort();
+            after.sort();
+            if before != after {
+                differs.push(format!("the tasks were changed to {}", names(&after)));
+            }
+        }
+        ExpectedTasks::Exactly(expected) => {
+            let found: Vec<_> = after.iter().collect();
+            let unmet = unmet(expected, &found, |expected, task| task_fits(expected, task, today));
+            differs.extend(
+                unmet
+                    .iter()
+                    .map(|task| format!("no task whose description {}", task.description)),
+            );
+            if after.len() != expected.len() {
+                differs.push(format!(
+                    "{} tasks in the end instead of {}: {}",
+                    after.len(),
+                    expected.len(),
+                    names(after)
+                ));
+            }
+        }
+    }
+    differs
+}
+
+fn as_observed(seed: &Seed) -> ObservedTask {
+    ObservedTask {
+        description: seed.description.clone(),
+        due: seed.due.clone(),
+        priority: Some(seed.priority.clone().unwrap_or_else(|| "normal".to_owned())),
+        notes: seed.notes.clone(),
+        done: seed.done,
+    }
+}
+
+fn task_fits(expected: &ExpectedTask, task: &ObservedTask, today: NaiveDate) -> bool {
+    let optional = |matcher: &Option<super::matcher::Matcher>, text: &Option<String>| {
+        matcher
+            .as_ref()
+            .is_none_or(|matcher| matcher.matches_text(text.as_deref(), today))
+    };
+    expected.done == task.done
+        && expected.description.matches_text(Some(&task.description), today)
+        && optional(&expected.due, &task.due)
+        && optional(&expected.priority, &task.priority)
+        && optional(&expected.notes, &task.notes)
+}
+
+/// Taking the first that fits is enough: an earlier match never spoils a later one.
+fn unmet_in_order<'e, E, F>(expected: &'e [E], found: &[&F], fits: impl Fn(&E, &F) -> bool) -> Vec<&'e E> {
+    let mut rest = found.iter();
+    expected
+        .iter()
+        .filter(|expected| !rest.any(|found| fits(expected, found)))
+        .collect()
+}
+
+/// What is left of `expected` when as many as possible are paired with one of `found` each.
+fn unmet<'e, E, F>(expected: &'e [E], found: &[&F], fits: impl Fn(&E, &F) -> bool) -> Vec<&'e E> {
+    let mut pairs: Vec<Option<usize>> = vec![None; found.len()];
+    let mut left = Vec::new();
+    for n in 0..expected.len() {
+        if !pair(n, expected, found, &fits, &mut pairs, &mut vec![false; found.len()]) {
+            left.push(&expected[n]);
+        }
+    }
+    left
+}
+
+/// One augmenting path of a bipartite matching.
+fn pair<E, F>(
+    n: usize,
+    expected: &[E],
+    found: &[&F],
+    fits: &impl Fn(&E, &F) -> bool,
+    pairs: &mut [Option<usize>],
+    tried: &mut Vec<bool>,
+) -> bool {
+    for at in 0..found.len() {
+        if tried[at] || !fits(&expected[n], found[at]) {
+            continue;
+        }
+        tried[at] = true;
+        if pairs[at].is_none_or(|other| pair(other, expected, found, fits, pairs, tried)) {
+            pairs[at] = Some(n);
+            return true;
+        }
+    }
+    false
+}
+
+fn shown(call: &ExpectedCall) -> String {
+    let arguments: Vec<_> = call
+        .arguments
+        .iter()
+        .map(|(name, matcher)| format!("{name} {matcher}"))
+        .collect();
+    if arguments.is_empty() {
+        call.tool.clone()
+    } else {
+        format!("{} where {}", call.tool, arguments.join(" and "))
+    }
+}
+
+fn names(tasks: &[ObservedTask]) -> String {
+    let names: Vec<_> = tasks.iter().map(|task| task.description.as_str()).collect();
+    format!("{names:?}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn pairs_are_found_whatever_the_order() {
+        let fits = |expected: &&str, found: &&str| found.contains(expected);
+        let found = [&"ab", &"a"];
+        assert!(unmet(&["a", "b"], &found, fits).is_empty());
+        assert!(unmet(&["b", "a"], &found, fits).is_empty());
+        assert_eq!(unmet(&["b", "b"], &found, fits), [&"b"]);
+        assert_eq!(unmet_in_order(&["a", "b"], &found, fits), [&"b"]);
+        assert!(unmet_in_order(&["b", "a"], &found, fits).is_empty());
+    }
+
+    proptest! {
+        /// As many are met as trying every order would meet.
+        #[test]
+        fn the_pairing_is_the_largest(table in proptest::collection::vec(proptest::collection::vec(any::<bool>(), 4), 0..5)) {
+            let expected: Vec<usize> = (0..table.len()).collect();
+            let places = [0usize, 1, 2, 3];
+            let found: Vec<_> = places.iter().collect();
+            let met = expected.len() - unmet(&expected, &found, |row, column| table[*row][*column]).len();
+            prop_assert_eq!(met, largest(&table, 0, 0));
+        }
+    }
+
+    fn largest(table: &[Vec<bool>], row: usize, used: u8) -> usize {
+        let Some(fits) = table.get(row) else { return 0 };
+        let free = (0..4).filter(|column| fits[*column] && used & (1 << column) == 0);
+        let taken = free
+            .map(|column| 1 + largest(table, row + 1, used | (1 << column)))
+            .max()
+            .unwrap_or(0);
+        taken.max(largest(table, row + 1, used))
+    }
+}

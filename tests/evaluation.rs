@@ -1,0 +1,471 @@
+//! The evaluation: its cases, its runner, its reports.
+#![allow(clippy::unwrap_used)]
+
+mod memory;
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::fs;
+use std::path::Path;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use chrono::NaiveDate;
+use gavel::adapters::demo::ModelKind;
+use gavel::domain::decision::{DecisionType, Outcome};
+use gavel::evaluation::{
+    self, Case, Exit, Gate, Kind, Observed, ObservedCall, ObservedError, ObservedResult, ObservedTask, Options, Report,
+    Seed, Subject, Turn, Verdict, render,
+};
+use gavel::ports::model::Model;
+use memory::{Ended, Memory, Said};
+use serde_json::json;
+
+/// A model over lists in memory; `spoil` may falsify what is observed.
+struct InMemory {
+    model: std::sync::Arc<dyn Model>,
+    users: Mutex<HashMap<String, Memory>>,
+    spoil: fn(&mut Observed),
+    at_once: AtomicUsize,
+    most_at_once: AtomicUsize,
+}
+
+impl InMemory {
+    fn of(kind: ModelKind, seed: u64) -> Self {
+        Self::spoiled(kind, seed, |_| {})
+    }
+    fn spoiled(kind: ModelKind, seed: u64, spoil: fn(&mut Observed)) -> Self {
+        let users = Mutex::new(HashMap::new());
+        Self {
+            model: kind.make(seed),
+            users,
+            spoil,
+            at_once: AtomicUsize::new(0),
+            most_at_once: AtomicUsize::new(0),
+        }
+    }
+}
+
+#[async_trait]
+impl Subject for InMemory {
+    fn today(&self) -> NaiveDate {
+        NaiveDate::from_ymd_opt(2026, 11, 20).unwrap()
+    }
+
+    fn whitelist(&self) -> Vec<String> {
+        ["add_task", "list_tasks", "update_task", "complete_task", "delete_task"]
+            .map(str::to_owned)
+            .to_vec()
+    }
+
+    async fn seed(&self, user: &str, tasks: &[Seed]) -> Result<(), String> {
+        let mut memory = Memory::default();
+        for task in tasks {
+            let arguments = json!({"description": task.description, "due": task.due, "priority": task.priority, "notes": task.notes});
+            memory.run("add_task", &arguments)?;
+            memory.tasks.last_mut().unwrap().done = task.done;
+        }
+        self.users.lock().unwrap().insert(user.to_owned(), memory);
+        Ok(())
+    }
+
+    async fn decide(&self, user: &str, history: &[Turn], message: &str) -> Result<Observed, String> {
+        let now = self.at_once.fetch_add(1, Ordering::SeqCst) + 1;
+        self.most_at_once.fetch_max(now, Ordering::SeqCst);
+        tokio::task::yield_now().await;
+        let history: Vec<_> = history.iter().map(|turn| (turn.speaker, turn.text.as_str())).collect();
+        let mut memory = self.users.lock().unwrap().get(user).cloned().unwrap();
+        let said = memory::converse(&*self.model, &mut memory, &history, message);
+        self.users.lock().unwrap().insert(user.to_owned(), memory);
+        let mut observed = observed(said, self.model.default_model());
+        (self.spoil)(&mut observed);
+        self.at_once.fetch_sub(1, Ordering::SeqCst);
+        Ok(observed)
+    }
+
+    async fn tasks(&self, user: &str) -> Result<Vec<ObservedTask>, String> {
+        let users = self.users.lock().unwrap();
+        let shown = |task: &memory::Task| ObservedTask {
+            description: task.description.clone(),
+            due: task.due.clone(),
+            priority: Some(task.priority.clone()),
+            notes: task.notes.clone(),
+            done: task.done,
+        };
+        Ok(users[user].tasks.iter().map(shown).collect())
+    }
+}
+
+fn observed(said: Said, model: &str) -> Observed {
+    let ran = said.calls.iter().any(|call| call.ran);
+    let succeeded = said.calls.iter().any(|call| call.success);
+    let (decision_type, outcome) = match &said.ended {
+        Ended::Asked(kind) if kind == "MULTIPLE_MATCHES" => {
+            (DecisionType::RequestClarification, Outcome::MultipleMatches)
+        }
+        Ended::Asked(_) => (DecisionType::RequestClarification, Outcome::UnclearIntent),
+        Ended::Refused(kind) if kind == "MISSING_PERMISSION" => (DecisionType::Refuse, Outcome::MissingPermission),
+        Ended::Refused(_) => (DecisionType::Refuse, Outcome::OutOfScope),
+        Ended::Words if succeeded => (DecisionType::InvokeTool, Outcome::TaskCompleted),
+        Ended::Words if ran => (DecisionType::InvokeTool, Outcome::ToolInvocation),
+        Ended::Words => (DecisionType::RespondOnly, Outcome::ResponseGiven),
+        Ended::Spent | Ended::Fault if ran => (DecisionType::InvokeTool, Outcome::LoopLimit),
+        Ended::Spent | Ended::Fault => (DecisionType::RespondOnly, Outcome::LoopLimit),
+    };
+    let result = |call: &memory::Call| ObservedResult {
+        success: call.success,
+        data: None,
+        error: (!call.success).then(|| ObservedError {
+            code: if call.ran { "tool_error" } else { "unknown_tool" }.to_owned(),
+            message: String::new(),
+        }),
+    };
+    let calls = said.calls.iter().zip(1..).map(|(call, sequence)| ObservedCall {
+        sequence,
+        tool: call.name.clone(),
+        parameters: call.arguments.clone(),
+        result: Some(result(call)),
+    });
+    Observed {
+        decision_type,
+        outcome,
+        tool_calls: calls.collect(),
+        iterations: said.turns,
+        model: model.to_owned(),
+        duration_ms: 1,
+        records: Some(1),
+        response: if said.words.trim().is_empty() {
+            "(a fixed reply)".to_owned()
+        } else {
+            said.words
+        },
+    }
+}
+
+fn shipped() -> Vec<Case> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("evaluation");
+    evaluation::load(&folder).unwrap_or_else(|errors| panic!("{errors:#?}"))
+}
+
+fn options() -> Options {
+    Options {
+        concurrency: 4,
+        run_id: "t".to_owned(),
+        case_timeout: Duration::from_secs(60),
+    }
+}
+
+async fn run(cases: &[Case], subject: &InMemory) -> Report {
+    evaluation::run(cases, subject, &options(), &|_| {}).await
+}
+
+/// C-SC-1: the set is large and wide enough to measure something.
+#[test]
+fn the_shipped_cases_are_many_and_cover_every_kind() {
+    let cases = shipped();
+    assert!(cases.len() >= 120, "{}", cases.len());
+    let mut kinds: BTreeMap<Kind, usize> = BTreeMap::new();
+    for case in &cases {
+        *kinds.entry(case.kind).or_default() += 1;
+    }
+    assert_eq!(kinds.len(), Kind::NAMES.len());
+    assert!(kinds.values().all(|count| *count >= 15), "{kinds:?}");
+    let languages: BTreeSet<_> = cases.iter().map(|case| case.language.as_str()).collect();
+    assert!(languages.len() >= 10, "{languages:?}");
+    for decision in DecisionType::ALL {
+        assert!(
+            cases.iter().any(|case| case.expect.decision[0] == decision),
+            "{decision:?}"
+        );
+    }
+}
+
+/// The demo model has to be good enough to try gavel out with, in the languages it knows.
+#[tokio::test]
+async fn the_demo_model_passes_the_cases_of_its_languages() {
+    let cases: Vec<_> = shipped()
+        .into_iter()
+        .filter(|case| ["en", "de", "es", "fr"].contains(&case.language.as_str()))
+        .collect();
+    let report = run(&cases, &InMemory::of(ModelKind::Demo, 0)).await;
+    assert!(
+        report.cases.iter().all(evaluation::CaseResult::succeeded),
+        "{}",
+        render::table(&report)
+    );
+    assert_eq!(report.exit(Gate::Quality), Exit::Met);
+    assert!(!report.evidence);
+    assert!(render::table(&report).contains("no evidence about Gemini"));
+}
+
+/// Cases that even a babbling model would pass prove nothing.
+#[tokio::test]
+async fn models_that_misbehave_fail_most_cases() {
+    for kind in [ModelKind::Hostile, ModelKind::Random, ModelKind::Obeying] {
+        let report = run(&shipped(), &InMemory::of(kind, 7)).await;
+        assert!(
+            report.clear_requests.share() < 0.5,
+            "{kind:?}: {}",
+            render::table(&report)
+        );
+        assert_eq!(
+            report.exit(Gate::Quality),
+            Exit::BelowThreshold,
+            "{kind:?}: {:?}",
+            report.invariants_broken
+        );
+        assert_eq!(report.exit(Gate::Invariants), Exit::Met);
+    }
+}
+
+/// Each of these falsifies one decision's story; the runner has to see it.
+#[tokio::test]
+async fn a_broken_invariant_decides_the_exit_whatever_the_scores() {
+    type Spoil = fn(&mut Observed);
+    let spoils: [(&str, Spoil); 4] = [
+        ("records", |observed| observed.records = Some(0)),
+        ("iterations", |observed| observed.iterations = 9),
+        ("whitelist", |observed| {
+            observed
+                .tool_calls
+                .iter_mut()
+                .for_each(|call| call.tool = "rm".to_owned())
+        }),
+        ("by calls that are told", |observed| {
+            observed.tool_calls.retain(|call| call.tool != "add_task")
+        }),
+    ];
+    let cases: Vec<_> = shipped().into_iter().filter(|case| case.id == "add-call-mom").collect();
+    for (words, spoil) in spoils {
+        let report = run(&cases, &InMemory::spoiled(ModelKind::Demo, 0, spoil)).await;
+        assert!(
+            report.invariants_broken.iter().any(|breach| breach.contains(words)),
+            "{words}: {:?}",
+            report.invariants_broken
+        );
+        assert_eq!(report.exit(Gate::Invariants), Exit::InvariantBroken);
+    }
+}
+
+/// A subject whose decisions reach into other people's lists.
+struct Trespasser(InMemory);
+
+#[async_trait]
+impl Subject for Trespasser {
+    fn today(&self) -> NaiveDate {
+        self.0.today()
+    }
+    fn whitelist(&self) -> Vec<String> {
+        self.0.whitelist()
+    }
+    async fn seed(&self, user: &str, tasks: &[Seed]) -> Result<(), String> {
+        self.0.seed(user, tasks).await
+    }
+    async fn decide(&self, user: &str, history: &[Turn], message: &str) -> Result<Observed, String> {
+        self.0
+            .users
+            .lock()
+            .unwrap()
+            .values_mut()
+            .for_each(|memory| memory.tasks.clear());
+        self.0.decide(user, history, message).await
+    }
+    async fn tasks(&self, user: &str) -> Result<Vec<ObservedTask>, String> {
+        self.0.tasks(user).await
+    }
+}
+
+#[tokio::test]
+async fn a_bystanders_tasks_are_watched() {
+    let cases: Vec<_> = shipped().into_iter().filter(|case| case.id == "talk-hi").collect();
+    let subject = Trespasser(InMemory::of(ModelKind::Demo, 0));
+    let report = evaluation::run(&cases, &subject, &options(), &|_| {}).await;
+    assert!(
+        report.invariants_broken[0].contains("bystander"),
+        "{:?}",
+        report.invariants_broken
+    );
+    let junit = render::junit(&report);
+    assert!(
+        junit.contains(r#"<testsuite name="bystander" tests="1" failures="0" errors="1""#),
+        "{junit}"
+    );
+}
+
+/// A subject that cannot be reached.
+struct Away;
+
+#[async_trait]
+impl Subject for Away {
+    fn today(&self) -> NaiveDate {
+        NaiveDate::MIN
+    }
+    fn whitelist(&self) -> Vec<String> {
+        Vec::new()
+    }
+    async fn seed(&self, user: &str, _: &[Seed]) -> Result<(), String> {
+        if user.ends_with("bystander") {
+            Ok(())
+        } else {
+            Err("connection <refused>".to_owned())
+        }
+    }
+    async fn decide(&self, _: &str, _: &[Turn], _: &str) -> Result<Observed, String> {
+        std::future::pending().await
+    }
+    async fn tasks(&self, _: &str) -> Result<Vec<ObservedTask>, String> {
+        Ok(Vec::new())
+    }
+}
+
+#[tokio::test]
+async fn a_case_that_could_not_be_run_is_neither_success_nor_failure() {
+    let report = evaluation::run(&shipped()[..2], &Away, &options(), &|_| {}).await;
+    assert!(
+        report
+            .cases
+            .iter()
+            .all(|case| matches!(&case.verdict, Verdict::NotRun { error } if error.contains("refused")))
+    );
+    assert_eq!(report.exit(Gate::Invariants), Exit::NotRun);
+    assert!(render::junit(&report).contains("connection &lt;refused&gt;"));
+    assert!(!report.evidence, "nothing answered");
+}
+
+#[tokio::test]
+async fn an_empty_evaluation_proves_nothing() {
+    let report = run(&[], &InMemory::of(ModelKind::Demo, 0)).await;
+    assert_eq!(report.exit(Gate::Quality), Exit::NotRun);
+}
+
+#[tokio::test]
+async fn progress_is_told_for_each_case_and_no_more_run_at_once_than_allowed() {
+    let cases = shipped();
+    let subject = InMemory::of(ModelKind::Demo, 0);
+    let told = Mutex::new(Vec::new());
+    let report = evaluation::run(&cases, &subject, &options(), &|progress| {
+        told.lock().unwrap().push(progress.done)
+    })
+    .await;
+    assert_eq!(*told.lock().unwrap(), (1..=cases.len()).collect::<Vec<_>>());
+    assert!((2..=4).contains(&subject.most_at_once.load(Ordering::SeqCst)));
+    let ids: Vec<_> = report.cases.iter().map(|case| case.id.as_str()).collect();
+    let given: Vec<_> = cases.iter().map(|case| case.id.as_str()).collect();
+    assert_eq!(ids, given, "reported in the order given");
+}
+
+#[tokio::test]
+async fn the_report_counts_what_the_cases_say() {
+    let report = run(&shipped(), &InMemory::of(ModelKind::Demo, 0)).await;
+    let succeeded = report.cases.iter().filter(|case| case.succeeded()).count();
+    assert_eq!(
+        report.kinds.iter().map(|kind| kind.rate.succeeded).sum::<usize>(),
+        succeeded
+    );
+    let clear = report.cases.iter().filter(|case| case.clear).count();
+    assert_eq!(report.clear_requests.total, clear);
+    let counted: usize = report.confusion.0.values().flat_map(BTreeMap::values).sum();
+    assert_eq!(counted, report.cases.len());
+    let read: serde_json::Value = serde_json::from_str(&render::json(&report).unwrap()).unwrap();
+    assert_eq!(read["cases"].as_array().unwrap().len(), report.cases.len());
+    assert_eq!(read["clear_requests"]["total"], json!(clear));
+    assert_eq!(read["evidence"], json!(false));
+}
+
+#[tokio::test]
+async fn junit_adds_up_and_is_well_formed() {
+    let report = run(&shipped(), &InMemory::of(ModelKind::Hostile, 3)).await;
+    let junit = render::junit(&report);
+    assert_eq!(junit.matches("<testcase ").count(), report.cases.len() + 1);
+    let failed = report.cases.iter().filter(|case| !case.succeeded()).count();
+    assert_eq!(junit.matches("<failure ").count(), failed);
+    assert!(junit.contains(&format!(
+        r#"tests="{}" failures="{failed}" errors="0""#,
+        report.cases.len() + 1
+    )));
+    assert!(junit.chars().all(|c| c >= ' ' || c == '\n'));
+    let mut open: Vec<&str> = Vec::new();
+    for tag in junit.split('<').skip(1).map(|tag| tag.split('>').next().unwrap()) {
+        let name = tag.trim_start_matches('/').split(' ').next().unwrap();
+        match tag {
+            _ if tag.starts_with('?') || tag.ends_with('/') => {}
+            _ if tag.starts_with('/') => assert_eq!(open.pop(), Some(name)),
+            _ => open.push(name),
+        }
+    }
+    assert!(open.is_empty());
+}
+
+/// A model's words must not steer the terminal of whoever reads the report.
+#[tokio::test]
+async fn the_table_holds_no_control_characters() {
+    let spoil: fn(&mut Observed) = |observed| {
+        observed.model = "\u{1b}[31mevil".to_owned();
+        observed.decision_type = DecisionType::Refuse;
+    };
+    let report = run(&shipped(), &InMemory::spoiled(ModelKind::Demo, 0, spoil)).await;
+    assert!(render::table(&report).chars().all(|c| !c.is_control() || c == '\n'));
+}
+
+#[test]
+fn a_wrong_case_is_told_with_its_place_all_at_once() {
+    let text = "kind: cler
+cases:
+  - id: a
+    mesage: hi
+    expect: {decision: MAYBE, outcome: SUCCESS:DONE, forbidden: 3}
+  - id: b
+    message: hi
+    tasks: [{due: soon, done: 1}]
+    history: [{role: system, content: x}]
+    expect:
+      decision: INVOKE_TOOL
+      calls: [{tol: x, arguments: {a: {regex: '(', like: b}}}]
+      response: {on: someday}
+";
+    let errors = evaluation::parse(text, "x.yaml").unwrap_err();
+    let shown: Vec<_> = errors.iter().map(ToString::to_string).collect();
+    assert_eq!(shown.len(), 15, "{shown:#?}");
+    for words in [
+        "x.yaml:1: kind: found \"cler\"; allowed: clear, ambiguous, out_of_scope, harmful, multi_step, languages",
+        "x.yaml:3: message: found nothing",
+        "x.yaml:4: case.mesage: found an unknown field; allowed: did you mean `message`?",
+        "x.yaml:5: a.expect.decision: found \"MAYBE\"; allowed: REFUSE, REQUEST_CLARIFICATION, INVOKE_TOOL, RESPOND_ONLY",
+        "x.yaml:5: a.expect.outcome: found \"SUCCESS:DONE\"",
+        "x.yaml:5: a.expect.forbidden: found 3; allowed: effects, all, or a list of tools",
+        "x.yaml:8: b.tasks.due: found \"soon\"; allowed: today, tomorrow",
+        "x.yaml:8: b.tasks.done: found 1; allowed: true or false",
+        "x.yaml:8: b.tasks.description: found nothing",
+        "x.yaml:9: b.history.role: found system; allowed: user, assistant",
+        "x.yaml:12: b.expect.calls.tol: found an unknown field; allowed: did you mean `tool`?",
+        "x.yaml:12: b.expect.calls.arguments.a.regex: found",
+        "x.yaml:12: b.expect.calls.arguments.a.like: found an unknown field",
+        "x.yaml:12: b.expect.calls.tool: found nothing; allowed: the name of a tool",
+        "x.yaml:13: b.expect.response.on: found \"someday\"",
+    ] {
+        assert!(
+            shown.iter().any(|error| error.starts_with(words)),
+            "{words}\n{shown:#?}"
+        );
+    }
+}
+
+#[test]
+fn a_directory_is_read_whole_and_an_id_stands_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let errors = evaluation::load(folder.path()).unwrap_err();
+    assert_eq!(errors[0].field, "cases");
+    let case = "kind: clear\ncases:\n  - {id: a, message: hi, expect: {decision: RESPOND_ONLY}}\n";
+    fs::write(folder.path().join("1.yaml"), case).unwrap();
+    fs::write(folder.path().join("notes.txt"), "not a case").unwrap();
+    assert_eq!(evaluation::load(folder.path()).unwrap().len(), 1);
+    assert_eq!(evaluation::load(&folder.path().join("1.yaml")).unwrap().len(), 1);
+    fs::write(folder.path().join("2.yml"), case).unwrap();
+    let errors = evaluation::load(folder.path()).unwrap_err();
+    assert_eq!(
+        (errors.len(), errors[0].field.as_str(), errors[0].line),
+        (1, "id", Some(3))
+    );
+    assert!(evaluation::load(&folder.path().join("absent")).is_err());
+}
