@@ -6,6 +6,7 @@ mod client;
 mod config;
 mod decisions;
 mod doctor;
+mod eval;
 mod exit;
 mod interrupt;
 mod logs;
@@ -66,6 +67,8 @@ enum Verb {
     /// Read the record of decisions
     #[command(subcommand)]
     Decisions(decisions::Verb),
+    /// Run the evaluation cases against the model and report how it decides
+    Eval(eval::Args),
     /// Bring the database to this version's schema
     Migrate(migrate::Args),
     /// Show the settings in effect and where each came from
@@ -96,10 +99,13 @@ fn run(cli: Cli) -> anyhow::Result<Exit> {
         Verb::Serve => with_config(Config::load(&cli.flags)?, true, serve::run),
         Verb::Chat(args) => with_config(Config::load(&cli.flags)?, false, |resolved| chat::run(args, resolved)),
         Verb::Mcp(verb) => with_config(Config::load(&cli.flags)?, false, |resolved| mcp::run(verb, resolved)),
-        Verb::Decisions(verb) => {
-            with_config(Config::load(&cli.flags)?, false, |resolved| decisions::run(verb, resolved))
-        }
-        Verb::Migrate(args) => with_config(Config::load(&cli.flags)?, false, |resolved| migrate::run(args, resolved)),
+        Verb::Decisions(verb) => with_config(Config::load(&cli.flags)?, false, |resolved| {
+            decisions::run(verb, resolved)
+        }),
+        Verb::Eval(args) => with_config(Config::load(&cli.flags)?, false, |resolved| eval::run(args, resolved)),
+        Verb::Migrate(args) => with_config(Config::load(&cli.flags)?, false, |resolved| {
+            migrate::run(args, resolved)
+        }),
     }
 }
 

@@ -28,6 +28,7 @@ use crate::domain::templates::Templates;
 use crate::engine::Engine;
 use crate::http::{self, ServerSettings};
 use crate::ports::clock::SystemClock;
+use crate::ports::model::Model;
 use crate::surfaces::chat::Chat;
 use crate::surfaces::decisions::DecisionQueries;
 
@@ -56,6 +57,17 @@ pub struct Serving {
     task: tokio::task::JoinHandle<std::io::Result<()>>,
 }
 
+impl Serving {
+    /// Comes back when the server has ended although nobody told it to; then there is nothing left to stop.
+    pub async fn ended(&mut self) -> anyhow::Error {
+        match (&mut self.task).await {
+            Ok(Ok(())) => anyhow!("the HTTP server ended by itself"),
+            Ok(Err(error)) => anyhow::Error::from(error).context("the HTTP server ended"),
+            Err(error) => anyhow::Error::from(error).context("the HTTP server broke down"),
+        }
+    }
+}
+
 impl App {
     /// Builds everything. MCP servers are connected in the background; a database that is away is
     /// waited for in the background as well, and `/readyz` says so.
@@ -64,6 +76,17 @@ impl App {
     /// A file that is named and cannot be read or is wrong, a database that is wrong (not one that
     /// is merely away), a model that cannot be set up.
     pub async fn build(config: Config) -> anyhow::Result<Self> {
+        // Before the model, which keeps handles of its meters.
+        edge::metrics();
+        let model = model::model(&config.model)?;
+        Self::build_with(config, model).await
+    }
+
+    /// As [`App::build`], with another model than the one `config` names (`gavel eval --model-kind`).
+    ///
+    /// # Errors
+    /// As [`App::build`].
+    pub async fn build_with(config: Config, model: Arc<dyn Model>) -> anyhow::Result<Self> {
         edge::metrics();
         let constitution = constitution(&config)?;
         let servers = servers::read(&config)?;
@@ -71,7 +94,7 @@ impl App {
         let mcp = Mcp::start(servers, McpOptions::default())?;
         let quota = Arc::new(LocalQuota::new(config.rate_limit.per_minute, config.rate_limit.burst));
         let engine = Engine {
-            model: model::model(&config.model)?,
+            model,
             tools: mcp.clone(),
             recorder: store.clone(),
             clock: Arc::new(SystemClock),

@@ -67,7 +67,11 @@ impl Decider {
                 let request = ChatRequest::from_json(body.to_string().as_bytes()).map_err(|errors| invalid(&errors))?;
                 let user = request.user.clone().context("the message has no user")?;
                 let request_id = Arc::from(format!("cli-{}", DecisionId::new()));
-                let meta = RequestMeta { request_id, traceparent: None, idempotency: None };
+                let meta = RequestMeta {
+                    request_id,
+                    traceparent: None,
+                    idempotency: None,
+                };
                 match chat.decide(caller, user, request, meta, None).await {
                     Ok(answer) => Ok(answer.body.to_string()),
                     Err(ChatError::Invalid(errors)) => Err(invalid(&errors)),
@@ -85,7 +89,11 @@ fn invalid(errors: &[crate::surfaces::chat::request::FieldError]) -> anyhow::Err
 
 /// Decides in this process, with its own servers and record.
 pub(super) async fn run(args: Args, resolved: Resolved) -> anyhow::Result<Exit> {
-    if matches!(resolved.config.model.provider, crate::config::Provider::Demo { asked: false }) && output::person_reads_notes() {
+    if matches!(
+        resolved.config.model.provider,
+        crate::config::Provider::Demo { asked: false }
+    ) && output::person_reads_notes()
+    {
         output::note("No credentials are set: the demo model answers. GEMINI_API_KEY brings in Gemini.");
     }
     let caller = operator::caller(&args.tenant)?;

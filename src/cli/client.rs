@@ -26,8 +26,13 @@ impl Client {
         let url = Url::parse(&format!("{}/v1/chat", base.trim_end_matches('/')))
             .ok()
             .filter(|url| matches!(url.scheme(), "http" | "https") && url.has_host())
-            .with_context(|| format!("--server {base:?}: give an http:// or https:// URL, such as http://localhost:8080"))?;
-        let http = reqwest::Client::builder().connect_timeout(CONNECT).timeout(TIMEOUT).build()?;
+            .with_context(|| {
+                format!("--server {base:?}: give an http:// or https:// URL, such as http://localhost:8080")
+            })?;
+        let http = reqwest::Client::builder()
+            .connect_timeout(CONNECT)
+            .timeout(TIMEOUT)
+            .build()?;
         Ok(Self { http, url, key: key()? })
     }
 
@@ -37,9 +42,15 @@ impl Client {
         if let Some(key) = &self.key {
             request = request.bearer_auth(key.expose_secret());
         }
-        let response = request.send().await.with_context(|| format!("{} does not answer", self.url))?;
+        let response = request
+            .send()
+            .await
+            .with_context(|| format!("{} does not answer", self.url))?;
         let status = response.status();
-        let text = response.text().await.with_context(|| format!("the answer of {} broke off", self.url))?;
+        let text = response
+            .text()
+            .await
+            .with_context(|| format!("the answer of {} broke off", self.url))?;
         let Ok(body) = serde_json::from_str::<Value>(&text) else {
             bail!("{} answered {status} without JSON; is it a gavel?", self.url);
         };
@@ -85,13 +96,19 @@ mod tests {
     #[test]
     fn a_problem_is_told_with_every_field() {
         let body = json!({"title": "t", "detail": "the request is not valid", "errors": [{"pointer": "/message", "detail": "must not be empty"}]});
-        assert_eq!(problem(&body).unwrap().to_string(), "the request is not valid\n  /message: must not be empty");
+        assert_eq!(
+            problem(&body).unwrap().to_string(),
+            "the request is not valid\n  /message: must not be empty"
+        );
         assert!(problem(&json!({"status": 404})).is_none());
     }
 
     #[test]
     fn a_server_is_named_by_its_url() {
-        assert_eq!(Client::new("http://h:1/gavel/").unwrap().url.as_str(), "http://h:1/gavel/v1/chat");
+        assert_eq!(
+            Client::new("http://h:1/gavel/").unwrap().url.as_str(),
+            "http://h:1/gavel/v1/chat"
+        );
         for wrong in ["localhost:8080", "", "ftp://h", "http://"] {
             assert!(Client::new(wrong).is_err(), "{wrong}");
         }

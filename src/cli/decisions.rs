@@ -42,7 +42,10 @@ pub(super) async fn run(verb: Verb, resolved: Resolved) -> anyhow::Result<Exit> 
     };
     let caller = operator::caller(tenant)?;
     let store: std::sync::Arc<Store> = app::store(&resolved.config, AtStart::Fail).await?;
-    let reader = Reader { queries: DecisionQueries::new(store.clone()), caller };
+    let reader = Reader {
+        queries: DecisionQueries::new(store.clone()),
+        caller,
+    };
     let read = match verb {
         Verb::List(args) => list::run(args, &reader).await,
         Verb::Show(args) => show::run(&args, &reader).await,

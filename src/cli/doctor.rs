@@ -38,7 +38,10 @@ impl Findings {
 pub(super) fn refused(errors: &ConfigErrors) -> anyhow::Result<Exit> {
     let mut findings = Findings::default();
     for error in &errors.0 {
-        findings.wrong(&format!("configuration: {error}"), "`gavel config --reference` lists what may be given")?;
+        findings.wrong(
+            &format!("configuration: {error}"),
+            "`gavel config --reference` lists what may be given",
+        )?;
     }
     Ok(Exit::Failed)
 }
@@ -46,7 +49,11 @@ pub(super) fn refused(errors: &ConfigErrors) -> anyhow::Result<Exit> {
 pub(super) async fn run(resolved: Resolved) -> anyhow::Result<Exit> {
     let mut findings = Findings::default();
     let config = &resolved.config;
-    let given = resolved.origins.iter().filter(|effective| !effective.origin.is_default()).count();
+    let given = resolved
+        .origins
+        .iter()
+        .filter(|effective| !effective.origin.is_default())
+        .count();
     findings.good(&format!("configuration: {given} settings given, the rest are defaults"))?;
     for warning in &resolved.warnings {
         findings.odd(&format!("configuration: {warning}"))?;
@@ -62,7 +69,10 @@ fn constitution(config: &Config, findings: &mut Findings) -> anyhow::Result<Opti
     match app::constitution(config) {
         Ok(constitution) => {
             let (definition, limits) = (&constitution.definition, &constitution.limits);
-            let place = config.constitution.as_ref().map_or_else(|| "built in".to_owned(), |path| path.display().to_string());
+            let place = config
+                .constitution
+                .as_ref()
+                .map_or_else(|| "built in".to_owned(), |path| path.display().to_string());
             findings.good(&format!(
                 "constitution: {place}, {} tools, {} iterations, {} s",
                 definition.tools.len(),
@@ -82,14 +92,18 @@ async fn database(config: &Config, findings: &mut Findings) -> anyhow::Result<()
     let url = config.database_url.expose_secret();
     let shown = masked_url(url);
     match Store::status(url).await {
-        Ok(status) if status.pending.is_empty() => {
-            findings.good(&format!("database: {shown} answers, {} migrations applied", status.applied.len()))
-        }
+        Ok(status) if status.pending.is_empty() => findings.good(&format!(
+            "database: {shown} answers, {} migrations applied",
+            status.applied.len()
+        )),
         Ok(status) => findings.good(&format!(
             "database: {shown}, {} migrations pending; `gavel serve` and `gavel migrate` apply them",
             status.pending.len()
         )),
-        Err(error) => findings.wrong(&format!("database: {shown}: {error}"), "check DATABASE_URL, and that the database runs"),
+        Err(error) => findings.wrong(
+            &format!("database: {shown}: {error}"),
+            "check DATABASE_URL, and that the database runs",
+        ),
     }
 }
 
@@ -120,18 +134,26 @@ fn each_server(bridge: &Mcp, findings: &mut Findings) -> anyhow::Result<()> {
         }
     }
     for left in &bridge.catalog().left_out {
-        findings.odd(&format!("MCP server {}: {} is left out: {}", left.server, left.tool, left.reason))?;
+        findings.odd(&format!(
+            "MCP server {}: {} is left out: {}",
+            left.server, left.tool, left.reason
+        ))?;
     }
     Ok(())
 }
 
 /// What the constitution grants must be offered.
 fn granted(bridge: &Mcp, constitution: Option<&Constitution>, findings: &mut Findings) -> anyhow::Result<()> {
-    let Some(constitution) = constitution else { return Ok(()) };
+    let Some(constitution) = constitution else {
+        return Ok(());
+    };
     let tools = &constitution.definition.tools;
     let missing = Toolset::build(&bridge.catalog(), tools, &[]).missing;
     if missing.is_empty() {
-        return findings.good(&format!("tools: all {} that the constitution grants are offered", tools.len()));
+        return findings.good(&format!(
+            "tools: all {} that the constitution grants are offered",
+            tools.len()
+        ));
     }
     for one in missing {
         let next = "connect a server that offers it, or take it out of the constitution";

@@ -25,7 +25,11 @@ pub(super) fn code(ended: anyhow::Result<Exit>) -> ExitCode {
         Err(error) if error.is::<ReaderLeft>() => ExitCode::SUCCESS,
         Err(error) => {
             super::output::note(&format!("error: {error:#}"));
-            if error.is::<ConfigErrors>() { ExitCode::from(2) } else { ExitCode::FAILURE }
+            if error.is::<ConfigErrors>() {
+                ExitCode::from(2)
+            } else {
+                ExitCode::FAILURE
+            }
         }
     }
 }

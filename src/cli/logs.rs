@@ -16,15 +16,26 @@ const QUIET: &str = "warn";
 
 impl Default for Settings {
     fn default() -> Self {
-        Self { filter: QUIET.to_owned(), lines: Lines::Text, collector: None }
+        Self {
+            filter: QUIET.to_owned(),
+            lines: Lines::Text,
+            collector: None,
+        }
     }
 }
 
 pub(super) fn settings(resolved: &Resolved, service: bool) -> Settings {
     let logs = &resolved.config.logs;
-    let asked = resolved.origins.iter().any(|effective| effective.key == "log.filter" && !effective.origin.is_default());
+    let asked = resolved
+        .origins
+        .iter()
+        .any(|effective| effective.key == "log.filter" && !effective.origin.is_default());
     Settings {
-        filter: if service || asked { logs.filter.clone() } else { QUIET.to_owned() },
+        filter: if service || asked {
+            logs.filter.clone()
+        } else {
+            QUIET.to_owned()
+        },
         lines: match logs.format {
             // A person at a command reads text, wherever it goes; a service's lines go to machines.
             LogFormat::Auto if !service => Lines::Text,

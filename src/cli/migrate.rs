@@ -22,7 +22,11 @@ pub(super) async fn run(args: Args, resolved: Resolved) -> anyhow::Result<Exit> 
     if args.status {
         let status = Store::status(url).await.with_context(|| shown.clone())?;
         output::line(&text(&status))?;
-        return Ok(if status.pending.is_empty() { Exit::Done } else { Exit::Failed });
+        return Ok(if status.pending.is_empty() {
+            Exit::Done
+        } else {
+            Exit::Failed
+        });
     }
     let status = Store::migrate(url).await.with_context(|| shown.clone())?;
     output::line(&text(&status))?;
@@ -31,7 +35,13 @@ pub(super) async fn run(args: Args, resolved: Resolved) -> anyhow::Result<Exit> 
 }
 
 fn text(status: &MigrationStatus) -> String {
-    let applied = status.applied.iter().map(|(version, name)| format!("{version:>4}  applied  {name}\n"));
-    let pending = status.pending.iter().map(|(version, name)| format!("{version:>4}  pending  {name}\n"));
+    let applied = status
+        .applied
+        .iter()
+        .map(|(version, name)| format!("{version:>4}  applied  {name}\n"));
+    let pending = status
+        .pending
+        .iter()
+        .map(|(version, name)| format!("{version:>4}  pending  {name}\n"));
     applied.chain(pending).collect()
 }

@@ -29,11 +29,17 @@ pub(super) struct Args {
 
 fn name(text: &str) -> Result<String, String> {
     let fits = !text.trim().is_empty() && text.len() <= 128 && !text.chars().any(char::is_control);
-    if fits { Ok(text.trim().to_owned()) } else { Err("give 1 to 128 characters".to_owned()) }
+    if fits {
+        Ok(text.trim().to_owned())
+    } else {
+        Err("give 1 to 128 characters".to_owned())
+    }
 }
 
 fn tenant(text: &str) -> Result<String, String> {
-    TenantId::parse(text).map(|tenant| tenant.to_string()).map_err(|error| error.to_string())
+    TenantId::parse(text)
+        .map(|tenant| tenant.to_string())
+        .map_err(|error| error.to_string())
 }
 
 pub(super) fn run(args: &Args) -> anyhow::Result<Exit> {
@@ -49,15 +55,25 @@ pub(super) fn run(args: &Args) -> anyhow::Result<Exit> {
 fn fresh_key() -> anyhow::Result<String> {
     let mut bytes = [0; BYTES];
     let random = rustls::crypto::ring::default_provider().secure_random;
-    random.fill(&mut bytes).map_err(|_| anyhow!("the system gives no random bytes"))?;
+    random
+        .fill(&mut bytes)
+        .map_err(|_| anyhow!("the system gives no random bytes"))?;
     Ok(format!("gavel_{}", BASE64_URL_SAFE_NO_PAD.encode(bytes)))
 }
 
 /// JSON's texts and lists of texts are TOML's as well.
 fn entry(args: &Args, key: &str) -> anyhow::Result<String> {
     let text = |value: &str| serde_json::to_string(value).context("a text cannot be written");
-    let sha256: String = Sha256::digest(key.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect();
-    let roles = args.roles.iter().map(|role| text(role)).collect::<anyhow::Result<Vec<_>>>()?.join(", ");
+    let sha256: String = Sha256::digest(key.as_bytes())
+        .iter()
+        .map(|byte| format!("{byte:02x}"))
+        .collect();
+    let roles = args
+        .roles
+        .iter()
+        .map(|role| text(role))
+        .collect::<anyhow::Result<Vec<_>>>()?
+        .join(", ");
     Ok(format!(
         "[[auth.keys]]\nname = {}\nsha256 = \"{sha256}\"\ntenant = {}\nroles = [{roles}]\n",
         text(&args.name)?,

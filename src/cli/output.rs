@@ -17,7 +17,10 @@ pub(super) struct ReaderLeft;
 pub(super) fn line(text: &str) -> anyhow::Result<()> {
     let mut out = io::stdout().lock();
     let end: &[u8] = if text.ends_with('\n') { b"" } else { b"\n" };
-    let written = out.write_all(text.as_bytes()).and_then(|()| out.write_all(end)).and_then(|()| out.flush());
+    let written = out
+        .write_all(text.as_bytes())
+        .and_then(|()| out.write_all(end))
+        .and_then(|()| out.flush());
     match written {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Err(ReaderLeft.into()),
         written => written.context("standard output cannot be written"),
@@ -50,7 +53,15 @@ pub(super) fn person_reads_notes() -> bool {
 ///
 /// Messages, arguments and results come from other people and from tools.
 pub(super) fn printable(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() && !matches!(c, '\n' | '\t') { '\u{fffd}' } else { c }).collect()
+    text.chars()
+        .map(|c| {
+            if c.is_control() && !matches!(c, '\n' | '\t') {
+                '\u{fffd}'
+            } else {
+                c
+            }
+        })
+        .collect()
 }
 
 #[cfg(test)]
@@ -59,6 +70,9 @@ mod tests {
 
     #[test]
     fn escape_sequences_do_not_reach_the_terminal() {
-        assert_eq!(printable("a\u{1b}[2Jb\r\n\tc\u{9b}d"), "a\u{fffd}[2Jb\u{fffd}\n\tc\u{fffd}d");
+        assert_eq!(
+            printable("a\u{1b}[2Jb\r\n\tc\u{9b}d"),
+            "a\u{fffd}[2Jb\u{fffd}\n\tc\u{fffd}d"
+        );
     }
 }

@@ -27,26 +27,29 @@ pub(super) async fn run(resolved: Resolved) -> anyhow::Result<Exit> {
     tell(&banner::greeting(&app.config, serving.address));
     let mut servers = std::pin::pin!(servers(Arc::clone(&app.mcp), app.chat.whitelist().to_vec()));
     let mut told = false;
-    let ended = loop {
+    loop {
         tokio::select! {
-            ended = serving.ended() => break Some(ended),
+            error = serving.ended() => {
+                app.shutdown(None).await;
+                return Err(error);
+            }
             tools = &mut servers, if !told => {
                 told = true;
                 tell(&tools);
             }
             signal = &mut stopped => {
                 signal.context("signals cannot be handled")?;
-                break None;
+                break;
             }
         }
-    };
+    }
     tracing::info!("finishing what is under way (told once more to stop, gavel stops at once)");
     let drained = unless_stopped(app.shutdown(Some(serving))).await?;
     if drained.is_none() {
         tracing::warn!("stopped at once; recovery closes at the next start what was under way");
         return Ok(Exit::Interrupted);
     }
-    ended.unwrap_or(Ok(())).map(|()| Exit::Done)
+    Ok(Exit::Done)
 }
 
 /// A service goes on when nobody reads what it says.

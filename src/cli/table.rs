@@ -4,10 +4,16 @@ use super::output::printable;
 
 /// Lines up `rows` under `heads`. The last column is not padded; every cell is one line.
 pub(super) fn table(heads: &[&str], rows: &[Vec<String>]) -> String {
-    let rows: Vec<Vec<String>> = rows.iter().map(|row| row.iter().map(|cell| one_line(cell)).collect()).collect();
+    let rows: Vec<Vec<String>> = rows
+        .iter()
+        .map(|row| row.iter().map(|cell| one_line(cell)).collect())
+        .collect();
     let widths: Vec<usize> = (0..heads.len())
         .map(|column| {
-            let cells = rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count());
+            let cells = rows
+                .iter()
+                .filter_map(|row| row.get(column))
+                .map(|cell| cell.chars().count());
             cells.chain([heads[column].chars().count()]).max().unwrap_or(0)
         })
         .collect();
@@ -42,8 +48,14 @@ mod tests {
 
     #[test]
     fn columns_line_up_and_every_row_is_one_line() {
-        let rows = [vec!["a".to_owned(), "two\nlines".to_owned()], vec!["longer".to_owned(), String::new()]];
-        assert_eq!(table(&["x", "what"], &rows), "x       what\na       two lines\nlonger\n");
+        let rows = [
+            vec!["a".to_owned(), "two\nlines".to_owned()],
+            vec!["longer".to_owned(), String::new()],
+        ];
+        assert_eq!(
+            table(&["x", "what"], &rows),
+            "x       what\na       two lines\nlonger\n"
+        );
     }
 
     #[test]

@@ -11,7 +11,11 @@ pub(super) fn words(decision: &Value) -> String {
 
 /// One line about how it came about: type, outcome, tools, model, time.
 pub(super) fn footer(decision: &Value) -> String {
-    let mut parts = vec![format!("{} {}", text(decision, "decision_type"), text(decision, "outcome_category"))];
+    let mut parts = vec![format!(
+        "{} {}",
+        text(decision, "decision_type"),
+        text(decision, "outcome_category")
+    )];
     let calls = decision.get("tool_calls").and_then(Value::as_array);
     for call in calls.into_iter().flatten() {
         let failure = call.pointer("/result/error/code").and_then(Value::as_str);
@@ -19,7 +23,10 @@ pub(super) fn footer(decision: &Value) -> String {
         parts.push(format!("{} {mark}", printable(text(call, "tool"))));
     }
     parts.push(text(decision, "model").to_owned());
-    parts.push(format!("{} ms", decision.get("duration_ms").and_then(Value::as_u64).unwrap_or_default()));
+    parts.push(format!(
+        "{} ms",
+        decision.get("duration_ms").and_then(Value::as_u64).unwrap_or_default()
+    ));
     format!("  ({})", parts.join(" · "))
 }
 

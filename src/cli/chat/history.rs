@@ -19,7 +19,8 @@ impl History {
     pub(super) fn keep(&mut self, message: &str, decision: &Value) {
         let text = |field: &str| decision.get(field).and_then(Value::as_str).map(str::to_owned);
         self.conversation = text("conversation_id").or_else(|| self.conversation.take());
-        self.said.push_back((message.to_owned(), text("response").unwrap_or_default()));
+        self.said
+            .push_back((message.to_owned(), text("response").unwrap_or_default()));
         let bytes = |said: &VecDeque<(String, String)>| said.iter().map(|(a, b)| a.len() + b.len()).sum::<usize>();
         while self.said.len() * 2 > MAX_HISTORY || bytes(&self.said) > MAX_HISTORY_BYTES {
             self.said.pop_front();
@@ -32,7 +33,10 @@ impl History {
             body["conversation_id"] = conversation.as_str().into();
         }
         let lines = self.said.iter().flat_map(|(message, answer)| {
-            [json!({"role": "user", "content": message}), json!({"role": "assistant", "content": answer})]
+            [
+                json!({"role": "user", "content": message}),
+                json!({"role": "assistant", "content": answer}),
+            ]
         });
         body["history"] = lines.collect();
     }

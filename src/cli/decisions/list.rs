@@ -68,7 +68,12 @@ pub(super) async fn run(args: Args, reader: &Reader) -> anyhow::Result<Exit> {
 /// Rows as a table.
 pub(super) fn rows(items: &[Value]) -> String {
     let rows: Vec<_> = items.iter().map(row).collect();
-    table(&["at (UTC)", "decision", "type", "outcome", "user", "intent", "ms", "message"], &rows)
+    table(
+        &[
+            "at (UTC)", "decision", "type", "outcome", "user", "intent", "ms", "message",
+        ],
+        &rows,
+    )
 }
 
 fn row(item: &Value) -> Vec<String> {
@@ -78,7 +83,11 @@ fn row(item: &Value) -> Vec<String> {
         Some(other) => other.to_string(),
     };
     // 2026-11-20T10:20:30.123456Z to the second.
-    let at = text("created_at").chars().take(19).collect::<String>().replace('T', " ");
+    let at = text("created_at")
+        .chars()
+        .take(19)
+        .collect::<String>()
+        .replace('T', " ");
     vec![
         at,
         text("decision_id"),
@@ -104,6 +113,9 @@ mod tests {
             "outcome_category": null, "user_id": "ann", "intent": "respond", "duration_ms": 12, "message": "a\nb",
         });
         let table = rows(&[item]);
-        assert!(table.ends_with("2026-11-20 10:20:30  d         RESPOND_ONLY  -        ann   respond  12  a b\n"), "{table}");
+        assert!(
+            table.ends_with("2026-11-20 10:20:30  d         RESPOND_ONLY  -        ann   respond  12  a b\n"),
+            "{table}"
+        );
     }
 }

@@ -57,8 +57,17 @@ fn text(decision: &Value) -> String {
 fn call(call: &Value) -> String {
     let field = |name: &str| call.get(name).unwrap_or(&Value::Null);
     let word = |name: &str| output::printable(field(name).as_str().unwrap_or("-"));
-    let mut text = format!("\ncall {}  {} / {}  {}\n", field("sequence"), word("server"), word("tool"), word("status"));
-    text.push_str(&format!("  parameters  {}\n", output::printable(&field("parameters").to_string())));
+    let mut text = format!(
+        "\ncall {}  {} / {}  {}\n",
+        field("sequence"),
+        word("server"),
+        word("tool"),
+        word("status")
+    );
+    text.push_str(&format!(
+        "  parameters  {}\n",
+        output::printable(&field("parameters").to_string())
+    ));
     match call.pointer("/result/error").filter(|error| !error.is_null()) {
         Some(error) => text.push_str(&format!("  error       {}\n", output::printable(&error.to_string()))),
         None => {
@@ -87,9 +96,14 @@ mod tests {
             ],
         });
         let shown = text(&decision);
-        assert!(shown.contains("response            a\u{fffd}b\n                    c\n"), "{shown}");
+        assert!(
+            shown.contains("response            a\u{fffd}b\n                    c\n"),
+            "{shown}"
+        );
         assert!(!shown.contains("error_detail"));
-        assert!(shown.contains("call 1  tasks / add_task  completed\n  parameters  {\"description\":\"x\"}\n  data        {\"ok\":true}\n"));
+        assert!(shown.contains(
+            "call 1  tasks / add_task  completed\n  parameters  {\"description\":\"x\"}\n  data        {\"ok\":true}\n"
+        ));
         assert!(shown.contains("call 2  - / wipe  not_sent\n"));
         assert!(shown.contains("  error       {\"code\":\"unknown_tool\",\"message\":\"no\"}\n"));
     }

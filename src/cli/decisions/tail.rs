@@ -76,7 +76,11 @@ async fn latest(args: &Args, reader: &Reader) -> anyhow::Result<Vec<Value>> {
     if args.lines == 0 {
         return Ok(Vec::new());
     }
-    let query = ListQuery { page_size: args.lines, filter: Some(closed(args, None)), ..ListQuery::default() };
+    let query = ListQuery {
+        page_size: args.lines,
+        filter: Some(closed(args, None)),
+        ..ListQuery::default()
+    };
     Ok(reader.queries.list(&reader.caller, query).await?.items)
 }
 
@@ -104,7 +108,12 @@ async fn since(args: &Args, reader: &Reader, from: DateTime<Utc>) -> anyhow::Res
 /// The person's filter, for rows that are closed.
 fn closed(args: &Args, from: Option<DateTime<Utc>>) -> String {
     let mut parts = vec!["status = \"closed\"".to_owned()];
-    parts.extend(from.map(|from| format!("created_at >= \"{}\"", from.to_rfc3339_opts(SecondsFormat::Micros, true))));
+    parts.extend(from.map(|from| {
+        format!(
+            "created_at >= \"{}\"",
+            from.to_rfc3339_opts(SecondsFormat::Micros, true)
+        )
+    }));
     parts.extend(args.filter.clone());
     parts.join(" AND ")
 }
@@ -117,7 +126,11 @@ fn print(args: &Args, rows: &[Value], with_heads: bool) -> anyhow::Result<()> {
         return Ok(());
     }
     let table = list::rows(rows);
-    let body = if with_heads { table.as_str() } else { table.split_once('\n').map_or("", |(_, body)| body) };
+    let body = if with_heads {
+        table.as_str()
+    } else {
+        table.split_once('\n').map_or("", |(_, body)| body)
+    };
     output::line(body)
 }
 

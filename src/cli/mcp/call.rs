@@ -45,8 +45,13 @@ Examples:
 
 pub(super) async fn run(args: Args, mcp: &Arc<Mcp>) -> anyhow::Result<Exit> {
     let catalog = mcp.catalog();
-    let tool = catalog.tools.iter().find(|tool| *tool.server == *args.server && *tool.name == *args.tool);
-    let Some(tool) = tool else { bail!("{}", absence(&args, mcp)) };
+    let tool = catalog
+        .tools
+        .iter()
+        .find(|tool| *tool.server == *args.server && *tool.name == *args.tool);
+    let Some(tool) = tool else {
+        bail!("{}", absence(&args, mcp))
+    };
     let arguments = arguments(&args, tool)?;
     let user = operator::user(&args.user)?;
     output::note("This call bypasses policy: no grant, approval or limit is asked, and no decision row is written.");
@@ -87,7 +92,9 @@ fn arguments(args: &Args, tool: &Tool) -> anyhow::Result<Map<String, Value>> {
         text => text.to_owned(),
     };
     let parsed = serde_json::from_str(&text).context("the arguments are no JSON")?;
-    let Value::Object(mut arguments) = parsed else { bail!("the arguments must be a JSON object, such as {{}}") };
+    let Value::Object(mut arguments) = parsed else {
+        bail!("the arguments must be a JSON object, such as {{}}")
+    };
     if let Some(name) = &tool.identity_argument {
         let given = arguments.insert(name.to_string(), args.user.as_str().into());
         ensure!(given.is_none(), "{name:?} is set from --user");
@@ -105,16 +112,33 @@ fn absence(args: &Args, mcp: &Mcp) -> String {
     let servers = mcp.status();
     let Some(server) = servers.iter().find(|server| *server.name == *args.server) else {
         let known: Vec<_> = servers.iter().map(|server| server.name.as_ref()).collect();
-        return format!("no server is called {:?}; configured are {}", args.server, known.join(", "));
+        return format!(
+            "no server is called {:?}; configured are {}",
+            args.server,
+            known.join(", ")
+        );
     };
     let catalog = mcp.catalog();
-    if let Some(left) = catalog.left_out.iter().find(|left| left.server == server.name && left.tool == args.tool) {
+    if let Some(left) = catalog
+        .left_out
+        .iter()
+        .find(|left| left.server == server.name && left.tool == args.tool)
+    {
         return format!("{} is left out: {}", args.tool, left.reason);
     }
-    let offered: Vec<_> =
-        catalog.tools.iter().filter(|tool| tool.server == server.name).map(|tool| tool.name.as_ref()).collect();
+    let offered: Vec<_> = catalog
+        .tools
+        .iter()
+        .filter(|tool| tool.server == server.name)
+        .map(|tool| tool.name.as_ref())
+        .collect();
     if offered.is_empty() {
         return super::list::headline(server).trim_end().to_owned();
     }
-    format!("{} offers no tool called {:?}; it offers {}", args.server, args.tool, offered.join(", "))
+    format!(
+        "{} offers no tool called {:?}; it offers {}",
+        args.server,
+        args.tool,
+        offered.join(", ")
+    )
 }

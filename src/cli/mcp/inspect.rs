@@ -47,22 +47,41 @@ pub(super) fn run(args: &Args, mcp: &Arc<Mcp>) -> anyhow::Result<Exit> {
     let wanted = |server: &str, tool: &str| {
         args.server.as_deref().is_none_or(|name| name == server) && args.tool.as_deref().is_none_or(|name| name == tool)
     };
-    let tools: Vec<_> = catalog.tools.iter().filter(|tool| wanted(&tool.server, &tool.name)).collect();
-    let left_out: Vec<_> = catalog.left_out.iter().filter(|left| wanted(&left.server, &left.tool)).collect();
+    let tools: Vec<_> = catalog
+        .tools
+        .iter()
+        .filter(|tool| wanted(&tool.server, &tool.name))
+        .collect();
+    let left_out: Vec<_> = catalog
+        .left_out
+        .iter()
+        .filter(|left| wanted(&left.server, &left.tool))
+        .collect();
     if args.json {
-        let shown = tools.iter().map(|tool| document(&catalog, tool)).collect::<anyhow::Result<Vec<_>>>()?;
-        let left = left_out.iter().map(|left| json!({ "server": left.server, "name": left.tool, "left_out": left.reason }));
+        let shown = tools
+            .iter()
+            .map(|tool| document(&catalog, tool))
+            .collect::<anyhow::Result<Vec<_>>>()?;
+        let left = left_out
+            .iter()
+            .map(|left| json!({ "server": left.server, "name": left.tool, "left_out": left.reason }));
         output::json(&shown.into_iter().chain(left).collect::<Vec<_>>())?;
     } else {
         for tool in &tools {
             output::line(&text(&catalog, tool)?)?;
         }
         for left in &left_out {
-            output::line(&format!("{} / {}\n  left out: {}\n", left.server, left.tool, left.reason))?;
+            output::line(&format!(
+                "{} / {}\n  left out: {}\n",
+                left.server, left.tool, left.reason
+            ))?;
         }
     }
     if tools.is_empty() && left_out.is_empty() {
-        for server in servers.iter().filter(|server| wanted(&server.name, args.tool.as_deref().unwrap_or_default())) {
+        for server in servers
+            .iter()
+            .filter(|server| wanted(&server.name, args.tool.as_deref().unwrap_or_default()))
+        {
             output::note(super::list::headline(server).trim_end());
         }
         bail!("there is no such tool now; `gavel mcp list` shows all");
@@ -81,21 +100,38 @@ struct Inspected {
 
 fn inspected(catalog: &Catalog, tool: &Tool) -> anyhow::Result<Inspected> {
     let toolset = Toolset::build(catalog, &[tool.qualified_name()], &VerdictFunction::CHAT);
-    let shown_name = toolset.functions.declarations.first().map(|shown| shown.name.clone()).unwrap_or_default();
-    let original: Value = serde_json::from_str(tool.input.original().get()).context("the server's schema is no JSON")?;
+    let shown_name = toolset
+        .functions
+        .declarations
+        .first()
+        .map(|shown| shown.name.clone())
+        .unwrap_or_default();
+    let original: Value =
+        serde_json::from_str(tool.input.original().get()).context("the server's schema is no JSON")?;
     let shown: Value = serde_json::from_str(tool.model_schema.get()).context("the shown schema is no JSON")?;
     let mut warnings: Vec<String> = differences(&original, &shown);
     if let Some(name) = &tool.identity_argument {
-        warnings.insert(0, format!("{name:?} is set by gavel to the acting user and hidden from the model"));
+        warnings.insert(
+            0,
+            format!("{name:?} is set by gavel to the acting user and hidden from the model"),
+        );
     }
     if tool.description.trim().is_empty() {
         warnings.push("the server describes it with no word; the model has only its name to go by".to_owned());
     }
     let namesakes = catalog.tools.iter().filter(|other| other.name == tool.name).count();
     if namesakes > 1 {
-        warnings.push(format!("{namesakes} servers offer this name; grant it as {}", tool.qualified_name()));
+        warnings.push(format!(
+            "{namesakes} servers offer this name; grant it as {}",
+            tool.qualified_name()
+        ));
     }
-    Ok(Inspected { shown_name, original, shown, warnings })
+    Ok(Inspected {
+        shown_name,
+        original,
+        shown,
+        warnings,
+    })
 }
 
 fn document(catalog: &Catalog, tool: &Arc<Tool>) -> anyhow::Result<Value> {
@@ -120,9 +156,19 @@ fn document(catalog: &Catalog, tool: &Arc<Tool>) -> anyhow::Result<Value> {
 
 fn text(catalog: &Catalog, tool: &Arc<Tool>) -> anyhow::Result<String> {
     let seen = inspected(catalog, tool)?;
-    let effect = if tool.side_effect { "changes things" } else { "only reads" };
-    let mut text = format!("{} / {}  (the model calls it {})\n", tool.server, tool.name, seen.shown_name);
-    text.push_str(&format!("  {}\n", output::printable(tool.description.trim()).replace('\n', "\n  ")));
+    let effect = if tool.side_effect {
+        "changes things"
+    } else {
+        "only reads"
+    };
+    let mut text = format!(
+        "{} / {}  (the model calls it {})\n",
+        tool.server, tool.name, seen.shown_name
+    );
+    text.push_str(&format!(
+        "  {}\n",
+        output::printable(tool.description.trim()).replace('\n', "\n  ")
+    ));
     text.push_str(&format!(
         "  {effect} · idempotency {} · approval {} · at most {} s\n  digest {}\n",
         idempotency(tool),
@@ -133,8 +179,16 @@ fn text(catalog: &Catalog, tool: &Arc<Tool>) -> anyhow::Result<String> {
     for warning in &seen.warnings {
         text.push_str(&format!("  ! {}\n", output::printable(warning)));
     }
-    let (left, right) = (serde_json::to_string_pretty(&seen.original)?, serde_json::to_string_pretty(&seen.shown)?);
-    text.push_str(&side_by_side("input schema of the server", &output::printable(&left), "as Gemini is shown it", &output::printable(&right)));
+    let (left, right) = (
+        serde_json::to_string_pretty(&seen.original)?,
+        serde_json::to_string_pretty(&seen.shown)?,
+    );
+    text.push_str(&side_by_side(
+        "input schema of the server",
+        &output::printable(&left),
+        "as Gemini is shown it",
+        &output::printable(&right),
+    ));
     Ok(text)
 }
 

@@ -26,18 +26,22 @@ pub(super) fn run(args: &Args, mcp: &Arc<Mcp>) -> anyhow::Result<Exit> {
     } else {
         output::line(&text(&servers, &catalog))?;
     }
-    let all_up = servers.iter().all(|server| matches!(server.state, ServerState::Up | ServerState::Off));
+    let all_up = servers
+        .iter()
+        .all(|server| matches!(server.state, ServerState::Up | ServerState::Off));
     Ok(if all_up { Exit::Done } else { Exit::Failed })
 }
 
 fn document(servers: &[ServerStatus], catalog: &Catalog) -> serde_json::Value {
     let tools = |server: &ServerStatus| -> Vec<_> {
         let own = catalog.tools.iter().filter(|tool| tool.server == server.name);
-        own.map(|tool| json!({ "name": tool.name, "description": tool.description, "side_effect": tool.side_effect })).collect()
+        own.map(|tool| json!({ "name": tool.name, "description": tool.description, "side_effect": tool.side_effect }))
+            .collect()
     };
     let left_out = |server: &ServerStatus| -> Vec<_> {
         let own = catalog.left_out.iter().filter(|left| left.server == server.name);
-        own.map(|left| json!({ "name": left.tool, "reason": left.reason })).collect()
+        own.map(|left| json!({ "name": left.tool, "reason": left.reason }))
+            .collect()
     };
     let servers: Vec<_> = servers
         .iter()
@@ -58,13 +62,25 @@ fn text(servers: &[ServerStatus], catalog: &Catalog) -> String {
             .iter()
             .filter(|tool| tool.server == server.name)
             .map(|tool| {
-                let effect = if tool.side_effect { "changes things" } else { "only reads" };
-                vec![format!("  {}", tool.name), effect.to_owned(), clipped(&tool.description, 80)]
+                let effect = if tool.side_effect {
+                    "changes things"
+                } else {
+                    "only reads"
+                };
+                vec![
+                    format!("  {}", tool.name),
+                    effect.to_owned(),
+                    clipped(&tool.description, 80),
+                ]
             })
             .collect();
-        rows.extend(catalog.left_out.iter().filter(|left| left.server == server.name).map(|left| {
-            vec![format!("  {}", left.tool), "left out".to_owned(), left.reason.clone()]
-        }));
+        rows.extend(
+            catalog
+                .left_out
+                .iter()
+                .filter(|left| left.server == server.name)
+                .map(|left| vec![format!("  {}", left.tool), "left out".to_owned(), left.reason.clone()]),
+        );
         if !rows.is_empty() {
             text.push_str(&table(&["  tool", "effect", "what"], &rows));
         }

@@ -6,7 +6,12 @@ const MOST_LEFT: usize = 60;
 /// Lays `left` and `right` beside each other under their heads.
 pub(super) fn side_by_side(left_head: &str, left: &str, right_head: &str, right: &str) -> String {
     let (before, after): (Vec<_>, Vec<_>) = (left.lines().collect(), right.lines().collect());
-    let longest = before.iter().chain([&left_head]).map(|line| line.chars().count()).max().unwrap_or(0);
+    let longest = before
+        .iter()
+        .chain([&left_head])
+        .map(|line| line.chars().count())
+        .max()
+        .unwrap_or(0);
     let width = longest.min(MOST_LEFT);
     let mut text = format!("  {left_head:<width$}   {right_head}\n");
     for (one, other) in rows(&before, &after) {
@@ -16,7 +21,11 @@ pub(super) fn side_by_side(left_head: &str, left: &str, right_head: &str, right:
             (Some(_), None) => '<',
             (None, _) => '>',
         };
-        let row = format!("  {:<width$} {mark} {}", one.unwrap_or_default(), other.unwrap_or_default());
+        let row = format!(
+            "  {:<width$} {mark} {}",
+            one.unwrap_or_default(),
+            other.unwrap_or_default()
+        );
         text.push_str(row.trim_end());
         text.push('\n');
     }
@@ -53,8 +62,11 @@ fn common(before: &[&str], after: &[&str]) -> Vec<(usize, usize)> {
     let mut longest = vec![vec![0_u32; after.len() + 1]; before.len() + 1];
     for i in (0..before.len()).rev() {
         for j in (0..after.len()).rev() {
-            longest[i][j] =
-                if before[i] == after[j] { longest[i + 1][j + 1] + 1 } else { longest[i + 1][j].max(longest[i][j + 1]) };
+            longest[i][j] = if before[i] == after[j] {
+                longest[i + 1][j + 1] + 1
+            } else {
+                longest[i + 1][j].max(longest[i][j + 1])
+            };
         }
     }
     let (mut i, mut j, mut pairs) = (0, 0, Vec::new());
@@ -81,7 +93,10 @@ mod tests {
     #[test]
     fn same_lines_share_a_row_and_changes_are_marked() {
         let text = side_by_side("left", "{\n a\n b\n c\n}", "right", "{\n b\n d\n}");
-        assert_eq!(text, "  left   right\n  {      {\n   a   <\n   b      b\n   c   |  d\n  }      }\n");
+        assert_eq!(
+            text,
+            "  left   right\n  {      {\n   a   <\n   b      b\n   c   |  d\n  }      }\n"
+        );
         let text = side_by_side("l", "a", "r", "a\nb");
         assert_eq!(text, "  l   r\n  a   a\n    > b\n");
     }

@@ -40,11 +40,15 @@ fn model(config: &Config) -> String {
         Provider::Demo { asked: true } => {
             "demo, a rule-based stand-in for trying out and tests; it understands little and is not Gemini".to_owned()
         }
-        Provider::Demo { asked: false } => "demo, since no credentials are set: a rule-based stand-in that understands \
+        Provider::Demo { asked: false } => {
+            "demo, since no credentials are set: a rule-based stand-in that understands \
                                             little and is not Gemini. Set GEMINI_API_KEY for Gemini"
-            .to_owned(),
+                .to_owned()
+        }
         Provider::Developer { base_url: None, .. } => format!("{name} (Gemini Developer API)"),
-        Provider::Developer { base_url: Some(base), .. } => format!("{name} (Gemini Developer API at {base})"),
+        Provider::Developer {
+            base_url: Some(base), ..
+        } => format!("{name} (Gemini Developer API at {base})"),
         Provider::VertexExpress { .. } => format!("{name} (Vertex AI, express mode)"),
         Provider::Vertex { project, location, .. } => format!("{name} (Vertex AI, project {project}, {location})"),
     }
@@ -67,8 +71,17 @@ pub(super) fn tools(servers: &[ServerStatus], catalog: &Catalog) -> String {
             printable(&format!("  {}: {what}", server.name)).replace('\n', " ")
         })
         .collect();
-    lines.extend(catalog.left_out.iter().map(|left| printable(&format!("  {} / {} is left out: {}", left.server, left.tool, left.reason))));
-    if lines.is_empty() { "Tools: no MCP servers are configured\n".to_owned() } else { format!("Tools:\n{}\n", lines.join("\n")) }
+    lines.extend(catalog.left_out.iter().map(|left| {
+        printable(&format!(
+            "  {} / {} is left out: {}",
+            left.server, left.tool, left.reason
+        ))
+    }));
+    if lines.is_empty() {
+        "Tools: no MCP servers are configured\n".to_owned()
+    } else {
+        format!("Tools:\n{}\n", lines.join("\n"))
+    }
 }
 
 /// A command that works when pasted on the machine gavel runs on.
@@ -86,8 +99,16 @@ fn try_it(auth: &Auth, address: SocketAddr) -> String {
 
 /// Where this machine reaches what listens on `address`.
 fn reachable(address: SocketAddr) -> String {
-    let local = [IpAddr::V4(Ipv4Addr::LOCALHOST), IpAddr::V4(Ipv4Addr::UNSPECIFIED), IpAddr::V6(Ipv6Addr::UNSPECIFIED)];
-    if local.contains(&address.ip()) { format!("localhost:{}", address.port()) } else { address.to_string() }
+    let local = [
+        IpAddr::V4(Ipv4Addr::LOCALHOST),
+        IpAddr::V4(Ipv4Addr::UNSPECIFIED),
+        IpAddr::V6(Ipv6Addr::UNSPECIFIED),
+    ];
+    if local.contains(&address.ip()) {
+        format!("localhost:{}", address.port())
+    } else {
+        address.to_string()
+    }
 }
 
 #[cfg(test)]
@@ -117,7 +138,10 @@ mod tests {
 
     #[test]
     fn the_greeting_shows_no_secret() {
-        let config = config(&[("GEMINI_API_KEY", "canary"), ("DATABASE_URL", "postgres://me:canary@db/x")]);
+        let config = config(&[
+            ("GEMINI_API_KEY", "canary"),
+            ("DATABASE_URL", "postgres://me:canary@db/x"),
+        ]);
         let greeting = greeting(&config, "[::]:1".parse().unwrap());
         assert!(!greeting.contains("canary"), "{greeting}");
         assert!(greeting.contains("http://localhost:1"));
@@ -125,9 +149,11 @@ mod tests {
 
     #[test]
     fn the_address_to_paste_can_be_reached() {
-        for (address, expected) in
-            [("0.0.0.0:80", "localhost:80"), ("10.0.0.1:80", "10.0.0.1:80"), ("[::1]:80", "[::1]:80")]
-        {
+        for (address, expected) in [
+            ("0.0.0.0:80", "localhost:80"),
+            ("10.0.0.1:80", "10.0.0.1:80"),
+            ("[::1]:80", "[::1]:80"),
+        ] {
             assert_eq!(reachable(address.parse().unwrap()), expected);
         }
     }
