@@ -13,6 +13,7 @@
 
 pub mod adapters;
 pub mod app;
+pub mod cli;
 pub mod config;
 pub mod domain;
 pub mod engine;
@@ -20,3 +21,4 @@ pub mod evaluation;
 pub mod http;
 pub mod ports;
 pub mod surfaces;
+pub mod telemetry;
