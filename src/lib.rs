@@ -12,9 +12,11 @@
 //! Start reading at [`surfaces::chat`], then `engine`.
 
 pub mod adapters;
+pub mod app;
 pub mod config;
 pub mod domain;
 pub mod engine;
 pub mod evaluation;
+pub mod http;
 pub mod ports;
 pub mod surfaces;

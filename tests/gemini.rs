@@ -14,6 +14,8 @@ mod faults;
 mod helpers;
 #[path = "gemini/limits.rs"]
 mod limits;
+#[path = "gemini/metrics.rs"]
+mod metrics_tests;
 #[path = "gemini/recorded.rs"]
 mod recorded;
 #[path = "gemini/secrets.rs"]

@@ -1,11 +1,14 @@
 //! The one place that names adapters: everything is built from a [`Config`], in one function, so
 //! that a test runs the same code as `gavel serve`.
 
+mod edge;
 mod model;
 mod servers;
 
 use std::fs;
+use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::{Context, anyhow};
 use secrecy::ExposeSecret;
@@ -22,6 +25,7 @@ use crate::domain::definition::Constitution;
 use crate::domain::ids::InstanceId;
 use crate::domain::templates::Templates;
 use crate::engine::Engine;
+use crate::http::{self, ServerSettings};
 use crate::ports::clock::SystemClock;
 use crate::surfaces::chat::Chat;
 use crate::surfaces::decisions::DecisionQueries;
@@ -40,6 +44,15 @@ pub struct App {
     pub store: Arc<Store>,
     background: TaskTracker,
     stop: CancellationToken,
+    stopping: Arc<AtomicBool>,
+}
+
+/// The HTTP server of an [`App`].
+pub struct Serving {
+    /// Where it listens; the port is the real one when port 0 was asked for.
+    pub address: SocketAddr,
+    handle: actix_web::dev::ServerHandle,
+    task: tokio::task::JoinHandle<std::io::Result<()>>,
 }
 
 impl App {
@@ -50,9 +63,12 @@ impl App {
     /// A file that is named and cannot be read or is wrong, a database that is wrong (not one that
     /// is merely away), a model that cannot be set up.
     pub async fn build(config: Config) -> anyhow::Result<Self> {
+        edge::metrics();
         let constitution = constitution(&config)?;
         let servers = servers::read(&config)?;
-        let store = Store::open(store_config(&config)).await.context("the record store cannot be opened")?;
+        let store = Store::open(store_config(&config))
+            .await
+            .context("the record store cannot be opened")?;
         let mcp = Mcp::start(servers, McpOptions::default())?;
         let quota = Arc::new(LocalQuota::new(config.rate_limit.per_minute, config.rate_limit.burst));
         let engine = Engine {
@@ -61,18 +77,65 @@ impl App {
             recorder: store.clone(),
             clock: Arc::new(SystemClock),
         };
-        let chat = Chat::new(engine, quota.clone(), constitution, Templates::built_in(), config.max_in_flight);
+        let chat = Chat::new(
+            engine,
+            quota.clone(),
+            constitution,
+            Templates::built_in(),
+            config.max_in_flight,
+        );
         let (background, stop) = (TaskTracker::new(), CancellationToken::new());
         background.spawn(sweep_quota(quota, stop.clone()));
         let decisions = DecisionQueries::new(store.clone());
-        Ok(Self { config, chat, decisions, mcp, store, background, stop })
+        let stopping = Arc::new(AtomicBool::new(false));
+        Ok(Self {
+            config,
+            chat,
+            decisions,
+            mcp,
+            store,
+            background,
+            stop,
+            stopping,
+        })
     }
 
-    /// Ends everything in order: what is under way is finished and recorded, then servers and store
-    /// are closed.
-    pub async fn shutdown(self) {
-        if tokio::time::timeout(self.config.drain, self.chat.drained()).await.is_err() {
-            tracing::warn!("some decisions were still under way when the time to drain was over; recovery will close them");
+    /// Listens and serves.
+    ///
+    /// # Errors
+    /// The address cannot be listened on, or the keys of the issuer cannot be set up.
+    pub fn serve(&self) -> anyhow::Result<Serving> {
+        let listener = TcpListener::bind(self.config.listen)
+            .with_context(|| format!("cannot listen on {}", self.config.listen))?;
+        let address = listener.local_addr()?;
+        let settings = ServerSettings {
+            workers: self.config.workers,
+            drain: self.config.drain,
+        };
+        let server = http::server(edge::edge(self)?, listener, settings)?;
+        let handle = server.handle();
+        Ok(Serving {
+            address,
+            handle,
+            task: self.background.spawn(server),
+        })
+    }
+
+    /// Ends everything in order: no new requests, what is under way is finished and recorded, then
+    /// servers and store are closed.
+    pub async fn shutdown(self, serving: Option<Serving>) {
+        self.stopping.store(true, Ordering::Relaxed);
+        if let Some(serving) = serving {
+            serving.handle.stop(true).await;
+            if let Ok(Err(error)) = serving.task.await {
+                tracing::error!(%error, "the HTTP server ended with an error");
+            }
+        }
+        if tokio::time::timeout(self.config.drain, self.chat.drained())
+            .await
+            .is_err()
+        {
+            tracing::warn!("some decisions were still under way when the time to drain was over; recovery closes them");
         }
         self.stop.cancel();
         self.background.close();
@@ -85,7 +148,10 @@ impl App {
 /// The constitution named, or the one that is built in.
 fn constitution(config: &Config) -> anyhow::Result<Constitution> {
     let (text, place) = match &config.constitution {
-        None => (Constitution::BUILT_IN.to_owned(), "constitution.md (built in)".to_owned()),
+        None => (
+            Constitution::BUILT_IN.to_owned(),
+            "constitution.md (built in)".to_owned(),
+        ),
         Some(path) => {
             let text = fs::read_to_string(path)
                 .with_context(|| format!("the constitution {} cannot be read", path.display()))?;

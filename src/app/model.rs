@@ -19,7 +19,9 @@ pub(super) fn model(config: &ModelConfig) -> anyhow::Result<Arc<dyn Model>> {
 
 /// Gemini, unless the demo model answers.
 pub(crate) fn real(config: &ModelConfig) -> anyhow::Result<Option<Gemini>> {
-    endpoint(&config.provider)?.map(|endpoint| gemini(config, endpoint)).transpose()
+    endpoint(&config.provider)?
+        .map(|endpoint| gemini(config, endpoint))
+        .transpose()
 }
 
 fn gemini(config: &ModelConfig, endpoint: Endpoint) -> anyhow::Result<Gemini> {
@@ -29,20 +31,30 @@ fn gemini(config: &ModelConfig, endpoint: Endpoint) -> anyhow::Result<Gemini> {
         idle: config.timeouts.idle,
         ..Timeouts::default()
     };
-    Ok(Gemini::new(GeminiConfig { timeouts, ..GeminiConfig::new(endpoint, config.name.clone()) })?)
+    Ok(Gemini::new(GeminiConfig {
+        timeouts,
+        ..GeminiConfig::new(endpoint, config.name.clone())
+    })?)
 }
 
 fn endpoint(provider: &Provider) -> anyhow::Result<Option<Endpoint>> {
     let base = |given: &Option<String>, default: &str| given.clone().unwrap_or_else(|| default.to_owned());
     Ok(match provider {
         Provider::Demo { .. } => None,
-        Provider::Developer { api_key, base_url } => {
-            Some(Endpoint::Developer { base_url: base(base_url, DEVELOPER_BASE), api_key: api_key.clone() })
-        }
-        Provider::VertexExpress { api_key, base_url } => {
-            Some(Endpoint::VertexExpress { base_url: base(base_url, EXPRESS_BASE), api_key: api_key.clone() })
-        }
-        Provider::Vertex { project, location, endpoint, credentials } => Some(Endpoint::Vertex {
+        Provider::Developer { api_key, base_url } => Some(Endpoint::Developer {
+            base_url: base(base_url, DEVELOPER_BASE),
+            api_key: api_key.clone(),
+        }),
+        Provider::VertexExpress { api_key, base_url } => Some(Endpoint::VertexExpress {
+            base_url: base(base_url, EXPRESS_BASE),
+            api_key: api_key.clone(),
+        }),
+        Provider::Vertex {
+            project,
+            location,
+            endpoint,
+            credentials,
+        } => Some(Endpoint::Vertex {
             project: project.clone(),
             location: location.clone(),
             endpoint: endpoint.clone(),

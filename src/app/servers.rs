@@ -18,13 +18,21 @@ const PROGRAM: &str = "GAVEL_PROGRAM";
 /// Reads the configuration of the servers.
 pub(crate) fn read(config: &Config) -> anyhow::Result<McpConfig> {
     let variable = |name: &str| match name {
-        IDENTITY_SECRET => config.identity_secret.as_ref().map(|secret| secret.expose_secret().to_owned()),
-        PROGRAM => env::current_exe().ok().and_then(|path| path.into_os_string().into_string().ok()),
+        IDENTITY_SECRET => config
+            .identity_secret
+            .as_ref()
+            .map(|secret| secret.expose_secret().to_owned()),
+        PROGRAM => env::current_exe()
+            .ok()
+            .and_then(|path| path.into_os_string().into_string().ok()),
         _ => env::var(name).ok(),
     };
     let (read, place) = match &config.mcp_config {
         // A bundled server whose settings are missing is off and says what it needs.
-        None => (McpConfig::from_json_with(BUILT_IN, &variable, MissingVariable::TurnsOff), "mcp.json (built in)".to_owned()),
+        None => (
+            McpConfig::from_json_with(BUILT_IN, &variable, MissingVariable::TurnsOff),
+            "mcp.json (built in)".to_owned(),
+        ),
         Some(path) => {
             let text = fs::read_to_string(path).with_context(|| format!("{} cannot be read", path.display()))?;
             (McpConfig::from_json(&text, &variable), path.display().to_string())

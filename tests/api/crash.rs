@@ -33,8 +33,8 @@ async fn start(gemini: &Gemini, database: &str, folder: &std::path::Path) -> Pro
         .env("GEMINI_API_KEY", "test")
         .env("GEMINI_MODEL", "gemini-3.5-flash")
         .env("GEMINI_BASE_URL", &gemini.url)
-        .env("GAVEL_RATE_PER_MINUTE", "1000000")
-        .env("GAVEL_RATE_BURST", "100000")
+        .env("GAVEL_RATE_LIMIT_PER_MINUTE", "1000000")
+        .env("GAVEL_RATE_LIMIT_BURST", "100000")
         .env("RUST_LOG", "error")
         .stdout(Stdio::null())
         .stderr(Stdio::null())
@@ -42,8 +42,14 @@ async fn start(gemini: &Gemini, database: &str, folder: &std::path::Path) -> Pro
         .unwrap();
     let url = format!("http://127.0.0.1:{port}");
     let probe = format!("{url}/readyz");
-    until("gavel to be ready", || async { reqwest::get(&probe).await.is_ok_and(|answer| answer.status() == 200) }).await;
-    Process { child: Ended(child), url }
+    until("gavel to be ready", || async {
+        reqwest::get(&probe).await.is_ok_and(|answer| answer.status() == 200)
+    })
+    .await;
+    Process {
+        child: Ended(child),
+        url,
+    }
 }
 
 /// A model that adds a task in half of its first turns and answers everything else in words.
@@ -51,14 +57,23 @@ fn busy_model() -> Vec<Reply> {
     vec![Reply::from(|request| {
         let last = request["contents"].as_array().unwrap().last().unwrap();
         let text = last["parts"][0]["text"].as_str().unwrap_or_default();
-        if text.contains("add") { Reply::call("add_task", json!({"description": "x"})) } else { Reply::Text("Done.") }
+        if text.contains("add") {
+            Reply::call("add_task", json!({"description": "x"}))
+        } else {
+            Reply::Text("Done.")
+        }
     })]
 }
 
 async fn send(url: &str, n: usize) -> Option<Value> {
     let message = if n % 2 == 0 { "add x" } else { "hello" };
     let body = json!({"message": message, "user_id": format!("user-{}", n % 7)});
-    let answer = reqwest::Client::new().post(format!("{url}/v1/chat")).json(&body).send().await.ok()?;
+    let answer = reqwest::Client::new()
+        .post(format!("{url}/v1/chat"))
+        .json(&body)
+        .send()
+        .await
+        .ok()?;
     answer.json().await.ok()
 }
 
@@ -99,7 +114,9 @@ async fn every_answered_decision_survives(database: String) {
 
     let again = start(&gemini, &database, folder.path()).await;
     for id in &answered {
-        let record = reqwest::get(format!("{}/v1/decisions/{}", again.url, id.as_str().unwrap())).await.unwrap();
+        let record = reqwest::get(format!("{}/v1/decisions/{}", again.url, id.as_str().unwrap()))
+            .await
+            .unwrap();
         assert_eq!(record.status(), 200, "answered decision {id} is not on the record");
     }
     let open = format!("{}/v1/decisions?filter=status%20%3D%20%22open%22", again.url);
@@ -125,10 +142,7 @@ async fn kill_9_under_load_loses_no_answered_decision_on_postgres() {
 #[tokio::test]
 async fn sigterm_under_load_answers_what_is_under_way() {
     let folder = tempfile::tempdir().unwrap();
-    let gemini = Gemini::scripted(vec![Reply::from(|_| {
-        std::thread::sleep(Duration::from_millis(300));
-        Reply::Text("Done.")
-    })])
+    let gemini = Gemini::scripted(vec![Reply::After(Duration::from_millis(300), Box::new(Reply::Text("Done.")))])
     .await;
     let database = format!("sqlite://{}", folder.path().join("gavel.db").display());
     let mut process = start(&gemini, &database, folder.path()).await;
@@ -138,7 +152,10 @@ async fn sigterm_under_load_answers_what_is_under_way() {
             tokio::spawn(async move { send(&url, 2 * n + 1).await })
         })
         .collect();
-    until("a request to reach the model", || async { !gemini.requests().is_empty() }).await;
+    until("a request to reach the model", || async {
+        !gemini.requests().is_empty()
+    })
+    .await;
     let pid = process.child.0.id().to_string();
     assert!(Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());
     for one in under_way {
@@ -155,13 +172,11 @@ async fn sigterm_under_load_answers_what_is_under_way() {
 async fn a_client_that_leaves_in_mid_request_loses_no_record() {
     let app = spawn_app(Setup::stdio_sqlite().script(vec![
         Reply::call("add_task", json!({"description": "milk"})),
-        Reply::from(|_| {
-            std::thread::sleep(Duration::from_millis(300));
-            Reply::Text("Added.")
-        }),
+        Reply::After(Duration::from_millis(300), Box::new(Reply::Text("Added."))),
     ]))
     .await;
-    let request = app.post(&json!({"message": "add milk", "user_id": "ann"}));
+    let body = json!({"message": "add milk", "user_id": "ann"});
+    let request = app.post(&body);
     let left = tokio::time::timeout(Duration::from_millis(150), request).await;
     assert!(left.is_err(), "the client left before the answer");
     until("the decision to be recorded", || async {

@@ -27,6 +27,8 @@ pub enum Reply {
     From(Dynamic),
     /// An HTTP answer as it is.
     Raw(u16, String),
+    /// The same, later.
+    After(Duration, Box<Reply>),
     /// Never answers.
     Hang,
     /// Closes the connection without an answer.
@@ -48,7 +50,10 @@ impl Reply {
     }
 
     pub fn finish(reason: &str) -> Self {
-        Self::Raw(200, json!({"candidates": [{"finishReason": reason, "index": 0}], "usageMetadata": usage()}).to_string())
+        Self::Raw(
+            200,
+            json!({"candidates": [{"finishReason": reason, "index": 0}], "usageMetadata": usage()}).to_string(),
+        )
     }
 }
 
@@ -75,11 +80,16 @@ impl Gemini {
                 let (script, seen) = (Arc::clone(&script), Arc::clone(&seen));
                 tokio::spawn(async move {
                     let service = service_fn(move |request| answer(request, Arc::clone(&script), Arc::clone(&seen)));
-                    let _ = hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(stream), service).await;
+                    let _ = hyper::server::conn::http1::Builder::new()
+                        .serve_connection(TokioIo::new(stream), service)
+                        .await;
                 });
             }
         });
-        Self { url: format!("http://{address}"), requests }
+        Self {
+            url: format!("http://{address}"),
+            requests,
+        }
     }
 
     /// Every request body so far.
@@ -94,7 +104,12 @@ async fn answer(
     seen: Arc<Mutex<Vec<Value>>>,
 ) -> Result<Response<Full<Bytes>>, std::io::Error> {
     let stream = request.uri().path().ends_with(":streamGenerateContent");
-    let body = request.into_body().collect().await.map_err(std::io::Error::other)?.to_bytes();
+    let body = request
+        .into_body()
+        .collect()
+        .await
+        .map_err(std::io::Error::other)?
+        .to_bytes();
     let body: Value = serde_json::from_slice(&body).map_err(std::io::Error::other)?;
     let n = {
         let mut seen = seen.lock().unwrap();
@@ -102,8 +117,15 @@ async fn answer(
         seen.len()
     };
     let mut reply = script[(n - 1).min(script.len() - 1)].clone();
-    while let Reply::From(make) = reply {
-        reply = make(&body);
+    loop {
+        reply = match reply {
+            Reply::From(make) => make(&body),
+            Reply::After(time, later) => {
+                tokio::time::sleep(time).await;
+                *later
+            }
+            _ => break,
+        };
     }
     let (status, text) = match reply {
         Reply::Text(text) => (200, turn(n, &[json!({"text": text})])),
@@ -114,14 +136,18 @@ async fn answer(
             unreachable!()
         }
         Reply::Close => return Err(std::io::Error::other("closed by the script")),
-        Reply::From(_) => unreachable!(),
+        Reply::From(_) | Reply::After(..) => unreachable!(),
     };
     let (kind, text) = if stream && status == 200 {
         ("text/event-stream", format!("data: {text}\r\n\r\n"))
     } else {
         ("application/json; charset=UTF-8", text)
     };
-    Ok(Response::builder().status(status).header("content-type", kind).body(Full::new(Bytes::from(text))).unwrap())
+    Ok(Response::builder()
+        .status(status)
+        .header("content-type", kind)
+        .body(Full::new(Bytes::from(text)))
+        .unwrap())
 }
 
 fn turn(n: usize, parts: &[Value]) -> String {
@@ -165,6 +191,8 @@ pub fn last_tool_data(request: &Value) -> Value {
 pub fn id_of(request: &Value, text: &str) -> Value {
     let data = last_tool_data(request);
     let tasks = data["tasks"].as_array().unwrap_or_else(|| panic!("no tasks in {data}"));
-    let found = tasks.iter().find(|task| task["description"].as_str().unwrap().to_lowercase().contains(text));
+    let found = tasks
+        .iter()
+        .find(|task| task["description"].as_str().unwrap().to_lowercase().contains(text));
     found.unwrap_or_else(|| panic!("no task {text:?} in {data}"))["id"].clone()
 }

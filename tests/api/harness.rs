@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use gavel::app::App as Service;
-use gavel::config::Config;
+use gavel::app::{App as Service, Serving};
+use gavel::config::{Config, Sources};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -41,7 +41,14 @@ const SECRET: &str = "test-secret-test-secret-test-secret!";
 
 impl Setup {
     fn of(transport: Transport, database: Database) -> Self {
-        Self { transport, database, script: vec![Reply::Text("Hello.")], env: Vec::new(), toml: String::new(), mcp: None }
+        Self {
+            transport,
+            database,
+            script: vec![Reply::Text("Hello.")],
+            env: Vec::new(),
+            toml: String::new(),
+            mcp: None,
+        }
     }
     pub fn stdio_sqlite() -> Self {
         Self::of(Transport::Stdio, Database::Sqlite)
@@ -76,7 +83,8 @@ impl Setup {
         self
     }
     pub fn rate(self, per_minute: u32, burst: u32) -> Self {
-        self.env("GAVEL_RATE_PER_MINUTE", per_minute.to_string()).env("GAVEL_RATE_BURST", burst.to_string())
+        self.env("GAVEL_RATE_LIMIT_PER_MINUTE", per_minute.to_string())
+            .env("GAVEL_RATE_LIMIT_BURST", burst.to_string())
     }
 }
 
@@ -87,7 +95,7 @@ pub struct App {
     pub folder: TempDir,
     pub database_url: String,
     client: reqwest::Client,
-    service: Option<Service>,
+    service: Option<(Service, Serving)>,
     _tasks: Option<Ended>,
 }
 
@@ -106,7 +114,11 @@ pub fn binary() -> &'static str {
 }
 
 pub fn free_port() -> u16 {
-    std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap().port()
+    std::net::TcpListener::bind(("127.0.0.1", 0))
+        .unwrap()
+        .local_addr()
+        .unwrap()
+        .port()
 }
 
 /// Starts everything and waits until it answers.
@@ -129,8 +141,8 @@ pub async fn spawn_app(setup: Setup) -> App {
         ("GEMINI_BASE_URL", gemini.url.clone()),
         ("GEMINI_MODEL", "gemini-3.5-flash".to_owned()),
         ("GAVEL_IDENTITY_SECRET", SECRET.to_owned()),
-        ("GAVEL_RATE_PER_MINUTE", "6000".to_owned()),
-        ("GAVEL_RATE_BURST", "1000".to_owned()),
+        ("GAVEL_RATE_LIMIT_PER_MINUTE", "6000".to_owned()),
+        ("GAVEL_RATE_LIMIT_BURST", "1000".to_owned()),
     ]
     .map(|(name, value)| (name.to_owned(), value))
     .into();
@@ -138,11 +150,18 @@ pub async fn spawn_app(setup: Setup) -> App {
         env.retain(|(known, _)| known != name);
         env.push((name.clone(), value.clone()));
     }
-    let config = Config::from_env(env.into_iter().collect()).unwrap_or_else(|errors| panic!("{errors:?}"));
+    let sources = Sources {
+        flags: Default::default(),
+        environment: env.into_iter().collect(),
+        file: Some((toml_path, setup.toml)),
+        read_file: &|path| std::fs::read_to_string(path),
+    };
+    let config = Config::resolve(sources).unwrap_or_else(|errors| panic!("{errors:?}")).config;
     let service = Service::build(config).await.unwrap();
-    let url = format!("http://{}", service.start().unwrap());
+    let serving = service.serve().unwrap();
+    let url = format!("http://{}", serving.address);
     let client = reqwest::Client::builder().no_proxy().build().unwrap();
-    App { url, gemini, folder, database_url, client, service: Some(service), _tasks: tasks }
+    App { url, gemini, folder, database_url, client, service: Some((service, serving)), _tasks: tasks }
 }
 
 fn write(path: &Path, text: &str) -> PathBuf {
@@ -159,12 +178,22 @@ async fn tasks_server(setup: &Setup, folder: &Path) -> (Option<Ended>, Value) {
     match setup.transport {
         Transport::Stdio => {
             let args = json!(["mcp-server", "tasks", "--database", database]);
-            (None, json!({"mcpServers": {"tasks": {"command": binary(), "args": args, "gavel": {"trustHints": true}}}}))
+            (
+                None,
+                json!({"mcpServers": {"tasks": {"command": binary(), "args": args, "gavel": {"trustHints": true}}}}),
+            )
         }
         Transport::Http => {
             let port = free_port();
             let child = Command::new(binary())
-                .args(["mcp-server", "tasks", "--http", &format!("127.0.0.1:{port}"), "--database", &database])
+                .args([
+                    "mcp-server",
+                    "tasks",
+                    "--http",
+                    &format!("127.0.0.1:{port}"),
+                    "--database",
+                    &database,
+                ])
                 .env("GAVEL_IDENTITY_SECRET", SECRET)
                 .stdout(Stdio::null())
                 .stderr(Stdio::null())
@@ -208,8 +237,15 @@ impl App {
         self.post_with(&[], body.to_string()).await
     }
 
-    pub async fn post_with(&self, headers: &[(&str, &str)], body: impl Into<reqwest::Body>) -> (u16, reqwest::header::HeaderMap, Value) {
-        let mut request = self.client.post(format!("{}/v1/chat", self.url)).header("content-type", "application/json");
+    pub async fn post_with(
+        &self,
+        headers: &[(&str, &str)],
+        body: impl Into<reqwest::Body>,
+    ) -> (u16, reqwest::header::HeaderMap, Value) {
+        let mut request = self
+            .client
+            .post(format!("{}/v1/chat", self.url))
+            .header("content-type", "application/json");
         for (name, value) in headers {
             request = request.header(*name, *value);
         }
@@ -234,16 +270,15 @@ impl App {
 
     /// The logged calls of a decision.
     pub async fn tool_invocations(&self, id: &Value) -> Vec<Value> {
-        let filter = format!("decision_id = \"{}\"", id.as_str().unwrap());
-        let response = self.client.get(format!("{}/v1/tool-invocations", self.url)).query(&[("filter", filter)]).send().await.unwrap();
-        let page: Value = response.json().await.unwrap();
+        let filter = format!("decision_id%20%3D%20%22{}%22", id.as_str().unwrap());
+        let (_, page) = self.get(&format!("/v1/tool-invocations?filter={filter}")).await;
         page["tool_invocations"].as_array().unwrap_or_else(|| panic!("{page}")).clone()
     }
 
     /// Ends the service as SIGTERM does.
     pub async fn stop(mut self) {
-        if let Some(service) = self.service.take() {
-            service.shutdown().await;
+        if let Some((service, serving)) = self.service.take() {
+            service.shutdown(Some(serving)).await;
         }
     }
 }

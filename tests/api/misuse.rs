@@ -17,7 +17,12 @@ async fn problem(app: &App, body: impl Into<reqwest::Body>) -> (u16, Value) {
 }
 
 fn pointers(problem: &Value) -> Vec<&str> {
-    problem["errors"].as_array().unwrap().iter().map(|error| error["pointer"].as_str().unwrap()).collect()
+    problem["errors"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|error| error["pointer"].as_str().unwrap())
+        .collect()
 }
 
 #[tokio::test]
@@ -39,13 +44,28 @@ async fn each_wrong_body_is_a_problem_that_names_the_place() {
         (r#"{"message":"a","user_id":""}"#.into(), "/user_id"),
         (r#"{"message":"a","user_id":"a\u0000"}"#.into(), "/user_id"),
         (format!(r#"{{"message":"a","user_id":"{long}"}}"#), "/user_id"),
-        (format!(r#"{{"message":"a","user_id":"u","conversation_id":"{long}"}}"#), "/conversation_id"),
+        (
+            format!(r#"{{"message":"a","user_id":"u","conversation_id":"{long}"}}"#),
+            "/conversation_id",
+        ),
         (r#"{"message":"a","user_id":"u","colour":"red"}"#.into(), "/colour"),
-        (r#"{"message":"a","user_id":"u","tools":["drop_table"]}"#.into(), "/tools/0"),
+        (
+            r#"{"message":"a","user_id":"u","tools":["drop_table"]}"#.into(),
+            "/tools/0",
+        ),
         (r#"{"message":"a","user_id":"u","tools":"add_task"}"#.into(), "/tools"),
-        (r#"{"message":"a","user_id":"u","history":[{"role":"system","content":"x"}]}"#.into(), "/history/0/role"),
-        (r#"{"message":"a","user_id":"u","history":[{"role":"user"}]}"#.into(), "/history/0/content"),
-        (r#"{"message":"a","user_id":"u","time_zone":"Mars/Base"}"#.into(), "/time_zone"),
+        (
+            r#"{"message":"a","user_id":"u","history":[{"role":"system","content":"x"}]}"#.into(),
+            "/history/0/role",
+        ),
+        (
+            r#"{"message":"a","user_id":"u","history":[{"role":"user"}]}"#.into(),
+            "/history/0/content",
+        ),
+        (
+            r#"{"message":"a","user_id":"u","time_zone":"Mars/Base"}"#.into(),
+            "/time_zone",
+        ),
     ];
     for (body, pointer) in table {
         let (status, problem) = problem(&app, body.clone()).await;
@@ -70,7 +90,11 @@ async fn a_body_over_its_limit_is_413_however_it_is_sent() {
     let body = format!(r#"{{"message":"{}","user_id":"u"}}"#, "x".repeat(1 << 20));
     let (status, sized) = problem(&app, body.clone()).await;
     assert_eq!((status, &sized["code"]), (413, &json!("body_too_large")), "{sized}");
-    let pieces = body.into_bytes().chunks(4096).map(|piece| Ok::<_, std::io::Error>(piece.to_vec())).collect::<Vec<_>>();
+    let pieces = body
+        .into_bytes()
+        .chunks(4096)
+        .map(|piece| Ok::<_, std::io::Error>(piece.to_vec()))
+        .collect::<Vec<_>>();
     let chunked = reqwest::Body::wrap_stream(futures_util::stream::iter(pieces));
     let (status, _) = problem(&app, chunked).await;
     assert_eq!(status, 413);
@@ -82,8 +106,18 @@ async fn unknown_routes_wrong_methods_and_wrong_ids_are_problems() {
     assert_eq!(app.get("/v1/nothing").await.0, 404);
     assert_eq!(app.get("/v1/chat").await.0, 405);
     assert_eq!(app.get("/v1/decisions/not-an-id").await.0, 404);
-    assert_eq!(app.get("/v1/decisions/018f0000-0000-7000-8000-000000000000").await.0, 404);
-    for query in ["page_size=0", "page_size=x", "page_token=%00", "filter=colour%20%3D%201", "order_by=mood", "colour=1"] {
+    assert_eq!(
+        app.get("/v1/decisions/018f0000-0000-7000-8000-000000000000").await.0,
+        404
+    );
+    for query in [
+        "page_size=0",
+        "page_size=x",
+        "page_token=%00",
+        "filter=colour%20%3D%201",
+        "order_by=mood",
+        "colour=1",
+    ] {
         let (status, body) = app.get(&format!("/v1/decisions?{query}")).await;
         assert_eq!(status, 400, "{query}: {body}");
     }
@@ -106,11 +140,23 @@ async fn the_same_key_and_body_get_the_same_answer_and_another_body_is_refused()
         assert_eq!(app.gemini.requests().len(), 1, "the model was asked once");
         let other = json!({"message": "ho", "user_id": "ann"}).to_string();
         let (status, _, problem) = app.post_with(&key, other).await;
-        assert_eq!((status, &problem["code"]), (422, &json!("idempotency_key_reused")), "{problem}");
+        assert_eq!(
+            (status, &problem["code"]),
+            (422, &json!("idempotency_key_reused")),
+            "{problem}"
+        );
         let bob = json!({"message": "hi", "user_id": "bob"}).to_string();
-        assert_eq!(app.post_with(&key, bob).await.0, 200, "another user's key is another key");
+        assert_eq!(
+            app.post_with(&key, bob).await.0,
+            200,
+            "another user's key is another key"
+        );
         let (_, page) = app.get("/v1/decisions").await;
-        assert_eq!(page["decisions"].as_array().unwrap().len(), 2, "one record each: {page}");
+        assert_eq!(
+            page["decisions"].as_array().unwrap().len(),
+            2,
+            "one record each: {page}"
+        );
     }
 }
 

@@ -80,7 +80,10 @@ async fn adding_a_task_does_it_confirms_it_and_logs_it(setup: Setup) {
     assert_eq!(decision["response"], "I added \"call mom\" to your tasks.");
     assert_eq!(decision["tool_calls"][0]["tool"], "add_task");
     assert_eq!(decision["tool_calls"][0]["sequence"], 1);
-    assert_eq!(decision["tool_calls"][0]["parameters"], json!({"description": "call mom"}));
+    assert_eq!(
+        decision["tool_calls"][0]["parameters"],
+        json!({"description": "call mom"})
+    );
     assert_eq!(decision["tool_calls"][0]["result"]["success"], true);
     assert_eq!(decision["iterations"], 2);
     assert_eq!(decision["usage"]["input_tokens"], 200);
@@ -90,7 +93,10 @@ async fn adding_a_task_does_it_confirms_it_and_logs_it(setup: Setup) {
     assert_eq!(record["intent"], "add_task");
     let calls = app.tool_invocations(&decision["decision_id"]).await;
     assert_eq!(calls.len(), 1, "{calls:?}");
-    assert_eq!((&calls[0]["tool"], &calls[0]["status"]), (&json!("add_task"), &json!("completed")));
+    assert_eq!(
+        (&calls[0]["tool"], &calls[0]["status"]),
+        (&json!("add_task"), &json!("completed"))
+    );
 
     let listed = app.chat("show my tasks").await;
     let tasks = &listed["tool_calls"][0]["result"]["data"]["tasks"];
@@ -121,7 +127,12 @@ async fn completing_by_name_lists_first_and_completes_the_match(setup: Setup) {
     let app = seeded(setup, &["call mom", "grocery shopping"], script).await;
     let decision = app.chat("mark grocery shopping as done").await;
     assert_eq!(decision["outcome_category"], "SUCCESS:TASK_COMPLETED", "{decision}");
-    let names: Vec<_> = decision["tool_calls"].as_array().unwrap().iter().map(|call| &call["tool"]).collect();
+    let names: Vec<_> = decision["tool_calls"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|call| &call["tool"])
+        .collect();
     assert_eq!(names, ["list_tasks", "complete_task"]);
     assert_eq!(decision["tool_calls"][1]["result"]["success"], true);
     let record = app.decision(&decision["decision_id"]).await;
@@ -142,12 +153,21 @@ async fn a_reminder_for_tomorrow_becomes_a_task_with_a_date(setup: Setup) {
     let app = spawn_app(setup.script(script)).await;
     let decision = app.chat("remind me to buy groceries tomorrow").await;
     assert_eq!(decision["outcome_category"], "SUCCESS:TASK_COMPLETED", "{decision}");
-    assert!(decision["tool_calls"][0]["result"]["data"].to_string().contains("buy groceries"));
+    assert!(
+        decision["tool_calls"][0]["result"]["data"]
+            .to_string()
+            .contains("buy groceries")
+    );
 }
 
 async fn small_talk_is_answered_without_a_tool(setup: Setup) {
     let app = spawn_app(setup.script(vec![Reply::Text("Hello! I can look after your tasks.")])).await;
-    for message in ["hi there", "what can you help me with?", "tell me a joke", "hello, how are you?"] {
+    for message in [
+        "hi there",
+        "what can you help me with?",
+        "tell me a joke",
+        "hello, how are you?",
+    ] {
         let decision = app.chat(message).await;
         assert_eq!(decision["decision_type"], "RESPOND_ONLY");
         assert_eq!(decision["outcome_category"], "SUCCESS:RESPONSE_GIVEN");
@@ -191,7 +211,10 @@ async fn over_the_rate_limit_is_a_logged_refusal(setup: Setup) {
     assert!(headers.contains_key("ratelimit") && headers.contains_key("ratelimit-policy"));
     assert_eq!(decision["decision_type"], "REFUSE");
     assert_eq!(decision["outcome_category"], "REFUSAL:RATE_LIMITED");
-    assert_eq!(app.decision(&decision["decision_id"]).await["outcome_category"], "REFUSAL:RATE_LIMITED");
+    assert_eq!(
+        app.decision(&decision["decision_id"]).await["outcome_category"],
+        "REFUSAL:RATE_LIMITED"
+    );
     assert_eq!(app.gemini.requests().len(), 2, "the model is not asked");
 }
 
@@ -215,7 +238,10 @@ async fn a_failing_tool_is_told_to_the_model_and_the_person(setup: Setup) {
     assert_eq!(decision["outcome_category"], "ERROR:TOOL_INVOCATION");
     assert_eq!(decision["response"], "I could not find that task.");
     assert_eq!(decision["tool_calls"][0]["result"]["success"], false);
-    assert_eq!(app.tool_invocations(&decision["decision_id"]).await[0]["status"], "failed");
+    assert_eq!(
+        app.tool_invocations(&decision["decision_id"]).await[0]["status"],
+        "failed"
+    );
 
     let repaired = app.chat("again").await;
     assert_eq!(repaired["outcome_category"], "SUCCESS:TASK_COMPLETED", "{repaired}");
@@ -261,10 +287,16 @@ async fn malformed_model_output_runs_nothing(setup: Setup) {
         assert_eq!(decision["outcome_category"], "ERROR:MALFORMED_OUTPUT", "{decision}");
         assert_eq!(decision["tool_calls"], json!([]));
     }
-    let off_schema = vec![Reply::call("add_task", json!({"description": 7, "colour": "red"})), Reply::Text("That did not work.")];
+    let off_schema = vec![
+        Reply::call("add_task", json!({"description": 7, "colour": "red"})),
+        Reply::Text("That did not work."),
+    ];
     let app = spawn_app(setup.script(off_schema)).await;
     let decision = app.chat("add x").await;
-    assert_eq!(decision["tool_calls"][0]["result"]["error"]["code"], "invalid_arguments", "{decision}");
+    assert_eq!(
+        decision["tool_calls"][0]["result"]["error"]["code"], "invalid_arguments",
+        "{decision}"
+    );
     assert_eq!(decision["decision_type"], "RESPOND_ONLY", "nothing ran");
 }
 
@@ -282,12 +314,19 @@ async fn a_very_long_message_is_a_logged_decision_and_is_not_sent_to_the_model(s
     let decision = app.chat(&"long ".repeat(8000)).await;
     assert_eq!(decision["outcome_category"], "ERROR:USER_INPUT");
     assert_eq!(app.gemini.requests().len(), 0);
-    assert_eq!(app.decision(&decision["decision_id"]).await["outcome_category"], "ERROR:USER_INPUT");
+    assert_eq!(
+        app.decision(&decision["decision_id"]).await["outcome_category"],
+        "ERROR:USER_INPUT"
+    );
 }
 
 async fn a_tool_outside_the_whitelist_does_not_run_whatever_the_model_says(setup: Setup) {
     let script = vec![
-        Reply::Calls(vec![("drop_tables", json!({})), ("add_task ", json!({"description": "x"})), ("аdd_task", json!({"description": "x"}))]),
+        Reply::Calls(vec![
+            ("drop_tables", json!({})),
+            ("add_task ", json!({"description": "x"})),
+            ("аdd_task", json!({"description": "x"})),
+        ]),
         Reply::Text("I am not able to do that."),
         Reply::call("list_tasks", json!({})),
         Reply::Text("Nothing."),
@@ -313,6 +352,18 @@ async fn two_users_do_not_see_each_others_tasks(setup: Setup) {
     let app = spawn_app(setup.script(script)).await;
     app.chat_as("ann", "add secret plan").await;
     let listed = app.chat_as("bob", "list").await;
-    assert_eq!(listed["tool_calls"][0]["result"]["data"]["tasks"], json!([]), "{listed}");
-    assert!(!app.gemini.requests().last().unwrap().to_string().contains("secret plan"), "nothing is kept between requests");
+    assert_eq!(
+        listed["tool_calls"][0]["result"]["data"]["tasks"],
+        json!([]),
+        "{listed}"
+    );
+    assert!(
+        !app.gemini
+            .requests()
+            .last()
+            .unwrap()
+            .to_string()
+            .contains("secret plan"),
+        "nothing is kept between requests"
+    );
 }

@@ -27,36 +27,131 @@ fn table() -> Vec<(&'static str, Reply, &'static str, bool)> {
     let blocked = "REFUSAL:SAFETY_BLOCKED";
     let deep = format!("{}{}", "[".repeat(200_000), "]".repeat(200_000));
     let mut rows = vec![
-        ("400", Reply::error(400, "INVALID_ARGUMENT", json!([])), unavailable, false),
-        ("400 bad key", Reply::error(400, "INVALID_ARGUMENT", google("API_KEY_INVALID")), unavailable, false),
-        ("401", Reply::error(401, "UNAUTHENTICATED", json!([])), unavailable, false),
-        ("403", Reply::error(403, "PERMISSION_DENIED", json!([])), unavailable, false),
+        (
+            "400",
+            Reply::error(400, "INVALID_ARGUMENT", json!([])),
+            unavailable,
+            false,
+        ),
+        (
+            "400 bad key",
+            Reply::error(400, "INVALID_ARGUMENT", google("API_KEY_INVALID")),
+            unavailable,
+            false,
+        ),
+        (
+            "401",
+            Reply::error(401, "UNAUTHENTICATED", json!([])),
+            unavailable,
+            false,
+        ),
+        (
+            "403",
+            Reply::error(403, "PERMISSION_DENIED", json!([])),
+            unavailable,
+            false,
+        ),
         ("404", Reply::error(404, "NOT_FOUND", json!([])), unavailable, false),
         ("408", Reply::error(408, "", json!([])), unavailable, true),
-        ("429", Reply::error(429, "RESOURCE_EXHAUSTED", json!([])), unavailable, true),
-        ("429 retry info", Reply::error(429, "RESOURCE_EXHAUSTED", retry_info("0.05s")), unavailable, true),
-        ("429 retry info beyond the deadline", Reply::error(429, "RESOURCE_EXHAUSTED", retry_info("3600s")), unavailable, false),
-        ("429 daily quota", Reply::error(429, "RESOURCE_EXHAUSTED", daily()), unavailable, false),
+        (
+            "429",
+            Reply::error(429, "RESOURCE_EXHAUSTED", json!([])),
+            unavailable,
+            true,
+        ),
+        (
+            "429 retry info",
+            Reply::error(429, "RESOURCE_EXHAUSTED", retry_info("0.05s")),
+            unavailable,
+            true,
+        ),
+        (
+            "429 retry info beyond the deadline",
+            Reply::error(429, "RESOURCE_EXHAUSTED", retry_info("3600s")),
+            unavailable,
+            false,
+        ),
+        (
+            "429 daily quota",
+            Reply::error(429, "RESOURCE_EXHAUSTED", daily()),
+            unavailable,
+            false,
+        ),
         ("500", Reply::error(500, "INTERNAL", json!([])), unavailable, true),
         ("503", Reply::error(503, "UNAVAILABLE", json!([])), unavailable, true),
-        ("504", Reply::error(504, "DEADLINE_EXCEEDED", json!([])), unavailable, true),
-        ("no JSON", Reply::Raw(200, "<html>canary-provider-message</html>".into()), malformed, false),
-        ("cut JSON", Reply::Raw(200, r#"{"candidates":[{"content":{"parts":[{"text":"h"#.into()), malformed, false),
+        (
+            "504",
+            Reply::error(504, "DEADLINE_EXCEEDED", json!([])),
+            unavailable,
+            true,
+        ),
+        (
+            "no JSON",
+            Reply::Raw(200, "<html>canary-provider-message</html>".into()),
+            malformed,
+            false,
+        ),
+        (
+            "cut JSON",
+            Reply::Raw(200, r#"{"candidates":[{"content":{"parts":[{"text":"h"#.into()),
+            malformed,
+            false,
+        ),
         ("empty object", Reply::Raw(200, "{}".into()), malformed, false),
-        ("no candidates", Reply::Raw(200, r#"{"candidates":[]}"#.into()), malformed, false),
-        ("empty candidate", Reply::Raw(200, r#"{"candidates":[{}]}"#.into()), malformed, false),
+        (
+            "no candidates",
+            Reply::Raw(200, r#"{"candidates":[]}"#.into()),
+            malformed,
+            false,
+        ),
+        (
+            "empty candidate",
+            Reply::Raw(200, r#"{"candidates":[{}]}"#.into()),
+            malformed,
+            false,
+        ),
         ("deep nesting", Reply::Raw(200, deep), malformed, false),
         ("closed", Reply::Close, unavailable, true),
-        ("blocked prompt", Reply::Raw(200, r#"{"promptFeedback":{"blockReason":"SAFETY"}}"#.into()), blocked, false),
-        ("unknown block", Reply::Raw(200, r#"{"promptFeedback":{"blockReason":"SOMETHING_NEW"}}"#.into()), blocked, false),
+        (
+            "blocked prompt",
+            Reply::Raw(200, r#"{"promptFeedback":{"blockReason":"SAFETY"}}"#.into()),
+            blocked,
+            false,
+        ),
+        (
+            "unknown block",
+            Reply::Raw(200, r#"{"promptFeedback":{"blockReason":"SOMETHING_NEW"}}"#.into()),
+            blocked,
+            false,
+        ),
     ];
-    for reason in ["SAFETY", "PROHIBITED_CONTENT", "BLOCKLIST", "SPII", "RECITATION", "MODEL_ARMOR", "IMAGE_SAFETY"] {
+    for reason in [
+        "SAFETY",
+        "PROHIBITED_CONTENT",
+        "BLOCKLIST",
+        "SPII",
+        "RECITATION",
+        "MODEL_ARMOR",
+        "IMAGE_SAFETY",
+    ] {
         rows.push((reason, Reply::finish(reason), blocked, false));
     }
-    for reason in ["MAX_TOKENS", "LANGUAGE", "UNEXPECTED_TOOL_CALL", "TOO_MANY_TOOL_CALLS", "OTHER", "A_NEW_REASON"] {
+    for reason in [
+        "MAX_TOKENS",
+        "LANGUAGE",
+        "UNEXPECTED_TOOL_CALL",
+        "TOO_MANY_TOOL_CALLS",
+        "OTHER",
+        "A_NEW_REASON",
+    ] {
         rows.push((reason, Reply::finish(reason), malformed, false));
     }
-    rows.push(("MALFORMED_FUNCTION_CALL", Reply::finish("MALFORMED_FUNCTION_CALL"), malformed, true));
+    rows.push((
+        "MALFORMED_FUNCTION_CALL",
+        Reply::finish("MALFORMED_FUNCTION_CALL"),
+        malformed,
+        true,
+    ));
     rows
 }
 
@@ -70,15 +165,28 @@ async fn every_fault_of_gemini_is_a_named_outcome_with_safe_words_and_a_record()
         assert_eq!(decision["tool_calls"], json!([]), "{what}");
         let record = app.decision(&decision["decision_id"]).await;
         assert_eq!(record["outcome_category"], outcome, "{what}");
-        assert!(!record.to_string().contains("canary-gemini-key"), "{what} leaks the key: {record}");
-        assert_eq!(app.gemini.requests().len() > 1, again, "{what}: asked {} times", app.gemini.requests().len());
+        assert!(
+            !record.to_string().contains("canary-gemini-key"),
+            "{what} leaks the key: {record}"
+        );
+        assert_eq!(
+            app.gemini.requests().len() > 1,
+            again,
+            "{what}: asked {} times",
+            app.gemini.requests().len()
+        );
     }
 }
 
 /// C-EC-1, C-SC-7
 #[tokio::test]
 async fn a_model_that_hangs_ends_in_a_timeout_within_the_deadline() {
-    let app = spawn_app(Setup::stdio_sqlite().env("GAVEL_MODEL_FIRST_BYTE_MS", "300").script(vec![Reply::Hang])).await;
+    let app = spawn_app(
+        Setup::stdio_sqlite()
+            .env("GAVEL_MODEL_FIRST_BYTE_SECONDS", "0.3")
+            .script(vec![Reply::Hang]),
+    )
+    .await;
     let decision = app.chat("hi").await;
     assert_eq!(decision["outcome_category"], "ERROR:MODEL_TIMEOUT", "{decision}");
 }
@@ -103,19 +211,35 @@ async fn a_fault_after_a_tool_ran_says_that_something_was_done() {
     let decision = app.chat("add milk").await;
     assert_eq!(decision["decision_type"], "INVOKE_TOOL", "{decision}");
     assert_eq!(decision["outcome_category"], "ERROR:MODEL_UNAVAILABLE");
-    assert!(decision["response"].as_str().unwrap().contains("already been done"), "{decision}");
+    assert!(
+        decision["response"].as_str().unwrap().contains("already been done"),
+        "{decision}"
+    );
 }
 
 #[tokio::test]
 async fn a_hundred_calls_at_once_run_sixteen_and_answer_all() {
-    let calls = (0..100).map(|n| ("add_task", json!({"description": format!("task {n}")}))).collect();
+    let calls = (0..100)
+        .map(|n| ("add_task", json!({"description": format!("task {n}")})))
+        .collect();
     let app = spawn_app(Setup::stdio_sqlite().script(vec![Reply::Calls(calls), Reply::Text("Some.")])).await;
     let decision = app.chat("add a hundred").await;
-    let results: Vec<_> = decision["tool_calls"].as_array().unwrap().iter().map(|call| &call["result"]).collect();
+    let results: Vec<_> = decision["tool_calls"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|call| &call["result"])
+        .collect();
     assert_eq!(results.len(), 100);
     assert_eq!(results.iter().filter(|result| result["success"] == true).count(), 16);
     let answers = &app.gemini.requests()[1]["contents"];
-    assert_eq!(answers.as_array().unwrap().last().unwrap()["parts"].as_array().unwrap().len(), 100);
+    assert_eq!(
+        answers.as_array().unwrap().last().unwrap()["parts"]
+            .as_array()
+            .unwrap()
+            .len(),
+        100
+    );
 }
 
 /// C-FR-012; WIRE.md section 4: the turn is echoed verbatim and every call has its answer.
@@ -128,8 +252,16 @@ async fn the_second_request_echoes_the_turn_and_answers_each_call_by_its_id() {
     let contents = request["contents"].as_array().unwrap();
     assert_eq!(contents.len(), 3);
     assert_eq!(contents[1]["role"], "model");
-    assert_eq!(contents[1]["parts"][0]["thoughtSignature"], "c2lnbmF0dXJlLW9mLXRoZS10dXJu");
-    let ids: Vec<_> = contents[2]["parts"].as_array().unwrap().iter().map(|p| p["functionResponse"]["id"].clone()).collect();
+    assert_eq!(
+        contents[1]["parts"][0]["thoughtSignature"],
+        "c2lnbmF0dXJlLW9mLXRoZS10dXJu"
+    );
+    let ids: Vec<_> = contents[2]["parts"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|p| p["functionResponse"]["id"].clone())
+        .collect();
     assert_eq!(ids, [json!("c1x0"), json!("c1x1")]);
 }
 
@@ -142,6 +274,9 @@ async fn a_verdict_beside_a_call_runs_nothing() {
     ];
     let app = spawn_app(Setup::stdio_sqlite().script(vec![Reply::Calls(mixed), Reply::Text("Sorry.")])).await;
     let decision = app.chat("delete milk").await;
-    assert_eq!(decision["tool_calls"][0]["result"]["error"]["code"], "mixed_with_verdict", "{decision}");
+    assert_eq!(
+        decision["tool_calls"][0]["result"]["error"]["code"], "mixed_with_verdict",
+        "{decision}"
+    );
     assert_eq!(decision["iterations"], 2);
 }

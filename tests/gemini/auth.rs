@@ -181,6 +181,21 @@ async fn a_refused_token_is_replaced_once() {
 }
 
 #[tokio::test]
+async fn a_token_that_an_error_repeats_is_blanked() {
+    let tokens = Far::start([token("short-token", 3599)]).await;
+    let body = r#"{"error":{"code":403,"message":"short-token may not do this","status":"PERMISSION_DENIED"}}"#;
+    let far = Far::start([json(403, body)]).await;
+    let fault = ask(&vertex(&far.url, user(&tokens.url))).await;
+    let fault = assert_fault(
+        fault,
+        FaultKind::Unavailable,
+        "403 PERMISSION_DENIED: … may not do this",
+        1,
+    );
+    assert!(!fault.detail.contains("short-token"), "{}", fault.detail);
+}
+
+#[tokio::test]
 async fn a_refused_grant_is_told_and_not_repeated_and_nothing_is_sent_to_the_model() {
     let refused = r#"{"error":"invalid_grant","error_description":"Token of jane@example.com has been revoked."}"#;
     let tokens = Far::start([json(400, refused)]).await;

@@ -42,9 +42,9 @@ async fn vertex_counts_a_word_instead() {
 async fn each_thing_that_can_be_wrong_has_its_own_words() {
     let info = r#"{"@type":"type.googleapis.com/google.rpc.ErrorInfo","reason":"API_KEY_INVALID"}"#;
     for (status, details, expected) in [
-        (400, info, "Gemini does not accept the credentials: "),
+        (400, info, "the credentials do not work: "),
         (400, "", "Gemini answered in an unexpected way: "),
-        (401, "", "Gemini does not accept the credentials: "),
+        (401, "", "the credentials do not work: "),
         (403, "", "the credentials may not use this API, project or model: "),
         (404, "", "there is no model \"gemini-3.8-flash\" at this endpoint: "),
         (429, "", "the quota is used up: "),

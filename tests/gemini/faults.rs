@@ -29,7 +29,7 @@ async fn what_may_pass_is_tried_three_times_in_all() {
             json(200, &said("late")),
         ])
         .await;
-        let words = format!("{status} BUSY: It went wrong.; given up after 3 attempts");
+        let words = format!("{status} BUSY: It went wrong.; given up after attempt 3");
         assert_fault(ask(&gemini(&far.url)).await, FaultKind::Unavailable, &words, 3);
         assert_eq!(far.seen().len(), 3, "{status}");
     }
@@ -134,6 +134,15 @@ async fn blocked_empty_and_unknown_answers_are_not_repeated_and_not_run() {
 }
 
 #[tokio::test]
+async fn an_error_whose_body_does_not_come_is_an_error_all_the_same() {
+    let head = b"HTTP/1.1 503 X\r\ncontent-length: 100\r\n\r\n{".to_vec();
+    let far = Far::start([vec![Step::Send(head), Step::Hang], json(200, &said("Done."))]).await;
+    let begun = Instant::now();
+    assert_eq!(ask(&gemini(&far.url)).await.unwrap().text(), "Done.");
+    assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
+}
+
+#[tokio::test]
 async fn an_error_under_http_200_is_an_error() {
     let far = Far::start([json(200, &error(503, "UNAVAILABLE", "")), json(200, &said("Done."))]).await;
     assert_eq!(ask(&gemini(&far.url)).await.unwrap().text(), "Done.");
@@ -211,7 +220,7 @@ async fn a_refused_or_broken_connection_is_tried_again_and_then_unavailable() {
     assert_fault(
         ask(&gemini(&far.url)).await,
         FaultKind::Unavailable,
-        "given up after 3 attempts",
+        "given up after attempt 3",
         3,
     );
 
@@ -221,7 +230,7 @@ async fn a_refused_or_broken_connection_is_tried_again_and_then_unavailable() {
         .local_addr()
         .unwrap();
     let fault = ask(&gemini(&format!("http://{closed}"))).await;
-    let fault = assert_fault(fault, FaultKind::Unavailable, "given up after 3 attempts", 3);
+    let fault = assert_fault(fault, FaultKind::Unavailable, "given up after attempt 3", 3);
     assert!(
         !fault.detail.contains("127.0.0.1"),
         "where the endpoint is stays out: {}",
@@ -311,7 +320,7 @@ async fn when_the_retry_budget_is_spent_nothing_is_repeated() {
     assert_fault(
         ask(&gemini).await,
         FaultKind::Unavailable,
-        "given up after 3 attempts",
+        "given up after attempt 3",
         3,
     );
     assert_fault(

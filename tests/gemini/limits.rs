@@ -53,7 +53,7 @@ async fn a_hang_ends_at_the_deadline_whatever_it_hangs_in() {
         let fault = hasty().ask(&gemini(&far.url)).await.unwrap_err();
         assert_eq!(fault.kind, FaultKind::Timeout, "{script:?}: {fault:?}");
         assert!(
-            (SHORT..SHORT * 10).contains(&begun.elapsed()),
+            (SHORT..Duration::from_secs(5)).contains(&begun.elapsed()),
             "{script:?}: {:?}",
             begun.elapsed()
         );
@@ -100,7 +100,16 @@ async fn fifty_megabytes_are_not_read() {
         Step::Send([HEAD, b"transfer-encoding: chunked\r\n\r\n"].concat()),
         Step::Flood([b"10000\r\n".as_slice(), &vec![b' '; 64 * 1024], b"\r\n"].concat(), 800),
     ];
-    for (script, stream) in [(announced, false), (chunked.clone(), false), (chunked, true)] {
+    let only_announced = vec![
+        Step::Send([HEAD, b"content-length: 52428800\r\n\r\n"].concat()),
+        Step::Hang,
+    ];
+    for (script, stream) in [
+        (only_announced, false),
+        (announced, false),
+        (chunked.clone(), false),
+        (chunked, true),
+    ] {
         let far = Far::start([script]).await;
         let gemini = gemini(&far.url);
         let answer = if stream {
@@ -137,7 +146,7 @@ async fn deep_nesting_is_refused() {
         );
         let far = Far::start([
             json(200, &body),
-            crate::server::events(&[body.clone()]),
+            crate::server::events(std::slice::from_ref(&body)),
             json(400, &body),
         ])
         .await;

@@ -280,6 +280,8 @@ async fn a_continued_answer_is_one_turn_and_every_hop_is_paid_for() {
             )
         );
         assert_eq!((turn.usage.input_tokens, turn.usage.output_tokens), (30, 9));
+        let last = String::from_utf8(far.seen()[2].body.clone()).unwrap();
+        assert_eq!(last.matches("continuationToken").count(), 1, "the last token alone");
         let sent: Vec<_> = far.seen().iter().map(|seen| seen.json()).collect();
         for (request, token) in sent[1..].iter().zip(["t1", "t2"]) {
             let mut expected = sent[0].clone();

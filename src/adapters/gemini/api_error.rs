@@ -37,28 +37,31 @@ impl ApiError {
         let value = wire::read::<Value>(body).unwrap_or_default();
         // On the stream endpoint the body may be an array of one.
         let error = value.get("error").or_else(|| value.get(0)?.get("error"));
-        let mut read = error.map(Self::of_value).unwrap_or_default();
-        read.code = http_status;
-        if error.is_none() {
-            read.message = Some(format!("the body ({} bytes) is no Google error", body.len()));
+        match error {
+            Some(error) => Self::of_value(http_status, error),
+            None => Self {
+                code: http_status,
+                message: Some(format!("the body ({} bytes) is no Google error", body.len())),
+                ..Self::default()
+            },
         }
-        read
     }
 
     /// Reads the value of `error` that came in place of a response.
     pub(super) fn of_text(error: &str) -> Self {
-        wire::read::<Value>(error.as_bytes()).map_or_else(|_| Self::default(), |error| Self::of_value(&error))
-    }
-
-    fn of_value(error: &Value) -> Self {
-        let text = |value: &Value, key: &str| value.get(key).and_then(Value::as_str).map(str::to_owned);
+        let error = wire::read::<Value>(error.as_bytes()).unwrap_or_default();
         let code = error
             .get("code")
             .and_then(Value::as_u64)
             .and_then(|code| u16::try_from(code).ok());
+        Self::of_value(code.unwrap_or(0), &error)
+    }
+
+    fn of_value(code: u16, error: &Value) -> Self {
+        let text = |value: &Value, key: &str| value.get(key).and_then(Value::as_str).map(str::to_owned);
         let message = text(error, "message").unwrap_or_default();
         let mut read = Self {
-            code: code.unwrap_or(0),
+            code,
             status: text(error, "status").map(|status| label(&status)),
             ..Self::default()
         };
@@ -71,20 +74,17 @@ impl ApiError {
                 Some("ErrorInfo") => {
                     read.reason = text(detail, "reason").map(|reason| label(&reason));
                     let metadata = detail.get("metadata").unwrap_or(&Value::Null);
-                    read.spent |= text(metadata, "quota_limit_value").as_deref() == Some("0");
-                    read.quota = read
-                        .quota
-                        .or_else(|| text(metadata, "quota_limit").map(|quota| label(&quota)));
+                    let limit = text(metadata, "quota_limit_value");
+                    read.note_quota(text(metadata, "quota_limit"), limit.as_deref());
                 }
                 Some("RetryInfo") => {
-                    read.retry_after = text(detail, "retryDelay").and_then(|delay| seconds(delay.strip_suffix('s')?));
+                    read.retry_after =
+                        text(detail, "retryDelay").and_then(|delay| duration(delay.strip_suffix('s')?.parse().ok()?));
                 }
                 Some("QuotaFailure") => {
                     for violation in each("violations") {
-                        let quota = text(violation, "quotaId").map(|quota| label(&quota));
-                        read.spent |= quota.as_deref().is_some_and(|quota| quota.contains("PerDay"));
-                        read.spent |= text(violation, "quotaValue").as_deref() == Some("0");
-                        read.quota = read.quota.or(quota);
+                        let limit = text(violation, "quotaValue");
+                        read.note_quota(text(violation, "quotaId"), limit.as_deref());
                     }
                 }
                 Some("BadRequest") => {
@@ -95,15 +95,18 @@ impl ApiError {
             }
         }
         // A limit of nothing is also told in words: "… limit: 0, model: …".
-        read.spent |= message.split("limit: ").skip(1).any(|rest| {
-            rest.trim_start_matches('0').len() < rest.len()
-                && !rest
-                    .trim_start_matches('0')
-                    .starts_with(|c: char| c.is_ascii_digit() || c == '.')
-        });
+        read.spent |= message
+            .split("limit: ")
+            .skip(1)
+            .any(|rest| leading_number(rest) == Some(0.0));
         read.retry_after = read.retry_after.or_else(|| delay_in(&message));
         read.message = (!message.is_empty() && may_be_told(read.code, &message)).then(|| sanitize(&message));
         read
+    }
+
+    fn note_quota(&mut self, quota: Option<String>, limit: Option<&str>) {
+        self.spent |= limit == Some("0") || quota.as_deref().is_some_and(|quota| quota.contains("PerDay"));
+        self.quota = self.quota.take().or_else(|| quota.map(|quota| label(&quota)));
     }
 
     /// What it means for the attempt.
@@ -146,18 +149,24 @@ impl std::fmt::Display for ApiError {
     }
 }
 
-/// `48`, `34.4`; at most a day, since no caller waits longer.
-fn seconds(text: &str) -> Option<Duration> {
-    let seconds: f64 = text.trim().parse().ok()?;
+/// At most a day, since no caller waits longer.
+fn duration(seconds: f64) -> Option<Duration> {
     Duration::try_from_secs_f64(seconds.min(86_400.0)).ok()
+}
+
+/// `34.4` of `34.4s.`; a full stop after it is no part of it.
+fn leading_number(text: &str) -> Option<f64> {
+    let end = text
+        .find(|c: char| !c.is_ascii_digit() && c != '.')
+        .unwrap_or(text.len());
+    text.get(..end)?.trim_end_matches('.').parse().ok()
 }
 
 /// "Please retry in 34.4s." or "… in 120ms.".
 fn delay_in(message: &str) -> Option<Duration> {
     let (_, rest) = message.split_once("retry in ")?;
-    let end = rest.find(|c: char| !c.is_ascii_digit() && c != '.')?;
-    let (number, unit) = rest.split_at(end);
-    let delay = seconds(number)?;
+    let delay = leading_number(rest).and_then(duration)?;
+    let unit = rest.trim_start_matches(|c: char| c.is_ascii_digit() || c == '.');
     match unit {
         _ if unit.starts_with("ms") => Some(delay / 1000),
         _ if unit.starts_with('s') => Some(delay),
@@ -165,7 +174,7 @@ fn delay_in(message: &str) -> Option<Duration> {
     }
 }
 
-/// A 400 speaks of the request and may quote it, so its message is told only where the wording is known (and quotes are
+/// A 400 (or what comes without a code) speaks of the request and may quote it, so its message is told only where the wording is known (and quotes are
 /// blanked even there). Other errors speak of keys, quotas, models and the provider's own state.
 fn may_be_told(code: u16, message: &str) -> bool {
     const KNOWN: [&str; 16] = [
@@ -186,7 +195,7 @@ fn may_be_told(code: u16, message: &str) -> bool {
         "Unable to submit request because it has a temperature",
         "User location is not supported",
     ];
-    code != 400 || KNOWN.iter().any(|known| message.starts_with(known))
+    !matches!(code, 0 | 400) || KNOWN.iter().any(|known| message.starts_with(known))
 }
 
 /// Blanks what stands in double quotes and what could be a key or token, flattens white space, keeps 200 characters.
@@ -269,12 +278,14 @@ mod tests {
         let empty = r#"{"@type":"x/google.rpc.QuotaFailure","violations":[{"quotaId":"PerMinute","quotaValue":"0"}]}"#;
         let minute =
             r#"{"@type":"x/google.rpc.QuotaFailure","violations":[{"quotaId":"PerMinute","quotaValue":"10"}]}"#;
+        let long = r#"{"@type":"x/google.rpc.QuotaFailure","violations":[{"quotaId":"GenerateContentPaidTierInputTokensPerModelPerProjectPerDay"}]}"#;
         let retry = |details: &str, message: &str| {
             error(429, message, &format!("{details},{RETRY}"))
                 .into_failure(false)
                 .retry
         };
         assert_eq!(retry(daily, ""), Retry::No);
+        assert_eq!(retry(long, ""), Retry::No);
         assert_eq!(retry(empty, ""), Retry::No);
         assert_eq!(retry(minute, "Quota exceeded, limit: 0, model: m"), Retry::No);
         assert_eq!(retry(minute, "Quota exceeded, limit: 0"), Retry::No);
@@ -306,6 +317,12 @@ mod tests {
         assert!(!open.to_string().contains("diary"));
         let unknown = error(400, "I do not like: my secret diary", "");
         assert_eq!(unknown.to_string(), "Gemini answered 400 S");
+        let without_code = ApiError::of_body(400, br#"{"error":{"message":"my secret diary"}}"#).to_string();
+        assert_eq!(without_code, "Gemini answered 400");
+        assert_eq!(
+            ApiError::of_text(r#"{"message":"my secret diary"}"#).to_string(),
+            "Gemini answered 0"
+        );
         let field = r#"{"@type":"x/google.rpc.BadRequest","fieldViolations":[{"field":"tools[0].x","description":"my diary"}]}"#;
         assert_eq!(
             error(400, "my diary", field).to_string(),

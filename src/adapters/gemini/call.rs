@@ -18,7 +18,7 @@ use super::meters::Meters;
 use super::reply::{Hop, Reply};
 use super::retry::{Retry, backoff};
 use super::sse::{Frame, Framer};
-use super::{Gemini, meters, request};
+use super::{Gemini, request};
 use crate::domain::decision::Usage;
 use crate::domain::journal::ModelTurn;
 use crate::ports::model::ModelFault;
@@ -114,7 +114,7 @@ impl Call<'_, '_> {
                 answer.as_ref().map_or_else(|failure| failure.health, |_| Health::Well),
                 Instant::now(),
             );
-            meters::breaker(self.gemini.state());
+            self.meters.breaker(self.gemini.state());
             let fault = answer.as_ref().err().map(|failure| failure.kind);
             self.meters.attempt(fault, begun.elapsed(), since(spent, self.usage));
             let failure = match answer {
@@ -155,7 +155,7 @@ impl Call<'_, '_> {
             })
         };
         if attempt >= self.gemini.retry.max_attempts {
-            return give_up(format!("given up after {attempt} attempts"));
+            return give_up(format!("given up after attempt {attempt}"));
         }
         if Instant::now()
             .checked_add(wait)

@@ -29,7 +29,7 @@ pub struct ModelInfo {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CheckError {
     /// The key, token or credentials are refused, or no token could be got.
-    #[error("Gemini does not accept the credentials: {0}")]
+    #[error("the credentials do not work: {0}")]
     Credentials(String),
     /// They are known, but may not do this.
     #[error("the credentials may not use this API, project or model: {0}")]
@@ -64,13 +64,14 @@ impl Gemini {
     pub async fn check(&self) -> Result<ModelInfo, CheckError> {
         let deadline = Instant::now() + PATIENCE;
         let model = self.default_model.as_str();
-        let url = match self.describes_models {
+        let describes_models = self.endpoint == "developer";
+        let url = match describes_models {
             true => self.address.about(model),
             false => self.address.of(model, Method::CountTokens),
         };
         let url = url.map_err(|error| CheckError::Unexpected(error.to_string()))?;
         let mut request = Request::new(reqwest::Method::GET, url);
-        if !self.describes_models {
+        if !describes_models {
             *request.method_mut() = reqwest::Method::POST;
             request
                 .headers_mut()

@@ -106,9 +106,13 @@ impl Waiting<'_> {
         }
     }
 
-    /// Reads the body of an error. One that does not come or is too long is not worth a failure of its own.
+    /// Reads the body of an error. One that does not come soon or is too long is not worth a failure of its own.
     pub(super) async fn error_body(&self, response: Response) -> Bytes {
-        self.body(response, MAX_ERROR_BODY).await.unwrap_or_default()
+        let brief = Waiting {
+            deadline: self.deadline.min(Instant::now() + self.timeouts.connect),
+            ..*self
+        };
+        brief.body(response, MAX_ERROR_BODY).await.unwrap_or_default()
     }
 
     /// `Err(None)`: the limit. `Err(Some(failure))`: the deadline.

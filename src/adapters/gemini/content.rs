@@ -357,5 +357,14 @@ mod tests {
             r#"{"functionCall":{"name":"add_task"}}"#,
         ]);
         assert!(matches!(parts.as_slice(), [Part::Other, Part::Other, Part::Call(call)] if call.name == "add_task"));
+        // Of two calls of one name the id tells which was answered.
+        let (_, parts, _) = joined(&[concat!(
+            r#"{"functionCall":{"id":"1","name":"search"}},{"functionCall":{"id":"2","name":"search"}},"#,
+            r#"{"functionResponse":{"id":"2","name":"search"}}"#
+        )]);
+        let [Part::Call(left), Part::Other, Part::Other] = parts.as_slice() else {
+            panic!("{parts:?}")
+        };
+        assert_eq!(left.id.as_deref(), Some("1"));
     }
 }

@@ -3,13 +3,13 @@
 use std::sync::OnceLock;
 use std::time::Duration;
 
-use metrics::{Counter, Histogram, counter, gauge, histogram};
+use metrics::{Counter, Gauge, Histogram, Label, counter, gauge, histogram};
 
 use super::breaker::BreakerState;
 use crate::domain::decision::Usage;
 use crate::domain::journal::FaultKind;
 
-/// The meters of one model. Made once for the default model, since looking them up costs more than counting.
+/// The meters of one model at one endpoint. Made once for the default model, since looking them up costs more than counting.
 #[derive(Clone)]
 pub(super) struct Meters {
     answered: Counter,
@@ -18,20 +18,29 @@ pub(super) struct Meters {
     output: Counter,
     thought: Counter,
     cached: Counter,
+    breaker: Gauge,
+    endpoint: &'static str,
     model: String,
 }
 
 impl Meters {
-    pub(super) fn of(model: &str) -> Self {
-        let tokens =
-            |kind: &'static str| counter!("gavel_model_tokens_total", "model" => model.to_owned(), "kind" => kind);
+    pub(super) fn of(endpoint: &'static str, model: &str) -> Self {
+        let both = || {
+            [
+                Label::from_static_parts("endpoint", endpoint),
+                Label::new("model", model.to_owned()),
+            ]
+        };
+        let tokens = |kind| count("gavel_model_tokens_total", both(), "kind", kind);
         Self {
-            answered: counter!("gavel_model_attempts_total", "model" => model.to_owned(), "outcome" => "answered"),
-            seconds: histogram!("gavel_model_attempt_seconds", "model" => model.to_owned()),
+            answered: count("gavel_model_attempts_total", both(), "outcome", "answered"),
+            seconds: histogram!("gavel_model_attempt_seconds", both().to_vec()),
             input: tokens("input"),
             output: tokens("output"),
             thought: tokens("thought"),
             cached: tokens("cached"),
+            breaker: gauge!("gavel_model_breaker_state", "endpoint" => endpoint),
+            endpoint,
             model: model.to_owned(),
         }
     }
@@ -63,18 +72,23 @@ impl Meters {
             .increment(1);
     }
 
+    /// Where the breaker stands: 0 closed, 1 half-open, 2 open.
+    pub(super) fn breaker(&self, state: BreakerState) {
+        self.breaker.set(match state {
+            BreakerState::Closed => 0.0,
+            BreakerState::HalfOpen => 1.0,
+            BreakerState::Open => 2.0,
+        });
+    }
+
     fn counter(&self, name: &'static str, label: &'static str, value: &'static str) -> Counter {
-        counter!(name, "model" => self.model.clone(), label => value)
+        let endpoint = Label::from_static_parts("endpoint", self.endpoint);
+        count(name, [endpoint, Label::new("model", self.model.clone())], label, value)
     }
 }
 
-/// 0 closed, 1 half-open, 2 open.
-pub(super) fn breaker(state: BreakerState) {
-    gauge!("gavel_model_breaker_state").set(match state {
-        BreakerState::Closed => 0.0,
-        BreakerState::HalfOpen => 1.0,
-        BreakerState::Open => 2.0,
-    });
+fn count(name: &'static str, [endpoint, model]: [Label; 2], label: &'static str, value: &'static str) -> Counter {
+    counter!(name, vec![endpoint, model, Label::from_static_parts(label, value)])
 }
 
 /// The default model's meters, made at their first use: a recorder installed after the adapter was made still gets them.
@@ -82,8 +96,8 @@ pub(super) fn breaker(state: BreakerState) {
 pub(super) struct DefaultMeters(OnceLock<Meters>);
 
 impl DefaultMeters {
-    pub(super) fn get(&self, model: &str) -> &Meters {
-        self.0.get_or_init(|| Meters::of(model))
+    pub(super) fn get(&self, endpoint: &'static str, model: &str) -> &Meters {
+        self.0.get_or_init(|| Meters::of(endpoint, model))
     }
 }
 

@@ -16,7 +16,7 @@
 //!
 //! Decisions where the wire is silent: unary requests are streamed inside when the model would refuse their size (Gemini 4
 //! above 32,768 output tokens); every hop of a continued answer has its own attempts; a 499 in mid-stream is repeated, since
-//! it was not us who cancelled; a `TokenCount` of a repeated attempt is paid for, so usage sums over attempts and hops.
+//! it was not us who cancelled; usage sums over attempts and hops, for all of them are paid.
 
 mod address;
 mod api_error;
@@ -70,7 +70,8 @@ pub struct Gemini {
     client: reqwest::Client,
     auth: Auth,
     address: Address,
-    describes_models: bool,
+    /// `developer`, `express` or `vertex`.
+    endpoint: &'static str,
     default_model: String,
     /// Of the default model: unary, stream.
     default_urls: (Url, Url),
@@ -90,10 +91,12 @@ impl Gemini {
     /// # Errors
     /// A setting is off (see [`ConfigError`]), or the system's TLS roots cannot be read.
     pub fn new(config: GeminiConfig) -> Result<Self, ConfigError> {
-        let (address, auth, describes_models) = match config.endpoint {
-            Endpoint::Developer { base_url, api_key } => (Address::developer(&base_url)?, Auth::key(&api_key)?, true),
+        let (address, auth, endpoint) = match config.endpoint {
+            Endpoint::Developer { base_url, api_key } => {
+                (Address::developer(&base_url)?, Auth::key(&api_key)?, "developer")
+            }
             Endpoint::VertexExpress { base_url, api_key } => {
-                (Address::express(&base_url)?, Auth::key(&api_key)?, false)
+                (Address::express(&base_url)?, Auth::key(&api_key)?, "express")
             }
             Endpoint::Vertex {
                 project,
@@ -103,7 +106,7 @@ impl Gemini {
             } => (
                 Address::vertex(&project, &location, endpoint.as_deref())?,
                 Auth::token(credentials, &config.timeouts)?,
-                false,
+                "vertex",
             ),
         };
         let default_model = bare_model(config.default_model.trim()).to_owned();
@@ -120,9 +123,9 @@ impl Gemini {
         let default_urls = (url(Method::Generate)?, url(Method::Stream)?);
         let plain = address.origin.scheme() == "http";
         Ok(Self {
-            client: client::build(&config.timeouts, plain, address.is_loopback())?,
+            client: client::build(&config.timeouts, plain, address::is_loopback(&address.origin))?,
             auth,
-            describes_models,
+            endpoint,
             default_urls,
             default_model,
             address,
@@ -173,8 +176,8 @@ impl Gemini {
                 })?,
         };
         let meters = match named == self.default_model {
-            true => Cow::Borrowed(self.meters.get(named)),
-            false => Cow::Owned(Meters::of(named)),
+            true => Cow::Borrowed(self.meters.get(self.endpoint, named)),
+            false => Cow::Owned(Meters::of(self.endpoint, named)),
         };
         let body = request::body(&request, &generation, &self.system);
         let call = Call {

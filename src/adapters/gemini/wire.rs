@@ -203,12 +203,12 @@ fn nests_within(json: &[u8], limit: usize) -> bool {
     true
 }
 
-/// Makes a provider's enum value fit for logs and labels: at most 40 of `[A-Za-z0-9_]`.
+/// Makes a provider's enum value fit for logs and labels: at most 100 of `[A-Za-z0-9_-]`.
 pub(super) fn label(value: &str) -> String {
     value
         .chars()
-        .filter(|c| c.is_ascii_alphanumeric() || *c == '_')
-        .take(40)
+        .filter(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '-'))
+        .take(100)
         .collect()
 }
 

@@ -71,6 +71,11 @@ impl TokenCache {
         }
     }
 
+    /// The token that is held, used or not.
+    pub(super) fn current(&self) -> Option<HeaderValue> {
+        self.current.load().as_ref().map(|token| token.header.clone())
+    }
+
     fn usable(&self, now: Instant) -> Option<Usable> {
         let current = self.current.load();
         let token = current.as_ref()?;
@@ -109,5 +114,73 @@ impl TokenCache {
                 Err(failure)
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+    use crate::adapters::gemini::auth::credentials::Credentials;
+
+    fn cache(left_s: u64, lifetime_s: u64) -> TokenCache {
+        let nobody = Credentials::Metadata {
+            base_url: "http://127.0.0.1:1".to_owned(),
+            quota_project: None,
+        };
+        let cache = TokenCache::new(nobody, &Timeouts::default()).unwrap();
+        cache.current.store(Some(Arc::new(Token {
+            header: HeaderValue::from_static("Bearer old"),
+            expires: Instant::now() + Duration::from_secs(left_s),
+            lifetime: Duration::from_secs(lifetime_s),
+        })));
+        cache
+    }
+
+    #[test]
+    fn a_token_is_renewed_ahead_of_its_end_and_dropped_just_before_it() {
+        for (left, lifetime, renew) in [
+            (3000, 3600, Some(false)),
+            (301, 3600, Some(false)),
+            (299, 3600, Some(true)),
+            (25, 3600, Some(true)),
+            (19, 3600, None),
+            (0, 3600, None),
+            // One that lives for a minute is neither renewed all the time nor never used.
+            (50, 60, Some(false)),
+            (14, 60, Some(true)),
+            (5, 60, None),
+        ] {
+            let usable = cache(left, lifetime).usable(Instant::now());
+            assert_eq!(
+                usable.map(|usable| usable.renew),
+                renew,
+                "{left} s of {lifetime} s left"
+            );
+        }
+    }
+
+    #[tokio::test]
+    async fn when_a_renewal_fails_the_old_token_goes_on_and_the_next_renewal_waits() {
+        let (cache, deadline) = (cache(100, 3600), Instant::now() + Duration::from_secs(10));
+        assert_eq!(cache.get(deadline).await.unwrap(), "Bearer old");
+        let failed = cache.fetching.lock().await.as_ref().map(|(when, _)| *when);
+        assert!(failed.is_some(), "it was tried");
+        assert_eq!(cache.get(deadline).await.unwrap(), "Bearer old");
+        assert_eq!(
+            cache.fetching.lock().await.as_ref().map(|(when, _)| *when),
+            failed,
+            "and not again"
+        );
+    }
+
+    #[test]
+    fn only_the_token_that_was_refused_is_discarded() {
+        let cache = cache(3000, 3600);
+        cache.discard(&HeaderValue::from_static("Bearer older"));
+        assert!(cache.usable(Instant::now()).is_some());
+        cache.discard(&HeaderValue::from_static("Bearer old"));
+        assert!(cache.usable(Instant::now()).is_none());
     }
 }

@@ -11,6 +11,7 @@ use url::Url;
 use url::form_urlencoded::Serializer;
 
 use super::credentials::{AuthorizedUser, Credentials, ServiceAccount, signing_key};
+use crate::adapters::gemini::address::is_loopback;
 use crate::adapters::gemini::client::{self, Waiting};
 use crate::adapters::gemini::config::{ConfigError, Timeouts, invalid};
 use crate::adapters::gemini::failure::Failure;
@@ -65,8 +66,8 @@ impl Fetcher {
             ),
         };
         let url = Url::parse(&place).map_err(|error| invalid(setting, error.to_string()))?;
-        let metadata = matches!(credentials, Credentials::Metadata { .. });
-        let client = client::build(timeouts, url.scheme() == "http", metadata)?;
+        let direct = matches!(credentials, Credentials::Metadata { .. }) || is_loopback(&url);
+        let client = client::build(timeouts, url.scheme() == "http", direct)?;
         Ok(Self {
             credentials,
             key,
@@ -92,8 +93,6 @@ impl Fetcher {
             begun,
         };
         let told = |failure: Failure| Failure {
-            // The model's endpoint is not to blame for the token's.
-            health: crate::adapters::gemini::breaker::Health::Unknown,
             detail: format!("no access token: {}", failure.detail),
             ..failure
         };

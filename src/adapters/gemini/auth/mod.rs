@@ -13,6 +13,7 @@ use secrecy::{ExposeSecret, SecretString};
 pub use self::adc::{AdcSources, adc_from_env_values};
 use self::cache::TokenCache;
 pub use self::credentials::{AuthorizedUser, Credentials, METADATA_BASE, ServiceAccount};
+use super::breaker::Health;
 use super::config::{ConfigError, Timeouts, invalid};
 use super::failure::Failure;
 
@@ -68,7 +69,12 @@ impl Auth {
                 headers.insert(API_KEY, key.clone());
             }
             Self::Token(cache, quota_project) => {
-                headers.insert(reqwest::header::AUTHORIZATION, cache.get(deadline).await?);
+                let token = cache.get(deadline).await.map_err(|failure| Failure {
+                    // The model's endpoint is not to blame for the token's.
+                    health: Health::Unknown,
+                    ..failure
+                })?;
+                headers.insert(reqwest::header::AUTHORIZATION, token);
                 if let Some(project) = quota_project {
                     headers.insert(QUOTA_PROJECT, project.clone());
                 }
@@ -84,11 +90,21 @@ impl Auth {
         }
     }
 
-    /// Blanks the key, should an answer repeat it.
+    /// Blanks the key or the token, should an answer repeat it.
     pub(super) fn redact(&self, words: String) -> String {
         match self {
-            Self::Key(_, key) if words.contains(key.expose_secret()) => words.replace(key.expose_secret(), "…"),
-            Self::Key(..) | Self::Token(..) => words,
+            Self::Key(_, key) => blank(words, key.expose_secret()),
+            Self::Token(cache, _) => match cache.current() {
+                Some(token) => blank(words, token.to_str().unwrap_or_default().trim_start_matches("Bearer ")),
+                None => words,
+            },
         }
     }
+}
+
+fn blank(words: String, secret: &str) -> String {
+    if secret.is_empty() || !words.contains(secret) {
+        return words;
+    }
+    words.replace(secret, "…")
 }
