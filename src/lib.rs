@@ -2,7 +2,7 @@
 //!
 //! Layers, each named by the ones before it and by none after:
 //!
-//! - `http`, `cli`: the edge. Extract, call one surface, answer.
+//! - [`http`], `cli`: the edge. Extract, call one surface, answer.
 //! - `surfaces`: the use cases; the library API.
 //! - `engine`: one loop for all surfaces. It does I/O through ports alone and reads no database.
 //! - [`ports`]: traits for the model, tools, records, quota and clock.
@@ -13,10 +13,12 @@
 
 pub mod adapters;
 pub mod app;
+pub mod cli;
 pub mod config;
 pub mod domain;
 pub mod engine;
-pub mod http;
 pub mod evaluation;
+pub mod http;
 pub mod ports;
 pub mod surfaces;
+pub mod telemetry;

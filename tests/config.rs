@@ -463,6 +463,20 @@ fn traces_are_off_until_a_collector_is_named() {
         .collect();
     assert_eq!(headers, [("a", "b"), ("c", "d=e")]);
     assert_eq!(traces.service_name, "gavel");
+    assert_eq!(traces.traces_url.as_str(), "http://localhost:4318/v1/traces");
+    let below = env(&[("OTEL_EXPORTER_OTLP_ENDPOINT", "https://collector/otlp/")]).config();
+    assert_eq!(
+        below.logs.traces.unwrap().traces_url.as_str(),
+        "https://collector/otlp/v1/traces"
+    );
+    let whole = [
+        ("OTEL_EXPORTER_OTLP_ENDPOINT", "https://a"),
+        ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "https://b/t"),
+    ];
+    assert_eq!(
+        env(&whole).config().logs.traces.unwrap().traces_url.as_str(),
+        "https://b/t"
+    );
 }
 
 #[test]

@@ -17,16 +17,18 @@ use tokio_util::task::TaskTracker;
 
 pub use servers::BUILT_IN as BUILT_IN_SERVERS;
 
+use crate::adapters::gemini::Gemini;
 use crate::adapters::mcp::{Mcp, McpOptions};
 use crate::adapters::quota::LocalQuota;
 use crate::adapters::store::{AtStart, ContentKey, ContentMode, Store, StoreConfig};
-use crate::config::{Config, Content};
+use crate::config::{Config, Content, ModelConfig};
 use crate::domain::definition::Constitution;
 use crate::domain::ids::InstanceId;
 use crate::domain::templates::Templates;
 use crate::engine::Engine;
 use crate::http::{self, ServerSettings};
 use crate::ports::clock::SystemClock;
+use crate::ports::model::Model;
 use crate::surfaces::chat::Chat;
 use crate::surfaces::decisions::DecisionQueries;
 
@@ -55,6 +57,17 @@ pub struct Serving {
     task: tokio::task::JoinHandle<std::io::Result<()>>,
 }
 
+impl Serving {
+    /// Comes back when the server has ended although nobody told it to; then there is nothing left to stop.
+    pub async fn ended(&mut self) -> anyhow::Error {
+        match (&mut self.task).await {
+            Ok(Ok(())) => anyhow!("the HTTP server ended by itself"),
+            Ok(Err(error)) => anyhow::Error::from(error).context("the HTTP server ended"),
+            Err(error) => anyhow::Error::from(error).context("the HTTP server broke down"),
+        }
+    }
+}
+
 impl App {
     /// Builds everything. MCP servers are connected in the background; a database that is away is
     /// waited for in the background as well, and `/readyz` says so.
@@ -63,16 +76,25 @@ impl App {
     /// A file that is named and cannot be read or is wrong, a database that is wrong (not one that
     /// is merely away), a model that cannot be set up.
     pub async fn build(config: Config) -> anyhow::Result<Self> {
+        // Before the model, which keeps handles of its meters.
+        edge::metrics();
+        let model = model::model(&config.model)?;
+        Self::build_with(config, model).await
+    }
+
+    /// As [`App::build`], with another model than the one `config` names (`gavel eval --model-kind`).
+    ///
+    /// # Errors
+    /// As [`App::build`].
+    pub async fn build_with(config: Config, model: Arc<dyn Model>) -> anyhow::Result<Self> {
         edge::metrics();
         let constitution = constitution(&config)?;
         let servers = servers::read(&config)?;
-        let store = Store::open(store_config(&config))
-            .await
-            .context("the record store cannot be opened")?;
+        let store = store(&config, AtStart::Background).await?;
         let mcp = Mcp::start(servers, McpOptions::default())?;
         let quota = Arc::new(LocalQuota::new(config.rate_limit.per_minute, config.rate_limit.burst));
         let engine = Engine {
-            model: model::model(&config.model)?,
+            model,
             tools: mcp.clone(),
             recorder: store.clone(),
             clock: Arc::new(SystemClock),
@@ -145,8 +167,36 @@ impl App {
     }
 }
 
+/// The record alone, for those who only read it.
+///
+/// # Errors
+/// The database is wrong, or with [`AtStart::Fail`] away.
+pub async fn store(config: &Config, at_start: AtStart) -> anyhow::Result<Arc<Store>> {
+    let opened = Store::open(StoreConfig { at_start, ..store_config(config) }).await;
+    opened.context("the record store cannot be opened")
+}
+
+/// The MCP servers alone. They are connected in the background.
+///
+/// # Errors
+/// The `mcp.json` is wrong.
+pub fn mcp(config: &Config) -> anyhow::Result<Arc<Mcp>> {
+    Ok(Mcp::start(servers::read(config)?, McpOptions::default())?)
+}
+
+/// Gemini alone, to ask how it is; `None` when the demo model answers.
+///
+/// # Errors
+/// Its settings or credentials are wrong.
+pub fn gemini(config: &ModelConfig) -> anyhow::Result<Option<Gemini>> {
+    model::real(config)
+}
+
 /// The constitution named, or the one that is built in.
-fn constitution(config: &Config) -> anyhow::Result<Constitution> {
+///
+/// # Errors
+/// It cannot be read, or every mistake in it.
+pub fn constitution(config: &Config) -> anyhow::Result<Constitution> {
     let (text, place) = match &config.constitution {
         None => (
             Constitution::BUILT_IN.to_owned(),
@@ -171,7 +221,6 @@ fn store_config(config: &Config) -> StoreConfig {
             Content::Hash(key) => ContentMode::Hash(ContentKey::new(key.expose_secret().as_bytes())),
             Content::None => ContentMode::None,
         },
-        at_start: AtStart::Background,
         ..StoreConfig::new(config.database_url.expose_secret(), InstanceId::new())
     }
 }

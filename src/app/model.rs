@@ -18,7 +18,7 @@ pub(super) fn model(config: &ModelConfig) -> anyhow::Result<Arc<dyn Model>> {
 }
 
 /// Gemini, unless the demo model answers.
-pub(crate) fn real(config: &ModelConfig) -> anyhow::Result<Option<Gemini>> {
+pub(super) fn real(config: &ModelConfig) -> anyhow::Result<Option<Gemini>> {
     endpoint(&config.provider)?
         .map(|endpoint| gemini(config, endpoint))
         .transpose()

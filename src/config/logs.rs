@@ -32,8 +32,8 @@ pub enum LogFormat {
 /// A collector of traces.
 #[derive(Clone, Debug)]
 pub struct Otlp {
-    /// Its base URL; `/v1/traces` is appended.
-    pub endpoint: Url,
+    /// The whole URL that takes traces.
+    pub traces_url: Url,
     /// Sent with every request.
     pub headers: Vec<(String, SecretString)>,
     /// What traces call this service.
@@ -50,12 +50,15 @@ pub(super) fn read(read: &mut Read<'_>) -> Option<Logs> {
         "json" => Some(LogFormat::Json),
         _ => None,
     });
-    let endpoint = read.parse("otel.endpoint", values::http_url);
+    let base = read.parse("otel.endpoint", values::http_url);
+    let traces_url = read
+        .parse("otel.traces_endpoint", values::http_url)
+        .or_else(|| base.map(|base| below(&base)));
     let headers = read.parse("otel.headers", headers);
     let service_name = read.word("otel.service_name");
-    let traces = endpoint.and_then(|endpoint| {
+    let traces = traces_url.and_then(|traces_url| {
         Some(Otlp {
-            endpoint,
+            traces_url,
             headers: headers.unwrap_or_default(),
             service_name: service_name?,
         })
@@ -77,4 +80,12 @@ fn headers(text: &str) -> Option<Vec<(String, SecretString)>> {
             Some((name, SecretString::from(value.trim())))
         })
         .collect()
+}
+
+/// The base URL with `/v1/traces`, whatever path it has already.
+fn below(base: &Url) -> Url {
+    let mut url = base.clone();
+    let path = format!("{}/v1/traces", base.path().trim_end_matches('/'));
+    url.set_path(&path);
+    url
 }

@@ -342,7 +342,7 @@ pub const SETTINGS: &[Setting] = &[
         "a filter such as info, warn or gavel=debug,info",
         "What is logged, to standard error.",
     )
-    .default("info"),
+    .default("info,rmcp=warn"),
     setting(
         "log.format",
         &["GAVEL_LOG_FORMAT"],
@@ -354,9 +354,16 @@ pub const SETTINGS: &[Setting] = &[
         "otel.endpoint",
         &["OTEL_EXPORTER_OTLP_ENDPOINT"],
         "the http:// or https:// URL of an OTLP collector, such as http://localhost:4318",
-        "Where traces are sent (OTLP over HTTP, protobuf).",
+        "Where traces are sent (OTLP over HTTP, protobuf); /v1/traces is appended.",
     )
     .absent("no traces are sent"),
+    setting(
+        "otel.traces_endpoint",
+        &["OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"],
+        "the whole http:// or https:// URL that takes traces",
+        "As otel.endpoint, for traces alone and with nothing appended.",
+    )
+    .absent("otel.endpoint with /v1/traces"),
     setting(
         "otel.headers",
         &["OTEL_EXPORTER_OTLP_HEADERS"],
@@ -373,8 +380,9 @@ pub const SETTINGS: &[Setting] = &[
     .default("gavel"),
 ];
 
-/// Names that begin with `GAVEL_` and belong to the project's own tests and checks.
-pub(super) const TEST_VARIABLES: &[&str] = &["GAVEL_BIN", "GAVEL_SHARED"];
+/// Names that begin with `GAVEL_` and are no settings: the key of `gavel chat --server`, and what the project's own
+/// tests and checks use.
+pub(super) const OTHER_VARIABLES: &[&str] = &["GAVEL_API_KEY", "GAVEL_API_KEY_FILE", "GAVEL_BIN", "GAVEL_SHARED"];
 
 /// The setting with this key.
 #[must_use]

@@ -11,7 +11,7 @@ use super::error::ConfigError;
 use super::file::{self, FileValues};
 use super::origin::Origin;
 use super::read::Read;
-use super::settings::{CONFIG_FILE, SETTINGS, Setting, TEST_VARIABLES};
+use super::settings::{CONFIG_FILE, OTHER_VARIABLES, SETTINGS, Setting};
 use crate::domain::definition::nearest::nearest;
 
 /// Everything a configuration is made of. The core takes nothing from elsewhere.
@@ -166,7 +166,7 @@ impl<'a> Sources<'a> {
             let is_known = known().any(|(setting, variable)| {
                 name == variable || setting.in_file() && name.strip_suffix("_FILE") == Some(variable)
             });
-            if is_known || TEST_VARIABLES.contains(&name.as_str()) {
+            if is_known || OTHER_VARIABLES.contains(&name.as_str()) {
                 continue;
             }
             let meant = nearest(name, known().map(|(_, variable)| variable));

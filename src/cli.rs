@@ -1,0 +1,156 @@
+//! The command line. One file a verb; each writes answers to standard output and everything else to standard
+//! error, and ends with an [`Exit`].
+
+mod chat;
+mod client;
+mod config;
+mod decisions;
+mod doctor;
+mod eval;
+mod exit;
+mod interrupt;
+mod logs;
+mod mcp;
+mod mcp_server;
+mod migrate;
+mod new_key;
+mod operator;
+mod output;
+mod serve;
+mod table;
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::Context;
+use clap::{Parser, Subcommand};
+
+use self::exit::Exit;
+use crate::config::{Config, Flags, Resolved};
+use crate::telemetry::Telemetry;
+
+/// A read of a terminal cannot be interrupted, so the end of the process does not wait for one.
+const LAST_TASKS: Duration = Duration::from_millis(200);
+
+/// Turns chat messages into typed, logged decisions: Gemini under a constitution, tools over MCP.
+#[derive(Debug, Parser)]
+#[command(name = "gavel", version, after_help = EXAMPLES, after_long_help = EXAMPLES)]
+struct Cli {
+    #[command(flatten)]
+    flags: Flags,
+    #[command(subcommand)]
+    verb: Option<Verb>,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  gavel                                     serve on 127.0.0.1:8080 (the same as gavel serve)
+  gavel chat \"add a task to call mom\"       one decision, without a server
+  gavel doctor                              is everything in place?
+  gavel config                              every setting, and where its value came from
+  GEMINI_API_KEY_FILE=key gavel serve       with Gemini instead of the demo model
+
+Exit status: 0 done, 1 failed, 2 wrong usage or configuration, 130 interrupted.";
+
+#[derive(Debug, Subcommand)]
+enum Verb {
+    /// Serve the HTTP API (what gavel does when no verb is given)
+    Serve,
+    /// Ask for a decision: one with a message, a conversation without
+    Chat(chat::Args),
+    /// Look at MCP servers and their tools, and call one by hand
+    #[command(subcommand)]
+    Mcp(mcp::Verb),
+    /// Start one of the MCP servers that come with gavel
+    #[command(subcommand)]
+    McpServer(mcp_server::Server),
+    /// Read the record of decisions
+    #[command(subcommand)]
+    Decisions(decisions::Verb),
+    /// Run the evaluation cases against the model and report how it decides
+    Eval(eval::Args),
+    /// Bring the database to this version's schema
+    Migrate(migrate::Args),
+    /// Show the settings in effect and where each came from
+    Config(config::Args),
+    /// Check configuration, database, constitution, MCP servers and model
+    Doctor,
+}
+
+/// Runs the process: what `main` returns.
+#[must_use]
+pub fn main() -> ExitCode {
+    let cli = Cli::parse();
+    // Fails only when a provider is installed already, which is then the same one.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    exit::code(run(cli))
+}
+
+fn run(cli: Cli) -> anyhow::Result<Exit> {
+    match cli.verb.unwrap_or(Verb::Serve) {
+        // These need no configuration, or are asked what is wrong with it.
+        Verb::McpServer(server) => mcp_server::run(server),
+        Verb::Config(args) => config::run(args, &cli.flags),
+        Verb::Chat(args) if args.server.is_some() => with_runtime(None, chat::run_remote(args)),
+        Verb::Doctor => match Config::load(&cli.flags) {
+            Ok(resolved) => with_config(resolved, false, doctor::run),
+            Err(errors) => doctor::refused(&errors),
+        },
+        Verb::Serve => with_config(Config::load(&cli.flags)?, true, serve::run),
+        Verb::Chat(args) => with_config(Config::load(&cli.flags)?, false, |resolved| chat::run(args, resolved)),
+        Verb::Mcp(verb) => with_config(Config::load(&cli.flags)?, false, |resolved| mcp::run(verb, resolved)),
+        Verb::Decisions(verb) => with_config(Config::load(&cli.flags)?, false, |resolved| {
+            decisions::run(verb, resolved)
+        }),
+        Verb::Eval(args) => with_config(Config::load(&cli.flags)?, false, |resolved| eval::run(args, resolved)),
+        Verb::Migrate(args) => with_config(Config::load(&cli.flags)?, false, |resolved| {
+            migrate::run(args, resolved)
+        }),
+    }
+}
+
+/// Runs a verb under a configuration, with logs and traces as that says.
+fn with_config<F>(resolved: Resolved, service: bool, verb: impl FnOnce(Resolved) -> F) -> anyhow::Result<Exit>
+where
+    F: Future<Output = anyhow::Result<Exit>>,
+{
+    let settings = logs::settings(&resolved, service);
+    let warnings = resolved.warnings.clone();
+    with_runtime(Some(settings), async {
+        for warning in warnings {
+            tracing::warn!("{warning}");
+        }
+        verb(resolved).await
+    })
+}
+
+fn with_runtime(
+    logs: Option<logs::Settings>,
+    work: impl Future<Output = anyhow::Result<Exit>>,
+) -> anyhow::Result<Exit> {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .context("the runtime cannot be started")?;
+    let telemetry = {
+        let _entered = runtime.enter();
+        let logs = logs.unwrap_or_default();
+        Telemetry::start(&logs.filter, logs.lines, logs.collector)?
+    };
+    let exit = runtime.block_on(work);
+    telemetry.finish();
+    runtime.shutdown_timeout(LAST_TASKS);
+    exit
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_command_line_contradicts_itself_nowhere() {
+        Cli::command().debug_assert();
+    }
+}

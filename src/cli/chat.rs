@@ -1,0 +1,148 @@
+//! `gavel chat`: one decision, or a conversation. The service keeps nothing between messages, so the history is
+//! kept here and sent along, as any client does.
+
+mod answer;
+mod conversation;
+mod history;
+
+use std::sync::Arc;
+
+use anyhow::{Context, anyhow};
+use serde_json::{Value, json};
+
+use self::history::History;
+use super::client::Client;
+use super::exit::Exit;
+use super::interrupt::unless_stopped;
+use super::{operator, output};
+use crate::app::App;
+use crate::config::Resolved;
+use crate::domain::ids::DecisionId;
+use crate::surfaces::chat::request::ChatRequest;
+use crate::surfaces::chat::{ChatError, RequestMeta};
+
+/// Options of `gavel chat`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(super) struct Args {
+    /// What to say; without it, a conversation begins (or one message a line is read from a pipe)
+    #[arg(value_name = "MESSAGE", num_args = 0..)]
+    message: Vec<String>,
+    /// On whose behalf
+    #[arg(long, default_value = "me", value_name = "NAME")]
+    user: String,
+    /// The user's time zone, for "today" and "tomorrow" [default: this machine's]
+    #[arg(long, value_name = "IANA NAME")]
+    time_zone: Option<String>,
+    /// Print the whole decision as JSON, one a line
+    #[arg(long)]
+    json: bool,
+    /// Ask a gavel that runs elsewhere, with the key in GAVEL_API_KEY, instead of deciding in this process
+    #[arg(long, value_name = "URL")]
+    pub(super) server: Option<String>,
+    /// Whose records it goes to, when this process decides
+    #[arg(long, default_value = "default", value_name = "NAME", conflicts_with = "server")]
+    tenant: String,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  gavel chat \"add a task to call mom\"
+  gavel chat --json \"show my tasks\" | jq .outcome_category
+  gavel chat                          a conversation; /quit ends it, /new forgets what was said
+  gavel chat --server https://gavel.internal --user ann \"show my tasks\"";
+
+/// Who decides.
+enum Decider {
+    Here(Arc<crate::surfaces::chat::Chat>, Box<crate::surfaces::caller::Caller>),
+    There(Client),
+}
+
+impl Decider {
+    /// The decision's body.
+    async fn decide(&self, body: &Value) -> anyhow::Result<String> {
+        match self {
+            Self::There(client) => client.decide(body).await,
+            Self::Here(chat, caller) => {
+                let request = ChatRequest::from_json(body.to_string().as_bytes()).map_err(|errors| invalid(&errors))?;
+                let user = request.user.clone().context("the message has no user")?;
+                let request_id = Arc::from(format!("cli-{}", DecisionId::new()));
+                let meta = RequestMeta {
+                    request_id,
+                    traceparent: None,
+                    idempotency: None,
+                };
+                match chat.decide(caller, user, request, meta, None).await {
+                    Ok(answer) => Ok(answer.body.to_string()),
+                    Err(ChatError::Invalid(errors)) => Err(invalid(&errors)),
+                    Err(error) => Err(error.into()),
+                }
+            }
+        }
+    }
+}
+
+fn invalid(errors: &[crate::surfaces::chat::request::FieldError]) -> anyhow::Error {
+    let lines: Vec<_> = errors.iter().map(ToString::to_string).collect();
+    anyhow!("the message was not accepted: {}", lines.join("; "))
+}
+
+/// Decides in this process, with its own servers and record.
+pub(super) async fn run(args: Args, resolved: Resolved) -> anyhow::Result<Exit> {
+    if matches!(
+        resolved.config.model.provider,
+        crate::config::Provider::Demo { asked: false }
+    ) && output::person_reads_notes()
+    {
+        output::note("No credentials are set: the demo model answers. GEMINI_API_KEY brings in Gemini.");
+    }
+    let caller = operator::caller(&args.tenant)?;
+    let app = App::build(resolved.config).await?;
+    let decider = Decider::Here(Arc::clone(&app.chat), Box::new(caller));
+    let talked = talk(&args, &decider).await;
+    // A decision under way is still recorded; a second Ctrl-C leaves it to recovery.
+    unless_stopped(app.shutdown(None)).await?;
+    talked
+}
+
+/// Asks a gavel elsewhere.
+pub(super) async fn run_remote(args: Args) -> anyhow::Result<Exit> {
+    let decider = Decider::There(Client::new(args.server.as_deref().unwrap_or_default())?);
+    talk(&args, &decider).await
+}
+
+async fn talk(args: &Args, decider: &Decider) -> anyhow::Result<Exit> {
+    if args.message.is_empty() {
+        return conversation::hold(args, decider).await;
+    }
+    let body = body(args, &args.message.join(" "), &History::default());
+    match unless_stopped(decider.decide(&body)).await? {
+        None => Ok(Exit::Interrupted),
+        Some(decision) => {
+            show(args, &decision?)?;
+            Ok(Exit::Done)
+        }
+    }
+}
+
+fn body(args: &Args, message: &str, history: &History) -> Value {
+    let mut body = json!({ "message": message, "user_id": args.user });
+    // A machine whose zone has no name is served in UTC, as a client that says nothing.
+    if let Some(zone) = args.time_zone.clone().or_else(|| iana_time_zone::get_timezone().ok()) {
+        body["time_zone"] = zone.into();
+    }
+    history.add_to(&mut body);
+    body
+}
+
+fn show(args: &Args, decision: &str) -> anyhow::Result<()> {
+    if args.json {
+        return output::line(decision);
+    }
+    let decision: Value = serde_json::from_str(decision).context("the decision is no JSON")?;
+    output::line(&answer::words(&decision))?;
+    if output::person_reads_notes() {
+        output::note(&answer::footer(&decision));
+    }
+    Ok(())
+}

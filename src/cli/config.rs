@@ -1,0 +1,59 @@
+//! `gavel config`: the settings in effect, each with where its value came from. Secrets are masked.
+
+use super::exit::Exit;
+use super::{new_key, output, table};
+use crate::config::settings::find;
+use crate::config::{Config, Effective, Flags, reference};
+
+/// Options of `gavel config`.
+#[derive(Debug, clap::Args)]
+#[command(args_conflicts_with_subcommands = true, after_help = EXAMPLES)]
+pub(super) struct Args {
+    /// As JSON: a list of {key, environment, value, origin}
+    #[arg(long, conflicts_with = "reference")]
+    json: bool,
+    /// All settings there are, as a Markdown table
+    #[arg(long)]
+    reference: bool,
+    #[command(subcommand)]
+    verb: Option<Verb>,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  gavel config                                        what is in effect, and why
+  gavel config --json | jq '.[] | select(.origin != \"default\")'
+  gavel config new-key --name shop --role analyst     a key for a service";
+
+#[derive(Debug, clap::Subcommand)]
+enum Verb {
+    /// Make an API key for a service, and its entry for gavel.toml
+    NewKey(new_key::Args),
+}
+
+pub(super) fn run(args: Args, flags: &Flags) -> anyhow::Result<Exit> {
+    if let Some(Verb::NewKey(args)) = &args.verb {
+        return new_key::run(args);
+    }
+    if args.reference {
+        output::line(&reference())?;
+        return Ok(Exit::Done);
+    }
+    let resolved = Config::load(flags)?;
+    for warning in &resolved.warnings {
+        output::note(&format!("warning: {warning}"));
+    }
+    if args.json {
+        output::json(&resolved.origins)?;
+    } else {
+        let rows: Vec<_> = resolved.origins.iter().map(row).collect();
+        output::line(&table::table(&["setting", "value", "from"], &rows))?;
+    }
+    Ok(Exit::Done)
+}
+
+fn row(effective: &Effective) -> Vec<String> {
+    let absent = || find(effective.key).map_or("not set", |setting| setting.absent);
+    let value = effective.value.clone().unwrap_or_else(|| format!("({})", absent()));
+    vec![effective.key.to_owned(), value, effective.origin.to_string()]
+}

@@ -1,0 +1,110 @@
+//! `gavel decisions show`: one decision, whole.
+
+use anyhow::{Context, bail};
+use serde_json::Value;
+
+use super::Reader;
+use crate::cli::exit::Exit;
+use crate::cli::output;
+use crate::domain::ids::DecisionId;
+
+/// Options of `gavel decisions show`.
+#[derive(Debug, clap::Args)]
+pub(in crate::cli) struct Args {
+    /// The decision's id
+    id: String,
+    /// As JSON
+    #[arg(long)]
+    json: bool,
+    /// Whose records
+    #[arg(long, default_value = "default", value_name = "NAME")]
+    pub(super) tenant: String,
+}
+
+pub(super) async fn run(args: &Args, reader: &Reader) -> anyhow::Result<Exit> {
+    let id = DecisionId::parse(&args.id).with_context(|| format!("{:?} is no decision's id", args.id))?;
+    let Some(decision) = reader.queries.get(&reader.caller, id).await? else {
+        bail!("there is no decision {id} of the tenant {}", args.tenant);
+    };
+    if args.json {
+        output::json(&decision)?;
+    } else {
+        output::line(&text(&decision))?;
+    }
+    Ok(Exit::Done)
+}
+
+/// The fields in their order, then the calls.
+fn text(decision: &Value) -> String {
+    let mut text = String::new();
+    for (name, value) in decision.as_object().into_iter().flatten() {
+        if name == "tool_calls" || value.is_null() {
+            continue;
+        }
+        let value = match value {
+            Value::String(words) => output::printable(words).replace('\n', "\n                    "),
+            other => other.to_string(),
+        };
+        text.push_str(&format!("{name:<18}  {value}\n"));
+    }
+    let calls = decision.get("tool_calls").and_then(Value::as_array);
+    for call in calls.into_iter().flatten() {
+        text.push_str(&self::call(call));
+    }
+    text
+}
+
+fn call(call: &Value) -> String {
+    let field = |name: &str| call.get(name).unwrap_or(&Value::Null);
+    let word = |name: &str| output::printable(field(name).as_str().unwrap_or("-"));
+    let mut text = format!(
+        "\ncall {}  {} / {}  {}\n",
+        field("sequence"),
+        word("server"),
+        word("tool"),
+        word("status")
+    );
+    text.push_str(&format!(
+        "  parameters  {}\n",
+        output::printable(&field("parameters").to_string())
+    ));
+    match call.pointer("/result/error").filter(|error| !error.is_null()) {
+        Some(error) => text.push_str(&format!("  error       {}\n", output::printable(&error.to_string()))),
+        None => {
+            let data = call.pointer("/result/data").unwrap_or(&Value::Null);
+            text.push_str(&format!("  data        {}\n", output::printable(&data.to_string())));
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_decision_is_shown_with_its_calls_and_without_what_is_not_known() {
+        let decision = json!({
+            "decision_id": "d", "outcome_category": "SUCCESS:TASK_COMPLETED", "error_detail": null, "response": "a\u{1b}b\nc",
+            "tool_calls": [
+                {"sequence": 1, "server": "tasks", "tool": "add_task", "status": "completed", "parameters": {"description": "x"},
+                 "result": {"success": true, "data": {"ok": true}, "error": null}},
+                {"sequence": 2, "server": null, "tool": "wipe", "status": "not_sent", "parameters": {},
+                 "result": {"success": false, "data": null, "error": {"code": "unknown_tool", "message": "no"}}},
+            ],
+        });
+        let shown = text(&decision);
+        assert!(
+            shown.contains("response            a\u{fffd}b\n                    c\n"),
+            "{shown}"
+        );
+        assert!(!shown.contains("error_detail"));
+        assert!(shown.contains(
+            "call 1  tasks / add_task  completed\n  parameters  {\"description\":\"x\"}\n  data        {\"ok\":true}\n"
+        ));
+        assert!(shown.contains("call 2  - / wipe  not_sent\n"));
+        assert!(shown.contains("  error       {\"code\":\"unknown_tool\",\"message\":\"no\"}\n"));
+    }
+}

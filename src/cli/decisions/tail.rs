@@ -1,0 +1,171 @@
+//! `gavel decisions tail`: new decisions as they are closed.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use chrono::{DateTime, SecondsFormat, TimeDelta, Utc};
+use serde_json::Value;
+
+use super::{Reader, list};
+use crate::cli::exit::Exit;
+use crate::cli::interrupt::unless_stopped;
+use crate::cli::output;
+use crate::ports::records::ListQuery;
+
+/// Options of `gavel decisions tail`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = super::FILTERS)]
+pub(in crate::cli) struct Args {
+    /// Which ones, such as 'decision_type = "REFUSE"'
+    #[arg(long, value_name = "FILTER")]
+    filter: Option<String>,
+    /// Begin with this many that are there already
+    #[arg(short = 'n', long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(0..=1000), value_name = "N")]
+    lines: u32,
+    /// Rows as JSON, one a line
+    #[arg(long)]
+    json: bool,
+    /// Whose records
+    #[arg(long, default_value = "default", value_name = "NAME")]
+    pub(super) tenant: String,
+}
+
+/// Between two looks.
+const PAUSE: Duration = Duration::from_secs(1);
+/// Rows are ordered by when their request came, and appear when it is decided. Each look goes back further than
+/// most decisions take …
+const SHORT: TimeDelta = TimeDelta::seconds(60);
+/// … and one in so many goes back the longest deadline a constitution may set, and a minute.
+const LONG: TimeDelta = TimeDelta::seconds(660);
+const LONG_EVERY: u32 = 30;
+/// Rows of one page.
+const PAGE: u32 = 1000;
+
+pub(super) async fn run(args: Args, reader: &Reader) -> anyhow::Result<Exit> {
+    let done = unless_stopped(follow(&args, reader)).await?;
+    done.unwrap_or(Ok(Exit::Done))
+}
+
+/// Never ends by itself but for an error.
+async fn follow(args: &Args, reader: &Reader) -> anyhow::Result<Exit> {
+    let began = Utc::now();
+    let mut seen = Seen::default();
+    let mut first = latest(args, reader).await?;
+    first.reverse();
+    // What is older than the first look stays unprinted, but for the lines asked for.
+    for row in since(args, reader, began - LONG).await? {
+        seen.is_new(&row);
+    }
+    for row in &first {
+        seen.is_new(row);
+    }
+    print(args, &first, true)?;
+    for look in 1_u32.. {
+        tokio::time::sleep(PAUSE).await;
+        let back = if look % LONG_EVERY == 0 { LONG } else { SHORT };
+        let rows = since(args, reader, Utc::now() - back).await?;
+        let new: Vec<Value> = rows.into_iter().filter(|row| seen.is_new(row)).collect();
+        seen.forget_before(Utc::now() - LONG - SHORT);
+        print(args, &new, false)?;
+    }
+    Ok(Exit::Done)
+}
+
+/// The newest closed rows, newest first.
+async fn latest(args: &Args, reader: &Reader) -> anyhow::Result<Vec<Value>> {
+    if args.lines == 0 {
+        return Ok(Vec::new());
+    }
+    let query = ListQuery {
+        page_size: args.lines,
+        filter: Some(closed(args, None)),
+        ..ListQuery::default()
+    };
+    Ok(reader.queries.list(&reader.caller, query).await?.items)
+}
+
+/// All closed rows from `from` on, oldest first.
+async fn since(args: &Args, reader: &Reader, from: DateTime<Utc>) -> anyhow::Result<Vec<Value>> {
+    let mut rows = Vec::new();
+    let mut page_token = None;
+    loop {
+        let query = ListQuery {
+            page_size: PAGE,
+            page_token,
+            filter: Some(closed(args, Some(from))),
+            order_by: Some("created_at".to_owned()),
+            user: None,
+        };
+        let page = reader.queries.list(&reader.caller, query).await?;
+        rows.extend(page.items);
+        page_token = page.next_page_token;
+        if page_token.is_none() {
+            return Ok(rows);
+        }
+    }
+}
+
+/// The person's filter, for rows that are closed.
+fn closed(args: &Args, from: Option<DateTime<Utc>>) -> String {
+    let mut parts = vec!["status = \"closed\"".to_owned()];
+    parts.extend(from.map(|from| {
+        format!(
+            "created_at >= \"{}\"",
+            from.to_rfc3339_opts(SecondsFormat::Micros, true)
+        )
+    }));
+    parts.extend(args.filter.clone());
+    parts.join(" AND ")
+}
+
+fn print(args: &Args, rows: &[Value], with_heads: bool) -> anyhow::Result<()> {
+    if args.json {
+        return rows.iter().try_for_each(|row| output::line(&row.to_string()));
+    }
+    if rows.is_empty() && !with_heads {
+        return Ok(());
+    }
+    let table = list::rows(rows);
+    let body = if with_heads {
+        table.as_str()
+    } else {
+        table.split_once('\n').map_or("", |(_, body)| body)
+    };
+    output::line(body)
+}
+
+/// Which rows were there already, by id, with when they came.
+#[derive(Default)]
+struct Seen(BTreeMap<String, String>);
+
+impl Seen {
+    fn is_new(&mut self, row: &Value) -> bool {
+        let text = |field: &str| row.get(field).and_then(Value::as_str).unwrap_or_default().to_owned();
+        self.0.insert(text("decision_id"), text("created_at")).is_none()
+    }
+
+    /// RFC 3339 in UTC with microseconds sorts as text.
+    fn forget_before(&mut self, from: DateTime<Utc>) {
+        let from = from.to_rfc3339_opts(SecondsFormat::Micros, true);
+        self.0.retain(|_, at| *at >= from);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_row_is_told_once_and_not_kept_for_ever() {
+        let mut seen = Seen::default();
+        let row = json!({"decision_id": "a", "created_at": "2026-11-20T10:00:00.000000Z"});
+        assert!(seen.is_new(&row));
+        assert!(!seen.is_new(&row));
+        seen.forget_before("2026-11-20T10:00:00Z".parse().unwrap());
+        assert!(!seen.is_new(&row));
+        seen.forget_before("2026-11-20T10:00:01Z".parse().unwrap());
+        assert!(seen.0.is_empty());
+    }
+}

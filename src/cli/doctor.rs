@@ -1,0 +1,198 @@
+//! `gavel doctor`: is everything in place? One line a check: ✓ good, ! odd, ✗ wrong with what to do next.
+
+use secrecy::ExposeSecret;
+
+use super::exit::Exit;
+use super::{mcp as mcp_verb, output};
+use crate::adapters::gemini::CheckError;
+use crate::adapters::mcp::{Mcp, ServerState};
+use crate::adapters::store::Store;
+use crate::app;
+use crate::config::{Config, ConfigErrors, Provider, Resolved, masked_url};
+use crate::domain::definition::Constitution;
+use crate::engine::Toolset;
+use crate::ports::tools::Tools;
+
+/// What was found so far.
+#[derive(Default)]
+struct Findings {
+    wrong: usize,
+}
+
+impl Findings {
+    fn good(&self, what: &str) -> anyhow::Result<()> {
+        output::line(&format!("✓ {}", output::printable(what)))
+    }
+
+    fn odd(&self, what: &str) -> anyhow::Result<()> {
+        output::line(&format!("! {}", output::printable(what)))
+    }
+
+    fn wrong(&mut self, what: &str, next: &str) -> anyhow::Result<()> {
+        self.wrong += 1;
+        output::line(&format!("✗ {}\n    → {next}", output::printable(what)))
+    }
+}
+
+/// A configuration that stops the start stops the other checks as well.
+pub(super) fn refused(errors: &ConfigErrors) -> anyhow::Result<Exit> {
+    let mut findings = Findings::default();
+    for error in &errors.0 {
+        findings.wrong(
+            &format!("configuration: {error}"),
+            "`gavel config --reference` lists what may be given",
+        )?;
+    }
+    Ok(Exit::Failed)
+}
+
+pub(super) async fn run(resolved: Resolved) -> anyhow::Result<Exit> {
+    let mut findings = Findings::default();
+    let config = &resolved.config;
+    let given = resolved
+        .origins
+        .iter()
+        .filter(|effective| !effective.origin.is_default())
+        .count();
+    findings.good(&format!("configuration: {given} settings given, the rest are defaults"))?;
+    for warning in &resolved.warnings {
+        findings.odd(&format!("configuration: {warning}"))?;
+    }
+    let constitution = constitution(config, &mut findings)?;
+    database(config, &mut findings).await?;
+    servers(config, constitution.as_ref(), &mut findings).await?;
+    model(config, &mut findings).await?;
+    Ok(if findings.wrong == 0 { Exit::Done } else { Exit::Failed })
+}
+
+fn constitution(config: &Config, findings: &mut Findings) -> anyhow::Result<Option<Constitution>> {
+    match app::constitution(config) {
+        Ok(constitution) => {
+            let (definition, limits) = (&constitution.definition, &constitution.limits);
+            let place = config
+                .constitution
+                .as_ref()
+                .map_or_else(|| "built in".to_owned(), |path| path.display().to_string());
+            findings.good(&format!(
+                "constitution: {place}, {} tools, {} iterations, {} s",
+                definition.tools.len(),
+                limits.iterations,
+                limits.deadline.as_secs()
+            ))?;
+            Ok(Some(constitution))
+        }
+        Err(error) => {
+            findings.wrong(&format!("{error:#}"), "correct the file that GAVEL_CONSTITUTION names")?;
+            Ok(None)
+        }
+    }
+}
+
+async fn database(config: &Config, findings: &mut Findings) -> anyhow::Result<()> {
+    let url = config.database_url.expose_secret();
+    let shown = masked_url(url);
+    match Store::status(url).await {
+        Ok(status) if status.pending.is_empty() => findings.good(&format!(
+            "database: {shown} answers, {} migrations applied",
+            status.applied.len()
+        )),
+        Ok(status) => findings.good(&format!(
+            "database: {shown}, {} migrations pending; `gavel serve` and `gavel migrate` apply them",
+            status.pending.len()
+        )),
+        Err(error) => findings.wrong(
+            &format!("database: {shown}: {error}"),
+            "check DATABASE_URL, and that the database runs",
+        ),
+    }
+}
+
+async fn servers(config: &Config, constitution: Option<&Constitution>, findings: &mut Findings) -> anyhow::Result<()> {
+    let bridge = match app::mcp(config) {
+        Ok(bridge) => bridge,
+        Err(error) => return findings.wrong(&format!("{error:#}"), "correct the file that GAVEL_MCP_CONFIG names"),
+    };
+    mcp_verb::settled(&bridge).await;
+    let checked = each_server(&bridge, findings).and_then(|()| granted(&bridge, constitution, findings));
+    bridge.shutdown().await;
+    checked
+}
+
+fn each_server(bridge: &Mcp, findings: &mut Findings) -> anyhow::Result<()> {
+    let servers = bridge.status();
+    if servers.is_empty() {
+        findings.odd("MCP servers: none are configured")?;
+    }
+    for server in &servers {
+        let line = format!("MCP server {}", mcp_verb::headline(server).trim_end());
+        match server.state {
+            ServerState::Up => findings.good(&format!("{line}, {} tools", server.tools))?,
+            ServerState::Off => findings.odd(&line)?,
+            ServerState::Down | ServerState::Connecting => {
+                findings.wrong(&line, "check its entry in mcp.json; RUST_LOG=info shows what it writes")?;
+            }
+        }
+    }
+    for left in &bridge.catalog().left_out {
+        findings.odd(&format!(
+            "MCP server {}: {} is left out: {}",
+            left.server, left.tool, left.reason
+        ))?;
+    }
+    Ok(())
+}
+
+/// What the constitution grants must be offered.
+fn granted(bridge: &Mcp, constitution: Option<&Constitution>, findings: &mut Findings) -> anyhow::Result<()> {
+    let Some(constitution) = constitution else {
+        return Ok(());
+    };
+    let tools = &constitution.definition.tools;
+    let missing = Toolset::build(&bridge.catalog(), tools, &[]).missing;
+    if missing.is_empty() {
+        return findings.good(&format!(
+            "tools: all {} that the constitution grants are offered",
+            tools.len()
+        ));
+    }
+    for one in missing {
+        let next = "connect a server that offers it, or take it out of the constitution";
+        findings.wrong(&format!("tool {}: {}", one.name, one.reason), next)?;
+    }
+    Ok(())
+}
+
+async fn model(config: &Config, findings: &mut Findings) -> anyhow::Result<()> {
+    let gemini = match app::gemini(&config.model) {
+        Ok(Some(gemini)) => gemini,
+        Ok(None) => {
+            let why = match config.model.provider {
+                Provider::Demo { asked: true } => "it was asked for by name",
+                _ => "no credentials are set; GEMINI_API_KEY brings in Gemini",
+            };
+            return findings.odd(&format!("model: the demo model answers: {why}"));
+        }
+        Err(error) => return findings.wrong(&format!("model: {error:#}"), "correct the credentials' settings"),
+    };
+    match gemini.check().await {
+        Ok(info) => {
+            let limits = match (info.input_token_limit, info.output_token_limit) {
+                (Some(input), Some(output)) => format!(" ({input} tokens in, {output} out)"),
+                _ => String::new(),
+            };
+            findings.good(&format!("model: {} answers{limits}", info.model))
+        }
+        Err(error) => findings.wrong(&format!("model: {error}"), cure(&error)),
+    }
+}
+
+fn cure(error: &CheckError) -> &'static str {
+    match error {
+        CheckError::Credentials(_) => "check GEMINI_API_KEY, or the Google credentials of Vertex AI",
+        CheckError::Permission(_) => "allow the API for this key or account in the Google Cloud console",
+        CheckError::UnknownModel { .. } => "name a model that exists with GEMINI_MODEL",
+        CheckError::Unreachable(_) => "check the network, a proxy, and GEMINI_BASE_URL",
+        CheckError::Quota(_) => "wait, or raise the quota of the key",
+        CheckError::Unexpected(_) => "check that GEMINI_BASE_URL speaks the Gemini API",
+    }
+}

@@ -1,0 +1,53 @@
+//! A folder for the time of an evaluation, so that it leaves nothing in anybody's tasks and records.
+
+use std::path::PathBuf;
+use std::{env, fs};
+
+use anyhow::Context;
+use serde_json::json;
+
+use crate::config::Config;
+use crate::domain::ids::InstanceId;
+
+/// The folder; removed when dropped.
+pub(super) struct Scratch {
+    folder: PathBuf,
+}
+
+impl Scratch {
+    pub(super) fn make() -> anyhow::Result<Self> {
+        let folder = env::temp_dir().join(format!("gavel-eval-{}", InstanceId::new()));
+        fs::create_dir_all(&folder).with_context(|| format!("{} cannot be made", folder.display()))?;
+        Ok(Self { folder })
+    }
+
+    /// The configuration with records in this folder, and with the bundled task server on tasks in this folder
+    /// unless other servers are configured.
+    pub(super) fn apply(&self, mut config: Config) -> anyhow::Result<Config> {
+        config.database_url = self.sqlite("gavel.db").into();
+        if config.mcp_config.is_none() {
+            let servers = json!({ "mcpServers": { "tasks": {
+                "command": env::current_exe().context("this program's path is not known")?,
+                "args": ["mcp-server", "tasks"],
+                "env": { "TASKS_DATABASE_URL": self.sqlite("tasks.db") },
+                "gavel": { "trustHints": true },
+            } } });
+            let path = self.folder.join("mcp.json");
+            fs::write(&path, servers.to_string()).with_context(|| format!("{} cannot be written", path.display()))?;
+            config.mcp_config = Some(path);
+        }
+        Ok(config)
+    }
+
+    fn sqlite(&self, name: &str) -> String {
+        format!("sqlite://{}", self.folder.join(name).display())
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        if let Err(error) = fs::remove_dir_all(&self.folder) {
+            tracing::warn!(%error, folder = %self.folder.display(), "the scratch folder stays");
+        }
+    }
+}

@@ -1,0 +1,106 @@
+//! The real chat surface, with real servers and a real record, as what is evaluated.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use chrono::{NaiveDate, Utc};
+use serde_json::json;
+
+use super::tasks::Tasks;
+use crate::app::App;
+use crate::cli::operator;
+use crate::domain::ids::{DecisionId, UserId};
+use crate::domain::journal::Speaker;
+use crate::evaluation::{Observed, ObservedTask, Seed, Subject, Turn};
+use crate::ports::records::ListQuery;
+use crate::surfaces::caller::Caller;
+use crate::surfaces::chat::request::ChatRequest;
+use crate::surfaces::chat::{Chat, RequestMeta};
+use crate::surfaces::decisions::DecisionQueries;
+
+/// An app as a [`Subject`].
+pub(super) struct ChatSubject {
+    chat: Arc<Chat>,
+    decisions: DecisionQueries,
+    tasks: Tasks,
+    caller: Caller,
+}
+
+impl ChatSubject {
+    pub(super) fn new(app: &App) -> anyhow::Result<Self> {
+        Ok(Self {
+            chat: Arc::clone(&app.chat),
+            decisions: app.decisions.clone(),
+            tasks: Tasks::new(Arc::clone(&app.mcp)),
+            caller: operator::caller("default")?,
+        })
+    }
+
+    /// Rows of the record for this user, who has made one request.
+    async fn records(&self, user: &UserId) -> Result<u64, String> {
+        let query = ListQuery {
+            page_size: 10,
+            user: Some(user.clone()),
+            ..ListQuery::default()
+        };
+        let page = self
+            .decisions
+            .list(&self.caller, query)
+            .await
+            .map_err(|error| error.to_string())?;
+        u64::try_from(page.items.len()).map_err(|error| error.to_string())
+    }
+}
+
+#[async_trait]
+impl Subject for ChatSubject {
+    /// Requests are made in UTC.
+    fn today(&self) -> NaiveDate {
+        Utc::now().date_naive()
+    }
+
+    fn whitelist(&self) -> Vec<String> {
+        self.chat.whitelist().to_vec()
+    }
+
+    async fn seed(&self, user: &str, tasks: &[Seed]) -> Result<(), String> {
+        self.tasks.seed(&parsed(user)?, tasks).await
+    }
+
+    async fn decide(&self, user: &str, history: &[Turn], message: &str) -> Result<Observed, String> {
+        let history: Vec<_> = history
+            .iter()
+            .map(|turn| json!({ "role": role(turn.speaker), "content": turn.text }))
+            .collect();
+        let body = json!({ "message": message, "user_id": user, "history": history, "time_zone": "UTC" }).to_string();
+        let request = ChatRequest::from_json(body.as_bytes())
+            .map_err(|errors| errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))?;
+        let user = parsed(user)?;
+        let request_id = Arc::from(format!("eval-{}", DecisionId::new()));
+        let meta = RequestMeta {
+            request_id,
+            traceparent: None,
+            idempotency: None,
+        };
+        let answer = self.chat.decide(&self.caller, user.clone(), request, meta, None).await;
+        let answer = answer.map_err(|error| error.to_string())?;
+        let mut observed: Observed = serde_json::from_str(&answer.body).map_err(|error| error.to_string())?;
+        observed.records = Some(self.records(&user).await?);
+        Ok(observed)
+    }
+
+    async fn tasks(&self, user: &str) -> Result<Vec<ObservedTask>, String> {
+        self.tasks.all(&parsed(user)?).await
+    }
+}
+
+fn role(speaker: Speaker) -> &'static str {
+    match speaker {
+        Speaker::User => "user",
+        Speaker::Assistant => "assistant",
+    }
+}
+
+fn parsed(user: &str) -> Result<UserId, String> {
+    UserId::parse(user).map_err(|error| error.to_string())
+}

@@ -1,0 +1,144 @@
+//! `gavel mcp call`: an operator's own hand. It bypasses grant, approval and record, and says so.
+
+use std::io::Read;
+use std::sync::Arc;
+
+use anyhow::{Context, bail, ensure};
+use serde_json::{Map, Value};
+use tokio_util::sync::CancellationToken;
+
+use crate::adapters::mcp::Mcp;
+use crate::cli::exit::Exit;
+use crate::cli::{operator, output};
+use crate::domain::canonical;
+use crate::domain::ids::ActionId;
+use crate::domain::tool::Tool;
+use crate::ports::tools::{CallReply, CallRequest, Tools};
+
+/// Options of `gavel mcp call`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(in crate::cli) struct Args {
+    /// The server, by its name in mcp.json
+    server: String,
+    /// The tool, by its own name
+    tool: String,
+    /// A JSON object; - reads it from standard input
+    #[arg(default_value = "{}", value_name = "ARGUMENTS")]
+    arguments: String,
+    /// The user the server is told
+    #[arg(long, default_value = "me", value_name = "NAME")]
+    user: String,
+    /// Sent as the idempotency key, so that a repeated command is one effect where the tool honours it [default: a
+    /// new one]
+    #[arg(long, value_name = "KEY")]
+    idempotency_key: Option<String>,
+}
+
+const EXAMPLES: &str = "\
+The tool is called as it is: the constitution's grant, approvals and limits are not asked, and the record of
+decisions has no row of it. Arguments are checked against the tool's schema.
+
+Examples:
+  gavel mcp call tasks add_task '{\"description\": \"call mom\"}' --user ann
+  gavel mcp call tasks list_tasks | jq .tasks";
+
+pub(super) async fn run(args: Args, mcp: &Arc<Mcp>) -> anyhow::Result<Exit> {
+    let catalog = mcp.catalog();
+    let tool = catalog
+        .tools
+        .iter()
+        .find(|tool| *tool.server == *args.server && *tool.name == *args.tool);
+    let Some(tool) = tool else {
+        bail!("{}", absence(&args, mcp))
+    };
+    let arguments = arguments(&args, tool)?;
+    let user = operator::user(&args.user)?;
+    output::note("This call bypasses policy: no grant, approval or limit is asked, and no decision row is written.");
+    let id = ActionId::new();
+    let (run_id, fresh_key) = (format!("cli-{id}"), id.to_string());
+    let request = CallRequest {
+        tool,
+        arguments: &canonical::to_raw(&Value::Object(arguments)),
+        user: &user,
+        origin: "cli",
+        run_id: &run_id,
+        action_id: id,
+        idempotency_key: args.idempotency_key.as_deref().unwrap_or(&fresh_key),
+        traceparent: None,
+        timeout: tool.timeout,
+        cancel: &CancellationToken::new(),
+    };
+    match mcp.call(request).await {
+        CallReply::Data(data) => {
+            output::json(&data)?;
+            Ok(Exit::Done)
+        }
+        CallReply::Failed(failure) => {
+            bail!("{}: {}", failure.code.as_str(), output::printable(&failure.message));
+        }
+        CallReply::Unknown(failure) => bail!(
+            "{}: {}. The call was sent and may have had its effect",
+            failure.code.as_str(),
+            output::printable(&failure.message)
+        ),
+    }
+}
+
+/// The arguments with the identity the server wants, checked against its schema.
+fn arguments(args: &Args, tool: &Tool) -> anyhow::Result<Map<String, Value>> {
+    let text = match args.arguments.as_str() {
+        "-" => std::io::read_to_string(std::io::stdin().lock().take(MOST)).context("standard input cannot be read")?,
+        text => text.to_owned(),
+    };
+    let parsed = serde_json::from_str(&text).context("the arguments are no JSON")?;
+    let Value::Object(mut arguments) = parsed else {
+        bail!("the arguments must be a JSON object, such as {{}}")
+    };
+    if let Some(name) = &tool.identity_argument {
+        let given = arguments.insert(name.to_string(), args.user.as_str().into());
+        ensure!(given.is_none(), "{name:?} is set from --user");
+    }
+    if let Err(errors) = tool.input.check(&Value::Object(arguments.clone())) {
+        bail!("the arguments do not fit the tool's schema:\n  {}", errors.join("\n  "));
+    }
+    Ok(arguments)
+}
+
+/// Most bytes of arguments read from standard input.
+const MOST: u64 = 16 << 20;
+
+fn absence(args: &Args, mcp: &Mcp) -> String {
+    let servers = mcp.status();
+    let Some(server) = servers.iter().find(|server| *server.name == *args.server) else {
+        let known: Vec<_> = servers.iter().map(|server| server.name.as_ref()).collect();
+        return format!(
+            "no server is called {:?}; configured are {}",
+            args.server,
+            known.join(", ")
+        );
+    };
+    let catalog = mcp.catalog();
+    if let Some(left) = catalog
+        .left_out
+        .iter()
+        .find(|left| left.server == server.name && left.tool == args.tool)
+    {
+        return format!("{} is left out: {}", args.tool, left.reason);
+    }
+    let offered: Vec<_> = catalog
+        .tools
+        .iter()
+        .filter(|tool| tool.server == server.name)
+        .map(|tool| tool.name.as_ref())
+        .collect();
+    if offered.is_empty() {
+        return super::list::headline(server).trim_end().to_owned();
+    }
+    format!(
+        "{} offers no tool called {:?}; it offers {}",
+        args.server,
+        args.tool,
+        offered.join(", ")
+    )
+}

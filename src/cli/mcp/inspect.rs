@@ -1,0 +1,209 @@
+//! `gavel mcp inspect`: tools whole, with their schemas as the server wrote them beside what Gemini is shown.
+
+use std::sync::Arc;
+
+use anyhow::{Context, bail};
+use serde_json::{Value, json};
+
+use super::differences::differences;
+use super::sdiff::side_by_side;
+use crate::adapters::mcp::Mcp;
+use crate::cli::exit::Exit;
+use crate::cli::output;
+use crate::domain::tool::{ApprovalDefault, Idempotency, Tool};
+use crate::engine::Toolset;
+use crate::engine::verdict::VerdictFunction;
+use crate::ports::tools::{Catalog, Tools};
+
+/// Options of `gavel mcp inspect`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(in crate::cli) struct Args {
+    /// Only this server's tools
+    server: Option<String>,
+    /// Only this tool
+    tool: Option<String>,
+    /// As JSON: a list of tools, each with both schemas and the warnings
+    #[arg(long)]
+    json: bool,
+}
+
+const EXAMPLES: &str = "\
+Between the two schemas, | marks lines that differ, < and > lines that only one side has.
+
+Examples:
+  gavel mcp inspect tasks
+  gavel mcp inspect tasks add_task --json | jq '.[0].shown_to_model'";
+
+pub(super) fn run(args: &Args, mcp: &Arc<Mcp>) -> anyhow::Result<Exit> {
+    let catalog = mcp.catalog();
+    let servers = mcp.status();
+    if let Some(server) = &args.server
+        && !servers.iter().any(|status| *status.name == **server)
+    {
+        let known: Vec<_> = servers.iter().map(|status| status.name.as_ref()).collect();
+        bail!("no server is called {server:?}; configured are {}", known.join(", "));
+    }
+    let wanted = |server: &str, tool: &str| {
+        args.server.as_deref().is_none_or(|name| name == server) && args.tool.as_deref().is_none_or(|name| name == tool)
+    };
+    let tools: Vec<_> = catalog
+        .tools
+        .iter()
+        .filter(|tool| wanted(&tool.server, &tool.name))
+        .collect();
+    let left_out: Vec<_> = catalog
+        .left_out
+        .iter()
+        .filter(|left| wanted(&left.server, &left.tool))
+        .collect();
+    if args.json {
+        let shown = tools
+            .iter()
+            .map(|tool| document(&catalog, tool))
+            .collect::<anyhow::Result<Vec<_>>>()?;
+        let left = left_out
+            .iter()
+            .map(|left| json!({ "server": left.server, "name": left.tool, "left_out": left.reason }));
+        output::json(&shown.into_iter().chain(left).collect::<Vec<_>>())?;
+    } else {
+        for tool in &tools {
+            output::line(&text(&catalog, tool)?)?;
+        }
+        for left in &left_out {
+            output::line(&format!(
+                "{} / {}\n  left out: {}\n",
+                left.server, left.tool, left.reason
+            ))?;
+        }
+    }
+    if tools.is_empty() && left_out.is_empty() {
+        for server in servers
+            .iter()
+            .filter(|server| wanted(&server.name, args.tool.as_deref().unwrap_or_default()))
+        {
+            output::note(super::list::headline(server).trim_end());
+        }
+        bail!("there is no such tool now; `gavel mcp list` shows all");
+    }
+    Ok(Exit::Done)
+}
+
+/// A tool with both of its schemas.
+struct Inspected {
+    /// What the model calls it when it is granted by its full name.
+    shown_name: String,
+    original: Value,
+    shown: Value,
+    warnings: Vec<String>,
+}
+
+fn inspected(catalog: &Catalog, tool: &Tool) -> anyhow::Result<Inspected> {
+    let toolset = Toolset::build(catalog, &[tool.qualified_name()], &VerdictFunction::CHAT);
+    let shown_name = toolset
+        .functions
+        .declarations
+        .first()
+        .map(|shown| shown.name.clone())
+        .unwrap_or_default();
+    let original: Value =
+        serde_json::from_str(tool.input.original().get()).context("the server's schema is no JSON")?;
+    let shown: Value = serde_json::from_str(tool.model_schema.get()).context("the shown schema is no JSON")?;
+    let mut warnings: Vec<String> = differences(&original, &shown);
+    if let Some(name) = &tool.identity_argument {
+        warnings.insert(
+            0,
+            format!("{name:?} is set by gavel to the acting user and hidden from the model"),
+        );
+    }
+    if tool.description.trim().is_empty() {
+        warnings.push("the server describes it with no word; the model has only its name to go by".to_owned());
+    }
+    let namesakes = catalog.tools.iter().filter(|other| other.name == tool.name).count();
+    if namesakes > 1 {
+        warnings.push(format!(
+            "{namesakes} servers offer this name; grant it as {}",
+            tool.qualified_name()
+        ));
+    }
+    Ok(Inspected {
+        shown_name,
+        original,
+        shown,
+        warnings,
+    })
+}
+
+fn document(catalog: &Catalog, tool: &Arc<Tool>) -> anyhow::Result<Value> {
+    let seen = inspected(catalog, tool)?;
+    Ok(json!({
+        "server": tool.server,
+        "name": tool.name,
+        "shown_name": seen.shown_name,
+        "description": tool.description,
+        "side_effect": tool.side_effect,
+        "idempotency": idempotency(tool),
+        "approval": approval(tool),
+        "timeout_ms": u64::try_from(tool.timeout.as_millis()).unwrap_or(u64::MAX),
+        "digest": tool.digest,
+        "recipients": tool.recipients,
+        "input_schema": seen.original,
+        "shown_to_model": seen.shown,
+        "output_schema": tool.output_schema,
+        "warnings": seen.warnings,
+    }))
+}
+
+fn text(catalog: &Catalog, tool: &Arc<Tool>) -> anyhow::Result<String> {
+    let seen = inspected(catalog, tool)?;
+    let effect = if tool.side_effect {
+        "changes things"
+    } else {
+        "only reads"
+    };
+    let mut text = format!(
+        "{} / {}  (the model calls it {})\n",
+        tool.server, tool.name, seen.shown_name
+    );
+    text.push_str(&format!(
+        "  {}\n",
+        output::printable(tool.description.trim()).replace('\n', "\n  ")
+    ));
+    text.push_str(&format!(
+        "  {effect} · idempotency {} · approval {} · at most {} s\n  digest {}\n",
+        idempotency(tool),
+        approval(tool),
+        tool.timeout.as_secs_f64(),
+        tool.digest,
+    ));
+    for warning in &seen.warnings {
+        text.push_str(&format!("  ! {}\n", output::printable(warning)));
+    }
+    let (left, right) = (
+        serde_json::to_string_pretty(&seen.original)?,
+        serde_json::to_string_pretty(&seen.shown)?,
+    );
+    text.push_str(&side_by_side(
+        "input schema of the server",
+        &output::printable(&left),
+        "as Gemini is shown it",
+        &output::printable(&right),
+    ));
+    Ok(text)
+}
+
+fn idempotency(tool: &Tool) -> &'static str {
+    match tool.idempotency {
+        Idempotency::None => "none",
+        Idempotency::Natural => "natural",
+        Idempotency::Key => "key",
+    }
+}
+
+fn approval(tool: &Tool) -> &'static str {
+    match tool.approval {
+        Some(ApprovalDefault::Required) => "required",
+        Some(ApprovalDefault::NotRequired) => "not required",
+        None => "as the agent says",
+    }
+}

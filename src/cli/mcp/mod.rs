@@ -1,0 +1,54 @@
+//! `gavel mcp`: the MCP servers of this configuration, started for the time of the command.
+
+mod call;
+mod differences;
+mod inspect;
+mod list;
+mod sdiff;
+
+use std::sync::Arc;
+
+use super::exit::Exit;
+use super::interrupt::unless_stopped;
+use crate::adapters::mcp::Mcp;
+use crate::app;
+use crate::config::Resolved;
+
+pub(super) use self::list::headline;
+
+/// What to do.
+#[derive(Debug, clap::Subcommand)]
+pub(super) enum Verb {
+    /// List the servers and their tools
+    List(list::Args),
+    /// Show tools whole: what a call does, and how each schema reaches Gemini
+    Inspect(inspect::Args),
+    /// Call a tool by hand; grant and policy of the constitution are not asked
+    Call(call::Args),
+}
+
+pub(super) async fn run(verb: Verb, resolved: Resolved) -> anyhow::Result<Exit> {
+    let mcp = app::mcp(&resolved.config)?;
+    let done = unless_stopped(async {
+        settled(&mcp).await;
+        match verb {
+            Verb::List(args) => list::run(&args, &mcp),
+            Verb::Inspect(args) => inspect::run(&args, &mcp),
+            Verb::Call(args) => call::run(args, &mcp).await,
+        }
+    });
+    let done = done.await;
+    mcp.shutdown().await;
+    done?.unwrap_or(Ok(Exit::Interrupted))
+}
+
+/// Waits until every server is connected or known to be down. Why one is down stands in its status.
+pub(super) async fn settled(mcp: &Arc<Mcp>) {
+    let servers = mcp.status();
+    let asked = servers.iter().map(|server| async {
+        if let Err(reason) = mcp.refresh(&server.name).await {
+            tracing::debug!(server = %server.name, %reason, "not connected");
+        }
+    });
+    futures_util::future::join_all(asked).await;
+}

@@ -1,0 +1,113 @@
+//! Two texts side by side, lines that are the same on one row.
+
+/// Longest left side, in characters; longer lines push the right side out.
+const MOST_LEFT: usize = 60;
+
+/// Lays `left` and `right` beside each other under their heads.
+pub(super) fn side_by_side(left_head: &str, left: &str, right_head: &str, right: &str) -> String {
+    let (before, after): (Vec<_>, Vec<_>) = (left.lines().collect(), right.lines().collect());
+    let longest = before
+        .iter()
+        .chain([&left_head])
+        .map(|line| line.chars().count())
+        .max()
+        .unwrap_or(0);
+    let width = longest.min(MOST_LEFT);
+    let mut text = format!("  {left_head:<width$}   {right_head}\n");
+    for (one, other) in rows(&before, &after) {
+        let mark = match (one, other) {
+            (Some(one), Some(other)) if one == other => ' ',
+            (Some(_), Some(_)) => '|',
+            (Some(_), None) => '<',
+            (None, _) => '>',
+        };
+        let row = format!(
+            "  {:<width$} {mark} {}",
+            one.unwrap_or_default(),
+            other.unwrap_or_default()
+        );
+        text.push_str(row.trim_end());
+        text.push('\n');
+    }
+    text
+}
+
+type Row<'a> = (Option<&'a str>, Option<&'a str>);
+
+/// Pairs the lines along their longest common subsequence; what stands between two common lines on both sides is
+/// paired as a change.
+fn rows<'a>(before: &[&'a str], after: &[&'a str]) -> Vec<Row<'a>> {
+    let mut rows = Vec::new();
+    let (mut i, mut j) = (0, 0);
+    for (common_before, common_after) in common(before, after).into_iter().chain([(before.len(), after.len())]) {
+        while i < common_before || j < common_after {
+            let one = (i < common_before).then(|| before[i]);
+            let other = (j < common_after).then(|| after[j]);
+            rows.push((one, other));
+            i += usize::from(one.is_some());
+            j += usize::from(other.is_some());
+        }
+        if i < before.len() && j < after.len() {
+            rows.push((Some(before[i]), Some(after[j])));
+            i += 1;
+            j += 1;
+        }
+    }
+    rows
+}
+
+/// Places of a longest common subsequence. Quadratic, for schemas of at most 64 KiB.
+fn common(before: &[&str], after: &[&str]) -> Vec<(usize, usize)> {
+    // Row i, column j: the length of the longest one of before[i..] and after[j..].
+    let mut longest = vec![vec![0_u32; after.len() + 1]; before.len() + 1];
+    for i in (0..before.len()).rev() {
+        for j in (0..after.len()).rev() {
+            longest[i][j] = if before[i] == after[j] {
+                longest[i + 1][j + 1] + 1
+            } else {
+                longest[i + 1][j].max(longest[i][j + 1])
+            };
+        }
+    }
+    let (mut i, mut j, mut pairs) = (0, 0, Vec::new());
+    while i < before.len() && j < after.len() {
+        if before[i] == after[j] {
+            pairs.push((i, j));
+            i += 1;
+            j += 1;
+        } else if longest[i + 1][j] >= longest[i][j + 1] {
+            i += 1;
+        } else {
+            j += 1;
+        }
+    }
+    pairs
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn same_lines_share_a_row_and_changes_are_marked() {
+        let text = side_by_side("left", "{\n a\n b\n c\n}", "right", "{\n b\n d\n}");
+        assert_eq!(
+            text,
+            "  left   right\n  {      {\n   a   <\n   b      b\n   c   |  d\n  }      }\n"
+        );
+        let text = side_by_side("l", "a", "r", "a\nb");
+        assert_eq!(text, "  l   r\n  a   a\n    > b\n");
+    }
+
+    proptest! {
+        #[test]
+        fn no_line_is_lost_or_moved(before in "([ab]\n){0,8}", after in "([abc]\n){0,8}") {
+            let (left, right): (Vec<_>, Vec<_>) = (before.lines().collect(), after.lines().collect());
+            let rows = rows(&left, &right);
+            prop_assert_eq!(rows.iter().filter_map(|row| row.0).collect::<Vec<_>>(), left);
+            prop_assert_eq!(rows.iter().filter_map(|row| row.1).collect::<Vec<_>>(), right);
+        }
+    }
+}

@@ -1,0 +1,31 @@
+//! `gavel mcp-server`: the servers that come with gavel, so that one binary serves all. This only starts a
+//! server's library; they share nothing with gavel but the protocol.
+
+use anyhow::Context;
+
+use super::exit::Exit;
+use crate::telemetry::{Lines, Telemetry};
+
+/// Which server.
+#[derive(Debug, clap::Subcommand)]
+pub(super) enum Server {
+    /// Each user's task list, in SQLite or PostgreSQL
+    #[command(after_long_help = gavel_mcp_tasks::Args::EXAMPLES)]
+    Tasks(gavel_mcp_tasks::Args),
+}
+
+pub(super) fn run(server: Server) -> anyhow::Result<Exit> {
+    let filter = std::env::var("RUST_LOG").unwrap_or_else(|_| "info,rmcp=warn".to_owned());
+    // Standard output belongs to the protocol. Whoever starts this as a child logs its lines, so they are text.
+    let telemetry = Telemetry::start(&filter, Lines::Text, None)?;
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .context("the runtime cannot be started")?;
+    let served = match server {
+        Server::Tasks(args) => runtime.block_on(gavel_mcp_tasks::run(args)),
+    };
+    runtime.shutdown_timeout(super::LAST_TASKS);
+    telemetry.finish();
+    served.map(|()| Exit::Done)
+}

@@ -1,0 +1,66 @@
+//! `gavel serve`: the service, until it is told to stop.
+
+mod banner;
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+
+use super::exit::Exit;
+use super::interrupt::{told_to_stop, unless_stopped};
+use super::output;
+use crate::adapters::mcp::Mcp;
+use crate::app::App;
+use crate::config::Resolved;
+use crate::ports::tools::Tools;
+
+/// How long the list of tools waits for servers that are still being connected.
+const SERVERS: Duration = Duration::from_secs(15);
+
+pub(super) async fn run(resolved: Resolved) -> anyhow::Result<Exit> {
+    let app = App::build(resolved.config).await?;
+    // Until here a signal ends the process at once; nothing was begun.
+    let mut stopped = std::pin::pin!(told_to_stop());
+    let mut serving = app.serve()?;
+    tracing::info!(version = env!("CARGO_PKG_VERSION"), address = %serving.address, "gavel serves");
+    tell(&banner::greeting(&app.config, serving.address));
+    let mut servers = std::pin::pin!(servers(Arc::clone(&app.mcp), app.chat.whitelist().to_vec()));
+    let mut told = false;
+    loop {
+        tokio::select! {
+            error = serving.ended() => {
+                app.shutdown(None).await;
+                return Err(error);
+            }
+            tools = &mut servers, if !told => {
+                told = true;
+                tell(&tools);
+            }
+            signal = &mut stopped => {
+                signal.context("signals cannot be handled")?;
+                break;
+            }
+        }
+    }
+    tracing::info!("finishing what is under way (told once more to stop, gavel stops at once)");
+    let drained = unless_stopped(app.shutdown(Some(serving))).await?;
+    if drained.is_none() {
+        tracing::warn!("stopped at once; recovery closes at the next start what was under way");
+        return Ok(Exit::Interrupted);
+    }
+    Ok(Exit::Done)
+}
+
+/// A service goes on when nobody reads what it says.
+fn tell(text: &str) {
+    if let Err(error) = output::line(text) {
+        tracing::debug!(%error, "the greeting was not read");
+    }
+}
+
+/// Waits for the servers, then lists their tools.
+async fn servers(mcp: Arc<Mcp>, names: Vec<String>) -> String {
+    mcp.ready(&names, Instant::now() + SERVERS).await;
+    banner::tools(&mcp.status(), &mcp.catalog())
+}

@@ -1,0 +1,160 @@
+//! What `gavel serve` says at its start.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
+use secrecy::ExposeSecret;
+
+use crate::adapters::mcp::{ServerState, ServerStatus};
+use crate::cli::output::printable;
+use crate::config::{Auth, Config, Provider, masked_url};
+use crate::ports::tools::Catalog;
+
+/// Version, address, callers, model, database, and a line to paste.
+pub(super) fn greeting(config: &Config, address: SocketAddr) -> String {
+    let mut lines = vec![
+        format!("gavel {} on http://{}", env!("CARGO_PKG_VERSION"), reachable(address)),
+        format!("  callers   {}", callers(&config.auth)),
+        format!("  model     {}", model(config)),
+        format!("  database  {}", masked_url(config.database_url.expose_secret())),
+    ];
+    lines.push(String::new());
+    lines.push("Try it:".to_owned());
+    lines.push(format!("  {}", try_it(&config.auth, address)));
+    lines.join("\n") + "\n"
+}
+
+fn callers(auth: &Auth) -> String {
+    match auth {
+        Auth::None => "anybody on this machine (auth.mode = none)".to_owned(),
+        Auth::ApiKeys(keys) => {
+            let names: Vec<_> = keys.iter().map(|key| key.name.as_str()).collect();
+            format!("services with a key: {}", names.join(", "))
+        }
+        Auth::Jwt(jwt) => format!("users with a token of {}", jwt.issuer),
+    }
+}
+
+fn model(config: &Config) -> String {
+    let name = &config.model.name;
+    match &config.model.provider {
+        Provider::Demo { asked: true } => {
+            "demo, a rule-based stand-in for trying out and tests; it understands little and is not Gemini".to_owned()
+        }
+        Provider::Demo { asked: false } => {
+            "demo, since no credentials are set: a rule-based stand-in that understands \
+                                            little and is not Gemini. Set GEMINI_API_KEY for Gemini"
+                .to_owned()
+        }
+        Provider::Developer { base_url: None, .. } => format!("{name} (Gemini Developer API)"),
+        Provider::Developer {
+            base_url: Some(base), ..
+        } => format!("{name} (Gemini Developer API at {base})"),
+        Provider::VertexExpress { .. } => format!("{name} (Vertex AI, express mode)"),
+        Provider::Vertex { project, location, .. } => format!("{name} (Vertex AI, project {project}, {location})"),
+    }
+}
+
+/// The tools of each server, or why it has none.
+pub(super) fn tools(servers: &[ServerStatus], catalog: &Catalog) -> String {
+    let mut lines: Vec<String> = servers
+        .iter()
+        .map(|server| {
+            let own = catalog.tools.iter().filter(|tool| tool.server == server.name);
+            let names: Vec<&str> = own.map(|tool| tool.name.as_ref()).collect();
+            let what = match (server.state, names.is_empty()) {
+                (ServerState::Up, false) => names.join(", "),
+                (ServerState::Up, true) => "no tools".to_owned(),
+                (ServerState::Connecting, _) => "still being connected".to_owned(),
+                (ServerState::Down, _) => format!("not connected: {}", server.reason.as_deref().unwrap_or("unknown")),
+                (ServerState::Off, _) => format!("off: {}", server.reason.as_deref().unwrap_or("disabled")),
+            };
+            printable(&format!("  {}: {what}", server.name)).replace('\n', " ")
+        })
+        .collect();
+    lines.extend(catalog.left_out.iter().map(|left| {
+        printable(&format!(
+            "  {} / {} is left out: {}",
+            left.server, left.tool, left.reason
+        ))
+    }));
+    if lines.is_empty() {
+        "Tools: no MCP servers are configured\n".to_owned()
+    } else {
+        format!("Tools:\n{}\n", lines.join("\n"))
+    }
+}
+
+/// A command that works when pasted on the machine gavel runs on.
+fn try_it(auth: &Auth, address: SocketAddr) -> String {
+    let (header, user) = match auth {
+        Auth::None => ("", r#","user_id":"me""#),
+        Auth::ApiKeys(_) => (" -H \"authorization: Bearer $GAVEL_API_KEY\"", r#","user_id":"me""#),
+        Auth::Jwt(_) => (" -H \"authorization: Bearer $TOKEN\"", ""),
+    };
+    format!(
+        "curl -s {}/v1/chat{header} -H 'content-type: application/json' -d '{{\"message\":\"add a task to call mom\"{user}}}'",
+        reachable(address)
+    )
+}
+
+/// Where this machine reaches what listens on `address`.
+fn reachable(address: SocketAddr) -> String {
+    let local = [
+        IpAddr::V4(Ipv4Addr::LOCALHOST),
+        IpAddr::V4(Ipv4Addr::UNSPECIFIED),
+        IpAddr::V6(Ipv6Addr::UNSPECIFIED),
+    ];
+    if local.contains(&address.ip()) {
+        format!("localhost:{}", address.port())
+    } else {
+        address.to_string()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Sources;
+
+    fn config(environment: &[(&str, &str)]) -> Config {
+        let own = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
+        let sources = Sources {
+            flags: Default::default(),
+            environment: environment.iter().map(own).collect(),
+            file: None,
+            read_file: &|_| Err(std::io::ErrorKind::NotFound.into()),
+        };
+        Config::resolve(sources).unwrap().config
+    }
+
+    #[test]
+    fn the_greeting_says_aloud_that_the_demo_model_answers_and_how_to_try_it() {
+        let greeting = greeting(&config(&[]), "127.0.0.1:8080".parse().unwrap());
+        assert!(greeting.contains("demo, since no credentials are set"));
+        assert!(greeting.contains(
+            r#"curl -s localhost:8080/v1/chat -H 'content-type: application/json' -d '{"message":"add a task to call mom","user_id":"me"}'"#
+        ));
+    }
+
+    #[test]
+    fn the_greeting_shows_no_secret() {
+        let config = config(&[
+            ("GEMINI_API_KEY", "canary"),
+            ("DATABASE_URL", "postgres://me:canary@db/x"),
+        ]);
+        let greeting = greeting(&config, "[::]:1".parse().unwrap());
+        assert!(!greeting.contains("canary"), "{greeting}");
+        assert!(greeting.contains("http://localhost:1"));
+    }
+
+    #[test]
+    fn the_address_to_paste_can_be_reached() {
+        for (address, expected) in [
+            ("0.0.0.0:80", "localhost:80"),
+            ("10.0.0.1:80", "10.0.0.1:80"),
+            ("[::1]:80", "[::1]:80"),
+        ] {
+            assert_eq!(reachable(address.parse().unwrap()), expected);
+        }
+    }
+}

@@ -1,0 +1,121 @@
+//! Spans to an OTLP collector (HTTP, protobuf), in batches, off the path of requests.
+//!
+//! `OTEL_BSP_*`, `OTEL_TRACES_SAMPLER*`, `OTEL_RESOURCE_ATTRIBUTES` and `OTEL_EXPORTER_OTLP_{TIMEOUT,COMPRESSION}`
+//! are read by the SDK itself.
+
+use std::collections::HashMap;
+use std::future::{Future, poll_fn};
+use std::time::Duration;
+
+use opentelemetry::trace::TracerProvider;
+use opentelemetry_otlp::{ExporterBuildError, WithExportConfig, WithHttpConfig};
+use opentelemetry_sdk::Resource;
+use opentelemetry_sdk::error::OTelSdkResult;
+use opentelemetry_sdk::trace::{SdkTracerProvider, SpanData, SpanExporter};
+use secrecy::{ExposeSecret, SecretString};
+use tokio::runtime::Handle;
+use tracing::Level;
+use tracing_subscriber::Layer;
+use tracing_subscriber::filter::Targets;
+use tracing_subscriber::registry::LookupSpan;
+use url::Url;
+
+/// Longest wait for the last batch at the end of the process.
+const FINISH: Duration = Duration::from_secs(3);
+
+/// Where spans go.
+#[derive(Clone, Debug)]
+pub struct Collector {
+    /// The whole URL, such as `http://localhost:4318/v1/traces`.
+    pub url: Url,
+    /// Sent with every request.
+    pub headers: Vec<(String, SecretString)>,
+    /// What traces call this service.
+    pub service_name: String,
+}
+
+/// Why spans cannot be sent.
+#[derive(Debug, thiserror::Error)]
+pub enum TracesError {
+    /// The exporter does not accept its settings.
+    #[error("traces cannot be exported: {0}")]
+    Exporter(#[from] ExporterBuildError),
+    /// There is no runtime to send on.
+    #[error("traces cannot be exported outside of a tokio runtime")]
+    Runtime(#[from] tokio::runtime::TryCurrentError),
+}
+
+/// The spans of this process on their way.
+#[derive(Debug)]
+pub(super) struct Traces {
+    provider: SdkTracerProvider,
+}
+
+impl Traces {
+    pub(super) fn start(collector: Collector) -> Result<Self, TracesError> {
+        let runtime = Handle::try_current()?;
+        let headers = collector
+            .headers
+            .iter()
+            .map(|(name, value)| (name.clone(), value.expose_secret().to_owned()));
+        let exporter = opentelemetry_otlp::SpanExporter::builder()
+            .with_http()
+            .with_endpoint(collector.url)
+            .with_headers(headers.collect::<HashMap<_, _>>())
+            .build()?;
+        let provider = SdkTracerProvider::builder()
+            .with_batch_exporter(OnRuntime { exporter, runtime })
+            .with_resource(Resource::builder().with_service_name(collector.service_name).build())
+            .build();
+        Ok(Self { provider })
+    }
+
+    /// Takes the spans of this crate. Those of libraries stay out: the exporter's own client would
+    /// otherwise trace itself.
+    pub(super) fn layer<S>(&self) -> impl Layer<S> + use<S>
+    where
+        S: tracing::Subscriber + for<'span> LookupSpan<'span> + 'static,
+    {
+        let tracer = self.provider.tracer("gavel");
+        let layer = tracing_opentelemetry::layer()
+            .with_tracer(tracer)
+            .with_location(false)
+            .with_threads(false);
+        layer.with_filter(Targets::new().with_target("gavel", Level::DEBUG))
+    }
+
+    pub(super) fn finish(self) {
+        if let Err(error) = self.provider.shutdown_with_timeout(FINISH) {
+            tracing::warn!(%error, "the last traces were not sent");
+        }
+    }
+}
+
+/// An exporter whose I/O runs on a tokio runtime, while the SDK drives it from a thread of its own.
+#[derive(Debug)]
+struct OnRuntime<E> {
+    exporter: E,
+    runtime: Handle,
+}
+
+impl<E: SpanExporter> SpanExporter for OnRuntime<E> {
+    fn export(&self, batch: Vec<SpanData>) -> impl Future<Output = OTelSdkResult> + Send {
+        let mut export = Box::pin(self.exporter.export(batch));
+        poll_fn(move |context| {
+            let _entered = self.runtime.enter();
+            export.as_mut().poll(context)
+        })
+    }
+
+    fn shutdown_with_timeout(&self, timeout: Duration) -> OTelSdkResult {
+        self.exporter.shutdown_with_timeout(timeout)
+    }
+
+    fn force_flush(&self) -> OTelSdkResult {
+        self.exporter.force_flush()
+    }
+
+    fn set_resource(&mut self, resource: &Resource) {
+        self.exporter.set_resource(resource);
+    }
+}
