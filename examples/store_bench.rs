@@ -15,7 +15,9 @@ use gavel::domain::decision::{DecisionType, Outcome, Usage};
 use gavel::domain::ids::{ActionId, ConversationId, DecisionId, InstanceId, TenantId, UserId};
 use gavel::domain::journal::CallFailure;
 use gavel::domain::tool::{FailureCode, Idempotency, InputSchema, Tool};
-use gavel::ports::records::{CallRecord, ClosedDecision, Decisions, ListQuery, OpenDecision, Recorder};
+use gavel::ports::records::{
+    CallRecord, ClosedDecision, Decisions, ListQuery, OpenDecision, Page, QueryError, Recorder,
+};
 use serde_json::value::RawValue;
 
 #[tokio::main(flavor = "multi_thread", worker_threads = 2)]
@@ -89,7 +91,7 @@ async fn list(url: &str, count: usize) -> anyhow::Result<()> {
         r#"intent = "none such""#,
         r#"model = "none such""#,
     ] {
-        time("decisions", filter, || store.list(&tenant, &question(filter))).await?;
+        time("decisions", filter, async |ask| store.list(&tenant, ask).await).await?;
     }
     for filter in [
         "",
@@ -100,8 +102,8 @@ async fn list(url: &str, count: usize) -> anyhow::Result<()> {
         r#"user_id = "user-77""#,
         r#"server = "none such""#,
     ] {
-        time("tool calls", filter, || {
-            store.tool_invocations(&tenant, &question(filter))
+        time("tool calls", filter, async |ask| {
+            store.tool_invocations(&tenant, ask).await
         })
         .await?;
     }
@@ -109,31 +111,20 @@ async fn list(url: &str, count: usize) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn time<T, F>(what: &str, filter: &str, ask: impl Fn() -> F) -> anyhow::Result<()>
-where
-    F: Future<Output = Result<T, gavel::ports::records::QueryError>>,
-    T: Rows,
-{
+async fn time(
+    what: &str,
+    filter: &str,
+    read: impl AsyncFn(&ListQuery) -> Result<Page, QueryError>,
+) -> anyhow::Result<()> {
+    let ask = question(filter);
     let start = Instant::now();
-    let rows = ask().await?.rows();
+    let rows = read(&ask).await?.items.len();
     let first = start.elapsed();
     let start = Instant::now();
-    ask().await?;
-    println!(
-        "{what:11} {first:>10.1?} then {:>10.1?}, {rows:3} rows: {filter}",
-        start.elapsed()
-    );
+    read(&ask).await?;
+    let again = start.elapsed();
+    println!("{what:11} {first:>10.1?} then {again:>10.1?}, {rows:3} rows: {filter}");
     Ok(())
-}
-
-trait Rows {
-    fn rows(&self) -> usize;
-}
-
-impl Rows for gavel::ports::records::Page {
-    fn rows(&self) -> usize {
-        self.items.len()
-    }
 }
 
 fn question(filter: &str) -> ListQuery {
@@ -207,7 +198,7 @@ fn decision(n: usize, tools: &[Arc<Tool>]) -> ClosedDecision {
     let (decision_type, outcome) = match n % 100 {
         0 => (
             DecisionType::InvokeTool,
-            if n % 1000 == 0 {
+            if n.is_multiple_of(1000) {
                 Outcome::Deadline
             } else {
                 Outcome::ToolInvocation
@@ -218,7 +209,7 @@ fn decision(n: usize, tools: &[Arc<Tool>]) -> ClosedDecision {
         _ => (DecisionType::InvokeTool, Outcome::TaskCompleted),
     };
     let outcome_of_call = match n {
-        n if n % 10_000 == 0 => Err(CallFailure {
+        n if n.is_multiple_of(10_000) => Err(CallFailure {
             code: FailureCode::InDoubt,
             message: "connection lost".into(),
         }),

@@ -2,7 +2,7 @@
 //!
 //! Layers, each named by the ones before it and by none after:
 //!
-//! - `http`, `cli`: the edge. Extract, call one surface, answer.
+//! - [`http`], `cli`: the edge. Extract, call one surface, answer.
 //! - `surfaces`: the use cases; the library API.
 //! - `engine`: one loop for all surfaces. It does I/O through ports alone and reads no database.
 //! - [`ports`]: traits for the model, tools, records, quota and clock.

@@ -394,7 +394,7 @@ fn the_hostile_model_plays_all_its_tricks() {
             .iter()
             .any(|name| !functions.declarations.iter().any(|known| known.name == **name));
         many |= names.len() == 100;
-        long |= turn.text().len() > 500_000;
+        long |= turn.text().len() > 200_000;
         mixed |= names.contains(&"refuse") && names.contains(&"add_task");
     }
     assert!(unknown && many && long && mixed);
@@ -433,8 +433,7 @@ proptest! {
         let contents = memory::contents(&[], &message);
         for model in [&Hostile::new(seed) as &dyn Model, &Random::new(seed)] {
             let Ok(turn) = memory::wait(model.generate(memory::request(&functions, &contents, CallMode::Auto), None)) else { continue };
-            // One trick nests deeper than a reader goes.
-            let Ok(content) = serde_json::from_str::<serde_json::Value>(turn.content.get()) else { continue };
+            let content: serde_json::Value = serde_json::from_str(turn.content.get()).unwrap();
             let parts = content["parts"].as_array().unwrap();
             let called: Vec<_> = parts.iter().filter_map(|part| part.get("functionCall")).cloned().collect();
             let read: Vec<_> = turn.calls().map(|call| {

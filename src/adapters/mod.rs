@@ -2,6 +2,7 @@
 
 pub mod demo;
 pub mod gemini;
+pub mod jwks;
 pub mod mcp;
 pub mod quota;
 pub mod store;

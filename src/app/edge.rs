@@ -3,17 +3,18 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
+use anyhow::Context;
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
 use secrecy::ExposeSecret;
-use serde_json::Value;
 
 use super::App;
-use crate::adapters::mcp::Mcp;
+use crate::adapters::jwks::Jwks;
+use crate::adapters::mcp::{Mcp, ServerState, ServerStatus};
 use crate::config::{self, JwtKeys};
-use crate::http::Edge;
-use crate::http::caller::{Auth, ServiceKey, SharedSecret, TokenKeys, Tokens};
-use crate::http::health::Surroundings;
-use crate::surfaces::caller::{Caller, Identity};
+use crate::http::caller::{Auth, ServiceKey, SharedSecret, Tokens};
+use crate::http::health::{McpServer, McpState, Surroundings};
+use crate::http::{Edge, EdgeLimits};
+use crate::surfaces::caller::{Caller, Identity, KeySource};
 
 pub(super) fn edge(app: &App) -> anyhow::Result<Edge> {
     let surroundings = Around {
@@ -26,6 +27,8 @@ pub(super) fn edge(app: &App) -> anyhow::Result<Edge> {
         decisions: app.decisions.clone(),
         auth: auth(&app.config.auth)?,
         surroundings: Arc::new(surroundings),
+        limits: EdgeLimits::default(),
+        docs: true,
     })
 }
 
@@ -34,9 +37,11 @@ fn auth(config: &config::Auth) -> anyhow::Result<Auth> {
         config::Auth::None => Auth::none(),
         config::Auth::ApiKeys(keys) => Auth::ApiKeys(keys.iter().map(service).collect()),
         config::Auth::Jwt(jwt) => {
-            let keys: Arc<dyn TokenKeys> = match &jwt.keys {
-                JwtKeys::Secret(secret) => Arc::new(SharedSecret(secret.expose_secret().as_bytes().to_vec())),
-                JwtKeys::Jwks(_) => anyhow::bail!("auth.jwt.jwks_url is not wired yet"),
+            let keys: Arc<dyn KeySource> = match &jwt.keys {
+                JwtKeys::Secret(secret) => Arc::new(
+                    SharedSecret::new(secret.expose_secret().as_bytes()).context("auth.jwt.secret is too short")?,
+                ),
+                JwtKeys::Jwks(url) => Arc::new(Jwks::new(url.clone())?),
             };
             Auth::Jwt(Tokens {
                 keys,
@@ -80,8 +85,8 @@ struct Around {
 }
 
 impl Surroundings for Around {
-    fn servers(&self) -> Value {
-        serde_json::to_value(self.mcp.status()).unwrap_or_default()
+    fn servers(&self) -> Vec<McpServer> {
+        self.mcp.status().into_iter().map(server).collect()
     }
 
     fn stopping(&self) -> bool {
@@ -90,5 +95,18 @@ impl Surroundings for Around {
 
     fn metrics(&self) -> String {
         self.metrics.as_ref().map(PrometheusHandle::render).unwrap_or_default()
+    }
+}
+
+fn server(status: ServerStatus) -> McpServer {
+    McpServer {
+        server: status.name.to_string(),
+        state: match status.state {
+            ServerState::Up => McpState::Up,
+            ServerState::Connecting => McpState::Connecting,
+            ServerState::Down => McpState::Down,
+            ServerState::Off => McpState::Off,
+        },
+        detail: status.reason,
     }
 }

@@ -2,12 +2,14 @@
 
 use serde::{Deserialize, Serialize, Serializer};
 use serde_json::value::RawValue;
+use utoipa::openapi::{Object, RefOr, Schema, Type};
+use utoipa::{PartialSchema, ToSchema};
 
 use super::ids::{ConversationId, DecisionId};
 
 /// What the decision was, the first that fits in the order REFUSE, REQUEST_CLARIFICATION,
 /// INVOKE_TOOL, RESPOND_ONLY.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum DecisionType {
     /// Refused: out of scope, blocked, over quota, shed.
@@ -105,6 +107,20 @@ outcomes! {
     Internal = "ERROR:INTERNAL",
 }
 
+impl PartialSchema for Outcome {
+    fn schema() -> RefOr<Schema> {
+        let names = Self::ALL.iter().map(|outcome| outcome.as_str());
+        let description = "How the decision came out, `CATEGORY:SUBCATEGORY`; a closed list.";
+        Object::builder()
+            .schema_type(Type::String)
+            .enum_values(Some(names))
+            .description(Some(description))
+            .into()
+    }
+}
+
+impl ToSchema for Outcome {}
+
 impl Serialize for Outcome {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.serialize_str(self.as_str())
@@ -112,7 +128,7 @@ impl Serialize for Outcome {
 }
 
 /// Tokens, summed over the model calls of one decision.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Usage {
     /// Prompt tokens, cached ones included.
     pub input_tokens: u64,
@@ -134,46 +150,52 @@ impl std::ops::AddAssign for Usage {
 }
 
 /// One tool call with its result, as the caller sees it.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, ToSchema)]
 pub struct ToolCall {
     /// 1, 2, 3 … in the order the model proposed them.
     pub sequence: u32,
     /// The tool's own name on its server (the model's word when no such tool is granted).
     pub tool: String,
     /// The arguments as they were sent (canonical), or as the model gave them when nothing was sent.
+    #[schema(value_type = Object)]
     pub parameters: Box<RawValue>,
     /// What came of it.
     pub result: ToolResult,
 }
 
 /// What came of a tool call.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, ToSchema)]
 pub struct ToolResult {
     /// True only when the tool ran and did not report an error.
     pub success: bool,
     /// What the tool returned; null when it did not.
+    #[schema(value_type = Option<serde_json::Value>, required = true)]
     pub data: Option<Box<RawValue>>,
     /// Why it failed.
+    #[schema(required = true)]
     pub error: Option<ToolFailure>,
     /// Time from sending to the answer; 0 when nothing was sent.
     pub duration_ms: u64,
 }
 
 /// Why a tool call failed, in words that are safe to show.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub struct ToolFailure {
-    /// One of [`super::tool::FailureCode`].
+    /// A closed list, which docs/outcomes.md explains.
+    #[schema(value_type = super::tool::FailureCode)]
     pub code: &'static str,
     /// For a person.
     pub message: String,
 }
 
 /// The answer to one chat message.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, ToSchema)]
 pub struct AgentDecision {
     /// The record's id; `GET /v1/decisions/{id}` finds it.
+    #[schema(value_type = String, format = "uuid")]
     pub decision_id: DecisionId,
     /// The caller's, or one made for it.
+    #[schema(value_type = String)]
     pub conversation_id: ConversationId,
     /// What was decided.
     pub decision_type: DecisionType,

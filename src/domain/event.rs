@@ -3,17 +3,19 @@
 use serde::Serialize;
 use serde_json::value::RawValue;
 use std::sync::Arc;
+use utoipa::ToSchema;
 
 use super::decision::ToolFailure;
 use super::ids::DecisionId;
 
 /// One event of a run. Serialized as one JSON object with a `type`.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, ToSchema)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum Event {
     /// The request was accepted; its record's id.
     Started {
         /// The decision to come.
+        #[schema(value_type = String, format = "uuid")]
         decision_id: DecisionId,
     },
     /// More words of the model. Never stored; a slow reader may miss some, and gets them whole in `turn`.
@@ -35,8 +37,10 @@ pub enum Event {
         /// Place in the run.
         sequence: u32,
         /// The tool's name.
+        #[schema(value_type = String)]
         tool: Arc<str>,
         /// Canonical arguments.
+        #[schema(value_type = Object)]
         parameters: Arc<RawValue>,
     },
     /// A tool call has its result.
@@ -44,10 +48,12 @@ pub enum Event {
         /// Place in the run.
         sequence: u32,
         /// The tool's name.
+        #[schema(value_type = String)]
         tool: Arc<str>,
         /// Did it do its job?
         success: bool,
         /// Why not.
+        #[schema(required = true)]
         error: Option<ToolFailure>,
         /// From sending to the answer.
         duration_ms: u64,

@@ -6,6 +6,8 @@ use std::time::Duration;
 
 use serde_json::Value;
 use serde_json::value::RawValue;
+use utoipa::openapi::{Object, RefOr, Schema, Type};
+use utoipa::{PartialSchema, ToSchema};
 
 /// May a call be sent twice? (DESIGN.md section 5, `idempotency`.)
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -122,58 +124,67 @@ impl Tool {
     }
 }
 
-/// Why a call has no good result. The closed list of `error.code` in `tool_calls[]`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum FailureCode {
-    /// The name is not granted here, or does not exist.
-    UnknownTool,
-    /// The arguments do not fit the tool's schema.
-    InvalidArguments,
-    /// The gate said no.
-    Denied,
-    /// More calls in one turn than allowed.
-    TooManyCalls,
-    /// A verdict came together with calls, so none of them ran.
-    MixedWithVerdict,
-    /// Iterations or time were spent before it could run.
-    LimitReached,
-    /// The server could not be reached; nothing was sent.
-    Unavailable,
-    /// The tool ran and reported an error.
-    ToolError,
-    /// The server answered with a protocol error.
-    ProtocolError,
-    /// No answer in time, and the call does no harm.
-    Timeout,
-    /// Sent, and then the connection or the time was lost: it may or may not have had its effect.
-    InDoubt,
-    /// The tool wanted something gavel does not give (input, sampling).
-    Unsupported,
-    /// The record could not be made durable, so the call was not sent.
-    NotRecorded,
+macro_rules! failure_codes {
+    ($($(#[$doc:meta])* $variant:ident = $text:literal,)+) => {
+        /// Why a call has no good result. The closed list of `error.code` in `tool_calls[]`.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        pub enum FailureCode { $($(#[$doc])* $variant,)+ }
+
+        impl FailureCode {
+            /// Every code there is.
+            pub const ALL: &'static [Self] = &[$(Self::$variant,)+];
+
+            /// The name on the wire.
+            #[must_use]
+            pub fn as_str(self) -> &'static str {
+                match self { $(Self::$variant => $text,)+ }
+            }
+        }
+    };
 }
 
-impl FailureCode {
-    /// The name on the wire.
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::UnknownTool => "unknown_tool",
-            Self::InvalidArguments => "invalid_arguments",
-            Self::Denied => "denied",
-            Self::TooManyCalls => "too_many_calls",
-            Self::MixedWithVerdict => "mixed_with_verdict",
-            Self::LimitReached => "limit_reached",
-            Self::Unavailable => "unavailable",
-            Self::ToolError => "tool_error",
-            Self::ProtocolError => "protocol_error",
-            Self::Timeout => "timeout",
-            Self::InDoubt => "in_doubt",
-            Self::Unsupported => "unsupported",
-            Self::NotRecorded => "not_recorded",
-        }
+failure_codes! {
+    /// The name is not granted here, or does not exist.
+    UnknownTool = "unknown_tool",
+    /// The arguments do not fit the tool's schema.
+    InvalidArguments = "invalid_arguments",
+    /// The gate said no.
+    Denied = "denied",
+    /// More calls in one turn than allowed.
+    TooManyCalls = "too_many_calls",
+    /// A verdict came together with calls, so none of them ran.
+    MixedWithVerdict = "mixed_with_verdict",
+    /// Iterations or time were spent before it could run.
+    LimitReached = "limit_reached",
+    /// The server could not be reached; nothing was sent.
+    Unavailable = "unavailable",
+    /// The tool ran and reported an error.
+    ToolError = "tool_error",
+    /// The server answered with a protocol error.
+    ProtocolError = "protocol_error",
+    /// No answer in time, and the call does no harm.
+    Timeout = "timeout",
+    /// Sent, and then the connection or the time was lost: it may or may not have had its effect.
+    InDoubt = "in_doubt",
+    /// The tool wanted something gavel does not give (input, sampling).
+    Unsupported = "unsupported",
+    /// The record could not be made durable, so the call was not sent.
+    NotRecorded = "not_recorded",
+}
+
+impl PartialSchema for FailureCode {
+    fn schema() -> RefOr<Schema> {
+        let names = Self::ALL.iter().map(|code| code.as_str());
+        let description = "Why a call has no good result; a closed list.";
+        Object::builder()
+            .schema_type(Type::String)
+            .enum_values(Some(names))
+            .description(Some(description))
+            .into()
     }
 }
+
+impl ToSchema for FailureCode {}
 
 #[cfg(test)]
 mod tests {

@@ -1,34 +1,125 @@
-//! A request's body, with a limit on its size and on the time it may take.
+//! Request bodies, bounded in size and time.
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use actix_web::web::{Bytes, Payload};
+use actix_web::HttpRequest;
+use actix_web::error::PayloadError;
+use actix_web::http::header::{self, HeaderMap, HeaderValue};
+use actix_web::web::Payload;
+use bytes::{Bytes, BytesMut};
+use futures_util::StreamExt;
 
-use super::error::{Code, Problem};
+use super::EdgeLimits;
+use super::error::Error;
+use super::headers::only;
 
-/// Most bytes of a body.
-pub const MAX_BODY: usize = 1024 * 1024;
-/// A client that takes longer to send its body is turned away.
-const TIMEOUT: Duration = Duration::from_secs(30);
+/// Reads a JSON body. A body that says or turns out to be over the limit is not read to its end.
+///
+/// # Errors
+/// 415, 413, 408, or 400 when it breaks off.
+pub(super) async fn read(request: &HttpRequest, payload: Payload, limits: &EdgeLimits) -> Result<Bytes, Error> {
+    let headers = request.headers();
+    is_plain_json(headers)?;
+    let announced = announced(headers);
+    if announced.is_some_and(|size| size > limits.body) {
+        return Err(Error::BodyTooLarge(limits.body));
+    }
+    let collected = collect(payload, limits.body, announced.unwrap_or_default());
+    within(limits.body_time, collected).await
+}
 
-/// Reads it whole.
-pub(super) async fn read(payload: Payload, request_id: &Arc<str>) -> Result<Bytes, Problem> {
-    match tokio::time::timeout(TIMEOUT, payload.to_bytes_limited(MAX_BODY)).await {
-        Ok(Ok(Ok(body))) => Ok(body),
-        Ok(Ok(Err(error))) => Err(Problem::new(
-            Code::InvalidRequest,
-            format!("the body could not be read: {error}"),
-            request_id,
-        )),
-        Ok(Err(_over)) => Err(Problem::new(
-            Code::BodyTooLarge,
-            format!("at most {MAX_BODY} bytes are allowed"),
-            request_id,
-        )),
-        Err(_late) => {
-            let detail = format!("the body did not arrive within {} s", TIMEOUT.as_secs());
-            Err(Problem::new(Code::RequestTimeout, detail, request_id))
+async fn within(time: Duration, body: impl Future<Output = Result<Bytes, Error>>) -> Result<Bytes, Error> {
+    tokio::time::timeout(time, body)
+        .await
+        .unwrap_or(Err(Error::BodyTimeout))
+}
+
+fn announced(headers: &HeaderMap) -> Option<usize> {
+    headers.get(header::CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
+}
+
+/// A body that came in one piece, as most do, is not copied.
+async fn collect(mut payload: Payload, limit: usize, announced: usize) -> Result<Bytes, Error> {
+    let first = next(&mut payload).await?.unwrap_or_default();
+    if first.len() > limit {
+        return Err(Error::BodyTooLarge(limit));
+    }
+    let Some(second) = next(&mut payload).await? else {
+        return Ok(first);
+    };
+    let mut whole = BytesMut::with_capacity(announced.max(first.len() + second.len()));
+    whole.extend_from_slice(&first);
+    let mut piece = second;
+    loop {
+        if whole.len() + piece.len() > limit {
+            return Err(Error::BodyTooLarge(limit));
+        }
+        whole.extend_from_slice(&piece);
+        piece = match next(&mut payload).await? {
+            Some(piece) => piece,
+            None => return Ok(whole.freeze()),
+        };
+    }
+}
+
+async fn next(payload: &mut Payload) -> Result<Option<Bytes>, Error> {
+    payload.next().await.transpose().map_err(|error: PayloadError| {
+        tracing::debug!(%error, "a request body broke off");
+        Error::BodyBroken
+    })
+}
+
+/// `application/json`, in UTF-8 if it says so, without content coding.
+fn is_plain_json(headers: &HeaderMap) -> Result<(), Error> {
+    if !only(headers, &header::CONTENT_TYPE).is_some_and(says_json) {
+        return Err(Error::NotJson);
+    }
+    let identity = |value: &HeaderValue| value.as_bytes().eq_ignore_ascii_case(b"identity");
+    if headers.get_all(header::CONTENT_ENCODING).all(identity) {
+        Ok(())
+    } else {
+        Err(Error::Encoded)
+    }
+}
+
+fn says_json(value: &HeaderValue) -> bool {
+    let Ok(text) = value.to_str() else { return false };
+    let mut fields = text.split(';').map(str::trim);
+    let is_json = fields
+        .next()
+        .is_some_and(|media| media.eq_ignore_ascii_case("application/json"));
+    is_json
+        && fields
+            .filter_map(|parameter| parameter.split_once('='))
+            .all(|(name, value)| {
+                !name.trim().eq_ignore_ascii_case("charset")
+                    || value.trim().trim_matches('"').eq_ignore_ascii_case("utf-8")
+            })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_json_in_utf_8_counts_as_json() {
+        let says = |text: &'static str| says_json(&HeaderValue::from_static(text));
+        for good in [
+            "application/json",
+            "Application/JSON; charset=UTF-8",
+            "application/json;charset=\"utf-8\"",
+            "application/json; x=y",
+        ] {
+            assert!(says(good), "{good}");
+        }
+        for bad in [
+            "",
+            "text/plain",
+            "application/jsonx",
+            "application/json; charset=latin1",
+            "application/x-www-form-urlencoded",
+        ] {
+            assert!(!says(bad), "{bad}");
         }
     }
 }

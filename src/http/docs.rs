@@ -1,270 +1,136 @@
-//! `/openapi.json`, made from the code, and `/docs`, which shows it without a connection to anywhere.
+//! The API's reference: `/openapi.json`, and `/docs`, whose assets are in the binary.
 
-use actix_web::HttpResponse;
-use serde::{Deserialize, Serialize};
-use serde_json::Value;
-use utoipa::openapi::security::{Http, HttpAuthScheme, SecurityScheme};
-use utoipa::{IntoParams, Modify, OpenApi, ToSchema};
-use utoipa_swagger_ui::{Config, SwaggerUi};
+use std::borrow::Cow;
+use std::sync::Arc;
 
-use super::{chat, decisions, error, health, stream};
+use actix_web::http::header::{self, HeaderName, HeaderValue};
+use actix_web::web::Data;
+use actix_web::{HttpRequest, HttpResponse, HttpResponseBuilder};
+use bytes::Bytes;
+use utoipa_swagger_ui::Config;
 
-/// The API.
-#[derive(OpenApi)]
-#[openapi(
-    info(title = "gavel", description = "Turns chat messages into typed, logged decisions."),
-    paths(
-        chat::decide, stream::decide, decisions::list, decisions::get, decisions::tool_invocations,
-        health::livez, health::readyz, health::metrics, openapi,
-    ),
-    components(schemas(error::Problem, error::ProblemField, error::Code)),
-    modifiers(&Security),
-    security((), ("key" = [])),
-)]
-pub struct ApiDoc;
+use super::error::Error;
+use super::exchange::Exchange;
+use super::routes::Route;
+use super::{State, headers, openapi};
 
-struct Security;
+/// Pages load from here and from nowhere else, run no script of their own text, and are shown in no frame.
+/// Swagger UI sets style attributes and draws its icons from data URLs.
+const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; \
+                      connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
-impl Modify for Security {
-    fn modify(&self, api: &mut utoipa::openapi::OpenApi) {
-        let scheme = SecurityScheme::Http(Http::new(HttpAuthScheme::Bearer));
-        api.components
-            .get_or_insert_default()
-            .add_security_scheme("key", scheme);
-    }
+const SECURITY: [(HeaderName, HeaderValue); 4] = [
+    (header::CONTENT_SECURITY_POLICY, HeaderValue::from_static(POLICY)),
+    (header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff")),
+    (header::X_FRAME_OPTIONS, HeaderValue::from_static("DENY")),
+    (header::REFERRER_POLICY, HeaderValue::from_static("no-referrer")),
+];
+
+const HTML: HeaderValue = HeaderValue::from_static("text/html; charset=utf-8");
+
+/// The page around Swagger UI; its assets stand beside it.
+const PAGE: &str = include_str!("docs.html");
+
+/// The document as text, printed once, and the assets' settings.
+pub(super) struct Docs {
+    openapi: Bytes,
+    ui: Arc<Config<'static>>,
 }
 
-/// The description of the API.
-#[utoipa::path(get, path = "/openapi.json", tag = "health", security(()), responses((status = 200, description = "OpenAPI 3.1", body = Value)))]
-pub(super) async fn openapi() -> HttpResponse {
-    static TEXT: std::sync::LazyLock<String> = std::sync::LazyLock::new(|| {
-        ApiDoc::openapi()
+impl Docs {
+    pub(super) fn new() -> Self {
+        let text = openapi::document()
             .to_json()
-            .unwrap_or_else(|error| unreachable!("the description prints as JSON: {error}"))
-    });
-    HttpResponse::Ok().content_type("application/json").body(TEXT.as_str())
-}
-
-/// The pages that show it; their assets are in the binary.
-pub(super) fn pages() -> SwaggerUi {
-    SwaggerUi::new("/docs/{_:.*}").config(Config::from("/openapi.json"))
-}
-
-/// Headers of a request that acts.
-#[derive(IntoParams)]
-#[into_params(parameter_in = Header)]
-#[allow(dead_code, reason = "described, read by hand")]
-pub(super) struct PostHeaders {
-    /// Same key and body: the stored answer. 1 to 255 visible ASCII characters, kept for 24 h.
-    #[param(
-        rename = "Idempotency-Key",
-        required = false,
-        min_length = 1,
-        max_length = 255,
-        pattern = "^[!-~]+$"
-    )]
-    idempotency_key: Option<String>,
-    /// Your name for this request; echoed.
-    #[param(rename = "X-Request-Id", required = false)]
-    request_id: Option<String>,
-}
-
-/// Parameters of a list.
-#[derive(IntoParams)]
-#[into_params(parameter_in = Query)]
-#[allow(dead_code, reason = "described, read by hand")]
-pub(super) struct ListParameters {
-    /// Rows of a page.
-    #[param(minimum = 1, maximum = 1000, default = 50)]
-    page_size: Option<u32>,
-    /// From the page before.
-    page_token: Option<String>,
-    /// `field = "value" AND field >= "value"`, for example `outcome_category = "ERROR:*"`.
-    filter: Option<String>,
-    /// `created_at desc` or `created_at`.
-    order_by: Option<String>,
-}
-
-/// A message with its whole context.
-#[derive(ToSchema, Deserialize)]
-#[serde(deny_unknown_fields)]
-#[schema(example = json!({"message": "add a task to call mom", "user_id": "me"}))]
-#[allow(dead_code, reason = "described; chat/request.rs reads it")]
-pub(super) struct ChatBody {
-    /// What the person says; over 32 KiB the decision is ERROR:USER_INPUT. Not blank, no NUL.
-    #[schema(min_length = 1)]
-    message: String,
-    /// On whose behalf; required unless the caller's token says it.
-    #[schema(min_length = 1, max_length = 256)]
-    user_id: Option<String>,
-    /// Whose conversation; absent: one is made.
-    #[schema(min_length = 1, max_length = 256)]
-    conversation_id: Option<String>,
-    /// Earlier lines, oldest first; over 200 entries or 256 KiB the decision is ERROR:USER_INPUT.
-    history: Option<Vec<HistoryLine>>,
-    /// A subset of the whitelist; absent: all of it.
-    tools: Option<Vec<String>>,
-    /// IANA time zone, for "today" and "tomorrow"; absent: UTC.
-    #[schema(example = "Europe/Berlin")]
-    time_zone: Option<String>,
-}
-
-/// An earlier line.
-#[derive(ToSchema, Deserialize)]
-#[serde(deny_unknown_fields)]
-#[allow(dead_code, reason = "described; chat/request.rs reads it")]
-pub(super) struct HistoryLine {
-    /// Who said it.
-    role: HistoryRole,
-    /// What.
-    content: String,
-}
-
-/// Who said it.
-#[derive(ToSchema, Deserialize)]
-#[serde(rename_all = "lowercase")]
-#[allow(dead_code, reason = "described; chat/request.rs reads it")]
-pub(super) enum HistoryRole {
-    /// The person.
-    User,
-    /// The service.
-    Assistant,
-}
-
-/// A decision.
-#[derive(ToSchema, Serialize)]
-pub(super) struct Decision {
-    /// `GET /v1/decisions/{id}` finds it.
-    decision_id: String,
-    /// The caller's, or one made for it.
-    conversation_id: String,
-    /// REFUSE, REQUEST_CLARIFICATION, INVOKE_TOOL or RESPOND_ONLY.
-    decision_type: String,
-    /// From the closed list of docs/outcomes.md.
-    #[schema(example = "SUCCESS:TASK_COMPLETED")]
-    outcome_category: String,
-    /// The words for the person.
-    response: String,
-    /// Every call the model proposed, in order.
-    tool_calls: Vec<ToolCall>,
-    /// Model calls made.
-    iterations: u32,
-    /// The model that answered.
-    model: String,
-    /// Tokens over all iterations.
-    usage: UsageShape,
-    /// Milliseconds from the parsed request to the answer.
-    duration_ms: u64,
-}
-
-/// A tool call.
-#[derive(ToSchema, Serialize)]
-pub(super) struct ToolCall {
-    /// 1, 2, 3 …
-    sequence: u32,
-    /// The tool's name.
-    tool: String,
-    /// Its arguments.
-    parameters: Value,
-    /// What came of it.
-    result: ToolCallResult,
-}
-
-/// What came of a tool call.
-#[derive(ToSchema, Serialize)]
-pub(super) struct ToolCallResult {
-    /// Did it do its job?
-    success: bool,
-    /// What it returned.
-    data: Option<Value>,
-    /// Why it failed.
-    error: Option<ToolCallError>,
-    /// Milliseconds.
-    duration_ms: u64,
-}
-
-/// Why a tool call failed.
-#[derive(ToSchema, Serialize)]
-pub(super) struct ToolCallError {
-    /// From the closed list of docs/outcomes.md.
-    code: String,
-    /// For a person.
-    message: String,
-}
-
-/// Tokens.
-#[derive(ToSchema, Serialize)]
-pub(super) struct UsageShape {
-    /// Prompt tokens, cached ones included.
-    input_tokens: u64,
-    /// Tokens of the answer.
-    output_tokens: u64,
-    /// Tokens spent thinking.
-    thought_tokens: u64,
-    /// The cached part of `input_tokens`.
-    cached_tokens: u64,
-}
-
-/// A decision on the record: the fields of the answer and what was known of the request.
-#[derive(ToSchema, Serialize)]
-pub(super) struct DecisionRecord {
-    /// Its id.
-    decision_id: String,
-    /// `open` or `closed`.
-    status: String,
-    /// The rest, by name.
-    #[serde(flatten)]
-    rest: std::collections::BTreeMap<String, Value>,
-}
-
-/// A page of decisions.
-#[derive(ToSchema, Serialize)]
-pub(super) struct DecisionPage {
-    /// Rows.
-    decisions: Vec<DecisionRecord>,
-    /// For the next page; absent on the last.
-    #[schema(nullable = false)]
-    next_page_token: Option<String>,
-}
-
-/// A page of tool calls.
-#[derive(ToSchema, Serialize)]
-pub(super) struct ToolInvocationPage {
-    /// Rows.
-    tool_invocations: Vec<Value>,
-    /// For the next page; absent on the last.
-    #[schema(nullable = false)]
-    next_page_token: Option<String>,
-}
-
-/// Readiness.
-#[derive(ToSchema, Serialize)]
-pub(super) struct Readiness {
-    /// `ready`, `degraded` (some tools are unavailable) or `unready`.
-    status: String,
-    /// `ok`, or why the database does not answer.
-    store: String,
-    /// Is the service being stopped?
-    stopping: bool,
-    /// The MCP servers.
-    mcp: Value,
-    /// Granted tools that no server offers now.
-    tools_unavailable: Value,
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_description_names_every_route_with_its_methods() {
-        let api: Value = serde_json::from_str(&ApiDoc::openapi().to_json().unwrap()).unwrap();
-        assert!(api["openapi"].as_str().unwrap().starts_with("3.1"));
-        for (path, methods) in super::super::ROUTES {
-            for method in methods.split(", ").filter(|method| *method != "HEAD") {
-                assert!(!api["paths"][path][method.to_lowercase()].is_null(), "{method} {path}");
-            }
+            .unwrap_or_else(|error| unreachable!("the document prints as JSON: {error}"));
+        // Without a validator Swagger UI would ask one on the internet about this document.
+        let ui = Config::from(Route::OpenApi.path())
+            .validator_url("none")
+            .try_it_out_enabled(true);
+        Self {
+            openapi: Bytes::from(text),
+            ui: Arc::new(ui),
         }
-        assert_eq!(api["paths"].as_object().unwrap().len(), super::super::ROUTES.len());
     }
+}
+
+pub(super) async fn openapi(state: Data<State>, request: HttpRequest) -> HttpResponse {
+    let exchange = Exchange::begin(&state, &request, Some(Route::OpenApi));
+    exchange.finish(docs(&state).map(|docs| {
+        let mut response = HttpResponse::Ok();
+        response.insert_header((header::CONTENT_TYPE, headers::JSON));
+        response.body(docs.openapi.clone())
+    }))
+}
+
+pub(super) async fn index(state: Data<State>, request: HttpRequest) -> HttpResponse {
+    let exchange = Exchange::begin(&state, &request, Some(Route::Docs));
+    exchange.finish(docs(&state).map(|_| {
+        let mut response = secured();
+        response.insert_header((header::CONTENT_TYPE, HTML));
+        response.body(PAGE)
+    }))
+}
+
+pub(super) async fn asset(state: Data<State>, request: HttpRequest) -> HttpResponse {
+    let exchange = Exchange::begin(&state, &request, Some(Route::DocsAsset));
+    exchange.finish(docs(&state).and_then(|docs| file(docs, &request)))
+}
+
+/// People who try the address in a browser land on the reference.
+pub(super) async fn root(state: Data<State>, request: HttpRequest) -> HttpResponse {
+    let exchange = Exchange::begin(&state, &request, Some(Route::Root));
+    let answer = match &state.docs {
+        Some(_) => {
+            let mut response = HttpResponse::TemporaryRedirect();
+            response.insert_header((header::LOCATION, HeaderValue::from_static(Route::Docs.path())));
+            response.finish()
+        }
+        None => HttpResponse::Ok()
+            .insert_header((header::CONTENT_TYPE, "text/plain; charset=utf-8"))
+            .body("gavel\n"),
+    };
+    exchange.finish(Ok(answer))
+}
+
+fn docs(state: &State) -> Result<&Docs, Error> {
+    state.docs.as_ref().ok_or(Error::NoRoute)
+}
+
+/// Only what the page loads is served; the package has more.
+const ASSETS: [&str; 5] = [
+    "swagger-ui.css",
+    "swagger-ui-bundle.js",
+    "swagger-ui-standalone-preset.js",
+    "swagger-initializer.js",
+    "favicon-32x32.png",
+];
+
+fn file(docs: &Docs, request: &HttpRequest) -> Result<HttpResponse, Error> {
+    let name = request.match_info().get("asset").unwrap_or_default();
+    if !ASSETS.contains(&name) {
+        return Err(Error::NotFound);
+    }
+    let file = utoipa_swagger_ui::serve(name, Arc::clone(&docs.ui)).map_err(|error| {
+        tracing::error!(%error, name, "an asset of the reference could not be made");
+        Error::Internal
+    })?;
+    let file = file.ok_or(Error::NotFound)?;
+    let mut response = secured();
+    response.insert_header((header::CONTENT_TYPE, file.content_type));
+    if file.gzpipped {
+        response.insert_header((header::CONTENT_ENCODING, HeaderValue::from_static("gzip")));
+    }
+    response.insert_header((header::CACHE_CONTROL, HeaderValue::from_static("public, max-age=3600")));
+    Ok(response.body(match file.bytes {
+        Cow::Borrowed(bytes) => Bytes::from_static(bytes),
+        Cow::Owned(bytes) => Bytes::from(bytes),
+    }))
+}
+
+fn secured() -> HttpResponseBuilder {
+    let mut response = HttpResponse::Ok();
+    for header in SECURITY {
+        response.insert_header(header);
+    }
+    response
 }

@@ -1,212 +1,315 @@
-//! Errors as RFC 9457 problem documents. Which error belongs where: a surface says what went wrong,
-//! [`Problem::of`] gives it status, code and safe words, in one match without `_`.
+//! What goes wrong at the edge, and how it is told: one [`Error`] → status, code, safe words.
+//!
+//! Problems are RFC 9457 `application/problem+json`. `code` is a closed list; clients decide by it.
+//! Nothing here repeats a credential, an upstream's message or a payload.
 
-use std::sync::Arc;
+use std::borrow::Cow;
 
+use actix_web::HttpResponse;
 use actix_web::http::StatusCode;
-use actix_web::http::header::{self, HeaderValue};
-use actix_web::{HttpResponse, HttpResponseBuilder};
+use actix_web::http::header::{self, HeaderName, HeaderValue};
 use serde::Serialize;
 use utoipa::ToSchema;
 
+use super::headers;
+use crate::domain::ids::DecisionId;
 use crate::surfaces::chat::ChatError;
 use crate::surfaces::chat::request::FieldError;
 use crate::surfaces::decisions::QueryError;
 
 macro_rules! codes {
-    ($($(#[doc = $doc:literal])+ $variant:ident = ($status:literal, $code:literal, $title:literal),)+) => {
-        /// What went wrong; the closed list of `code`.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
-        #[serde(rename_all = "snake_case")]
+    ($($(#[doc = $doc:literal])+ $variant:ident = $text:literal, $status:literal;)+) => {
+        /// Why there is no answer: the closed list that clients decide by.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         pub enum Code { $($(#[doc = $doc])+ $variant,)+ }
 
         impl Code {
-            /// Every code.
+            /// Every code there is.
             pub const ALL: &'static [Self] = &[$(Self::$variant,)+];
 
-            /// Its HTTP status.
+            /// The code on the wire.
             #[must_use]
-            pub fn status(self) -> u16 {
+            pub const fn as_str(self) -> &'static str {
+                match self { $(Self::$variant => $text,)+ }
+            }
+
+            /// The HTTP status it comes with.
+            #[must_use]
+            pub const fn status(self) -> u16 {
                 match self { $(Self::$variant => $status,)+ }
             }
-            /// Its name.
+
+            /// What it means, for the reference.
             #[must_use]
-            pub fn as_str(self) -> &'static str {
-                match self { $(Self::$variant => $code,)+ }
-            }
-            fn title(self) -> &'static str {
-                match self { $(Self::$variant => $title,)+ }
+            pub const fn meaning(self) -> &'static str {
+                match self { $(Self::$variant => concat!($($doc),+),)+ }
             }
         }
     };
 }
 
 codes! {
-    /// The body or a parameter is not what is allowed; `errors` names each place.
-    InvalidRequest = (400, "invalid_request", "The request is not valid"),
-    /// No valid credentials came with the request.
-    Unauthenticated = (401, "unauthenticated", "Credentials are missing or not valid"),
-    /// The token's user may act only for themselves.
-    UserMismatch = (403, "user_mismatch", "The token's user may act only for themselves"),
-    /// There is no such thing, or it is somebody else's.
-    NotFound = (404, "not_found", "Not found"),
-    /// The route does not take this method; `Allow` says which it takes.
-    MethodNotAllowed = (405, "method_not_allowed", "Method not allowed"),
-    /// The client took too long to send its request.
-    RequestTimeout = (408, "request_timeout", "The request took too long to arrive"),
-    /// A request with this `Idempotency-Key` is still running.
-    StillRunning = (409, "still_running", "A request with this key is still running"),
-    /// The body is over 1 MiB.
-    BodyTooLarge = (413, "body_too_large", "The body is too large"),
-    /// The body must be `application/json`.
-    UnsupportedMediaType = (415, "unsupported_media_type", "The body must be application/json"),
-    /// This `Idempotency-Key` was used with another body.
-    IdempotencyKeyReused = (422, "idempotency_key_reused", "The key was used with another body"),
+    /// The body, a query parameter or a header is not valid; `errors` names each place.
+    InvalidRequest = "invalid_request", 400;
+    /// Credentials are missing or were not accepted.
+    Unauthenticated = "unauthenticated", 401;
+    /// The body names another user than the token.
+    UserMismatch = "user_mismatch", 403;
+    /// There is no such route or object, or it is somebody else's.
+    NotFound = "not_found", 404;
+    /// The route does not have this method; `Allow` names those it has.
+    MethodNotAllowed = "method_not_allowed", 405;
+    /// The body took too long to arrive.
+    RequestTimeout = "request_timeout", 408;
+    /// A request with this idempotency key is still running.
+    StillRunning = "still_running", 409;
+    /// The body is over its limit.
+    BodyTooLarge = "body_too_large", 413;
+    /// The body is not JSON in UTF-8 without content coding.
+    UnsupportedMediaType = "unsupported_media_type", 415;
+    /// This idempotency key was used with another body.
+    IdempotencyKeyReused = "idempotency_key_reused", 422;
+    /// Something was done, and its record is not complete yet; `decision_id` names it. Do not send it again.
+    OutcomeUnrecorded = "outcome_unrecorded", 500;
+    /// A fault of gavel.
+    Internal = "internal", 500;
+    /// Nothing can be recorded now, so nothing was asked or done. Safe to send again.
+    RecordUnavailable = "record_unavailable", 503;
+    /// The keys that tokens are checked with cannot be had now.
+    AuthUnavailable = "auth_unavailable", 503;
+}
+
+/// Seconds a client should wait before it tries again what is unavailable or still running.
+const RETRY_AFTER: &str = "1";
+
+/// Why a request has no answer of a surface.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Error {
+    /// Body or query off.
+    Invalid(Vec<FieldError>),
+    /// A header off: its name, what is wrong.
+    InvalidHeader(&'static str, &'static str),
+    /// No credentials, with the challenge.
+    Unauthenticated,
+    /// Credentials that do not count. Which part was wrong is not told.
+    NotAccepted,
+    /// The body names another user.
+    UserMismatch,
+    /// No such route.
+    NoRoute,
+    /// No such object.
+    NotFound,
+    /// Wrong method; the value of `Allow`.
+    MethodNotAllowed(&'static str),
+    /// The body did not arrive in time.
+    BodyTimeout,
+    /// The body broke off, or its framing is wrong.
+    BodyBroken,
+    /// The body has more bytes than this.
+    BodyTooLarge(usize),
+    /// No JSON.
+    NotJson,
+    /// A `Content-Encoding`.
+    Encoded,
+    /// The first request with this key is still running.
+    StillRunning,
+    /// The key came with another body before.
+    KeyReused,
+    /// Done, and not recorded yet.
+    OutcomeUnrecorded(DecisionId),
+    /// Nothing can be recorded.
+    RecordUnavailable,
+    /// No keys to check tokens with.
+    AuthUnavailable,
     /// Our fault.
-    Internal = (500, "internal", "Internal error"),
-    /// Something was done, and its outcome could not be recorded yet; recovery will.
-    OutcomeUnrecorded = (500, "outcome_unrecorded", "The outcome is not recorded yet"),
-    /// Nothing can be recorded, so nothing was asked or done.
-    RecordUnavailable = (503, "record_unavailable", "The record store is unavailable"),
+    Internal,
 }
 
-/// A problem document, `application/problem+json`.
-#[derive(Clone, Debug, Serialize, ToSchema)]
-pub struct Problem {
-    /// Always `about:blank`: the code tells the kind.
-    #[serde(rename = "type")]
-    #[schema(rename = "type", example = "about:blank")]
-    pub kind: &'static str,
-    /// The code in words.
-    pub title: &'static str,
-    /// The HTTP status.
-    pub status: u16,
-    /// What went wrong, from the closed list.
-    pub code: Code,
-    /// This occurrence, in words.
-    pub detail: String,
-    /// `X-Request-Id` of the request.
-    #[schema(value_type = String)]
-    pub request_id: Arc<str>,
-    /// Each place that is wrong.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    #[schema(value_type = Vec<ProblemField>)]
-    pub errors: Vec<FieldError>,
-    /// The decision it is about.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub decision_id: Option<String>,
-    /// Seconds to wait (`Retry-After`).
-    #[serde(skip)]
-    pub retry_after: Option<u32>,
+/// How an error is told.
+struct Told {
+    code: Code,
+    detail: Cow<'static, str>,
+    errors: Vec<FieldError>,
+    decision: Option<DecisionId>,
+    header: Option<(HeaderName, HeaderValue)>,
 }
 
-/// One place that is wrong.
-#[derive(Serialize, ToSchema)]
-pub struct ProblemField {
-    /// JSON pointer into the body, or the parameter's name.
-    pub pointer: String,
-    /// What was found and what is allowed.
-    pub detail: String,
-}
-
-impl Problem {
-    /// A problem of this kind.
-    #[must_use]
-    pub fn new(code: Code, detail: impl Into<String>, request_id: &Arc<str>) -> Self {
+impl Told {
+    fn new(code: Code, detail: impl Into<Cow<'static, str>>) -> Self {
         Self {
-            kind: "about:blank",
-            title: code.title(),
-            status: code.status(),
             code,
             detail: detail.into(),
-            request_id: Arc::clone(request_id),
             errors: Vec::new(),
-            decision_id: None,
-            retry_after: None,
+            decision: None,
+            header: None,
         }
     }
 
-    /// Fields that are wrong.
-    #[must_use]
-    pub fn fields(errors: Vec<FieldError>, request_id: &Arc<str>) -> Self {
-        let detail = match errors.as_slice() {
-            [one] => one.to_string(),
-            many => format!("{} places are wrong; errors names each", many.len()),
-        };
-        Self {
-            errors,
-            ..Self::new(Code::InvalidRequest, detail, request_id)
-        }
+    fn header(self, name: HeaderName, value: &'static str) -> Self {
+        let header = Some((name, HeaderValue::from_static(value)));
+        Self { header, ..self }
     }
 
-    /// What a chat request ran into.
+    /// Worth another try.
+    fn later(self) -> Self {
+        self.header(header::RETRY_AFTER, RETRY_AFTER)
+    }
+}
+
+/// `application/problem+json` (RFC 9457).
+#[derive(Debug, Serialize, ToSchema)]
+pub struct Problem<'a> {
+    /// Always `about:blank`: `code` tells the problems apart.
+    #[schema(value_type = String, example = "about:blank")]
+    pub r#type: &'static str,
+    /// The status in words.
+    #[schema(value_type = String, example = "Bad Request")]
+    pub title: &'a str,
+    /// The HTTP status.
+    #[schema(example = 400)]
+    pub status: u16,
+    /// What happened, for a person.
+    #[schema(example = "the request is not valid")]
+    #[schema(value_type = String)]
+    pub detail: Cow<'static, str>,
+    /// What happened, for a program; see the list of codes.
+    #[schema(schema_with = super::openapi::schemas::code)]
+    pub code: &'static str,
+    /// The request's id, as in `X-Request-Id`.
+    #[schema(value_type = String)]
+    pub request_id: &'a str,
+    /// The decision concerned (`outcome_unrecorded`).
+    #[schema(schema_with = super::openapi::schemas::id, required = false)]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub decision_id: Option<DecisionId>,
+    /// Each place that is wrong.
+    #[schema(schema_with = super::openapi::schemas::field_errors, required = false)]
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub errors: Vec<FieldError>,
+}
+
+impl Error {
+    /// The code it is told by.
     #[must_use]
-    pub fn of(error: ChatError, request_id: &Arc<str>) -> Self {
-        let detail = error.to_string();
-        let after = |code, seconds| Self {
-            retry_after: Some(seconds),
-            ..Self::new(code, detail.clone(), request_id)
-        };
-        match error {
-            ChatError::Invalid(errors) => Self::fields(errors, request_id),
-            ChatError::RecordUnavailable => after(Code::RecordUnavailable, 5),
-            ChatError::OutcomeUnrecorded(id) => Self {
-                decision_id: Some(id.to_string()),
-                ..Self::new(Code::OutcomeUnrecorded, detail, request_id)
+    pub fn code(&self) -> Code {
+        self.clone().tell().code
+    }
+
+    #[rustfmt::skip]
+    fn tell(self) -> Told {
+        match self {
+            Self::Invalid(errors) => Told {
+                errors,
+                ..Told::new(Code::InvalidRequest, "The request is not valid; errors names each place.")
             },
-            ChatError::KeyReused => Self::new(Code::IdempotencyKeyReused, detail, request_id),
-            ChatError::StillRunning => after(Code::StillRunning, 1),
-        }
-    }
-
-    /// What a query ran into.
-    #[must_use]
-    pub fn of_query(error: QueryError, request_id: &Arc<str>) -> Self {
-        match error {
-            QueryError::Invalid { field, detail } => Self::fields(
-                vec![FieldError {
-                    pointer: field.to_owned(),
-                    detail,
-                }],
-                request_id,
-            ),
-            QueryError::Unavailable(why) => {
-                tracing::error!(%why, "a query could not be answered");
-                Self {
-                    retry_after: Some(5),
-                    ..Self::new(Code::RecordUnavailable, "the record store is unavailable", request_id)
-                }
+            Self::InvalidHeader(name, problem) => Told {
+                errors: vec![FieldError { pointer: name.to_owned(), detail: problem.to_owned() }],
+                ..Told::new(Code::InvalidRequest, format!("The header {name} {problem}."))
+            },
+            Self::Unauthenticated => Told::new(Code::Unauthenticated, "This route needs credentials.")
+                .header(header::WWW_AUTHENTICATE, r#"Bearer realm="gavel""#),
+            Self::NotAccepted => Told::new(Code::Unauthenticated, "The credentials were not accepted.")
+                .header(header::WWW_AUTHENTICATE, r#"Bearer realm="gavel", error="invalid_token""#),
+            Self::UserMismatch => {
+                Told::new(Code::UserMismatch, "user_id names somebody else than the token; leave it out, or name the same.")
+            }
+            Self::NoRoute => Told::new(Code::NotFound, "There is no such route."),
+            Self::NotFound => Told::new(Code::NotFound, "There is no such object."),
+            Self::MethodNotAllowed(allow) => {
+                Told::new(Code::MethodNotAllowed, format!("This route has only {allow}.")).header(header::ALLOW, allow)
+            }
+            Self::BodyTimeout => Told::new(Code::RequestTimeout, "The body took too long to arrive."),
+            Self::BodyBroken => Told::new(Code::InvalidRequest, "The body broke off, or its framing is wrong."),
+            Self::BodyTooLarge(limit) => Told::new(Code::BodyTooLarge, format!("The body has more than {limit} bytes.")),
+            Self::NotJson => {
+                let detail = "The body must be application/json in UTF-8; say so in Content-Type.";
+                Told::new(Code::UnsupportedMediaType, detail).header(header::ACCEPT, "application/json")
+            }
+            Self::Encoded => {
+                let detail = "The body must come without Content-Encoding.";
+                Told::new(Code::UnsupportedMediaType, detail).header(header::ACCEPT_ENCODING, "identity")
+            }
+            Self::StillRunning => {
+                let detail = "A request with this idempotency key is still running; try again later.";
+                Told::new(Code::StillRunning, detail).later()
+            }
+            Self::KeyReused => {
+                Told::new(Code::IdempotencyKeyReused, "This idempotency key was used with another request body.")
+            }
+            Self::OutcomeUnrecorded(id) => Told {
+                decision: Some(id),
+                ..Told::new(Code::OutcomeUnrecorded, format!(
+                    "Decision {id} had effects, and its outcome is not recorded yet. Do not send the request again; see \
+                     the decision for what is known."
+                ))
+            },
+            Self::RecordUnavailable => {
+                let detail = "The record store is unavailable. Nothing was asked or done; the request can be sent again.";
+                Told::new(Code::RecordUnavailable, detail).later()
+            }
+            Self::AuthUnavailable => {
+                Told::new(Code::AuthUnavailable, "Tokens cannot be checked now; the request can be sent again.").later()
+            }
+            Self::Internal => {
+                Told::new(Code::Internal, "gavel failed to answer; the request id finds the reason in its log.")
             }
         }
     }
 
-    /// The response.
-    #[must_use]
-    pub fn respond(self) -> HttpResponse {
-        let status = StatusCode::from_u16(self.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-        let mut builder = HttpResponseBuilder::new(status);
-        builder.insert_header((
-            header::CONTENT_TYPE,
-            HeaderValue::from_static("application/problem+json"),
-        ));
-        if let Ok(id) = HeaderValue::from_str(&self.request_id) {
-            builder.insert_header((super::REQUEST_ID, id));
-        }
-        if let Some(seconds) = self.retry_after {
-            builder.insert_header((header::RETRY_AFTER, seconds));
-        }
-        if self.code == Code::Unauthenticated {
-            builder.insert_header((
-                header::WWW_AUTHENTICATE,
-                HeaderValue::from_static("Bearer realm=\"gavel\""),
-            ));
-        }
-        builder.body(self.to_json())
+    /// The problem as JSON text, with its status.
+    pub(super) fn problem(self, request_id: &str) -> (StatusCode, String, Option<(HeaderName, HeaderValue)>) {
+        let told = self.tell();
+        let status = StatusCode::from_u16(told.code.status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        let problem = Problem {
+            r#type: "about:blank",
+            title: status.canonical_reason().unwrap_or_default(),
+            status: status.as_u16(),
+            detail: told.detail,
+            code: told.code.as_str(),
+            request_id,
+            decision_id: told.decision,
+            errors: told.errors,
+        };
+        let text = serde_json::to_string(&problem).unwrap_or_else(|error| unreachable!("a problem prints: {error}"));
+        (status, text, told.header)
     }
 
-    /// Its JSON.
-    #[must_use]
-    pub fn to_json(&self) -> String {
-        serde_json::to_string(self).unwrap_or_else(|error| unreachable!("a problem prints as JSON: {error}"))
+    /// The problem as a response.
+    pub(super) fn respond(self, request_id: &str) -> HttpResponse {
+        let (status, text, header) = self.problem(request_id);
+        let mut response = HttpResponse::build(status);
+        response.insert_header((header::CONTENT_TYPE, headers::PROBLEM_JSON));
+        response.insert_header((header::CACHE_CONTROL, headers::NO_STORE));
+        if let Some(header) = header {
+            response.insert_header(header);
+        }
+        response.body(text)
+    }
+}
+
+impl From<ChatError> for Error {
+    fn from(error: ChatError) -> Self {
+        match error {
+            ChatError::Invalid(errors) => Self::Invalid(errors),
+            ChatError::RecordUnavailable => Self::RecordUnavailable,
+            ChatError::OutcomeUnrecorded(id) => Self::OutcomeUnrecorded(id),
+            ChatError::KeyReused => Self::KeyReused,
+            ChatError::StillRunning => Self::StillRunning,
+        }
+    }
+}
+
+impl From<QueryError> for Error {
+    fn from(error: QueryError) -> Self {
+        match error {
+            QueryError::Invalid { field, detail } => Self::Invalid(vec![FieldError {
+                pointer: field.to_owned(),
+                detail,
+            }]),
+            QueryError::Unavailable(reason) => {
+                tracing::error!(%reason, "a query found the record store away");
+                Self::RecordUnavailable
+            }
+        }
     }
 }

@@ -1,64 +1,244 @@
-//! `/livez`, `/readyz`, `/metrics`: for machines.
+//! What operators and their machines ask: alive, ready, meters.
 
+use std::time::Duration;
+
+use actix_web::http::StatusCode;
+use actix_web::http::header::{self, HeaderValue};
 use actix_web::web::Data;
 use actix_web::{HttpRequest, HttpResponse};
-use serde_json::{Value, json};
+use serde::Serialize;
+use utoipa::ToSchema;
 
-use super::{Edge, request};
+use super::State;
+use super::exchange::Exchange;
+use super::headers;
+use super::routes::Route;
+
+/// Longest wait for the store's sign of life; a probe gives up soon after.
+const PATIENCE: Duration = Duration::from_secs(2);
 
 /// What the application knows of the parts that are not gavel's own.
 pub trait Surroundings: Send + Sync {
-    /// The MCP servers, each as a JSON object. One that is down is degraded, not unready.
-    fn servers(&self) -> Value;
+    /// The MCP servers as they are now.
+    fn servers(&self) -> Vec<McpServer>;
     /// Is the service being stopped?
     fn stopping(&self) -> bool;
-    /// Prometheus text.
+    /// The meters as Prometheus text.
     fn metrics(&self) -> String;
 }
 
-/// Is the process there?
-#[utoipa::path(get, path = "/livez", tag = "health", security(()), responses((status = 200, description = "Alive", body = String)))]
-pub(super) async fn livez() -> HttpResponse {
-    HttpResponse::Ok()
-        .content_type("text/plain; charset=utf-8")
-        .body("alive\n")
+/// One check.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+pub(super) struct Check {
+    /// Is it well?
+    ok: bool,
+    /// What is wrong, for operators; only shown to callers who authenticate.
+    #[schema(required = true)]
+    detail: Option<String>,
 }
 
-/// Can it decide? Speaks of gavel's own database and configuration.
-#[utoipa::path(get, path = "/readyz", tag = "health", security(()), responses(
-    (status = 200, description = "Ready", body = super::docs::Readiness),
-    (status = 503, description = "Not ready: the database is away, or the service is stopping", body = super::docs::Readiness),
-))]
-pub(super) async fn readyz(request: HttpRequest, edge: Data<Edge>) -> HttpResponse {
-    let store = edge.decisions.ping().await;
-    let stopping = edge.surroundings.stopping();
-    let unavailable: Vec<_> = edge
-        .chat
-        .unavailable_tools()
-        .into_iter()
-        .map(|tool| json!({"tool": tool.name, "reason": tool.reason}))
-        .collect();
-    let ready = store.is_ok() && !stopping;
-    let body = json!({
-        "status": if !ready { "unready" } else if unavailable.is_empty() { "ready" } else { "degraded" },
-        "store": store.map_or_else(|error| error.to_string(), |()| "ok".to_owned()),
-        "stopping": stopping,
-        "mcp": edge.surroundings.servers(),
-        "tools_unavailable": unavailable,
+/// An MCP server as it is now.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+pub struct McpServer {
+    /// Its name in `mcp.json`.
+    pub server: String,
+    /// Whether its tools can be called.
+    pub state: McpState,
+    /// What is wrong, for operators; only shown to callers who authenticate.
+    #[schema(required = true)]
+    pub detail: Option<String>,
+}
+
+/// Whether a server's tools can be called.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum McpState {
+    /// Yes.
+    Up,
+    /// Not yet.
+    Connecting,
+    /// No; it is tried again.
+    Down,
+    /// It is not to be started.
+    Off,
+}
+
+/// A granted tool that cannot be offered.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+pub(super) struct ToolUnavailable {
+    /// As the constitution names it.
+    tool: String,
+    /// Why, for operators; only shown to callers who authenticate.
+    #[schema(required = true)]
+    reason: Option<String>,
+}
+
+/// `GET /readyz`.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct Ready {
+    status: Status,
+    checks: Checks,
+    mcp: Vec<McpServer>,
+    tools_unavailable: Vec<ToolUnavailable>,
+}
+
+/// In short.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Status {
+    /// All is well.
+    Ready,
+    /// Requests are answered, some tools are away.
+    Degraded,
+    /// A stop is under way: send nothing new here.
+    Stopping,
+    /// Requests cannot be answered.
+    Unready,
+}
+
+/// gavel's own parts.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct Checks {
+    store: Check,
+    configuration: Check,
+}
+
+impl Ready {
+    fn of(store: Check, stopping: bool, mcp: Vec<McpServer>, tools_unavailable: Vec<ToolUnavailable>) -> Self {
+        let away = |server: &McpServer| matches!(server.state, McpState::Connecting | McpState::Down);
+        let status = if stopping {
+            Status::Stopping
+        } else if !store.ok {
+            Status::Unready
+        } else if mcp.iter().any(away) || !tools_unavailable.is_empty() {
+            Status::Degraded
+        } else {
+            Status::Ready
+        };
+        // A configuration that is wrong stops the start, so whoever answers has a good one.
+        let configuration = Check { ok: true, detail: None };
+        Self {
+            status,
+            checks: Checks { store, configuration },
+            mcp,
+            tools_unavailable,
+        }
+    }
+
+    /// Details may name hosts and paths.
+    fn without_details(mut self) -> Self {
+        self.checks.store.detail = None;
+        self.checks.configuration.detail = None;
+        self.mcp.iter_mut().for_each(|server| server.detail = None);
+        self.tools_unavailable.iter_mut().for_each(|tool| tool.reason = None);
+        self
+    }
+
+    fn code(&self) -> StatusCode {
+        match self.status {
+            Status::Ready | Status::Degraded => StatusCode::OK,
+            Status::Stopping | Status::Unready => StatusCode::SERVICE_UNAVAILABLE,
+        }
+    }
+}
+
+/// The process answers, whatever its database does: restarting it would not help that.
+pub(super) async fn live(state: Data<State>, request: HttpRequest) -> HttpResponse {
+    let exchange = Exchange::begin(&state, &request, Some(Route::Live));
+    exchange.finish(Ok(json(StatusCode::OK, &Live { status: "ok" })))
+}
+
+/// `GET /livez`.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct Live {
+    /// `ok`.
+    status: &'static str,
+}
+
+/// Open to probes, which have no credentials; details are for those who have.
+pub(super) async fn ready(state: Data<State>, request: HttpRequest) -> HttpResponse {
+    let exchange = Exchange::begin(&state, &request, Some(Route::Ready));
+    let edge = &state.edge;
+    let missing = edge.chat.unavailable_tools().into_iter().map(|tool| ToolUnavailable {
+        tool: tool.name,
+        reason: Some(tool.reason),
     });
-    let mut builder = if ready {
-        HttpResponse::Ok()
-    } else {
-        HttpResponse::ServiceUnavailable()
-    };
-    builder.insert_header((super::REQUEST_ID, request::request_id(request.headers()).as_ref()));
-    builder.content_type("application/json").body(body.to_string())
+    let servers = edge.surroundings.servers();
+    let mut ready = Ready::of(
+        store(&state).await,
+        edge.surroundings.stopping(),
+        servers,
+        missing.collect(),
+    );
+    if state.edge.auth.caller(&request).await.is_err() {
+        ready = ready.without_details();
+    }
+    exchange.finish(Ok(json(ready.code(), &ready)))
 }
 
-/// Prometheus text.
-#[utoipa::path(get, path = "/metrics", tag = "health", security(()), responses((status = 200, description = "Prometheus text format", body = String)))]
-pub(super) async fn metrics(edge: Data<Edge>) -> HttpResponse {
-    HttpResponse::Ok()
-        .content_type("text/plain; version=0.0.4; charset=utf-8")
-        .body(edge.surroundings.metrics())
+async fn store(state: &State) -> Check {
+    let detail = match tokio::time::timeout(PATIENCE, state.edge.decisions.ping()).await {
+        Ok(Ok(())) => return Check { ok: true, detail: None },
+        Ok(Err(error)) => error.to_string(),
+        Err(_) => format!("no answer within {} s", PATIENCE.as_secs()),
+    };
+    Check {
+        ok: false,
+        detail: Some(detail),
+    }
+}
+
+pub(super) async fn metrics(state: Data<State>, request: HttpRequest) -> HttpResponse {
+    let exchange = Exchange::begin(&state, &request, Some(Route::Metrics));
+    let mut response = HttpResponse::Ok();
+    response.insert_header((
+        header::CONTENT_TYPE,
+        HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8"),
+    ));
+    exchange.finish(Ok(response.body(state.edge.surroundings.metrics())))
+}
+
+fn json(status: StatusCode, value: &impl Serialize) -> HttpResponse {
+    let text = serde_json::to_string(value).unwrap_or_else(|error| unreachable!("a report prints as JSON: {error}"));
+    let mut response = HttpResponse::build(status);
+    response.insert_header((header::CONTENT_TYPE, headers::JSON));
+    response.insert_header((header::CACHE_CONTROL, headers::NO_STORE));
+    response.body(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(ok: bool) -> Check {
+        Check { ok, detail: None }
+    }
+
+    /// DESIGN.md section 9: an MCP server that is down makes it degraded, not unready.
+    #[test]
+    fn only_its_own_parts_make_it_unready() {
+        let server = |state| McpServer {
+            server: "tasks".into(),
+            state,
+            detail: Some("secret.host".into()),
+        };
+        let told = |ready: &Ready| (ready.status, ready.code().as_u16());
+        let degraded = Ready::of(check(true), false, vec![server(McpState::Down)], Vec::new());
+        assert_eq!(told(&degraded), (Status::Degraded, 200));
+        assert_eq!(
+            told(&Ready::of(check(false), false, Vec::new(), Vec::new())),
+            (Status::Unready, 503)
+        );
+        assert_eq!(
+            told(&Ready::of(check(true), true, Vec::new(), Vec::new())),
+            (Status::Stopping, 503)
+        );
+        let well = vec![server(McpState::Up), server(McpState::Off)];
+        assert_eq!(
+            told(&Ready::of(check(true), false, well, Vec::new())),
+            (Status::Ready, 200)
+        );
+        let shown = serde_json::to_string(&degraded.without_details()).unwrap();
+        assert!(shown.contains("tasks") && !shown.contains("secret.host"), "{shown}");
+    }
 }

@@ -1,158 +1,98 @@
-//! The edge: extract, call one surface, answer.
+//! The HTTP edge: extract, call one surface, answer.
 //!
-//! Order: auth → limits and parse → user → idempotency → quota → admission → surface (the last
-//! three inside the surface, so that a refusal is on the record too).
+//! A request passes, in this order: [`exchange`] (its id, meters), [`caller`] (who is asking),
+//! [`body`] (limits), its resource (parse, user, idempotency), and the surface (quota, admission).
+//! Everything that is no answer of a surface leaves as a problem of [`error`], RFC 9457.
+//!
+//! What is absent on purpose: CORS (no browser of another origin may call), compression (answers
+//! are small, streams must not be held back), and middleware (a handler is a plain function, so its
+//! cost is visible).
 
-pub mod body;
 pub mod caller;
-pub mod docs;
 pub mod error;
 pub mod health;
 
+mod body;
 mod chat;
+mod connection;
 mod decisions;
-mod request;
-mod stream;
+mod docs;
+mod exchange;
+mod headers;
+mod lines;
+mod meters;
+mod openapi;
+mod query;
+mod routes;
+mod server;
 
-use std::net::TcpListener;
-use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::Duration;
 
-use actix_web::dev::Server;
-use actix_web::http::header::HeaderValue;
-use actix_web::web::{self, Data, ServiceConfig};
-use actix_web::{App, HttpRequest, HttpResponse, HttpServer};
-
 use self::caller::Auth;
-use self::error::{Code, Problem};
 use self::health::Surroundings;
+pub use self::openapi::document;
+pub use self::server::{ServerSettings, server};
 use crate::surfaces::chat::Chat;
 use crate::surfaces::decisions::DecisionQueries;
 
-/// The header that names a request in answers, logs and records.
-pub const REQUEST_ID: &str = "x-request-id";
-
-/// Everything the routes call.
+/// Everything the edge answers from.
 pub struct Edge {
-    /// Chat decisions.
+    /// Surface C.
     pub chat: Arc<Chat>,
-    /// The record.
+    /// The analysts' queries.
     pub decisions: DecisionQueries,
-    /// Who may ask.
+    /// How callers prove who they are.
     pub auth: Auth,
-    /// Health and metrics.
+    /// What the application knows of the parts, and the meters.
     pub surroundings: Arc<dyn Surroundings>,
+    /// Bounds of connections and requests.
+    pub limits: EdgeLimits,
+    /// Are `/docs` and `/openapi.json` served?
+    pub docs: bool,
 }
 
-/// How the server listens.
-#[derive(Clone, Copy, Debug)]
-pub struct ServerSettings {
-    /// Threads; `None`: one for each core.
-    pub workers: Option<NonZeroUsize>,
-    /// How long a stop waits for requests under way.
-    pub drain: Duration,
+/// Bounds of connections and requests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EdgeLimits {
+    /// Most bytes of a body.
+    pub body: usize,
+    /// Longest time a body may take to arrive.
+    pub body_time: Duration,
+    /// Longest wait for the first byte of a connection, and for its first head.
+    pub head_time: Duration,
+    /// Longest wait for the next request, and for a peer that takes nothing of its answer. Longer than
+    /// the minute after which load balancers commonly give up an idle connection, so that they close
+    /// first.
+    pub quiet_time: Duration,
 }
 
-/// A server on `listener`, not yet running: await it. It does not listen for signals.
-///
-/// # Errors
-/// The listener cannot be used.
-pub fn server(edge: Edge, listener: TcpListener, settings: ServerSettings) -> std::io::Result<Server> {
-    let edge = Data::new(edge);
-    let mut server = HttpServer::new(move || App::new().app_data(edge.clone()).configure(routes))
-        // Nagle against delayed ACK costs 40 ms; a client that is gone is to be noticed.
-        .tcp_nodelay(true)
-        .h1_allow_half_closed(false)
-        .keep_alive(Duration::from_secs(75))
-        .client_request_timeout(Duration::from_secs(10))
-        .client_disconnect_timeout(Duration::from_secs(2))
-        .backlog(4096)
-        .shutdown_timeout(settings.drain.as_secs().max(1))
-        .disable_signals();
-    if let Some(workers) = settings.workers {
-        server = server.workers(workers.get());
+impl Default for EdgeLimits {
+    /// Bodies of 1 MiB in 30 s; heads in 10 s; 75 s of quiet.
+    fn default() -> Self {
+        Self {
+            body: 1024 * 1024,
+            body_time: Duration::from_secs(30),
+            head_time: Duration::from_secs(10),
+            quiet_time: Duration::from_secs(75),
+        }
     }
-    Ok(server.listen_auto_h2c(listener)?.run())
 }
 
-/// The route table: path, methods. `docs::ApiDoc` describes each (a test walks both).
-pub const ROUTES: &[(&str, &str)] = &[
-    ("/v1/chat", "POST"),
-    ("/v1/chat/stream", "POST"),
-    ("/v1/decisions", "GET, HEAD"),
-    ("/v1/decisions/{id}", "GET, HEAD"),
-    ("/v1/tool-invocations", "GET, HEAD"),
-    ("/livez", "GET, HEAD"),
-    ("/readyz", "GET, HEAD"),
-    ("/metrics", "GET, HEAD"),
-    ("/openapi.json", "GET, HEAD"),
-];
+/// The edge as handlers see it.
+struct State {
+    edge: Edge,
+    meters: meters::Meters,
+    docs: Option<docs::Docs>,
+}
 
-fn routes(config: &mut ServiceConfig) {
-    for (path, methods) in ROUTES {
-        let resource = web::resource(*path);
-        let resource = match *path {
-            "/v1/chat" => resource.route(web::post().to(chat::decide)),
-            "/v1/chat/stream" => resource.route(web::post().to(stream::decide)),
-            "/v1/decisions" => resource
-                .route(web::get().to(decisions::list))
-                .route(web::head().to(decisions::list)),
-            "/v1/decisions/{id}" => resource
-                .route(web::get().to(decisions::get))
-                .route(web::head().to(decisions::get)),
-            "/v1/tool-invocations" => resource
-                .route(web::get().to(decisions::tool_invocations))
-                .route(web::head().to(decisions::tool_invocations)),
-            "/livez" => resource
-                .route(web::get().to(health::livez))
-                .route(web::head().to(health::livez)),
-            "/readyz" => resource
-                .route(web::get().to(health::readyz))
-                .route(web::head().to(health::readyz)),
-            "/metrics" => resource
-                .route(web::get().to(health::metrics))
-                .route(web::head().to(health::metrics)),
-            "/openapi.json" => resource
-                .route(web::get().to(docs::openapi))
-                .route(web::head().to(docs::openapi)),
-            other => unreachable!("no handler for {other}"),
-        };
-        let allowed = HeaderValue::from_static(methods);
-        config.service(resource.default_service(web::to(move |request: HttpRequest| {
-            wrong_method(request, allowed.clone())
-        })));
+impl State {
+    fn new(edge: Edge) -> Self {
+        let docs = edge.docs.then(docs::Docs::new);
+        Self {
+            edge,
+            meters: meters::Meters::default(),
+            docs,
+        }
     }
-    config.service(web::resource("/").route(web::get().to(to_docs)));
-    config.service(docs::pages());
-    config.default_service(web::to(unknown_route));
-}
-
-async fn to_docs() -> HttpResponse {
-    HttpResponse::Found().insert_header(("location", "/docs/")).finish()
-}
-
-async fn wrong_method(request: HttpRequest, allowed: HeaderValue) -> HttpResponse {
-    let id = request::request_id(request.headers());
-    let detail = format!(
-        "{} is not allowed here; {} is",
-        request.method(),
-        allowed.to_str().unwrap_or_default()
-    );
-    let mut response = Problem::new(Code::MethodNotAllowed, detail, &id).respond();
-    response.headers_mut().insert(actix_web::http::header::ALLOW, allowed);
-    response
-}
-
-async fn unknown_route(request: HttpRequest) -> HttpResponse {
-    let id = request::request_id(request.headers());
-    Problem::new(Code::NotFound, "there is no such route; /docs describes the API", &id).respond()
-}
-
-fn json_response(body: String, request_id: &Arc<str>) -> HttpResponse {
-    let mut builder = HttpResponse::Ok();
-    if let Ok(id) = HeaderValue::from_str(request_id) {
-        builder.insert_header((REQUEST_ID, id));
-    }
-    builder.content_type("application/json").body(body)
 }

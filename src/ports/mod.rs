@@ -4,6 +4,7 @@ use std::future::Future;
 use std::pin::Pin;
 
 pub mod clock;
+pub mod keys;
 pub mod model;
 pub mod quota;
 pub mod records;

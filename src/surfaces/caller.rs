@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use crate::domain::ids::{TenantId, UserId};
+pub use crate::ports::keys::{KeySet, KeySource, KeysUnavailable, VerifyingKey};
 
 /// An authenticated caller.
 #[derive(Clone, Debug, PartialEq, Eq)]

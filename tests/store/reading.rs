@@ -67,7 +67,10 @@ pub(crate) async fn a_decision_reads_back_as_it_was_answered(db: TestDb) {
         "request_id": "req-1",
         "recovered": false,
     });
-    assert_eq!(store.list(&tenant(), &query("")).await.unwrap().items, [row.clone()]);
+    assert_eq!(
+        store.list(&tenant(), &query("")).await.unwrap().items,
+        std::slice::from_ref(&row)
+    );
 
     let mut whole = row;
     whole["tool_calls"] = json!([

@@ -18,6 +18,7 @@ use rmcp::service::{
     ClientInitializeError, ClientLifecycleMode, ClientServiceExt, Peer, RoleClient, RunningService, ServiceError,
     Subscription,
 };
+use rmcp::transport::streamable_http_client::StreamableHttpError;
 use serde_json::Value;
 use tokio::sync::Notify;
 use url::Url;
@@ -245,37 +246,25 @@ pub(super) async fn subscribe(peer: &Peer<RoleClient>) -> Option<Subscription> {
 }
 
 fn is_refused_connection(error: &ClientInitializeError) -> bool {
-    matches!(error, ClientInitializeError::TransportError { error, .. } if is_connect(error.error.as_ref()))
+    matches!(http_error(error), Some(StreamableHttpError::Client(error)) if error.is_connect())
 }
 
-fn is_connect(error: &(dyn std::error::Error + 'static)) -> bool {
-    let mut source = Some(error);
-    while let Some(error) = source {
-        if error
-            .downcast_ref::<reqwest::Error>()
-            .is_some_and(reqwest::Error::is_connect)
-        {
-            return true;
-        }
-        source = error.source();
+fn http_error(error: &ClientInitializeError) -> Option<&StreamableHttpError<reqwest::Error>> {
+    match error {
+        ClientInitializeError::TransportError { error, .. } => error.error.downcast_ref(),
+        _ => None,
     }
-    false
 }
 
-/// A failed handshake for an operator: the innermost cause, since the outer ones print whole messages.
+/// A failed handshake for an operator: the cause, since rmcp's own words print whole messages.
 fn words(error: &ClientInitializeError) -> String {
-    let text = match error {
-        ClientInitializeError::TransportError { error, .. } => {
-            let mut cause: &(dyn std::error::Error + 'static) = error.error.as_ref();
-            while let Some(source) = cause.source() {
-                cause = source;
-            }
-            cause.to_string()
-        }
-        ClientInitializeError::JsonRpcError(error) => format!("it refused the handshake: {}", error.message),
-        ClientInitializeError::ConnectionClosed(_) => "it closed the connection before it answered".to_owned(),
-        ClientInitializeError::LegacyFallbackFailed { fallback, .. } => words(fallback),
-        other => other.to_string(),
+    let text = match (error, http_error(error)) {
+        (_, Some(StreamableHttpError::Client(error))) => http::why(error),
+        (ClientInitializeError::TransportError { error, .. }, _) => error.error.to_string(),
+        (ClientInitializeError::JsonRpcError(error), _) => format!("it refused the handshake: {}", error.message),
+        (ClientInitializeError::ConnectionClosed(_), _) => "it closed the connection before it answered".to_owned(),
+        (ClientInitializeError::LegacyFallbackFailed { fallback, .. }, _) => words(fallback),
+        (other, _) => other.to_string(),
     };
     capped(&visible(&text), 512).into_owned()
 }

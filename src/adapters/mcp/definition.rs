@@ -70,9 +70,6 @@ fn tool(server: &ServerConfig, definition: &Value, known: &[Arc<Tool>]) -> Resul
     if let Some(same) = known.iter().find(|tool| &*tool.name == name && *tool.digest == *digest) {
         return Ok(same.clone());
     }
-    if definition.pointer("/execution/taskSupport").and_then(Value::as_str) == Some("required") {
-        return Err("it runs only as a task, which gavel does not follow".to_owned());
-    }
     let schema = definition.get("inputSchema").ok_or("it has no `inputSchema`")?;
     let original = bounded(schema, "input")?;
     let output_schema = match definition.get("outputSchema") {
@@ -191,6 +188,8 @@ fn digest(definition: &Value) -> String {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
+
     use super::*;
     use crate::adapters::mcp::config::McpConfig;
 
@@ -214,7 +213,6 @@ mod tests {
             json!({"name": "two words", "inputSchema": {"type": "object"}}),
             json!({"name": "bad", "inputSchema": {"type": "object", "properties": {"a": {"$ref": "http://x/y"}}}}),
             json!({"name": "none", "inputSchema": {"type": "object", "properties": {"a": {"type": "strange"}}}}),
-            json!({"name": "later", "inputSchema": {"type": "object"}, "execution": {"taskSupport": "required"}}),
             plain("hidden"),
             plain("b"),
             plain("a"),
@@ -223,7 +221,7 @@ mod tests {
         let names: Vec<_> = offer.tools.iter().map(|tool| &*tool.name).collect();
         assert_eq!(names, ["a", "b"]);
         let left: Vec<_> = offer.left_out.iter().map(|left| left.tool.as_str()).collect();
-        assert_eq!(left, ["no_schema", "#2", "", "two words", "bad", "none", "later", "b"]);
+        assert_eq!(left, ["no_schema", "#2", "", "two words", "bad", "none", "b"]);
         assert!(offer.left_out.iter().all(|left| !left.reason.is_empty()));
     }
 

@@ -79,6 +79,8 @@ impl IdentitySigner {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
+
     use super::*;
     use jsonwebtoken::{DecodingKey, Validation};
 

@@ -1,7 +1,7 @@
 //! MCP servers behind the port [`Tools`](crate::ports::tools::Tools), over rmcp.
 //!
 //! - `config`: `mcp.json`.
-//! - `connect`, `stdio`, `http`, `handler`: one connection, opened and listed.
+//! - `connect`, `stdio`, `group`, `http`, `handler`: one connection, opened and listed.
 //! - `link`: a connection kept alive; `server`: a configured server with its links.
 //! - `definition`, `schema`, `pins`, `registry`: from a server's list to the catalog.
 //! - `attempt`, `peer`, `http::direct`, `meta`: one call on its way; `result`: what came back.
@@ -16,6 +16,7 @@ mod bridge;
 pub mod config;
 mod connect;
 mod definition;
+mod group;
 mod handler;
 mod http;
 mod link;

@@ -84,6 +84,10 @@ pub(super) enum Said {
 /// Reads the text of a `result`. `max` is the largest data in bytes.
 pub(super) fn read(result: &[u8], max: usize) -> Said {
     let result: ToolResult<'_> = match serde_json::from_slice(result) {
+        // serde would also take an array for the members in their order.
+        _ if !result.trim_ascii_start().starts_with(b"{") => {
+            return Said::Unreadable("its result is not an object".to_owned());
+        }
         Ok(result) => result,
         Err(error) => return Said::Unreadable(format!("its result is not one of a tool: {error}")),
     };
@@ -209,6 +213,8 @@ fn error_words(blocks: &[Block<'_>], structured: Option<&RawValue>) -> String {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
+
     use super::*;
 
     fn reply(result: &Value, max: usize) -> CallReply {

@@ -10,6 +10,7 @@ use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, BufReader};
 use tokio::process::Command;
 
 use super::config::TransportConfig;
+use super::group::EndsWithLeader;
 use super::text::{capped, visible};
 
 /// A line of stderr is kept up to this length.
@@ -72,7 +73,7 @@ pub(super) fn start(
         process.current_dir(cwd);
     }
     let mut wrap = CommandWrap::from(process);
-    wrap.wrap(KillOnDrop).wrap(ProcessGroup::leader());
+    wrap.wrap(KillOnDrop).wrap(ProcessGroup::leader()).wrap(EndsWithLeader);
     let (transport, stderr) = TokioChildProcess::builder(wrap)
         .stderr(std::process::Stdio::piped())
         .spawn()
@@ -140,6 +141,8 @@ fn masked(line: &str, secrets: &[SecretString]) -> String {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
+
     use super::*;
 
     /// C-FR-010

@@ -37,6 +37,8 @@ pub(super) fn capped(text: &str, bytes: usize) -> Cow<'_, str> {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
+
     use super::*;
 
     #[test]

@@ -22,7 +22,7 @@ const READERS: u32 = 4;
 #[derive(Clone, Debug)]
 pub(super) enum Target {
     Sqlite {
-        options: SqliteConnectOptions,
+        options: Box<SqliteConnectOptions>,
         max_bytes: Option<u64>,
     },
     Postgres(Box<PgConnectOptions>),
@@ -43,7 +43,7 @@ impl Target {
                     return Err(StoreError::Url("names no file; expected sqlite:PATH".into()));
                 }
                 Ok(Self::Sqlite {
-                    options: options.disable_statement_logging(),
+                    options: Box::new(options.disable_statement_logging()),
                     max_bytes,
                 })
             }
@@ -84,6 +84,7 @@ impl Target {
         match self {
             Self::Sqlite { options, max_bytes } => {
                 let options = options
+                    .as_ref()
                     .clone()
                     .create_if_missing(false)
                     .busy_timeout(SQLITE_LOCK_WAIT)
@@ -119,6 +120,7 @@ impl Target {
         match self {
             Self::Sqlite { options, .. } => {
                 let options = options
+                    .as_ref()
                     .clone()
                     .create_if_missing(false)
                     .busy_timeout(CONNECT_TIMEOUT)
@@ -180,6 +182,7 @@ async fn limit_size(connection: &mut SqliteConnection, bytes: u64) -> Result<(),
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
 

@@ -80,6 +80,9 @@ fn storable(text: &str) -> Option<String> {
 /// A statement's text; cheap to clone.
 pub(super) type Sql = Arc<str>;
 
+/// Takes the rows of an answer, one by one, until it breaks.
+pub(super) type EachRow<'a> = dyn FnMut(Row) -> Result<ControlFlow<()>, sqlx::Error> + Send + 'a;
+
 /// A connection of its own, for a writer.
 pub(super) enum Conn {
     Sqlite(SqliteConnection),
@@ -153,7 +156,7 @@ macro_rules! driver {
                 connection: &mut $Connection,
                 sql: &Sql,
                 values: Vec<Value>,
-                each: &mut (dyn FnMut(Row) -> Result<ControlFlow<()>, sqlx::Error> + Send),
+                each: &mut EachRow<'_>,
             ) -> Result<(), sqlx::Error> {
                 let mut rows = query(sql, values).fetch(connection);
                 while let Some(row) = rows.try_next().await? {
@@ -199,7 +202,7 @@ impl Conn {
         &mut self,
         sql: &Sql,
         values: Vec<Value>,
-        each: &mut (dyn FnMut(Row) -> Result<ControlFlow<()>, sqlx::Error> + Send),
+        each: &mut EachRow<'_>,
     ) -> Result<(), sqlx::Error> {
         match self {
             Self::Sqlite(connection) => sqlite::fetch(connection, sql, values, each).await,
@@ -232,12 +235,7 @@ impl Conn {
 
 impl Readers {
     /// Gives each row to `each` until it breaks.
-    pub(super) async fn fetch(
-        &self,
-        sql: &Sql,
-        values: Vec<Value>,
-        each: &mut (dyn FnMut(Row) -> Result<ControlFlow<()>, sqlx::Error> + Send),
-    ) -> Result<(), sqlx::Error> {
+    pub(super) async fn fetch(&self, sql: &Sql, values: Vec<Value>, each: &mut EachRow<'_>) -> Result<(), sqlx::Error> {
         match self {
             Self::Sqlite(pool) => {
                 let mut connection = pool.acquire().await?;

@@ -24,7 +24,7 @@ use crate::ports::records::RecordError;
 /// Ops of one transaction at most.
 const MAX_BATCH: usize = 256;
 /// Unwritten ops that nobody waits for, kept for later; then they are lost to recovery.
-const MAX_KEPT: usize = 4096;
+const MAX_KEPT: usize = 2048;
 /// Between two tries while the database is away.
 const RETRY: (Duration, Duration) = (Duration::from_millis(20), Duration::from_millis(250));
 /// The longest a transaction on PostgreSQL may take before its connection is given up.

@@ -51,6 +51,8 @@ pub(super) enum Unexpandable {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
+
     use super::*;
 
     fn env(name: &str) -> Option<String> {

@@ -187,8 +187,8 @@ impl Reader<'_> {
     }
 
     fn stdio(&mut self, entry: &Map<String, Value>, at: &str) -> Option<TransportConfig> {
-        let command = self.expanded(entry, "command", at)?;
-        if command.is_empty() {
+        let command = self.expanded(entry, "command", at);
+        if command.as_deref() == Some("") {
             self.wrong(&format!("{at}/command"), "must not be empty");
         }
         let mut args = Vec::new();
@@ -207,7 +207,7 @@ impl Reader<'_> {
         }
         let cwd = self.expanded(entry, "cwd", at).map(PathBuf::from);
         Some(TransportConfig::Stdio {
-            command,
+            command: command?,
             args,
             env,
             cwd,

@@ -218,7 +218,7 @@ pub(super) fn lost(message: impl Into<String>) -> Attempt {
 }
 
 /// A transport error in words, without the URL, which may hold a secret.
-pub(super) fn why(error: &reqwest::Error) -> String {
+pub(crate) fn why(error: &reqwest::Error) -> String {
     let mut words = String::new();
     let mut source: Option<&(dyn std::error::Error + 'static)> = std::error::Error::source(error);
     while let Some(error) = source {

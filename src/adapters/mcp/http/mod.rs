@@ -18,6 +18,7 @@ use rmcp::transport::streamable_http_client::StreamableHttpClientTransportConfig
 use secrecy::{ExposeSecret, SecretString};
 use url::{Host, Url};
 
+pub(super) use self::answer::why;
 pub(super) use self::tap::Tap;
 
 /// POSTs of rmcp at one time on one connection; its default of 16 lets slow requests block others.

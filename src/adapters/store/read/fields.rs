@@ -10,8 +10,10 @@ pub(super) struct Table {
     pub(super) columns: &'static str,
     /// What a filter may name.
     pub(super) fields: &'static [Field],
-    /// Columns that start an index after the tenant and before `created_at`, the most selective first.
+    /// Columns that an index begins with, the most selective first. `status` stands for its partial index.
     pub(super) indexed: &'static [&'static str],
+    /// The partial index of the rows that are open, or did not complete.
+    pub(super) few: &'static str,
 }
 
 /// A name in a filter.
@@ -59,7 +61,14 @@ pub(super) const DECISIONS: Table = Table {
         field("duration_ms", "duration_us / 1000", Kind::Number),
         field("iterations", "iterations", Kind::Number),
     ],
-    indexed: &["conversation_id", "user_id", "outcome_category", "decision_type"],
+    indexed: &[
+        "conversation_id",
+        "user_id",
+        "status",
+        "outcome_category",
+        "decision_type",
+    ],
+    few: "decision_open",
 };
 
 pub(super) const TOOL_INVOCATIONS: Table = Table {
@@ -76,7 +85,8 @@ pub(super) const TOOL_INVOCATIONS: Table = Table {
         field("duration_ms", "duration_us / 1000", Kind::Number),
         field("user_id", "user_id", Kind::Text),
     ],
-    indexed: &["decision_id", "user_id", "tool"],
+    indexed: &["decision_id", "user_id", "status", "tool"],
+    few: "tool_unsuccessful",
 };
 
 fn decision_types() -> Vec<&'static str> {

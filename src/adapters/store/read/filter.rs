@@ -218,7 +218,7 @@ impl Parser<'_> {
                         **value == text
                     }
                 };
-                let chosen: Vec<_> = known.iter().copied().filter(|value| matches(&value)).collect();
+                let chosen: Vec<_> = known.iter().copied().filter(|value| matches(value)).collect();
                 if chosen.is_empty() {
                     let found = self.text[start..self.at].to_owned();
                     return Err(self.error(start, format!("found {found}; {name} is one of {}", known.join(", "))));
@@ -297,6 +297,7 @@ impl Parser<'_> {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests {
     use super::super::fields::{DECISIONS, TOOL_INVOCATIONS};
     use super::*;

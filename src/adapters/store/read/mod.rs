@@ -10,6 +10,7 @@ mod select;
 mod token;
 
 use std::ops::ControlFlow;
+use std::time::Duration;
 
 use serde_json::Value as Json;
 
@@ -19,12 +20,14 @@ use self::json::Shape;
 use self::select::{Question, select};
 use self::token::Token;
 use super::Store;
-use super::db::Value;
+use super::db::{EachRow, Sql, Value};
 use super::error::describe;
 use crate::domain::ids::{DecisionId, TenantId};
 use crate::ports::BoxFuture;
 use crate::ports::records::{Decisions, ListQuery, Page, QueryError};
 
+/// The longest a read may take.
+const TIMEOUT: Duration = Duration::from_secs(10);
 /// Rows of a page at most.
 const MAX_PAGE: u32 = 1000;
 /// A page ends early, with a token for the rest, when its rows hold so many bytes.
@@ -54,11 +57,7 @@ impl Decisions for Store {
             }
             // A table, since a constant would not touch the file.
             let sql = "SELECT version FROM gavel_schema LIMIT 1".into();
-            let found = self
-                .readers
-                .fetch(&sql, vec![], &mut |_| Ok(ControlFlow::Break(())))
-                .await;
-            found.map_err(unavailable)
+            self.read(sql, vec![], &mut |_| Ok(ControlFlow::Break(()))).await
         })
     }
 }
@@ -99,22 +98,31 @@ impl Store {
 
         let mut page = Page::default();
         let (mut last, mut bytes) = (None, 0);
-        self.readers
-            .fetch(&sql.into(), values, &mut |row| {
-                if page.items.len() == size || (bytes > MAX_PAGE_BYTES && !page.items.is_empty()) {
-                    page.next_page_token = last.take().map(|place: Token| place.write(fingerprint));
-                    return Ok(ControlFlow::Break(()));
-                }
-                last = Some(Token {
-                    created_at: row.int(0)?,
-                    id: row.text(1)?,
-                });
-                page.items.push(shape(&row, &mut bytes)?);
-                Ok(ControlFlow::Continue(()))
-            })
-            .await
-            .map_err(unavailable)?;
+        self.read(sql.into(), values, &mut |row| {
+            if page.items.len() == size || (bytes > MAX_PAGE_BYTES && !page.items.is_empty()) {
+                page.next_page_token = last.take().map(|place: Token| place.write(fingerprint));
+                return Ok(ControlFlow::Break(()));
+            }
+            last = Some(Token {
+                created_at: row.int(0)?,
+                id: row.text(1)?,
+            });
+            page.items.push(shape(&row, &mut bytes)?);
+            Ok(ControlFlow::Continue(()))
+        })
+        .await?;
         Ok(page)
+    }
+
+    /// Gives each row to `each` until it breaks. A database that falls silent is given up.
+    async fn read(&self, sql: Sql, values: Vec<Value>, each: &mut EachRow<'_>) -> Result<(), QueryError> {
+        let reading = self.readers.fetch(&sql, values, each);
+        match tokio::time::timeout(TIMEOUT, reading).await {
+            Ok(done) => done.map_err(|error| QueryError::Unavailable(describe(&error).into())),
+            Err(_) => Err(QueryError::Unavailable(
+                "the query took more than 10 s; a narrower created_at makes it faster".into(),
+            )),
+        }
     }
 
     async fn decision(&self, tenant: &TenantId, id: DecisionId) -> Result<Option<Json>, QueryError> {
@@ -124,13 +132,11 @@ impl Store {
             DECISIONS.columns
         );
         let values = vec![Value::text(&id.to_string()), Value::text(tenant.as_str())];
-        self.readers
-            .fetch(&sql.into(), values.clone(), &mut |row| {
-                found = Some(json::decision(&row, &mut bytes)?);
-                Ok(ControlFlow::Break(()))
-            })
-            .await
-            .map_err(unavailable)?;
+        self.read(sql.into(), values.clone(), &mut |row| {
+            found = Some(json::decision(&row, &mut bytes)?);
+            Ok(ControlFlow::Break(()))
+        })
+        .await?;
         let Some(mut decision) = found else {
             return Ok(None);
         };
@@ -138,13 +144,11 @@ impl Store {
             "SELECT {} FROM tool_invocation_log WHERE decision_id = $1 AND tenant = $2 ORDER BY sequence",
             TOOL_INVOCATIONS.columns
         );
-        self.readers
-            .fetch(&sql.into(), values, &mut |row| {
-                calls.push(json::tool_call(&row, &mut bytes)?);
-                Ok(ControlFlow::Continue(()))
-            })
-            .await
-            .map_err(unavailable)?;
+        self.read(sql.into(), values, &mut |row| {
+            calls.push(json::tool_call(&row, &mut bytes)?);
+            Ok(ControlFlow::Continue(()))
+        })
+        .await?;
         decision["tool_calls"] = Json::Array(calls);
         Ok(Some(decision))
     }
@@ -159,8 +163,4 @@ fn descending(order_by: Option<&str>) -> Result<bool, QueryError> {
             detail: format!("found {other:?}; allowed are \"created_at desc\" and \"created_at\""),
         }),
     }
-}
-
-fn unavailable(error: sqlx::Error) -> QueryError {
-    QueryError::Unavailable(describe(&error).into())
 }

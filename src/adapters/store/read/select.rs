@@ -31,17 +31,17 @@ pub(super) fn select(dialect: Dialect, question: &Question<'_>) -> (String, Vec<
         dialect,
         values: Vec::new(),
     };
-    let mut shared = vec![format!(
-        "tenant = {}",
-        builder.bind(Value::text(question.tenant.as_str()))
-    )];
+    // The calls of one decision are found by the primary key, which has no tenant.
+    let tenant = builder.column("tenant", driver.column != Some("decision_id"));
+    let place = builder.bind(Value::text(question.tenant.as_str()));
+    let mut shared = vec![format!("{tenant} = {place}")];
     if let Some(user) = question.user {
         let place = builder.bind(Value::text(user.as_str()));
         let column = builder.column("user_id", driver.column == Some("user_id"));
         shared.push(format!("{column} = {place}"));
     }
     for (index, term) in question.filter.terms.iter().enumerate() {
-        if !(driver.term == Some(index) && !driver.branches.is_empty()) {
+        if driver.term != Some(index) || driver.branches.is_empty() {
             let condition = builder.condition(term, driver.column == Some(term.field.sql));
             shared.push(condition);
         }
@@ -58,7 +58,11 @@ pub(super) fn select(dialect: Dialect, question: &Question<'_>) -> (String, Vec<
         question.limit
     );
     let Table { name, columns, .. } = question.table;
-    let common = format!("SELECT {columns} FROM {name} WHERE {}", shared.join(" AND "));
+    let from = match driver.named {
+        Some(index) if dialect == Dialect::Sqlite => format!("{name} INDEXED BY {index}"),
+        _ => (*name).to_owned(),
+    };
+    let common = format!("SELECT {columns} FROM {from} WHERE {}", shared.join(" AND "));
     let sql = match driver.branches.as_slice() {
         [] => format!("{common} {tail}"),
         [one] => format!("{common} AND {one} {tail}"),
@@ -81,20 +85,11 @@ struct Driver {
     term: Option<usize>,
     /// Conditions of which exactly one holds, as literals: values of closed lists, never a caller's text.
     branches: Vec<String>,
+    /// The index SQLite must take, where it would take another.
+    named: Option<&'static str>,
 }
 
 fn driver(question: &Question<'_>) -> Driver {
-    let terms = &question.filter.terms;
-    // A partial index holds the few rows that are open, or did not complete.
-    for (index, term) in terms.iter().enumerate() {
-        if let Some(few) = few(question.table, term) {
-            return Driver {
-                column: Some("status"),
-                term: Some(index),
-                branches: vec![few],
-            };
-        }
-    }
     for column in question.table.indexed.iter().copied() {
         if column == "user_id" && question.user.is_some() {
             return Driver {
@@ -102,34 +97,44 @@ fn driver(question: &Question<'_>) -> Driver {
                 ..Driver::default()
             };
         }
-        for (index, term) in terms.iter().enumerate().filter(|(_, term)| term.field.sql == column) {
-            match (&term.value, term.op) {
-                (Literal::Exact(_), Op::Eq) => {
-                    return Driver {
-                        column: Some(column),
-                        term: Some(index),
-                        branches: Vec::new(),
-                    };
-                }
-                (Literal::OneOf(_), _) => {
-                    return Driver {
-                        column: Some(column),
-                        term: Some(index),
-                        branches: branches(term),
-                    };
-                }
-                _ => {}
+        for (index, term) in question.filter.terms.iter().enumerate() {
+            if term.field.sql == column
+                && let Some(driver) = drives(question.table, term, index)
+            {
+                return driver;
             }
         }
     }
     Driver::default()
 }
 
-/// The condition as one that a partial index answers.
-fn few(table: &Table, term: &Term) -> Option<String> {
-    if term.field.sql != "status" {
-        return None;
+/// The statement as led by one condition, when an index answers that.
+fn drives(table: &'static Table, term: &Term, index: usize) -> Option<Driver> {
+    let driver = Driver {
+        column: Some(term.field.sql),
+        term: Some(index),
+        ..Driver::default()
+    };
+    if term.field.sql == "status" {
+        let few = few(table, term)?;
+        return Some(Driver {
+            branches: vec![few],
+            named: Some(table.few),
+            ..driver
+        });
     }
+    match (&term.value, term.op) {
+        (Literal::Exact(_), Op::Eq) => Some(driver),
+        (Literal::OneOf(_), _) => Some(Driver {
+            branches: branches(term),
+            ..driver
+        }),
+        _ => None,
+    }
+}
+
+/// The condition on the status as one that a partial index answers.
+fn few(table: &Table, term: &Term) -> Option<String> {
     let chosen = statuses(term)?;
     match table.name {
         // Nothing is left, as in `status != "*"`.
@@ -279,7 +284,12 @@ fn after_prefix(prefix: &str) -> Option<String> {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests {
+    use std::ops::ControlFlow;
+
+    use super::super::super::connect::Target;
+    use super::super::super::migrate;
     use super::super::fields::{DECISIONS, TOOL_INVOCATIONS};
     use super::*;
 
@@ -339,6 +349,83 @@ mod tests {
                 "{filter}: {text}"
             );
         }
+    }
+
+    /// Without statistics SQLite takes any index that fits; this is what it takes.
+    #[tokio::test]
+    async fn an_index_answers_each_question() {
+        let folder = tempfile::tempdir().unwrap();
+        let url = format!("sqlite:{}", folder.path().join("plan.db").display());
+        let target = Target::parse(&url, None).unwrap();
+        target.create().unwrap();
+        let mut conn = target.writer().await.unwrap();
+        migrate::migrate(&mut conn).await.unwrap();
+        for (table, filter, index) in [
+            (&DECISIONS, "", "decision_by_time"),
+            (&DECISIONS, "iterations > 3", "decision_by_time"),
+            (&DECISIONS, r#"created_at > "2026-11-20T00:00:00Z""#, "decision_by_time"),
+            (
+                &DECISIONS,
+                r#"user_id = "ann" AND outcome_category = "ERROR:*""#,
+                "decision_by_user",
+            ),
+            (
+                &DECISIONS,
+                r#"conversation_id = "c" AND user_id = "ann""#,
+                "decision_by_conversation",
+            ),
+            (&DECISIONS, r#"outcome_category != "SUCCESS:*""#, "decision_by_outcome"),
+            (&DECISIONS, r#"decision_type = "REFUSE""#, "decision_by_type"),
+            (&DECISIONS, r#"status = "open""#, "decision_open"),
+            (&TOOL_INVOCATIONS, "", "tool_by_time"),
+            (&TOOL_INVOCATIONS, "success = true", "tool_by_time"),
+            (&TOOL_INVOCATIONS, r#"tool = "add_task""#, "tool_by_tool"),
+            (
+                &TOOL_INVOCATIONS,
+                r#"user_id = "ann" AND tool = "add_task""#,
+                "tool_by_user",
+            ),
+            (
+                &TOOL_INVOCATIONS,
+                r#"status = "in_doubt" AND tool = "x""#,
+                "tool_unsuccessful",
+            ),
+            (
+                &TOOL_INVOCATIONS,
+                r#"success = false AND user_id = "ann""#,
+                "tool_by_user",
+            ),
+            (
+                &TOOL_INVOCATIONS,
+                r#"decision_id = "d""#,
+                "sqlite_autoindex_tool_invocation_log_1",
+            ),
+        ] {
+            let filter = Filter::parse(table, filter).unwrap();
+            let question = Question {
+                table,
+                tenant: &TenantId::parse("t").unwrap(),
+                user: None,
+                filter: &filter,
+                after: None,
+                descending: true,
+                limit: 51,
+            };
+            let (sql, values) = select(Dialect::Sqlite, &question);
+            let mut plan = Vec::new();
+            conn.fetch(&format!("EXPLAIN QUERY PLAN {sql}").into(), values, &mut |row| {
+                plan.push(row.text(3)?);
+                Ok(ControlFlow::Continue(()))
+            })
+            .await
+            .unwrap();
+            let searches: Vec<_> = plan.iter().filter(|step| step.contains("_log")).collect();
+            assert!(!searches.is_empty(), "{sql}: {plan:?}");
+            for step in searches {
+                assert!(step.starts_with("SEARCH") && step.contains(index), "{sql}: {plan:?}");
+            }
+        }
+        conn.close().await;
     }
 
     #[test]

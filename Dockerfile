@@ -1,0 +1,64 @@
+# The gavel service in one image: the binary, the certificates it verifies peers with, and nothing else.
+#
+#   docker build -t gavel .
+#   docker run --rm gavel --help
+#
+# docs/operations.md says how to run it. BUILD_IMAGE needs cargo, a C compiler and CA certificates;
+# RUNTIME_IMAGE needs glibc of at least the same version as BUILD_IMAGE.
+ARG BUILD_IMAGE=rust:1.95-slim-bookworm
+ARG RUNTIME_IMAGE=debian:bookworm-slim
+
+# What decides the dependencies and nothing else: manifests, the lock file, and an empty stand-in for
+# each source file that cargo wants to see. A changed source leaves this stage's result as it was,
+# so the long build of the dependencies below stays cached.
+FROM ${BUILD_IMAGE} AS manifests
+COPY . /all
+WORKDIR /all
+RUN set -eu; mkdir /manifests; \
+    find . -name Cargo.toml -o -name Cargo.lock | while read -r file; do \
+      cp --parents "$file" /manifests; \
+    done; \
+    find . -path '*/src/main.rs' -o -path '*/src/lib.rs' -o -path '*/src/bin/*.rs' -o -path '*/benches/*.rs' \
+    | while read -r file; do \
+      mkdir -p "/manifests/${file%/*}"; \
+      echo 'fn main() {}' > "/manifests/$file"; \
+    done; \
+    find /manifests -exec touch --date=@0 {} +
+
+FROM ${BUILD_IMAGE} AS build
+WORKDIR /src
+COPY --from=manifests /manifests ./
+RUN cargo build --release --locked --package gavel --bin gavel
+COPY . .
+# Cargo goes by modification times, and those of a checkout can be older than the stand-ins.
+RUN find . -name '*.rs' -exec touch {} + \
+    && cargo build --release --locked --package gavel --bin gavel \
+    && mkdir -p /out/data \
+    && cp target/release/gavel /out/gavel \
+    && rm -rf target
+
+FROM ${RUNTIME_IMAGE}
+ARG VERSION=0.1.0
+ARG REVISION=unknown
+LABEL org.opencontainers.image.title="gavel" \
+      org.opencontainers.image.description="Turns chat messages into typed, logged decisions: Gemini under a constitution, tools over MCP" \
+      org.opencontainers.image.licenses="Apache-2.0" \
+      org.opencontainers.image.version="${VERSION}" \
+      org.opencontainers.image.revision="${REVISION}"
+COPY --from=build /etc/ssl/certs/ca-certificates.crt /etc/ssl/certs/ca-certificates.crt
+COPY --from=build /out/gavel /usr/local/bin/gavel
+# Nobody in particular: a number, so that an orchestrator can see that it is not root.
+COPY --from=build --chown=65532:65532 /out/data /data
+USER 65532:65532
+# gavel.db and tasks.db are made here unless DATABASE_URL and TASKS_DATABASE_URL say otherwise. They are not set
+# here, or DATABASE_URL_FILE would contradict them.
+WORKDIR /data
+VOLUME /data
+# 0.0.0.0 is safe as a default, since gavel refuses to listen there without authentication.
+ENV HOME=/data \
+    GAVEL_LISTEN=0.0.0.0:8080
+EXPOSE 8080
+STOPSIGNAL SIGTERM
+HEALTHCHECK --interval=10s --timeout=3s --start-period=20s --retries=3 CMD ["gavel", "doctor", "--live"]
+ENTRYPOINT ["gavel"]
+CMD ["serve"]

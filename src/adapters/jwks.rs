@@ -1,0 +1,255 @@
+//! An issuer's public keys (JWKS, RFC 7517), fetched, cached and kept while the issuer is away.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use arc_swap::ArcSwapOption;
+use futures_util::StreamExt;
+use jsonwebtoken::jwk::{AlgorithmParameters, EllipticCurve, Jwk, PublicKeyUse};
+use jsonwebtoken::{Algorithm, DecodingKey, DecodingKeyKind};
+use serde::Deserialize;
+use serde_json::Value;
+use tokio::sync::Mutex;
+use url::Url;
+
+use crate::ports::BoxFuture;
+use crate::ports::keys::{KeySet, KeySource, KeysUnavailable, VerifyingKey};
+
+/// How often an issuer is asked, and how long its answers count.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct JwksTimes {
+    /// A set older than this is fetched again.
+    pub fresh: Duration,
+    /// Fetches are at least this far apart, whatever tokens come.
+    pub floor: Duration,
+    /// A set is used this long while no newer one can be had.
+    pub stale: Duration,
+    /// Longest wait for the issuer.
+    pub timeout: Duration,
+}
+
+impl Default for JwksTimes {
+    /// Fresh for 10 minutes, fetched every 10 seconds at most, stale for a day, waited for 5 seconds.
+    fn default() -> Self {
+        Self {
+            fresh: Duration::from_secs(600),
+            floor: Duration::from_secs(10),
+            stale: Duration::from_secs(24 * 3600),
+            timeout: Duration::from_secs(5),
+        }
+    }
+}
+
+/// Most bytes of a key set.
+const MAX_BYTES: usize = 512 * 1024;
+/// Smaller RSA keys are not trusted (RFC 7518 section 3.3).
+const MIN_RSA_BYTES: usize = 256;
+
+/// The keys at one address.
+pub struct Jwks {
+    client: reqwest::Client,
+    url: Url,
+    times: JwksTimes,
+    known: ArcSwapOption<Known>,
+    /// When the issuer was last asked. Held while it is asked, so that one request asks for all.
+    asked: Mutex<Option<Instant>>,
+}
+
+struct Known {
+    set: Arc<KeySet>,
+    at: Instant,
+}
+
+impl Jwks {
+    /// Fetches nothing yet. Redirects are not followed: the address is what was configured.
+    ///
+    /// # Errors
+    /// The HTTP client cannot be made.
+    pub fn new(url: Url) -> Result<Self, reqwest::Error> {
+        Self::with_times(url, JwksTimes::default())
+    }
+
+    /// The same with other times.
+    ///
+    /// # Errors
+    /// The HTTP client cannot be made.
+    pub fn with_times(url: Url, times: JwksTimes) -> Result<Self, reqwest::Error> {
+        // An error only says that a provider is installed already.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let client = reqwest::Client::builder()
+            .redirect(reqwest::redirect::Policy::none())
+            .timeout(times.timeout)
+            .build()?;
+        Ok(Self {
+            client,
+            url,
+            times,
+            known: ArcSwapOption::empty(),
+            asked: Mutex::new(None),
+        })
+    }
+
+    /// The set, if it is not too old to be used at all.
+    fn usable(&self) -> Option<Arc<Known>> {
+        self.known
+            .load_full()
+            .filter(|known| known.at.elapsed() < self.times.stale)
+    }
+
+    async fn get(&self) -> Result<Arc<KeySet>, KeysUnavailable> {
+        let known = self.usable();
+        match known {
+            Some(known) if known.at.elapsed() < self.times.fresh => Ok(Arc::clone(&known.set)),
+            // One request fetches anew; those that come meanwhile use what there is.
+            Some(known) => match self.asked.try_lock() {
+                Ok(asked) => self.refresh(asked, known.set.generation).await,
+                Err(_) => Ok(Arc::clone(&known.set)),
+            },
+            None => self.refresh(self.asked.lock().await, 0).await,
+        }
+    }
+
+    /// Fetches, unless that was done since generation `seen` or too shortly ago.
+    async fn refresh(
+        &self,
+        mut asked: tokio::sync::MutexGuard<'_, Option<Instant>>,
+        seen: u64,
+    ) -> Result<Arc<KeySet>, KeysUnavailable> {
+        let known = self.usable();
+        let generation = known.as_ref().map_or(0, |known| known.set.generation);
+        let too_soon = asked.is_some_and(|at| at.elapsed() < self.times.floor);
+        let failure = if generation > seen || too_soon {
+            "it was asked a moment ago".to_owned()
+        } else {
+            *asked = Some(Instant::now());
+            match self.fetch().await {
+                Ok(keys) => return Ok(self.learn(keys, generation + 1)),
+                Err(failure) => {
+                    tracing::warn!(url = %self.url, failure, "the issuer's keys could not be fetched");
+                    failure
+                }
+            }
+        };
+        known
+            .map(|known| Arc::clone(&known.set))
+            .ok_or_else(|| KeysUnavailable(failure.into()))
+    }
+
+    fn learn(&self, keys: Vec<VerifyingKey>, generation: u64) -> Arc<KeySet> {
+        tracing::info!(url = %self.url, keys = keys.len(), "the issuer's keys were fetched");
+        let set = Arc::new(KeySet { generation, keys });
+        self.known.store(Some(Arc::new(Known {
+            set: Arc::clone(&set),
+            at: Instant::now(),
+        })));
+        set
+    }
+
+    async fn fetch(&self) -> Result<Vec<VerifyingKey>, String> {
+        let response = self.client.get(self.url.clone()).send().await.map_err(words)?;
+        let response = response.error_for_status().map_err(words)?;
+        if response.status() != 200 {
+            return Err(format!("status {}", response.status()));
+        }
+        let mut body = Vec::new();
+        let mut pieces = response.bytes_stream();
+        while let Some(piece) = pieces.next().await {
+            body.extend_from_slice(&piece.map_err(words)?);
+            if body.len() > MAX_BYTES {
+                return Err(format!("the answer has more than {MAX_BYTES} bytes"));
+            }
+        }
+        parse(&body)
+    }
+}
+
+/// What went wrong, with its cause; the address is logged beside.
+fn words(error: reqwest::Error) -> String {
+    let error = error.without_url();
+    let cause = std::error::Error::source(&error).map(|cause| format!(": {cause}"));
+    format!("{error}{}", cause.unwrap_or_default())
+}
+
+impl KeySource for Jwks {
+    fn current(&self) -> BoxFuture<'_, Result<Arc<KeySet>, KeysUnavailable>> {
+        Box::pin(self.get())
+    }
+
+    fn newer(&self, seen: u64) -> BoxFuture<'_, Result<Arc<KeySet>, KeysUnavailable>> {
+        Box::pin(async move { self.refresh(self.asked.lock().await, seen).await })
+    }
+}
+
+#[derive(Deserialize)]
+struct Document {
+    keys: Vec<Value>,
+}
+
+/// Keys that cannot verify a token are left out one by one: a set may hold others beside.
+fn parse(body: &[u8]) -> Result<Vec<VerifyingKey>, String> {
+    let document: Document = serde_json::from_slice(body).map_err(|error| format!("no key set: {error}"))?;
+    let read = |value: Value| {
+        let id = value.get("kid").and_then(Value::as_str).map(str::to_owned);
+        match key(value) {
+            Ok(key) => Some(key),
+            Err(reason) => {
+                tracing::warn!(kid = id, reason, "a key of the issuer is left out");
+                None
+            }
+        }
+    };
+    let keys: Vec<_> = document.keys.into_iter().filter_map(read).collect();
+    if keys.is_empty() {
+        Err("the set has no usable key".to_owned())
+    } else {
+        Ok(keys)
+    }
+}
+
+fn key(value: Value) -> Result<VerifyingKey, &'static str> {
+    let jwk: Jwk = serde_json::from_value(value).map_err(|_| "it cannot be read")?;
+    if jwk
+        .common
+        .public_key_use
+        .as_ref()
+        .is_some_and(|purpose| *purpose != PublicKeyUse::Signature)
+    {
+        return Err("it is not for signatures");
+    }
+    let mut algorithms = algorithms(&jwk)?;
+    if let Some(only) = jwk.common.key_algorithm {
+        let name = only.to_string();
+        algorithms.retain(|algorithm| format!("{algorithm:?}") == name);
+    }
+    if algorithms.is_empty() {
+        return Err("its alg does not fit its kind");
+    }
+    let decoding = DecodingKey::from_jwk(&jwk).map_err(|_| "its numbers cannot be read")?;
+    if let DecodingKeyKind::RsaModulusExponent { n, .. } = decoding.kind()
+        && n.len() < MIN_RSA_BYTES
+    {
+        return Err("an RSA key of less than 2048 bits");
+    }
+    Ok(VerifyingKey {
+        id: jwk.common.key_id,
+        algorithms,
+        key: decoding,
+    })
+}
+
+/// What a key of this kind may be used for. A symmetric key at a public address is no secret.
+fn algorithms(jwk: &Jwk) -> Result<Vec<Algorithm>, &'static str> {
+    use Algorithm::{ES256, ES384, EdDSA, PS256, PS384, PS512, RS256, RS384, RS512};
+    match &jwk.algorithm {
+        AlgorithmParameters::RSA(_) => Ok(vec![RS256, RS384, RS512, PS256, PS384, PS512]),
+        AlgorithmParameters::EllipticCurve(curve) => match curve.curve {
+            EllipticCurve::P256 => Ok(vec![ES256]),
+            EllipticCurve::P384 => Ok(vec![ES384]),
+            _ => Err("its curve is not known"),
+        },
+        AlgorithmParameters::OctetKeyPair(pair) if pair.curve == EllipticCurve::Ed25519 => Ok(vec![EdDSA]),
+        AlgorithmParameters::OctetKeyPair(_) => Err("its curve is not known"),
+        AlgorithmParameters::OctetKey(_) => Err("it is symmetric"),
+        _ => Err("its kind is not known"),
+    }
+}

@@ -1,0 +1,60 @@
+//! API keys of services, known by their SHA-256 alone.
+
+use sha2::{Digest, Sha256};
+use subtle::{Choice, ConstantTimeEq};
+
+use crate::surfaces::caller::Caller;
+
+/// One service's key.
+pub struct ServiceKey {
+    /// SHA-256 of the key's text.
+    pub sha256: [u8; 32],
+    /// Who it is.
+    pub caller: Caller,
+}
+
+/// The service whose key this is. Hashes are compared, every one of them and in constant time, so
+/// the time taken tells neither how much of a key was right nor whose it was.
+pub(super) fn find(keys: &[ServiceKey], presented: &[u8]) -> Option<Caller> {
+    let presented: [u8; 32] = Sha256::digest(presented).into();
+    let mut found = None;
+    for key in keys {
+        let same: Choice = key.sha256.ct_eq(&presented);
+        if bool::from(same) {
+            found = Some(&key.caller);
+        }
+    }
+    found.cloned()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::domain::ids::TenantId;
+    use crate::surfaces::caller::Identity;
+
+    fn key(name: &str, text: &str) -> ServiceKey {
+        let caller = Caller {
+            tenant: TenantId::parse(format!("tenant-of-{name}")).unwrap(),
+            identity: Identity::Service(Arc::from(name)),
+            roles: Arc::default(),
+        };
+        ServiceKey {
+            sha256: Sha256::digest(text).into(),
+            caller,
+        }
+    }
+
+    #[test]
+    fn a_key_finds_its_own_service_and_nothing_else_does() {
+        let keys = [key("one", "first"), key("two", "second")];
+        let two = find(&keys, b"second").unwrap();
+        assert_eq!(two.name(), "service:two");
+        assert_eq!(two.tenant.as_str(), "tenant-of-two");
+        for wrong in [&b""[..], b"secon", b"second ", b"SECOND", &Sha256::digest("second")[..]] {
+            assert_eq!(find(&keys, wrong), None);
+        }
+    }
+}

@@ -1,0 +1,152 @@
+//! `POST /v1/chat`: one message in, one decision out.
+
+pub(super) mod stream;
+
+use std::sync::Arc;
+
+use actix_web::http::StatusCode;
+use actix_web::http::header::{self, HeaderName, HeaderValue};
+use actix_web::web::{Data, Payload};
+use actix_web::{HttpRequest, HttpResponse};
+use bytes::Bytes;
+
+use super::State;
+use super::body;
+use super::error::Error;
+use super::exchange::Exchange;
+use super::headers::{self, IDEMPOTENCY_REPLAYED};
+use super::routes::Route;
+use crate::domain::ids::UserId;
+use crate::surfaces::caller::{Caller, NotThatUser};
+use crate::surfaces::chat::request::{ChatRequest, FieldError};
+use crate::surfaces::chat::{Answer, RequestMeta, retry_after};
+
+/// A request that may be put to the surface.
+struct Ask {
+    caller: Caller,
+    user: UserId,
+    request: ChatRequest,
+    meta: RequestMeta,
+    keyed: bool,
+}
+
+pub(super) async fn decide(state: Data<State>, request: HttpRequest, payload: Payload) -> HttpResponse {
+    let exchange = Exchange::begin(&state, &request, Some(Route::Chat));
+    let answer = answer(&state, &exchange, &request, payload).await;
+    exchange.finish(answer)
+}
+
+async fn answer(
+    state: &State,
+    exchange: &Exchange,
+    request: &HttpRequest,
+    payload: Payload,
+) -> Result<HttpResponse, Error> {
+    let ask = ask(state, exchange, request, payload, Route::Chat).await?;
+    let answer = state
+        .edge
+        .chat
+        .decide(&ask.caller, ask.user, ask.request, ask.meta, None)
+        .await?;
+    Ok(respond(answer, ask.keyed))
+}
+
+/// Auth, then limits and parse, then user, then idempotency (DESIGN.md section 9).
+async fn ask(
+    state: &State,
+    exchange: &Exchange,
+    request: &HttpRequest,
+    payload: Payload,
+    route: Route,
+) -> Result<Ask, Error> {
+    let caller = state.edge.auth.caller(request).await?;
+    let body = body::read(request, payload, &state.edge.limits).await?;
+    let mut chat = ChatRequest::from_json(&body).map_err(Error::Invalid)?;
+    let user = match caller.act_for(chat.user.take()) {
+        Ok(Some(user)) => user,
+        Ok(None) => return Err(Error::Invalid(vec![missing_user()])),
+        Err(NotThatUser) => return Err(Error::UserMismatch),
+    };
+    let key = headers::idempotency_key(request.headers())?;
+    let idempotency = key.map(|key| headers::idempotency(key, &caller, &user, route.path(), &body));
+    let keyed = idempotency.is_some();
+    let meta = RequestMeta {
+        request_id: Arc::clone(&exchange.id.text),
+        traceparent: headers::traceparent(request.headers()),
+        idempotency,
+    };
+    Ok(Ask {
+        caller,
+        user,
+        request: chat,
+        meta,
+        keyed,
+    })
+}
+
+fn missing_user() -> FieldError {
+    FieldError {
+        pointer: "/user_id".to_owned(),
+        detail: "is missing; a string is required, since no token says who the user is".to_owned(),
+    }
+}
+
+/// The decision as it was recorded, byte for byte.
+fn respond(answer: Answer, keyed: bool) -> HttpResponse {
+    let shape = Shape::of(&answer, keyed);
+    let mut response = HttpResponse::build(shape.status);
+    response.insert_header((header::CONTENT_TYPE, shape.content_type));
+    for header in shape.headers {
+        response.insert_header(header);
+    }
+    response.body(Bytes::from_owner(Text(answer.body)))
+}
+
+/// What an answer looks like on the wire, its body apart.
+struct Shape {
+    status: StatusCode,
+    /// Recovery's answer is a problem, every other is a decision.
+    content_type: HeaderValue,
+    headers: Vec<(HeaderName, HeaderValue)>,
+}
+
+impl Shape {
+    fn of(answer: &Answer, keyed: bool) -> Self {
+        let mut headers = Vec::with_capacity(5);
+        headers.push((header::CACHE_CONTROL, headers::NO_STORE));
+        if let Some(quota) = &answer.quota {
+            headers.extend(headers::rate_limit(quota));
+        }
+        if matches!(answer.status, 429 | 503) {
+            let outcome = answer.decision.as_ref().map(|decision| decision.outcome_category);
+            let wait = outcome.map_or(1, |outcome| retry_after(outcome, answer.quota));
+            headers.push((header::RETRY_AFTER, headers::seconds(wait)));
+        }
+        if keyed && answer.decision.is_none() {
+            headers.push((IDEMPOTENCY_REPLAYED, headers::TRUE));
+        }
+        Self {
+            status: StatusCode::from_u16(answer.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR),
+            content_type: if is_decision(answer) {
+                headers::JSON
+            } else {
+                headers::PROBLEM_JSON
+            },
+            headers,
+        }
+    }
+}
+
+/// A stored answer is a decision, or the problem that recovery left in its place.
+fn is_decision(answer: &Answer) -> bool {
+    matches!(answer.status, 200 | 429 | 503)
+}
+
+/// Text shared with the record, sent without a copy.
+struct Text(Arc<str>);
+
+impl AsRef<[u8]> for Text {
+    fn as_ref(&self) -> &[u8] {
+        self.0.as_bytes()
+    }
+}

@@ -1,0 +1,200 @@
+//! `POST /v1/chat/stream`: the run told while it goes on, as NDJSON or server-sent events.
+//!
+//! What is refused before the run starts is answered with its own status, like on `/v1/chat`; a
+//! decision that was made at once (a replay, a refusal by quota) is a stream of its last line alone.
+//! A client that leaves does not cancel: the surface works on, only the telling ends.
+
+use std::convert::Infallible;
+use std::pin::Pin;
+use std::time::Duration;
+
+use actix_web::http::StatusCode;
+use actix_web::http::header;
+use actix_web::web::{Data, Payload};
+use actix_web::{HttpRequest, HttpResponse, HttpResponseBuilder};
+use bytes::{Bytes, BytesMut};
+use futures_util::stream;
+use tokio::sync::mpsc::Receiver;
+use tokio::time::{Interval, MissedTickBehavior};
+
+use super::{Ask, Shape, ask, is_decision};
+use crate::domain::event::Numbered;
+use crate::http::State;
+use crate::http::error::Error;
+use crate::http::exchange::Exchange;
+use crate::http::headers::{self, ACCEL_BUFFERING};
+use crate::http::lines::Form;
+use crate::http::routes::Route;
+use crate::surfaces::chat::{Answer, ChatError, EventSink};
+
+/// How often a silent stream shows that it is alive; proxies commonly give up after 30 s or a minute.
+const HEARTBEAT: Duration = Duration::from_secs(10);
+/// Lines that are there together leave together, up to about this many bytes.
+const BATCH: usize = 16 * 1024;
+
+type Deciding = Pin<Box<dyn Future<Output = Result<Answer, ChatError>>>>;
+
+pub(in crate::http) async fn decide(state: Data<State>, request: HttpRequest, payload: Payload) -> HttpResponse {
+    let exchange = Exchange::begin(&state, &request, Some(Route::ChatStream));
+    match ask(&state, &exchange, &request, payload, Route::ChatStream).await {
+        Ok(ask) => begin(&state, exchange, ask, Form::asked_for(request.headers())).await,
+        Err(error) => exchange.finish(Err(error)),
+    }
+}
+
+async fn begin(state: &Data<State>, exchange: Exchange, ask: Ask, form: Form) -> HttpResponse {
+    let (sink, mut events) = EventSink::channel();
+    let keyed = ask.keyed;
+    let mut deciding = put(state, ask, sink);
+    // Events first: when both are there, what happened comes before how it ended.
+    let first = tokio::select! {
+        biased;
+        Some(event) = events.recv() => event,
+        ended = &mut deciding => {
+            return exchange.finish(ended.map(|answer| at_once(&answer, keyed, form)).map_err(Error::from));
+        }
+    };
+    let mut response = open(StatusCode::OK, form);
+    response.insert_header((headers::REQUEST_ID, exchange.id.header.clone()));
+    response.insert_header((header::CACHE_CONTROL, headers::NO_STORE));
+    response.streaming(stream::unfold(
+        Telling::new(exchange, form, events, deciding, &first),
+        Telling::next,
+    ))
+}
+
+fn put(state: &Data<State>, ask: Ask, sink: EventSink) -> Deciding {
+    let state = Data::clone(state);
+    Box::pin(async move {
+        let Ask {
+            caller,
+            user,
+            request,
+            meta,
+            ..
+        } = ask;
+        state.edge.chat.decide(&caller, user, request, meta, Some(sink)).await
+    })
+}
+
+fn open(status: StatusCode, form: Form) -> HttpResponseBuilder {
+    let mut response = HttpResponse::build(status);
+    response.insert_header((header::CONTENT_TYPE, form.content_type()));
+    // A buffering proxy would hold the lines back until there are enough of them.
+    response.insert_header((ACCEL_BUFFERING, header::HeaderValue::from_static("no")));
+    response
+}
+
+/// A decision that was there before the first event.
+fn at_once(answer: &Answer, keyed: bool, form: Form) -> HttpResponse {
+    let shape = Shape::of(answer, keyed);
+    let mut response = open(shape.status, form);
+    for header in shape.headers {
+        response.insert_header(header);
+    }
+    let mut line = BytesMut::new();
+    last(answer, 1, form, &mut line);
+    response.body(line.freeze())
+}
+
+fn last(answer: &Answer, number: u64, form: Form, out: &mut BytesMut) {
+    if is_decision(answer) {
+        form.decision(&answer.body, number, out);
+    } else {
+        form.error(&answer.body, number, out);
+    }
+}
+
+/// A stream under way. Dropped before its last line, it counts as a client that left.
+struct Telling {
+    exchange: Exchange,
+    form: Form,
+    /// Absent when all events were told.
+    events: Option<Receiver<Numbered>>,
+    /// Absent when the last line was told.
+    deciding: Option<Deciding>,
+    /// Number of the last event.
+    number: u64,
+    heartbeat: Interval,
+    out: BytesMut,
+}
+
+impl Telling {
+    fn new(exchange: Exchange, form: Form, events: Receiver<Numbered>, deciding: Deciding, first: &Numbered) -> Self {
+        let mut heartbeat = tokio::time::interval(HEARTBEAT);
+        heartbeat.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        heartbeat.reset();
+        let mut telling = Self {
+            exchange,
+            form,
+            events: Some(events),
+            deciding: Some(deciding),
+            number: 0,
+            heartbeat,
+            out: BytesMut::new(),
+        };
+        telling.tell(first);
+        telling
+    }
+
+    fn tell(&mut self, event: &Numbered) {
+        self.number = event.number;
+        self.form.event(event, &mut self.out);
+    }
+
+    /// The next piece, once there is something to tell.
+    async fn next(mut self) -> Option<(Result<Bytes, Infallible>, Self)> {
+        if self.out.is_empty() {
+            self.wait().await?;
+        }
+        self.heartbeat.reset();
+        let piece = self.out.split().freeze();
+        Some((Ok(piece), self))
+    }
+
+    /// Waits for events, the end, or the time for a sign of life. `None` after the end.
+    async fn wait(&mut self) -> Option<()> {
+        let deciding = self.deciding.as_mut()?;
+        tokio::select! {
+            biased;
+            event = some(&mut self.events) => match event {
+                Some(event) => self.tell_all(&event),
+                None => self.events = None,
+            },
+            ended = deciding => self.end(ended),
+            _ = self.heartbeat.tick() => self.form.heartbeat(&mut self.out),
+        }
+        Some(())
+    }
+
+    /// Tells an event and those that are there already.
+    fn tell_all(&mut self, first: &Numbered) {
+        self.tell(first);
+        while self.out.len() < BATCH
+            && let Some(Ok(event)) = self.events.as_mut().map(Receiver::try_recv)
+        {
+            self.tell(&event);
+        }
+    }
+
+    fn end(&mut self, ended: Result<Answer, ChatError>) {
+        self.deciding = None;
+        self.number += 1;
+        match ended {
+            Ok(answer) => last(&answer, self.number, self.form, &mut self.out),
+            Err(error) => {
+                let (_, problem, _) = Error::from(error).problem(&self.exchange.id.text);
+                self.form.error(&problem, self.number, &mut self.out);
+            }
+        }
+        self.exchange.answered(StatusCode::OK);
+    }
+}
+
+/// The next event; pending for ever when there will be none.
+async fn some(events: &mut Option<Receiver<Numbered>>) -> Option<Numbered> {
+    match events {
+        Some(events) => events.recv().await,
+        None => std::future::pending().await,
+    }
+}

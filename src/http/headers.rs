@@ -1,0 +1,276 @@
+//! Headers that callers send and that answers carry.
+
+use std::fmt::Write;
+use std::sync::Arc;
+
+use actix_web::http::header::{HeaderMap, HeaderName, HeaderValue};
+use bytes::{Bytes, BytesMut};
+use sha2::{Digest, Sha256};
+use uuid::Uuid;
+
+use super::error::Error;
+use crate::domain::ids::UserId;
+use crate::surfaces::caller::Caller;
+use crate::surfaces::chat::{Idempotency, QuotaState};
+
+pub(super) const JSON: HeaderValue = HeaderValue::from_static("application/json");
+pub(super) const PROBLEM_JSON: HeaderValue = HeaderValue::from_static("application/problem+json");
+pub(super) const NO_STORE: HeaderValue = HeaderValue::from_static("no-store");
+pub(super) const TRUE: HeaderValue = HeaderValue::from_static("true");
+
+pub(super) const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+pub(super) const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
+pub(super) const API_KEY: HeaderName = HeaderName::from_static("x-api-key");
+pub(super) const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
+pub(super) const IDEMPOTENCY_REPLAYED: HeaderName = HeaderName::from_static("idempotency-replayed");
+pub(super) const RATE_LIMIT: HeaderName = HeaderName::from_static("ratelimit");
+pub(super) const RATE_LIMIT_POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
+pub(super) const ACCEL_BUFFERING: HeaderName = HeaderName::from_static("x-accel-buffering");
+
+/// Longest request id accepted.
+const MAX_REQUEST_ID: usize = 128;
+/// Longest idempotency key.
+const MAX_KEY: usize = 255;
+
+/// The id a request is known by in logs, records and its answer.
+#[derive(Clone, Debug)]
+pub(super) struct RequestId {
+    pub(super) text: Arc<str>,
+    pub(super) header: HeaderValue,
+}
+
+impl RequestId {
+    /// The caller's own, if it is 1..=128 characters that no log or header chokes on; else a new one.
+    pub(super) fn of(headers: &HeaderMap) -> Self {
+        let given = headers.get(REQUEST_ID).and_then(|value| {
+            let text = value.to_str().ok()?;
+            is_safe(text).then(|| (Arc::from(text), value.clone()))
+        });
+        let (text, header) = given.unwrap_or_else(made);
+        Self { text, header }
+    }
+}
+
+fn is_safe(text: &str) -> bool {
+    let safe = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.:~+/=".contains(&byte);
+    (1..=MAX_REQUEST_ID).contains(&text.len()) && text.bytes().all(safe)
+}
+
+fn made() -> (Arc<str>, HeaderValue) {
+    let mut buffer = Uuid::encode_buffer();
+    let text: &str = Uuid::now_v7().as_hyphenated().encode_lower(&mut buffer);
+    let header = HeaderValue::from_str(text).unwrap_or_else(|_| unreachable!("a UUID is visible ASCII"));
+    (Arc::from(text), header)
+}
+
+/// A valid W3C `traceparent` of version 00; anything else is as if it were absent, as the
+/// specification asks.
+pub(super) fn traceparent(headers: &HeaderMap) -> Option<String> {
+    let text = only(headers, &TRACEPARENT)?.to_str().ok()?;
+    is_traceparent(text).then(|| text.to_owned())
+}
+
+fn is_traceparent(text: &str) -> bool {
+    let mut fields = text.split('-');
+    let mut field = |len: usize| {
+        let lower_hex = |byte: u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
+        fields
+            .next()
+            .filter(|text| text.len() == len && text.bytes().all(lower_hex))
+    };
+    let (version, trace, parent, flags) = (field(2), field(32), field(16), field(2));
+    let some = |id: Option<&str>| id.is_some_and(|id| id.bytes().any(|byte| byte != b'0'));
+    version == Some("00") && some(trace) && some(parent) && flags.is_some() && fields.next().is_none()
+}
+
+/// The one value of a header; `None` when it is absent or there are several.
+pub(super) fn only<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a HeaderValue> {
+    let mut values = headers.get_all(name);
+    let first = values.next();
+    if values.next().is_some() { None } else { first }
+}
+
+/// `Idempotency-Key`, 1..=255 visible ASCII characters.
+///
+/// # Errors
+/// [`Error::InvalidHeader`].
+pub(super) fn idempotency_key(headers: &HeaderMap) -> Result<Option<&str>, Error> {
+    const NAME: &str = "Idempotency-Key";
+    if !headers.contains_key(IDEMPOTENCY_KEY) {
+        return Ok(None);
+    }
+    let Some(value) = only(headers, &IDEMPOTENCY_KEY) else {
+        return Err(Error::InvalidHeader(NAME, "is given more than once"));
+    };
+    let bytes = value.as_bytes();
+    if !(1..=MAX_KEY).contains(&bytes.len()) || !bytes.iter().all(u8::is_ascii_graphic) {
+        return Err(Error::InvalidHeader(NAME, "must be 1 to 255 visible ASCII characters"));
+    }
+    Ok(value.to_str().ok())
+}
+
+/// Binds a key to tenant, caller, user, route and body.
+pub(super) fn idempotency(key: &str, caller: &Caller, user: &UserId, route: &str, body: &[u8]) -> Idempotency {
+    let mut scope = Sha256::new();
+    for part in [caller.tenant.as_str(), &caller.name(), user.as_str(), route, key] {
+        // Lengths first, so that no two different lists of parts are the same bytes.
+        scope.update((part.len() as u64).to_be_bytes());
+        scope.update(part.as_bytes());
+    }
+    Idempotency {
+        scope: hex(&scope.finalize()),
+        fingerprint: hex(&Sha256::digest(body)),
+    }
+}
+
+fn hex(bytes: &[u8]) -> Arc<str> {
+    let mut text = String::with_capacity(bytes.len() * 2);
+    for byte in bytes {
+        // Writing to a String cannot fail.
+        let _ = write!(text, "{byte:02x}");
+    }
+    text.into()
+}
+
+/// `RateLimit` and `RateLimit-Policy` (draft-ietf-httpapi-ratelimit-headers): quota and window of
+/// the policy `user`, what remains of it, and seconds until more is allowed.
+pub(super) fn rate_limit(quota: &QuotaState) -> [(HeaderName, HeaderValue); 2] {
+    let QuotaState {
+        limit,
+        window_s,
+        remaining,
+        reset_s,
+        ..
+    } = quota;
+    [
+        (
+            RATE_LIMIT_POLICY,
+            value(format_args!("\"user\";q={limit};w={window_s}")),
+        ),
+        (RATE_LIMIT, value(format_args!("\"user\";r={remaining};t={reset_s}"))),
+    ]
+}
+
+/// A number as a header.
+pub(super) fn seconds(n: u32) -> HeaderValue {
+    HeaderValue::from(n)
+}
+
+fn value(text: std::fmt::Arguments<'_>) -> HeaderValue {
+    let mut bytes = BytesMut::with_capacity(48);
+    // Writing to BytesMut cannot fail below usize::MAX bytes.
+    let _ = bytes.write_fmt(text);
+    HeaderValue::from_maybe_shared(Bytes::from(bytes)).unwrap_or_else(|_| unreachable!("digits are visible ASCII"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::domain::ids::TenantId;
+    use crate::surfaces::caller::Identity;
+
+    fn map(pairs: &[(&'static str, &str)]) -> HeaderMap {
+        let mut headers = HeaderMap::new();
+        for (name, value) in pairs {
+            headers.append(
+                HeaderName::from_static(name),
+                HeaderValue::from_bytes(value.as_bytes()).unwrap(),
+            );
+        }
+        headers
+    }
+
+    #[test]
+    fn a_safe_request_id_is_kept_and_any_other_is_replaced() {
+        assert_eq!(&*RequestId::of(&map(&[("x-request-id", "abc-1:2")])).text, "abc-1:2");
+        for bad in ["", "a b", "é", "a\"b", &"x".repeat(129)] {
+            let made = RequestId::of(&map(&[("x-request-id", bad)]));
+            assert_ne!(&*made.text, bad);
+            assert_eq!(made.header.to_str().unwrap(), &*made.text);
+        }
+        assert_ne!(RequestId::of(&map(&[])).text, RequestId::of(&map(&[])).text);
+    }
+
+    #[test]
+    fn only_a_traceparent_of_the_standard_is_passed_on() {
+        let good = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+        assert_eq!(traceparent(&map(&[("traceparent", good)])).as_deref(), Some(good));
+        for bad in [
+            "00-00000000000000000000000000000000-b7ad6b7169203331-01",
+            "00-0af7651916cd43dd8448eb211c80319c-0000000000000000-01",
+            "00-0AF7651916CD43DD8448EB211C80319C-b7ad6b7169203331-01",
+            "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01-x",
+            "ff-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
+            "00-b7ad6b7169203331-01",
+            "",
+        ] {
+            assert_eq!(traceparent(&map(&[("traceparent", bad)])), None, "{bad}");
+        }
+        assert_eq!(traceparent(&map(&[("traceparent", good), ("traceparent", good)])), None);
+    }
+
+    #[test]
+    fn an_idempotency_key_is_1_to_255_visible_characters_given_once() {
+        assert_eq!(idempotency_key(&map(&[])), Ok(None));
+        assert_eq!(idempotency_key(&map(&[("idempotency-key", "k-1")])), Ok(Some("k-1")));
+        let longest = "x".repeat(255);
+        assert_eq!(
+            idempotency_key(&map(&[("idempotency-key", &longest)])),
+            Ok(Some(&*longest))
+        );
+        for bad in ["", "a b", "ü", "\t", &"x".repeat(256)] {
+            assert!(idempotency_key(&map(&[("idempotency-key", bad)])).is_err(), "{bad:?}");
+        }
+        assert!(idempotency_key(&map(&[("idempotency-key", "a"), ("idempotency-key", "a")])).is_err());
+    }
+
+    fn caller(tenant: &str, identity: Identity) -> Caller {
+        Caller {
+            tenant: TenantId::parse(tenant).unwrap(),
+            identity,
+            roles: Arc::default(),
+        }
+    }
+
+    #[test]
+    fn a_key_means_something_else_for_every_tenant_caller_user_route_and_body() {
+        let service = |name: &str| Identity::Service(Arc::from(name));
+        let user = |name: &str| UserId::parse(name).unwrap();
+        let of = |key, tenant, identity, who: &str, route, body: &str| {
+            idempotency(key, &caller(tenant, identity), &user(who), route, body.as_bytes())
+        };
+        let base = of("k", "t", service("s"), "u", "r", "b");
+        let others = [
+            of("k2", "t", service("s"), "u", "r", "b"),
+            of("k", "t2", service("s"), "u", "r", "b"),
+            of("k", "t", service("s2"), "u", "r", "b"),
+            of("k", "t", Identity::User(user("s")), "u", "r", "b"),
+            of("k", "t", service("s"), "u2", "r", "b"),
+            of("k", "t", service("s"), "u", "r2", "b"),
+            // The same characters, cut elsewhere.
+            of("k", "t", service("s"), "ur", "", "b"),
+        ];
+        for other in &others {
+            assert_ne!(other.scope, base.scope);
+            assert_eq!(other.fingerprint, base.fingerprint);
+        }
+        let changed = of("k", "t", service("s"), "u", "r", "b2");
+        assert_eq!(changed.scope, base.scope);
+        assert_ne!(changed.fingerprint, base.fingerprint);
+        assert_eq!(base.scope.len(), 64);
+    }
+
+    #[test]
+    fn the_rate_limit_is_told_in_structured_fields() {
+        let quota = QuotaState {
+            allowed: true,
+            limit: 60,
+            window_s: 60,
+            remaining: 19,
+            reset_s: 3,
+        };
+        let [(_, policy), (_, limit)] = rate_limit(&quota);
+        assert_eq!(policy, "\"user\";q=60;w=60");
+        assert_eq!(limit, "\"user\";r=19;t=3");
+    }
+}

@@ -1,0 +1,152 @@
+//! Events → lines: NDJSON, or server-sent events.
+
+use actix_web::http::header::{self, HeaderMap, HeaderValue};
+use bytes::{BufMut, BytesMut};
+use serde::Serialize;
+
+use crate::domain::event::Numbered;
+
+/// How a stream is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Form {
+    /// One JSON object a line, `application/x-ndjson`.
+    Ndjson,
+    /// `text/event-stream` (WHATWG HTML, server-sent events).
+    Sse,
+}
+
+impl Form {
+    /// Server-sent events when `Accept` names them, else NDJSON.
+    pub(super) fn asked_for(headers: &HeaderMap) -> Self {
+        let names_sse = |value: &HeaderValue| value.to_str().is_ok_and(|text| text.split(',').any(is_event_stream));
+        if headers.get_all(header::ACCEPT).any(names_sse) {
+            Self::Sse
+        } else {
+            Self::Ndjson
+        }
+    }
+
+    pub(super) const fn content_type(self) -> HeaderValue {
+        match self {
+            Self::Ndjson => HeaderValue::from_static("application/x-ndjson"),
+            Self::Sse => HeaderValue::from_static("text/event-stream"),
+        }
+    }
+
+    /// Appends an event.
+    pub(super) fn event(self, event: &Numbered, out: &mut BytesMut) {
+        self.write(event.number, out, |out| json(&event.event, out));
+    }
+
+    /// Appends the last line of a run that was decided: the recorded decision with its `type`.
+    pub(super) fn decision(self, body: &str, number: u64, out: &mut BytesMut) {
+        self.write(number, out, |out| {
+            out.put_slice(br#"{"type":"decision","#);
+            // The body is an object with fields; what a tool returned may hold line breaks between
+            // its tokens, which would end the line.
+            let fields = body.trim_start().trim_start_matches('{');
+            out.extend(
+                fields
+                    .bytes()
+                    .map(|byte| if matches!(byte, b'\n' | b'\r') { b' ' } else { byte }),
+            );
+        });
+    }
+
+    /// Appends the last line of a run that was not: its problem.
+    pub(super) fn error(self, problem: &str, number: u64, out: &mut BytesMut) {
+        self.write(number, out, |out| {
+            out.put_slice(br#"{"type":"error","problem":"#);
+            out.put_slice(problem.as_bytes());
+            out.put_u8(b'}');
+        });
+    }
+
+    /// Appends a sign of life.
+    pub(super) fn heartbeat(self, out: &mut BytesMut) {
+        out.put_slice(match self {
+            Self::Ndjson => b"{\"type\":\"heartbeat\"}\n".as_slice(),
+            Self::Sse => b": heartbeat\n\n",
+        });
+    }
+
+    fn write(self, number: u64, out: &mut BytesMut, object: impl FnOnce(&mut BytesMut)) {
+        match self {
+            Self::Ndjson => {
+                object(out);
+                out.put_u8(b'\n');
+            }
+            Self::Sse => {
+                out.put_slice(format!("id: {number}\ndata: ").as_bytes());
+                object(out);
+                out.put_slice(b"\n\n");
+            }
+        }
+    }
+}
+
+fn is_event_stream(range: &str) -> bool {
+    let media = range.split(';').next().unwrap_or_default();
+    media.trim().eq_ignore_ascii_case("text/event-stream")
+}
+
+fn json(value: &impl Serialize, out: &mut BytesMut) {
+    serde_json::to_writer(out.writer(), value).unwrap_or_else(|error| unreachable!("an event prints as JSON: {error}"));
+}
+
+#[cfg(test)]
+mod tests {
+    use actix_web::test::TestRequest;
+
+    use super::*;
+    use crate::domain::event::Event;
+
+    fn written(write: impl FnOnce(&mut BytesMut)) -> String {
+        let mut out = BytesMut::new();
+        write(&mut out);
+        String::from_utf8(out.to_vec()).unwrap()
+    }
+
+    #[test]
+    fn accept_chooses_the_form() {
+        let form = |accept: &'static str| {
+            Form::asked_for(
+                TestRequest::default()
+                    .insert_header(("accept", accept))
+                    .to_http_request()
+                    .headers(),
+            )
+        };
+        assert_eq!(form("text/event-stream"), Form::Sse);
+        assert_eq!(form("application/json, Text/Event-Stream;q=0.9"), Form::Sse);
+        assert_eq!(form("*/*"), Form::Ndjson);
+        assert_eq!(form("application/x-ndjson"), Form::Ndjson);
+    }
+
+    #[test]
+    fn an_event_is_one_line_or_one_sse_message() {
+        let event = Numbered {
+            number: 3,
+            event: Event::Delta {
+                text: "a\nb".to_owned(),
+            },
+        };
+        assert_eq!(
+            written(|out| Form::Ndjson.event(&event, out)),
+            "{\"type\":\"delta\",\"text\":\"a\\nb\"}\n"
+        );
+        let sse = written(|out| Form::Sse.event(&event, out));
+        assert_eq!(sse, "id: 3\ndata: {\"type\":\"delta\",\"text\":\"a\\nb\"}\n\n");
+    }
+
+    #[test]
+    fn the_decision_stays_on_its_line_whatever_a_tool_returned() {
+        let body = "{\"response\":\"x\\ny\",\"data\":{\r\n  \"a\": 1\n}}";
+        let line = written(|out| Form::Ndjson.decision(body, 9, out));
+        assert_eq!(line.matches('\n').count(), 1);
+        let read: serde_json::Value = serde_json::from_str(&line).unwrap();
+        assert_eq!(read["type"], "decision");
+        assert_eq!(read["response"], "x\ny");
+        assert_eq!(read["data"]["a"], 1);
+    }
+}

@@ -1,0 +1,75 @@
+//! Meters of the edge: requests by route and status, and how long they took.
+
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use metrics::{Counter, Histogram};
+
+use super::routes::Route;
+
+const REQUESTS: &str = "gavel_http_requests_total";
+const DURATION: &str = "gavel_http_request_duration_seconds";
+
+/// The client left before its answer; counted under nginx's number, and never sent.
+pub(super) const CLIENT_LEFT: u16 = 499;
+
+/// The statuses the edge answers with.
+const STATUSES: [u16; 16] = [
+    200,
+    307,
+    400,
+    401,
+    403,
+    404,
+    405,
+    408,
+    409,
+    413,
+    415,
+    422,
+    429,
+    CLIENT_LEFT,
+    500,
+    503,
+];
+
+/// Handles, resolved once each: the recorder is not asked again for every request.
+#[derive(Default)]
+pub(super) struct Meters {
+    known: [RouteMeters; Route::ALL.len()],
+    unmatched: RouteMeters,
+}
+
+#[derive(Default)]
+struct RouteMeters {
+    duration: OnceLock<Histogram>,
+    requests: [OnceLock<Counter>; STATUSES.len()],
+}
+
+impl Meters {
+    /// Counts one request; `route` is absent when none matched.
+    pub(super) fn count(&self, route: Option<Route>, status: u16, took: Duration) {
+        let meters = route.map_or(&self.unmatched, |route| &self.known[route as usize]);
+        let label = route.map_or("unmatched", Route::path);
+        let duration = || metrics::histogram!(DURATION, "route" => label);
+        meters.duration.get_or_init(duration).record(took);
+        let requests = || metrics::counter!(REQUESTS, "route" => label, "status" => status.to_string());
+        match STATUSES.iter().position(|known| *known == status) {
+            Some(n) => meters.requests[n].get_or_init(requests).increment(1),
+            None => requests().increment(1),
+        }
+    }
+}
+
+/// Tells the recorder what the meters mean.
+pub(super) fn describe() {
+    metrics::describe_counter!(
+        REQUESTS,
+        "HTTP requests by route and status; 499: the client left before its answer"
+    );
+    metrics::describe_histogram!(
+        DURATION,
+        metrics::Unit::Seconds,
+        "Time from a request's head to the end of its answer"
+    );
+}

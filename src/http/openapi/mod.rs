@@ -1,0 +1,102 @@
+//! The API's description, OpenAPI 3.1, made from the code: schemas are derived from the types that
+//! are sent, codes and statuses from the error table, and the paths from the route table.
+
+mod operations;
+mod parts;
+pub(super) mod schemas;
+
+use utoipa::openapi::security::{ApiKey, ApiKeyValue, Http, HttpAuthScheme, SecurityRequirement, SecurityScheme};
+use utoipa::openapi::tag::TagBuilder;
+use utoipa::openapi::{ComponentsBuilder, InfoBuilder, License, OpenApi, OpenApiBuilder, PathItem, PathsBuilder};
+
+use super::error::Code;
+use super::routes::{Route, Verb};
+
+const ABOUT: &str = "gavel turns chat messages into typed, logged decisions.\n\n\
+    Every request that parses leaves exactly one decision on the record, also when it was refused, shed, timed out or \
+    failed; what does not parse is a problem document (RFC 9457) and no decision. `HEAD` works where `GET` does. Every \
+    answer carries `X-Request-Id`. A request that is no HTTP (a broken head, two lengths, headers over 128 KiB) is \
+    answered 400, 408 or 431 without a body, and the connection is closed.";
+
+/// The whole document.
+#[must_use]
+pub fn document() -> OpenApi {
+    let info = InfoBuilder::new()
+        .title("gavel")
+        .version(env!("CARGO_PKG_VERSION"))
+        .description(Some(format!("{ABOUT}\n\n## Codes\n\n{}", codes())))
+        .license(Some(License::new(env!("CARGO_PKG_LICENSE"))));
+    let paths = Route::ALL.into_iter().fold(PathsBuilder::new(), |paths, route| {
+        let method = match route.verb() {
+            Verb::Get => utoipa::openapi::HttpMethod::Get,
+            Verb::Post => utoipa::openapi::HttpMethod::Post,
+        };
+        paths.path(route.path(), PathItem::new(method, operations::of(route)))
+    });
+    let components = schemas::all(ComponentsBuilder::new())
+        .security_scheme(BEARER, bearer())
+        .security_scheme(API_KEY, api_key());
+    OpenApiBuilder::new()
+        .info(info)
+        .paths(paths)
+        .components(Some(components.build()))
+        .security(Some(security()))
+        .tags(Some(tags()))
+        .build()
+}
+
+/// The closed list, as a table.
+fn codes() -> String {
+    let rows = Code::ALL.iter().map(|code| {
+        format!(
+            "| {} | `{}` | {} |\n",
+            code.status(),
+            code.as_str(),
+            code.meaning().trim()
+        )
+    });
+    format!(
+        "| status | code | meaning |\n| --- | --- | --- |\n{}",
+        rows.collect::<String>()
+    )
+}
+
+const BEARER: &str = "bearer";
+const API_KEY: &str = "api_key";
+
+fn bearer() -> SecurityScheme {
+    let about = "An API key of a service, or a user's JWT, as `auth.mode` says.";
+    SecurityScheme::Http(
+        Http::builder()
+            .scheme(HttpAuthScheme::Bearer)
+            .description(Some(about))
+            .build(),
+    )
+}
+
+fn api_key() -> SecurityScheme {
+    let about = "An API key of a service, with `auth.mode = api_key`.";
+    SecurityScheme::ApiKey(ApiKey::Header(ApiKeyValue::with_description("X-Api-Key", about)))
+}
+
+/// Either way, or with `auth.mode = none` without.
+fn security() -> Vec<SecurityRequirement> {
+    let by = |scheme: &str| SecurityRequirement::new(scheme, Vec::<String>::new());
+    vec![SecurityRequirement::default(), by(BEARER), by(API_KEY)]
+}
+
+fn tags() -> Vec<utoipa::openapi::Tag> {
+    let tag = |name: &str, about: &str| TagBuilder::new().name(name).description(Some(about)).build();
+    vec![
+        tag("chat", "One message, one decision."),
+        tag("record", "What was decided and done, for analysts."),
+        tag(
+            "health",
+            "For operators and their machines. Open: no credentials are asked for.",
+        ),
+        tag("reference", "This description. Open: no credentials are asked for."),
+    ]
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,360 @@
+//! One operation a route.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Value, json};
+use utoipa::openapi::path::{Operation, OperationBuilder, Parameter};
+use utoipa::openapi::request_body::{RequestBody, RequestBodyBuilder};
+use utoipa::openapi::response::{ResponseBuilder, ResponsesBuilder};
+use utoipa::openapi::security::SecurityRequirement;
+use utoipa::openapi::{Content, Required};
+
+use super::parts::{self, content, response};
+use crate::http::error::Code;
+use crate::http::routes::Route;
+
+/// What a route answers beside problems.
+type Answers = Vec<(u16, ResponseBuilder)>;
+
+struct About {
+    id: &'static str,
+    tag: &'static str,
+    summary: &'static str,
+    description: &'static str,
+    parameters: Vec<Parameter>,
+    body: Option<RequestBody>,
+    answers: Answers,
+    problems: &'static [Code],
+}
+
+/// Problems of every route that asks who is calling.
+const CALLER: [Code; 2] = [Code::Unauthenticated, Code::AuthUnavailable];
+
+const CHAT_PROBLEMS: &[Code] = &[
+    Code::InvalidRequest,
+    CALLER[0],
+    Code::UserMismatch,
+    Code::RequestTimeout,
+    Code::StillRunning,
+    Code::BodyTooLarge,
+    Code::UnsupportedMediaType,
+    Code::IdempotencyKeyReused,
+    Code::OutcomeUnrecorded,
+    Code::Internal,
+    Code::RecordUnavailable,
+    CALLER[1],
+];
+const LIST_PROBLEMS: &[Code] = &[Code::InvalidRequest, CALLER[0], Code::RecordUnavailable, CALLER[1]];
+const GET_PROBLEMS: &[Code] = &[
+    Code::InvalidRequest,
+    CALLER[0],
+    Code::NotFound,
+    Code::RecordUnavailable,
+    CALLER[1],
+];
+
+/// The operation of a route.
+pub(super) fn of(route: Route) -> Operation {
+    let about = about(route);
+    let open = matches!(about.tag, "health" | "reference");
+    let operation = OperationBuilder::new()
+        .operation_id(Some(about.id))
+        .tag(about.tag)
+        .summary(Some(about.summary))
+        .description(Some(about.description))
+        .parameters((!about.parameters.is_empty()).then_some(about.parameters))
+        .request_body(about.body)
+        .responses(responses(about.answers, about.problems));
+    let operation = if open {
+        operation.security(SecurityRequirement::default())
+    } else {
+        operation
+    };
+    operation.build()
+}
+
+/// Answers and problems by status; where both share one, its response has both contents.
+fn responses(answers: Answers, problems: &[Code]) -> ResponsesBuilder {
+    let mut codes: BTreeMap<u16, Vec<Code>> = BTreeMap::new();
+    for code in problems.iter().copied().chain([Code::MethodNotAllowed]) {
+        codes.entry(code.status()).or_default().push(code);
+    }
+    let mut all: BTreeMap<u16, ResponseBuilder> = answers.into_iter().collect();
+    for (status, codes) in codes {
+        let problem = parts::problem(status, &codes);
+        let merged = match all.remove(&status) {
+            None => problem,
+            Some(answer) => merge(answer, problem),
+        };
+        all.insert(status, merged);
+    }
+    all.into_iter()
+        .fold(ResponsesBuilder::new(), |responses, (status, response)| {
+            responses.response(status.to_string(), response.build())
+        })
+}
+
+fn merge(answer: ResponseBuilder, problem: ResponseBuilder) -> ResponseBuilder {
+    let (mut answer, problem) = (answer.build(), problem.build());
+    answer.description = format!("{} Or a problem. {}", answer.description, problem.description);
+    answer.headers.extend(problem.headers);
+    answer.content.extend(problem.content);
+    answer.into()
+}
+
+fn about(route: Route) -> About {
+    match route {
+        Route::Chat => chat(),
+        Route::ChatStream => chat_stream(),
+        Route::Decisions => About {
+            parameters: listed(parts::listing(DECISION_FIELDS, "outcome_category = \"ERROR:*\"")),
+            problems: LIST_PROBLEMS,
+            ..get(
+                "listDecisions",
+                "record",
+                "Lists decisions",
+                DECISIONS,
+                "DecisionPage",
+                None,
+            )
+        },
+        Route::Decision => About {
+            parameters: listed([parts::path("id", "`decision_id` of an answer.")]),
+            problems: GET_PROBLEMS,
+            ..get(
+                "getDecision",
+                "record",
+                "Reads one decision with its tool calls",
+                DECISION,
+                "DecisionDetail",
+                None,
+            )
+        },
+        Route::ToolInvocations => About {
+            parameters: listed(parts::listing(CALL_FIELDS, "tool = \"add_task\" AND success = false")),
+            problems: LIST_PROBLEMS,
+            ..get(
+                "listToolInvocations",
+                "record",
+                "Lists tool calls",
+                CALLS,
+                "ToolInvocationPage",
+                None,
+            )
+        },
+        Route::Live => get(
+            "isAlive",
+            "health",
+            "Is the process there?",
+            LIVE,
+            "Live",
+            Some(json!({"status": "ok"})),
+        ),
+        Route::Ready => ready(),
+        Route::Metrics => text(
+            "getMetrics",
+            "health",
+            "Meters for Prometheus",
+            "Prometheus text format, version 0.0.4.",
+            "text/plain",
+        ),
+        Route::OpenApi => About {
+            problems: &[Code::NotFound],
+            ..get(
+                "getOpenApi",
+                "reference",
+                "This description",
+                "OpenAPI 3.1.",
+                "OpenApi",
+                None,
+            )
+        },
+        Route::Docs => About {
+            problems: &[Code::NotFound],
+            ..text(
+                "showDocs",
+                "reference",
+                "This description, to read and try",
+                "Loads nothing from elsewhere.",
+                "text/html",
+            )
+        },
+        Route::DocsAsset => About {
+            parameters: listed([parts::path("asset", "Name of a file that the page loads.")]),
+            problems: &[Code::NotFound, Code::Internal],
+            ..asset()
+        },
+        Route::Root => About {
+            answers: vec![
+                (307, response("To `/docs`, if it is served.")),
+                (
+                    200,
+                    response("The name of the service, if not.").content("text/plain", Content::default()),
+                ),
+            ],
+            ..text(
+                "getRoot",
+                "reference",
+                "Leads to the description",
+                "For people who try the address in a browser.",
+                "text/plain",
+            )
+        },
+    }
+}
+
+const DECISIONS: &str =
+    "Latest first. A user sees their own rows; a service, and a user with the role `analyst`, the tenant's.";
+const DECISION: &str = "Another tenant's or user's decision answers 404, as a missing one does.";
+const CALLS: &str = "Latest first, every call of every decision. Who sees what is as for decisions.";
+const LIVE: &str = "Answers whatever the database does: a restart would not help that.";
+const DECISION_FIELDS: &str = "decision_type, outcome_category, intent, user_id, conversation_id, surface, model, status, \
+                               created_at, duration_ms, iterations";
+const CALL_FIELDS: &str = "tool, server, status, success, decision_id, created_at, duration_ms, user_id";
+
+fn listed(parameters: impl IntoIterator<Item = Parameter>) -> Vec<Parameter> {
+    parameters.into_iter().chain([parts::request_id()]).collect()
+}
+
+/// A route that takes nothing and answers one thing.
+fn plain(
+    id: &'static str,
+    tag: &'static str,
+    summary: &'static str,
+    about: &'static str,
+    ok: ResponseBuilder,
+) -> About {
+    About {
+        id,
+        tag,
+        summary,
+        description: about,
+        parameters: vec![parts::request_id()],
+        body: None,
+        answers: vec![(200, ok)],
+        problems: &[],
+    }
+}
+
+fn get(
+    id: &'static str,
+    tag: &'static str,
+    summary: &'static str,
+    about: &'static str,
+    schema: &str,
+    example: Option<Value>,
+) -> About {
+    let ok = response("The answer.").content("application/json", content(schema, example));
+    plain(id, tag, summary, about, ok)
+}
+
+fn text(id: &'static str, tag: &'static str, summary: &'static str, about: &'static str, media: &str) -> About {
+    let ok = response("The text.").content(media, Content::new(Some(parts::string().build())));
+    plain(id, tag, summary, about, ok)
+}
+
+fn asset() -> About {
+    let ok = ["text/css", "text/javascript", "image/png"]
+        .into_iter()
+        .fold(response("The file."), |ok, media| ok.content(media, Content::default()));
+    plain(
+        "getDocsAsset",
+        "reference",
+        "A file of the description's page",
+        "Compiled in.",
+        ok,
+    )
+}
+
+fn ready() -> About {
+    let about = "Speaks of gavel's own database and configuration. An MCP server that is down makes it `degraded`, not \
+                 unready. Details are shown to callers who authenticate.";
+    let unready =
+        response("Unready or stopping: send nothing here.").content("application/json", content("Ready", None));
+    let mut about = get("isReady", "health", "Can it decide?", about, "Ready", None);
+    about.answers.push((503, unready));
+    about
+}
+
+fn chat_body() -> RequestBody {
+    let example = json!({"message": "add a task to call mom", "user_id": "me"});
+    RequestBodyBuilder::new()
+        .description(Some("At most 1 MiB. Unknown fields are refused."))
+        .required(Some(Required::True))
+        .content("application/json", content("ChatRequest", Some(example)))
+        .build()
+}
+
+fn decision_example() -> Value {
+    json!({
+        "decision_id": "0199f0a1-7c2e-7d10-9f5e-3a1b2c3d4e5f",
+        "conversation_id": "c-1",
+        "decision_type": "INVOKE_TOOL",
+        "outcome_category": "SUCCESS:TASK_COMPLETED",
+        "response": "Added “call mom” to your tasks.",
+        "tool_calls": [{
+            "sequence": 1,
+            "tool": "add_task",
+            "parameters": {"description": "call mom"},
+            "result": {"success": true, "data": {"id": "7"}, "error": null, "duration_ms": 4},
+        }],
+        "iterations": 2,
+        "model": "gemini-3.8-flash",
+        "usage": {"input_tokens": 1200, "output_tokens": 40, "thought_tokens": 0, "cached_tokens": 1000},
+        "duration_ms": 1310,
+    })
+}
+
+fn chat() -> About {
+    let decision = || content("AgentDecision", None);
+    let json = "application/json";
+    let ok = response("The decision, whatever its outcome but the two below.")
+        .content(json, content("AgentDecision", Some(decision_example())));
+    let limited = response("`REFUSAL:RATE_LIMITED`, a decision like any other.").content(json, decision());
+    let shed = response("`REFUSAL:OVERLOADED`, a decision like any other.").content(json, decision());
+    About {
+        id: "decide",
+        tag: "chat",
+        summary: "Decides about one message",
+        description: "The message comes with its whole context; nothing is kept between requests but the record. The \
+                      decision is on the record when the answer leaves.",
+        parameters: parts::acting().into(),
+        body: Some(chat_body()),
+        answers: chat_answers(ok, limited, shed),
+        problems: CHAT_PROBLEMS,
+    }
+}
+
+fn chat_stream() -> About {
+    let lines = |about: &str| {
+        ["application/x-ndjson", "text/event-stream"]
+            .into_iter()
+            .fold(response(about), |response, media| {
+                response.content(media, content("StreamLine", None))
+            })
+    };
+    let ok = lines(
+        "One object a line, the last a decision or an error. With `Accept: text/event-stream` each is an SSE message with an id.",
+    );
+    let limited = lines("`REFUSAL:RATE_LIMITED`: the last line alone.");
+    let shed = lines("`REFUSAL:OVERLOADED`: the last line alone.");
+    About {
+        id: "decideStreamed",
+        tag: "chat",
+        summary: "Decides about one message, told while it goes on",
+        description: "The events of the run as they happen; a silent stream shows a sign of life every 10 s. What is refused \
+                      before the run starts has its own status; a replay is the last line alone. A client that leaves does \
+                      not cancel.",
+        answers: chat_answers(ok, limited, shed),
+        ..chat()
+    }
+}
+
+fn chat_answers(ok: ResponseBuilder, limited: ResponseBuilder, shed: ResponseBuilder) -> Answers {
+    let dressed = |response| parts::with_replayed(parts::with_quota(response));
+    vec![
+        (200, dressed(ok)),
+        (429, parts::with_retry_after(dressed(limited))),
+        (503, parts::with_retry_after(dressed(shed))),
+    ]
+}

@@ -1,0 +1,176 @@
+//! Pieces that several operations share: headers, parameters, responses.
+
+use serde_json::{Value, json};
+use utoipa::openapi::content::ContentBuilder;
+use utoipa::openapi::header::HeaderBuilder;
+use utoipa::openapi::path::{Parameter, ParameterBuilder, ParameterIn};
+use utoipa::openapi::response::ResponseBuilder;
+use utoipa::openapi::schema::ObjectBuilder;
+use utoipa::openapi::{Content, Header, Object, Ref, Required, Type};
+
+use crate::http::error::Code;
+
+pub(super) fn string() -> ObjectBuilder {
+    Object::builder().schema_type(Type::String)
+}
+
+pub(super) fn integer(minimum: i64) -> ObjectBuilder {
+    Object::builder().schema_type(Type::Integer).minimum(Some(minimum))
+}
+
+fn header(schema: ObjectBuilder, about: &str, example: Value) -> Header {
+    HeaderBuilder::new()
+        .schema(Some(schema.build()))
+        .description(Some(about))
+        .example(Some(example))
+        .build()
+}
+
+fn parameter(name: &str, place: ParameterIn, about: &str, schema: ObjectBuilder) -> ParameterBuilder {
+    let required = if matches!(place, ParameterIn::Path) {
+        Required::True
+    } else {
+        Required::False
+    };
+    ParameterBuilder::new()
+        .name(name)
+        .parameter_in(place)
+        .required(required)
+        .description(Some(about))
+        .schema(Some(schema.build()))
+}
+
+pub(super) fn request_id() -> Parameter {
+    let about = "Your name for this request, 1 to 128 letters, digits or `-_.:~+/=`; any other is replaced. Echoed.";
+    parameter("X-Request-Id", ParameterIn::Header, about, string()).build()
+}
+
+pub(super) fn acting() -> [Parameter; 3] {
+    let key = "Makes a retry safe. For 24 h the same key and body get the stored answer (`Idempotency-Replayed: true`), \
+               another body gets 422, and while the first request is running 409. Keys of different callers, users and \
+               routes are different keys.";
+    let schema = string()
+        .min_length(Some(1))
+        .max_length(Some(255))
+        .pattern(Some("^[!-~]{1,255}$"));
+    let trace = "W3C trace context, passed on to MCP servers; an invalid one is ignored.";
+    [
+        parameter("Idempotency-Key", ParameterIn::Header, key, schema).build(),
+        request_id(),
+        parameter("traceparent", ParameterIn::Header, trace, string()).build(),
+    ]
+}
+
+pub(super) fn listing(fields: &str, example: &str) -> [Parameter; 4] {
+    let query = |name, about: &str, schema| parameter(name, ParameterIn::Query, about, schema);
+    let size = integer(1).maximum(Some(1000)).default(Some(json!(50)));
+    let filter = format!(
+        "Conditions joined by `AND`: field, `=`, `!=`, `<`, `<=`, `>` or `>=`, value. Strings stand in double quotes; one \
+         that ends in `*` is a prefix. Fields: {fields}."
+    );
+    [
+        query("page_size", "Rows of a page.", size).build(),
+        query(
+            "page_token",
+            "`next_page_token` of the page before; it belongs to its filter and order.",
+            string(),
+        )
+        .build(),
+        query("filter", &filter, string()).example(Some(json!(example))).build(),
+        query("order_by", "`created_at desc` (the default) or `created_at`.", string()).build(),
+    ]
+}
+
+pub(super) fn path(name: &str, about: &str) -> Parameter {
+    parameter(name, ParameterIn::Path, about, string()).build()
+}
+
+pub(super) fn content(schema: &str, example: Option<Value>) -> Content {
+    ContentBuilder::new()
+        .schema(Some(Ref::from_schema_name(schema)))
+        .example(example)
+        .build()
+}
+
+/// A response; every one carries the request's id.
+pub(super) fn response(about: impl Into<String>) -> ResponseBuilder {
+    let id = header(
+        string(),
+        "The request's id: yours, or one made for it.",
+        json!("0199f0a1-7c2e-7d10-9f5e-3a1b2c3d4e5f"),
+    );
+    ResponseBuilder::new().description(about).header("X-Request-Id", id)
+}
+
+/// The headers of an answer that counted against a quota.
+pub(super) fn with_quota(response: ResponseBuilder) -> ResponseBuilder {
+    let policy =
+        "The quota `user`: `q` requests in `w` seconds (draft-ietf-httpapi-ratelimit-headers). Absent on replays.";
+    let limit = "What is left of it: `r` requests now, `t` seconds until there are more. Absent on replays.";
+    response
+        .header(
+            "RateLimit-Policy",
+            header(string(), policy, json!("\"user\";q=60;w=60")),
+        )
+        .header("RateLimit", header(string(), limit, json!("\"user\";r=19;t=1")))
+}
+
+pub(super) fn with_replayed(response: ResponseBuilder) -> ResponseBuilder {
+    let about = "`true` when this is the stored answer of an earlier request with the same key.";
+    response.header("Idempotency-Replayed", header(string(), about, json!("true")))
+}
+
+pub(super) fn with_retry_after(response: ResponseBuilder) -> ResponseBuilder {
+    response.header(
+        "Retry-After",
+        header(integer(1), "Seconds to wait before another try.", json!(1)),
+    )
+}
+
+/// The response of all codes that share `status`.
+pub(super) fn problem(status: u16, codes: &[Code]) -> ResponseBuilder {
+    let about: Vec<_> = codes
+        .iter()
+        .map(|code| format!("`{}`: {}", code.as_str(), code.meaning().trim()))
+        .collect();
+    let mut response = response(about.join(" "));
+    if codes.iter().any(|code| {
+        matches!(
+            code,
+            Code::StillRunning | Code::RecordUnavailable | Code::AuthUnavailable
+        )
+    }) {
+        response = with_retry_after(response);
+    }
+    if codes.contains(&Code::Unauthenticated) {
+        let about = "How to prove who you are.";
+        response = response.header(
+            "WWW-Authenticate",
+            header(string(), about, json!("Bearer realm=\"gavel\"")),
+        );
+    }
+    if codes.contains(&Code::MethodNotAllowed) {
+        response = response.header(
+            "Allow",
+            header(string(), "The methods this route has.", json!("GET, HEAD")),
+        );
+    }
+    response.content(
+        "application/problem+json",
+        content("Problem", codes.first().map(|code| example(status, *code))),
+    )
+}
+
+fn example(status: u16, code: Code) -> Value {
+    let title = actix_web::http::StatusCode::from_u16(status)
+        .ok()
+        .and_then(|status| status.canonical_reason());
+    json!({
+        "type": "about:blank",
+        "title": title.unwrap_or_default(),
+        "status": status,
+        "detail": code.meaning().trim(),
+        "code": code.as_str(),
+        "request_id": "0199f0a1-7c2e-7d10-9f5e-3a1b2c3d4e5f",
+    })
+}

@@ -1,0 +1,327 @@
+//! Schemas of what is sent. Types that are sent derive theirs; those below describe what is read by
+//! hand (the request) or what the store writes (rows).
+
+use serde_json::Value;
+use utoipa::openapi::schema::{AnyOf, OneOfBuilder};
+use utoipa::openapi::{Array, ComponentsBuilder, Object, Ref, RefOr, Schema, SchemaFormat, Type};
+use utoipa::{PartialSchema, ToSchema};
+
+use super::parts::string;
+use crate::domain::decision::{AgentDecision, DecisionType, Outcome};
+use crate::domain::event::Event;
+use crate::http::error::{Code, Problem};
+use crate::http::health::{Live, Ready};
+
+/// Every schema, with those it refers to.
+pub(super) fn all(components: ComponentsBuilder) -> ComponentsBuilder {
+    components
+        .schema_from::<ChatRequest>()
+        .schema_from::<AgentDecision>()
+        .schema_from::<DecisionType>()
+        .schema_from::<Outcome>()
+        .schema_from::<Event>()
+        .schema("DecisionLine", decision_line())
+        .schema("ErrorLine", error_line())
+        .schema(
+            "Heartbeat",
+            typed("heartbeat").description(Some("Nothing happened for a while.")),
+        )
+        .schema("StreamLine", stream_line())
+        .schema_from::<DecisionPage>()
+        .schema_from::<DecisionDetail>()
+        .schema_from::<ToolInvocationPage>()
+        .schema_from::<Live>()
+        .schema_from::<Ready>()
+        .schema_from::<Problem<'_>>()
+        .schema("OpenApi", Object::with_type(Type::Object))
+}
+
+/// `code` of a problem.
+pub(in crate::http) fn code() -> RefOr<Schema> {
+    string()
+        .enum_values(Some(Code::ALL.iter().map(|code| code.as_str())))
+        .into()
+}
+
+/// A UUID.
+pub(in crate::http) fn id() -> RefOr<Schema> {
+    string().format(Some(SchemaFormat::Custom("uuid".to_owned()))).into()
+}
+
+/// `errors` of a problem.
+pub(in crate::http) fn field_errors() -> RefOr<Schema> {
+    let pointer = string().description(Some(
+        "JSON pointer into the body, or the name of a parameter or header.",
+    ));
+    let detail = string().description(Some("What was found, and what is allowed."));
+    let error = Object::builder()
+        .schema_type(Type::Object)
+        .property("pointer", pointer)
+        .required("pointer")
+        .property("detail", detail)
+        .required("detail");
+    Array::new(error).into()
+}
+
+fn typed(name: &str) -> utoipa::openapi::schema::ObjectBuilder {
+    Object::builder()
+        .schema_type(Type::Object)
+        .property("type", string().enum_values(Some([name])))
+        .required("type")
+}
+
+/// The decision with its `type`.
+fn decision_line() -> RefOr<Schema> {
+    utoipa::openapi::schema::AllOfBuilder::new()
+        .item(typed("decision"))
+        .item(Ref::from_schema_name("AgentDecision"))
+        .description(Some("The last line: the decision as `POST /v1/chat` answers it."))
+        .into()
+}
+
+fn error_line() -> RefOr<Schema> {
+    typed("error")
+        .property("problem", Ref::from_schema_name("Problem"))
+        .required("problem")
+        .description(Some("The last line, if there is no decision."))
+        .into()
+}
+
+fn stream_line() -> RefOr<Schema> {
+    let lines = ["Event", "DecisionLine", "ErrorLine", "Heartbeat"];
+    lines
+        .into_iter()
+        .fold(OneOfBuilder::new(), |one_of, name| {
+            one_of.item(Ref::from_schema_name(name))
+        })
+        .into()
+}
+
+/// Any JSON value.
+fn any() -> RefOr<Schema> {
+    Value::schema()
+}
+
+/// A name of a closed list, or null while the decision is open.
+fn outcome_or_null() -> RefOr<Schema> {
+    nullable("Outcome")
+}
+
+fn type_or_null() -> RefOr<Schema> {
+    nullable("DecisionType")
+}
+
+fn nullable(name: &str) -> RefOr<Schema> {
+    let null = Object::with_type(Type::Null);
+    RefOr::T(
+        AnyOf::builder()
+            .item(null)
+            .item(Ref::from_schema_name(name))
+            .build()
+            .into(),
+    )
+}
+
+/// A message with its whole context.
+#[derive(ToSchema)]
+#[serde(deny_unknown_fields)]
+#[expect(dead_code, reason = "describes what surfaces/chat/request.rs reads by hand")]
+struct ChatRequest {
+    /// What the person says. Not blank, no NUL; over 32 KiB the decision is `ERROR:USER_INPUT`.
+    #[schema(min_length = 1)]
+    message: String,
+    /// On whose behalf; required unless the caller's token says it. No control characters.
+    #[schema(min_length = 1, max_length = 256)]
+    user_id: Option<String>,
+    /// Your conversation; absent: one is made. No control characters.
+    #[schema(min_length = 1, max_length = 256)]
+    conversation_id: Option<String>,
+    /// Earlier lines, oldest first; over 200 entries or 256 KiB the decision is `ERROR:USER_INPUT`.
+    #[schema(inline)]
+    history: Option<Vec<HistoryEntry>>,
+    /// A subset of the constitution's whitelist; absent: all of it.
+    #[schema(example = json!(["list_tasks"]))]
+    tools: Option<Vec<String>>,
+    /// IANA time zone, for "today" and "tomorrow"; absent: UTC.
+    #[schema(example = "Europe/Berlin")]
+    time_zone: Option<String>,
+}
+
+/// An earlier line. No NUL.
+#[derive(ToSchema)]
+#[serde(deny_unknown_fields)]
+#[expect(dead_code, reason = "describes what surfaces/chat/request.rs reads by hand")]
+struct HistoryEntry {
+    #[schema(inline)]
+    role: HistoryRole,
+    content: String,
+}
+
+/// Who said it.
+#[derive(ToSchema)]
+#[schema(rename_all = "lowercase")]
+#[expect(dead_code, reason = "describes what surfaces/chat/request.rs reads by hand")]
+enum HistoryRole {
+    User,
+    Assistant,
+}
+
+/// A decision on the record. What is not kept, or not known yet, is null.
+#[derive(ToSchema)]
+#[expect(dead_code, reason = "describes the store's rows")]
+struct DecisionRecord {
+    #[schema(format = "uuid")]
+    decision_id: String,
+    conversation_id: String,
+    #[schema(schema_with = type_or_null)]
+    decision_type: (),
+    #[schema(schema_with = outcome_or_null)]
+    outcome_category: (),
+    /// As `records.content` says: the words, their keyed hash, or nothing.
+    #[schema(required = true)]
+    response: Option<String>,
+    #[schema(required = true)]
+    iterations: Option<u32>,
+    #[schema(required = true)]
+    model: Option<String>,
+    usage: RecordedUsage,
+    #[schema(required = true)]
+    duration_ms: Option<u64>,
+    /// The surface that decided: `chat`.
+    surface: String,
+    user_id: String,
+    #[schema(inline)]
+    status: RecordStatus,
+    /// The first tool called, or `respond`, `clarify`, `refuse`, `none`.
+    #[schema(required = true)]
+    intent: Option<String>,
+    /// As `records.content` says.
+    #[schema(required = true)]
+    message: Option<String>,
+    #[schema(format = DateTime)]
+    created_at: String,
+    /// Hash of the definition it was made under.
+    definition_hash: String,
+    /// What operators should know of a failure.
+    #[schema(required = true)]
+    error_detail: Option<String>,
+    request_id: String,
+    /// Was it closed by recovery, after its process had died?
+    recovered: bool,
+}
+
+/// Tokens, null while they are not known.
+#[derive(ToSchema)]
+#[expect(dead_code, reason = "describes the store's rows")]
+struct RecordedUsage {
+    #[schema(required = true)]
+    input_tokens: Option<u64>,
+    #[schema(required = true)]
+    output_tokens: Option<u64>,
+    #[schema(required = true)]
+    thought_tokens: Option<u64>,
+    #[schema(required = true)]
+    cached_tokens: Option<u64>,
+}
+
+/// `open` until its outcome is recorded.
+#[derive(ToSchema)]
+#[schema(rename_all = "lowercase")]
+#[expect(dead_code, reason = "describes the store's rows")]
+enum RecordStatus {
+    Open,
+    Closed,
+}
+
+/// A decision on the record, with its tool calls.
+#[derive(ToSchema)]
+#[expect(dead_code, reason = "describes the store's rows")]
+struct DecisionDetail {
+    #[schema(inline)]
+    #[serde(flatten)]
+    decision: DecisionRecord,
+    tool_calls: Vec<RecordedCall>,
+}
+
+/// A tool call on the record.
+#[derive(ToSchema)]
+#[expect(dead_code, reason = "describes the store's rows")]
+struct RecordedCall {
+    sequence: u32,
+    tool: String,
+    /// Canonical arguments, as `records.content` says.
+    #[schema(schema_with = any)]
+    parameters: (),
+    result: RecordedResult,
+    #[schema(required = true)]
+    server: Option<String>,
+    status: CallStatus,
+    /// Digest of the tool's definition at the time.
+    #[schema(required = true)]
+    tool_digest: Option<String>,
+    side_effect: bool,
+}
+
+/// What came of a call.
+#[derive(ToSchema)]
+#[expect(dead_code, reason = "describes the store's rows")]
+struct RecordedResult {
+    success: bool,
+    /// As `records.content` says.
+    #[schema(schema_with = any)]
+    data: (),
+    #[schema(required = true)]
+    error: Option<crate::domain::decision::ToolFailure>,
+    #[schema(required = true)]
+    duration_ms: Option<u64>,
+}
+
+/// Where a call stands; `in_doubt`: it may or may not have had its effect.
+#[derive(ToSchema)]
+#[schema(rename_all = "snake_case")]
+#[expect(dead_code, reason = "describes the store's rows")]
+enum CallStatus {
+    Started,
+    Completed,
+    Failed,
+    InDoubt,
+    NotSent,
+}
+
+/// A tool call on the record, on its own.
+#[derive(ToSchema)]
+#[expect(dead_code, reason = "describes the store's rows")]
+struct ToolInvocation {
+    #[serde(flatten)]
+    #[schema(inline)]
+    call: RecordedCall,
+    #[schema(format = "uuid")]
+    tool_invocation_id: String,
+    #[schema(format = "uuid")]
+    decision_id: String,
+    user_id: String,
+    #[schema(format = DateTime)]
+    created_at: String,
+    #[schema(format = DateTime, required = true)]
+    started_at: Option<String>,
+}
+
+/// A page of decisions.
+#[derive(ToSchema)]
+#[expect(dead_code, reason = "describes a list")]
+struct DecisionPage {
+    decisions: Vec<DecisionRecord>,
+    /// For the next page; null on the last.
+    #[schema(required = true)]
+    next_page_token: Option<String>,
+}
+
+/// A page of tool calls.
+#[derive(ToSchema)]
+#[expect(dead_code, reason = "describes a list")]
+struct ToolInvocationPage {
+    tool_invocations: Vec<ToolInvocation>,
+    /// For the next page; null on the last.
+    #[schema(required = true)]
+    next_page_token: Option<String>,
+}

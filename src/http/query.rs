@@ -1,0 +1,125 @@
+//! Query parameters of lists: `page_size`, `page_token`, `filter`, `order_by`.
+
+use std::borrow::Cow;
+
+use super::error::Error;
+use crate::surfaces::chat::request::FieldError;
+use crate::surfaces::decisions::ListQuery;
+
+/// Rows of a page when the caller does not say.
+pub(super) const DEFAULT_PAGE: u32 = 50;
+/// Most rows of a page.
+pub(super) const MAX_PAGE: u32 = 1000;
+
+/// Reads the parameters of a list.
+///
+/// # Errors
+/// Everything that is wrong with them, at once; `pointer` is the parameter's name.
+pub(super) fn list(query: &str) -> Result<ListQuery, Error> {
+    let mut list = ListQuery {
+        page_size: DEFAULT_PAGE,
+        ..ListQuery::default()
+    };
+    let mut errors = Vec::new();
+    let mut seen: Vec<Cow<'_, str>> = Vec::new();
+    for (name, value) in url::form_urlencoded::parse(query.as_bytes()) {
+        let mut wrong = |detail: String| {
+            errors.push(FieldError {
+                pointer: name.clone().into_owned(),
+                detail,
+            })
+        };
+        if seen.contains(&name) {
+            wrong("is given more than once".to_owned());
+            continue;
+        }
+        if value.contains('\0') {
+            wrong("contains a NUL character, which is not allowed".to_owned());
+        }
+        match &*name {
+            "page_size" => match page_size(&value) {
+                Some(size) => list.page_size = size,
+                None => wrong(format!("is no whole number from 1 to {MAX_PAGE}")),
+            },
+            "page_token" => list.page_token = given(value),
+            "filter" => list.filter = given(value),
+            "order_by" => list.order_by = given(value),
+            _ => wrong("is no known parameter; allowed are page_size, page_token, filter, order_by".to_owned()),
+        }
+        seen.push(name);
+    }
+    if errors.is_empty() {
+        Ok(list)
+    } else {
+        Err(Error::Invalid(errors))
+    }
+}
+
+/// Routes that take no parameters say so, since a misspelt one would be lost in silence.
+///
+/// # Errors
+/// Names each parameter that was given.
+pub(super) fn none(query: &str) -> Result<(), Error> {
+    let names = url::form_urlencoded::parse(query.as_bytes()).map(|(name, _)| FieldError {
+        pointer: name.into_owned(),
+        detail: "is no known parameter; this route has none".to_owned(),
+    });
+    let errors: Vec<_> = names.collect();
+    if errors.is_empty() {
+        Ok(())
+    } else {
+        Err(Error::Invalid(errors))
+    }
+}
+
+fn page_size(text: &str) -> Option<u32> {
+    let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    text.parse().ok().filter(|size| digits && (1..=MAX_PAGE).contains(size))
+}
+
+/// An empty parameter is as if it were absent.
+fn given(value: Cow<'_, str>) -> Option<String> {
+    (!value.is_empty()).then(|| value.into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pointers(query: &str) -> Vec<String> {
+        match list(query) {
+            Err(Error::Invalid(errors)) => errors.into_iter().map(|error| error.pointer).collect(),
+            other => panic!("{query}: {other:?}"),
+        }
+    }
+
+    #[test]
+    fn what_is_given_is_read_and_what_is_not_has_defaults() {
+        assert_eq!(
+            list("").unwrap(),
+            ListQuery {
+                page_size: 50,
+                ..ListQuery::default()
+            }
+        );
+        let read = list("page_size=7&page_token=abc&filter=intent%20%3D%20%22a+b%22&order_by=created_at").unwrap();
+        assert_eq!(read.page_size, 7);
+        assert_eq!(read.page_token.as_deref(), Some("abc"));
+        assert_eq!(read.filter.as_deref(), Some("intent = \"a b\""));
+        assert_eq!(read.order_by.as_deref(), Some("created_at"));
+        assert_eq!(read.user, None, "nobody widens their own view by a parameter");
+    }
+
+    #[test]
+    fn each_wrong_parameter_is_named() {
+        for size in ["0", "1001", "-1", "+5", "1.5", "x", "", "99999999999999999999"] {
+            assert_eq!(pointers(&format!("page_size={size}")), ["page_size"], "{size}");
+        }
+        assert_eq!(pointers("colour=1&page_size=0"), ["colour", "page_size"]);
+        assert_eq!(pointers("filter=a&filter=b"), ["filter"]);
+        assert_eq!(pointers("page_token=%00"), ["page_token"]);
+        assert_eq!(pointers("user=ann"), ["user"]);
+        assert!(none("").is_ok());
+        assert!(none("x=1").is_err());
+    }
+}

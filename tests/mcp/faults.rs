@@ -1,0 +1,491 @@
+//! Servers that are missing, silent, broken or gone, and what the engine is told: above all whether
+//! a call can have been begun.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use gavel::adapters::mcp::{Mcp, McpOptions, ServerState};
+use gavel::domain::tool::FailureCode;
+use gavel::ports::tools::Tools;
+use serde_json::json;
+
+use super::raw::{Answer, RawServer, Request, tools};
+use super::support::{Call, bridge, bridge_with, call, data, failed, http, read, tool, unknown, until, up};
+
+/// A raw peer that answers calls in this way.
+async fn peer(answer: impl Fn(&Request) -> Answer + Send + Sync + 'static) -> RawServer {
+    RawServer::start(move |request| (request.method() == "tools/call").then(|| answer(request))).await
+}
+
+fn quick() -> McpOptions {
+    McpOptions {
+        attempt_limit: Duration::from_millis(500),
+        ..McpOptions::default()
+    }
+}
+
+#[tokio::test]
+async fn a_missing_command_is_named_and_the_other_servers_work() {
+    let good = RawServer::start(|_| None).await;
+    let text = json!({"mcpServers": {"bad": {"command": "no-such-command"}, "good": {"url": good.url}}}).to_string();
+    let mcp = Mcp::start(read(&text), McpOptions::default()).unwrap();
+    until(&mcp, |mcp| {
+        mcp.catalog().down.contains_key("bad") && !mcp.catalog().tools.is_empty()
+    })
+    .await;
+    let down = mcp.catalog().down["bad"].clone();
+    assert!(down.contains("no-such-command"), "{down}");
+}
+
+#[tokio::test]
+async fn a_child_that_ends_at_once_is_told_with_its_last_words() {
+    let mcp = bridge(&json!({"command": "sh", "args": ["-c", "echo no licence >&2; exit 3"]}));
+    until(&mcp, |mcp| mcp.status()[0].state == ServerState::Down).await;
+    until(&mcp, |mcp| mcp.catalog().down["s"].contains("no licence")).await;
+    mcp.shutdown().await;
+}
+
+#[tokio::test]
+async fn a_server_dead_at_the_start_is_used_once_it_is_there() {
+    let port = {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        listener.local_addr().unwrap().port()
+    };
+    let mcp = bridge(&http(&format!("http://127.0.0.1:{port}/mcp")));
+    let before = Instant::now();
+    mcp.ready(&["echo".to_owned()], Instant::now() + Duration::from_secs(20))
+        .await;
+    assert!(
+        before.elapsed() < Duration::from_secs(10),
+        "known to be down is known, there is nothing to wait for"
+    );
+    assert!(
+        mcp.catalog().down["s"].to_lowercase().contains("refused"),
+        "{:?}",
+        mcp.catalog().down
+    );
+    let _server = super::server::HttpServer::start_on(super::server::Era::Sessions, port).await;
+    up(&mcp).await;
+    data(call(&mcp, "echo", json!({})).await);
+}
+
+#[tokio::test]
+async fn a_hanging_handshake_costs_a_request_no_more_than_its_deadline() {
+    let server = RawServer::start(|_| Some(Answer::Hang)).await;
+    let mcp = bridge_with(&http(&server.url), quick());
+    let before = Instant::now();
+    mcp.ready(&["act".to_owned()], Instant::now() + Duration::from_millis(100))
+        .await;
+    assert!(before.elapsed() < Duration::from_millis(450), "{:?}", before.elapsed());
+    until(&mcp, |mcp| mcp.status()[0].state == ServerState::Down).await;
+    assert!(
+        mcp.catalog().down["s"].contains("no handshake within 500 ms"),
+        "{:?}",
+        mcp.catalog().down
+    );
+
+    let mcp = bridge_with(&json!({"command": "sleep", "args": ["600"]}), quick());
+    until(&mcp, |mcp| mcp.status()[0].state == ServerState::Down).await;
+    mcp.shutdown().await;
+}
+
+#[tokio::test]
+async fn ready_does_not_wait_for_a_server_that_cannot_offer_the_name() {
+    let server = RawServer::start(|_| Some(Answer::Hang)).await;
+    let mut entry = http(&server.url);
+    entry["includeTools"] = json!(["one"]);
+    let mcp = bridge(&entry);
+    let before = Instant::now();
+    let names = ["two".to_owned(), "other__one".to_owned(), "s__two".to_owned()];
+    mcp.ready(&names, Instant::now() + Duration::from_secs(20)).await;
+    assert!(before.elapsed() < Duration::from_secs(10));
+}
+
+/// A server of the session era that answers unknown methods with nothing at all.
+#[tokio::test]
+async fn a_server_silent_to_what_it_does_not_know_is_met_in_its_own_era() {
+    let server = RawServer::start(|request| (request.method() == "server/discover").then_some(Answer::Hang)).await;
+    let mcp = bridge(&http(&server.url));
+    up(&mcp).await;
+    assert_eq!(mcp.status()[0].protocol.as_deref(), Some("2025-11-25"));
+}
+
+#[tokio::test]
+async fn an_odd_answer_to_an_unknown_method_does_not_matter() {
+    for odd in [
+        "HTTP/1.1 500 Internal Server Error\r\ncontent-type: text/plain",
+        "HTTP/1.1 400 Bad Request\r\ncontent-type: application/json",
+        "HTTP/1.1 200 OK\r\ncontent-type: text/html",
+    ] {
+        let server = RawServer::start(move |request| {
+            (request.method() == "server/discover").then(|| Answer::Http(odd, "no".to_owned()))
+        })
+        .await;
+        let mcp = bridge(&http(&server.url));
+        up(&mcp).await;
+    }
+}
+
+#[tokio::test]
+async fn a_hanging_call_ends_in_time_and_the_server_is_told() {
+    let mut server = peer(|_| Answer::Hang).await;
+    let mcp = bridge(&http(&server.url));
+    let act = tool(&*up(&mcp).await, "act");
+    let before = Instant::now();
+    let call = Call {
+        timeout: Duration::from_millis(200),
+        ..Call::with(json!({}))
+    };
+    let failure = unknown(call.of(&mcp, &act).await);
+    assert!(before.elapsed() < Duration::from_secs(5));
+    assert_eq!(failure.message, "no answer within 200 ms");
+    // The connection closes and a notification comes, in whichever order.
+    server.saw("notifications/cancelled").await;
+}
+
+/// What the server may have begun is unknown, and is not sent again.
+#[tokio::test]
+async fn a_call_lost_after_sending_is_unknown_and_is_sent_once() {
+    let json = "HTTP/1.1 200 OK\r\ncontent-type: application/json";
+    let lost: Vec<(&str, fn() -> Answer)> = vec![
+        ("closed", || Answer::Close),
+        ("cut head", || Answer::Cut("HTTP/1.1 200 O".to_owned())),
+        ("cut body", || {
+            Answer::Cut(
+                "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 99\r\n\r\n{\"js".to_owned(),
+            )
+        }),
+        ("cut events", || {
+            Answer::Cut(
+                "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\nevent: message\ndata: {\"json".to_owned(),
+            )
+        }),
+        ("not JSON", || {
+            Answer::Http("HTTP/1.1 200 OK\r\ncontent-type: application/json", "<html>".to_owned())
+        }),
+        ("not an answer", || {
+            Answer::Http("HTTP/1.1 200 OK\r\ncontent-type: application/json", "{}".to_owned())
+        }),
+        ("not for us", || {
+            let body = json!({"jsonrpc": "2.0", "id": 1, "result": {"content": []}}).to_string();
+            Answer::Http("HTTP/1.1 200 OK\r\ncontent-type: application/json", body)
+        }),
+        ("accepted", || Answer::Http("HTTP/1.1 202 Accepted", String::new())),
+        ("bad gateway", || {
+            Answer::Http("HTTP/1.1 502 Bad Gateway", "upstream".to_owned())
+        }),
+        ("overloaded", || {
+            Answer::Http("HTTP/1.1 503 Service Unavailable", String::new())
+        }),
+        ("no result", || Answer::Result(json!([]))),
+        ("a task", || {
+            Answer::Result(json!({"task": {"taskId": "t", "status": "working"}}))
+        }),
+    ];
+    assert!(json.contains("200"));
+    for (name, answer) in lost {
+        let mut server = peer(move |_| answer()).await;
+        let mcp = bridge(&http(&server.url));
+        up(&mcp).await;
+        let failure = unknown(call(&mcp, "act", json!({})).await);
+        assert_eq!(failure.code, FailureCode::InDoubt, "{name}");
+        assert_eq!(server.count("tools/call"), 1, "{name}");
+    }
+}
+
+/// What the server has turned away is known not to have begun.
+#[tokio::test]
+async fn a_call_that_was_refused_has_failed() {
+    let error =
+        |code: i64| json!({"jsonrpc": "2.0", "id": null, "error": {"code": code, "message": "bad"}}).to_string();
+    let refused = [
+        (
+            "HTTP/1.1 400 Bad Request\r\ncontent-type: application/json",
+            error(-32602),
+            "bad (code -32602)",
+        ),
+        (
+            "HTTP/1.1 200 OK\r\ncontent-type: application/json",
+            error(-32601),
+            "bad (code -32601)",
+        ),
+        (
+            "HTTP/1.1 500 Oh\r\ncontent-type: application/json",
+            error(-32603),
+            "bad (code -32603)",
+        ),
+        (
+            "HTTP/1.1 401 Unauthorized\r\ncontent-type: application/json",
+            error(-32000),
+            "HTTP 401",
+        ),
+        ("HTTP/1.1 403 Forbidden", String::new(), "HTTP 403"),
+        ("HTTP/1.1 404 Not Found", String::new(), "HTTP 404"),
+        ("HTTP/1.1 429 Too Many Requests", String::new(), "HTTP 429"),
+        (
+            "HTTP/1.1 307 Temporary Redirect\r\nlocation: /elsewhere",
+            String::new(),
+            "redirects are not followed",
+        ),
+    ];
+    for (head, body, words) in refused {
+        let server = peer(move |_| Answer::Http(head, body.clone())).await;
+        let mcp = bridge(&http(&server.url));
+        up(&mcp).await;
+        let failure = failed(call(&mcp, "act", json!({})).await);
+        assert_eq!(failure.code, FailureCode::ProtocolError, "{head}");
+        assert!(failure.message.contains(words), "{head}: {}", failure.message);
+    }
+}
+
+#[tokio::test]
+async fn a_connection_that_was_never_made_has_carried_nothing() {
+    let server = RawServer::start(|_| None).await;
+    let mcp = bridge(&http(&server.url));
+    let act = tool(&*up(&mcp).await, "act");
+    drop(server);
+    // The pooled connection dies with the server, a new one is refused.
+    until(&mcp, |_| true).await;
+    let mut replies = Vec::new();
+    for _ in 0..3 {
+        replies.push(Call::with(json!({})).of(&mcp, &act).await);
+    }
+    assert_eq!(failed(replies.pop().unwrap()).code, FailureCode::Unavailable);
+}
+
+/// The server never accepts: the call cannot have been sent when its time is over.
+#[tokio::test]
+async fn a_call_whose_time_ends_before_it_could_be_sent_has_failed() {
+    let server = peer(|_| Answer::Hang).await;
+    let mut entry = http(&server.url);
+    entry["gavel"] = json!({"maxConcurrent": 1});
+    let mcp = bridge(&entry);
+    let act = tool(&*up(&mcp).await, "act");
+    let first = Call {
+        timeout: Duration::from_millis(600),
+        ..Call::with(json!({}))
+    };
+    let second = Call {
+        timeout: Duration::from_millis(200),
+        ..Call::with(json!({}))
+    };
+    let (first, second) = tokio::join!(first.of(&mcp, &act), second.of(&mcp, &act));
+    assert_eq!(unknown(first).code, FailureCode::InDoubt);
+    let second = failed(second);
+    assert_eq!(second.code, FailureCode::Unavailable);
+    assert!(second.message.contains("for a free place"), "{}", second.message);
+}
+
+/// 404 for a session is the server's word that nothing ran, so the call goes out again, once.
+#[tokio::test]
+async fn a_session_that_is_lost_again_and_again_is_not_tried_for_ever() {
+    for (status, words) in [
+        ("404 Not Found", ""),
+        ("400 Bad Request", "Bad Request: No valid session ID provided"),
+    ] {
+        let calls = Arc::new(AtomicUsize::new(0));
+        let lives = Arc::new(AtomicBool::new(false));
+        let (count, alive) = (calls.clone(), lives.clone());
+        let mut server = RawServer::start(move |request| match request.method() {
+            "initialize" => Some(Answer::Http(
+                "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\nmcp-session-id: one",
+                json!({"jsonrpc": "2.0", "id": request.message["id"], "result": {
+                    "protocolVersion": "2025-06-18", "capabilities": {"tools": {}},
+                    "serverInfo": {"name": "raw", "version": "1"}}})
+                .to_string(),
+            )),
+            "tools/call" => {
+                assert!(request.head.contains("mcp-session-id: one"), "{}", request.head);
+                assert!(
+                    request.head.contains("mcp-protocol-version: 2025-06-18"),
+                    "{}",
+                    request.head
+                );
+                count.fetch_add(1, Ordering::SeqCst);
+                if alive.load(Ordering::SeqCst) {
+                    return Some(Answer::Result(json!({"content": []})));
+                }
+                let head = if status.starts_with("404") {
+                    "HTTP/1.1 404 Not Found\r\ncontent-type: application/json"
+                } else {
+                    "HTTP/1.1 400 Bad Request\r\ncontent-type: application/json"
+                };
+                Some(Answer::Http(
+                    head,
+                    json!({"error": {"code": -32000, "message": words}}).to_string(),
+                ))
+            }
+            _ => None,
+        })
+        .await;
+        let mcp = bridge(&http(&server.url));
+        up(&mcp).await;
+        assert_eq!(server.count("initialize"), 1);
+        let failure = failed(call(&mcp, "act", json!({})).await);
+        assert_eq!(failure.code, FailureCode::Unavailable, "{status}");
+        assert_eq!(calls.load(Ordering::SeqCst), 2, "{status}");
+        assert_eq!(server.count("initialize"), 1, "a new session for the second attempt");
+        lives.store(true, Ordering::SeqCst);
+        data(call(&mcp, "act", json!({})).await);
+    }
+}
+
+/// Events beside the answer: a ping is answered, a request for sampling refused, comments and
+/// notifications passed over; a stream that breaks off is taken up where it ended.
+#[tokio::test]
+async fn an_event_stream_is_read_to_the_answer_and_taken_up_again() {
+    let answers = Arc::new(std::sync::Mutex::new(Vec::new()));
+    let heard = answers.clone();
+    let id = Arc::new(std::sync::Mutex::new(serde_json::Value::Null));
+    let mut server = RawServer::start(move |request| {
+        if request.method() == "tools/call" {
+            *id.lock().unwrap() = request.message["id"].clone();
+            return Some(Answer::Http(
+                "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream",
+                concat!(
+                    ": hello\n\nid: 1\nretry: 10\ndata:\n\n",
+                    "data: {\"jsonrpc\":\"2.0\",\"id\":\"p\",\"method\":\"ping\"}\n\n",
+                    "data: {\"jsonrpc\":\"2.0\",\"id\":9,\"method\":\"sampling/createMessage\",\"params\":{}}\n\n",
+                    "data: {\"jsonrpc\":\"2.0\",\"method\":\"notifications/progress\",\"params\":{}}\n\nid: 2\ndata:\n\n",
+                )
+                .to_owned(),
+            ));
+        }
+        if request.head.starts_with("get ") && request.head.contains("last-event-id: 2") {
+            let answer = json!({"jsonrpc": "2.0", "id": *id.lock().unwrap(), "result": {"content": []}});
+            return Some(Answer::Http("HTTP/1.1 200 OK\r\ncontent-type: text/event-stream", format!("data: {answer}\n\n")));
+        }
+        if request.method().is_empty() && request.message["id"] != json!(null) {
+            heard.lock().unwrap().push(request.message.clone());
+            return Some(Answer::Http("HTTP/1.1 202 Accepted", String::new()));
+        }
+        None
+    })
+    .await;
+    let mcp = bridge(&http(&server.url));
+    up(&mcp).await;
+    assert_eq!(data(call(&mcp, "act", json!({})).await), json!([]));
+    assert_eq!(server.count("tools/call"), 1);
+    until(&mcp, |_| answers.lock().unwrap().len() == 2).await;
+    let answers = answers.lock().unwrap();
+    assert!(
+        answers
+            .iter()
+            .any(|answer| answer["id"] == "p" && answer["result"] == json!({}))
+    );
+    assert!(
+        answers
+            .iter()
+            .any(|answer| answer["id"] == 9 && answer["error"]["code"] == -32601)
+    );
+}
+
+/// 50 MB: read up to a bound, told as unknown, and memory does not follow the server's wish.
+#[tokio::test]
+async fn an_answer_without_end_is_not_read_to_its_end() {
+    for kind in ["application/json", "text/event-stream"] {
+        let server = peer(move |_| {
+            let start = if kind.contains("json") {
+                "{\"jsonrpc\":\"2.0\",\"x\":\""
+            } else {
+                "data: "
+            };
+            let head = if kind.contains("json") {
+                "HTTP/1.1 200 OK\r\ncontent-type: application/json"
+            } else {
+                "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream"
+            };
+            Answer::Http(head, format!("{start}{}", "x".repeat(50_000_000)))
+        })
+        .await;
+        let mcp = bridge(&http(&server.url));
+        up(&mcp).await;
+        let failure = unknown(call(&mcp, "act", json!({})).await);
+        assert!(
+            failure.message.contains("more than 16777216 bytes"),
+            "{}",
+            failure.message
+        );
+    }
+}
+
+#[tokio::test]
+async fn after_five_faults_in_a_row_calls_are_refused_at_once() {
+    let mut server = peer(|_| Answer::Close).await;
+    let mut entry = http(&server.url);
+    entry["gavel"] = json!({"tools": {"act": {"sideEffect": false}}});
+    let mcp = bridge(&entry);
+    up(&mcp).await;
+    for _ in 0..5 {
+        unknown(call(&mcp, "act", json!({})).await);
+    }
+    let failure = failed(call(&mcp, "act", json!({})).await);
+    assert_eq!(failure.code, FailureCode::Unavailable);
+    assert!(failure.message.contains("many calls in a row"), "{}", failure.message);
+    assert!(mcp.status()[0].breaker_open);
+    assert_eq!(server.count("tools/call"), 5);
+}
+
+#[tokio::test]
+async fn an_error_of_a_tool_does_not_count_against_the_server() {
+    let server = peer(|_| Answer::Result(json!({"isError": true, "content": []}))).await;
+    let mcp = bridge(&http(&server.url));
+    up(&mcp).await;
+    for _ in 0..10 {
+        assert_eq!(failed(call(&mcp, "act", json!({})).await).code, FailureCode::ToolError);
+    }
+}
+
+#[tokio::test]
+async fn a_malformed_tool_does_not_hide_the_others_and_an_endless_list_ends() {
+    let server = RawServer::start(|request| {
+        let mut list = tools();
+        list["tools"]
+            .as_array_mut()
+            .unwrap()
+            .extend([json!({"name": 7}), json!("x"), json!({"name": "half"})]);
+        (request.method() == "tools/list").then_some(Answer::Result(list))
+    })
+    .await;
+    let mcp = bridge(&http(&server.url));
+    let catalog = up(&mcp).await;
+    assert_eq!(catalog.tools.len(), 1);
+    assert_eq!(catalog.left_out.len(), 3, "{:?}", catalog.left_out);
+
+    let server = RawServer::start(|request| {
+        let page = json!({"tools": [], "nextCursor": "again"});
+        (request.method() == "tools/list").then_some(Answer::Result(page))
+    })
+    .await;
+    let mcp = bridge(&http(&server.url));
+    until(&mcp, |mcp| mcp.status()[0].state == ServerState::Down).await;
+    assert!(mcp.catalog().down["s"].contains("more than 64 pages"));
+}
+
+/// Canaries: nothing secret in what operators are shown.
+#[tokio::test]
+async fn a_failure_shows_no_secret_of_the_configuration() {
+    let entry = json!({
+        "url": "http://user:canary-1@127.0.0.1:1/mcp?key=canary-2",
+        "headers": {"Authorization": "Bearer canary-3"},
+    });
+    let mcp = bridge(&entry);
+    until(&mcp, |mcp| mcp.status()[0].state == ServerState::Down).await;
+    let shown = format!("{:?} {:?}", mcp.status(), mcp.catalog());
+    assert!(!shown.contains("canary"), "{shown}");
+    assert!(shown.contains("http://127.0.0.1:1/mcp"));
+}
+
+#[tokio::test]
+async fn a_refresh_connects_now_and_says_how_it_went() {
+    let server = RawServer::start(|_| None).await;
+    let mcp = bridge(&http(&server.url));
+    up(&mcp).await;
+    mcp.refresh("s").await.unwrap();
+    drop(server);
+    call(&mcp, "act", json!({})).await;
+    until(&mcp, |mcp| mcp.status()[0].state == ServerState::Down).await;
+    assert!(mcp.refresh("s").await.unwrap_err().contains("refused"));
+    assert!(mcp.refresh("t").await.unwrap_err().contains("`t`"));
+}

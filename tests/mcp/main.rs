@@ -1,0 +1,14 @@
+//! The MCP bridge against real servers: rmcp's over HTTP and as a child process, raw TCP peers
+//! for what no proper server does, and third-party servers as they are published.
+#![allow(clippy::unwrap_used, missing_docs)]
+
+mod config;
+mod faults;
+mod http;
+mod pins;
+mod raw;
+mod server;
+mod stdio;
+mod support;
+mod third_party;
+mod tool_dumps;

@@ -1,0 +1,196 @@
+//! A server as a child process.
+
+use std::time::Duration;
+
+use gavel::adapters::mcp::ServerState;
+use gavel::domain::tool::FailureCode;
+use gavel::ports::tools::Tools;
+use serde_json::json;
+
+use super::server::StdioServer;
+use super::support::{Call, PATIENCE, bridge, call, data, failed, tool, unknown, until, up};
+
+async fn event(server: &mut StdioServer, what: &str) {
+    let next = tokio::time::timeout(PATIENCE, server.events.recv()).await;
+    assert_eq!(next.unwrap_or_else(|_| panic!("never: {what}")).as_deref(), Some(what));
+}
+
+/// Is there a process of that id that is not a zombie?
+fn runs(pid: u32) -> bool {
+    std::fs::read_to_string(format!("/proc/{pid}/stat"))
+        .is_ok_and(|stat| !stat.rsplit(") ").next().unwrap_or("Z").starts_with('Z'))
+}
+
+/// C-FR-002: the server's stdout also carries lines that are no JSON.
+#[tokio::test]
+async fn a_tool_is_listed_and_called_and_told_who_acts() {
+    let server = StdioServer::new().await;
+    let mcp = bridge(&server.entry);
+    assert_eq!(up(&mcp).await.tools.len(), 8);
+    let data = data(call(&mcp, "echo", json!({"n": 7})).await);
+    assert_eq!(data["arguments"], json!({"n": 7}));
+    assert_eq!(data["meta"]["gavel/user_id"], "u1");
+    assert_eq!(data["meta"]["gavel/idempotency_key"], "key-1");
+    let error = failed(call(&mcp, "fail", json!({})).await);
+    assert_eq!(
+        (error.code, error.message.as_str()),
+        (FailureCode::ToolError, "it went wrong")
+    );
+    mcp.shutdown().await;
+}
+
+#[tokio::test]
+async fn a_child_gets_five_variables_and_those_of_its_entry() {
+    let mut server = StdioServer::new().await;
+    let dir = tempfile::tempdir().unwrap();
+    server.entry["cwd"] = json!(dir.path());
+    server.entry["env"]["OWN"] = json!("${HOME}");
+    let mcp = bridge(&server.entry);
+    up(&mcp).await;
+    let data = data(call(&mcp, "environment", json!({})).await);
+    let allowed = ["PATH", "HOME", "USER", "LANG", "TMPDIR", "OWN", "GAVEL_TEST_EVENTS"];
+    let names: Vec<&str> = data["names"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|name| name.as_str().unwrap())
+        .collect();
+    assert!(names.contains(&"OWN") && names.contains(&"PATH"), "{names:?}");
+    assert!(names.iter().all(|name| allowed.contains(name)), "{names:?}");
+    assert_eq!(data["cwd"], json!(dir.path().canonicalize().unwrap()));
+    mcp.shutdown().await;
+}
+
+#[tokio::test]
+async fn a_call_that_takes_too_long_is_cancelled_at_the_server_and_so_is_a_dropped_one() {
+    let mut server = StdioServer::new().await;
+    let mcp = bridge(&server.entry);
+    let slow = tool(&*up(&mcp).await, "slow");
+    let late = Call {
+        timeout: Duration::from_millis(200),
+        ..Call::with(json!({}))
+    };
+    assert_eq!(unknown(late.of(&mcp, &slow).await).code, FailureCode::InDoubt);
+    event(&mut server, "slow began").await;
+    event(&mut server, "slow cancelled").await;
+    tokio::select! {
+        _ = Call::with(json!({})).of(&mcp, &slow) => panic!("it ends only when cancelled"),
+        () = event(&mut server, "slow began") => {}
+    }
+    event(&mut server, "slow cancelled").await;
+    mcp.shutdown().await;
+}
+
+#[tokio::test]
+async fn sixty_four_calls_at_once_carry_their_own_users() {
+    let server = StdioServer::new().await;
+    let mcp = bridge(&server.entry);
+    let echo = tool(&*up(&mcp).await, "echo");
+    let users: Vec<String> = (0..64).map(|n| format!("user-{n}")).collect();
+    let calls = users.iter().map(|user| {
+        let (mcp, echo) = (&mcp, &echo);
+        async move {
+            let reply = Call {
+                user,
+                ..Call::with(json!({}))
+            }
+            .of(mcp, echo)
+            .await;
+            assert_eq!(data(reply)["meta"]["gavel/user_id"], user.as_str());
+        }
+    });
+    futures_util::future::join_all(calls).await;
+    mcp.shutdown().await;
+}
+
+#[tokio::test]
+async fn a_child_that_dies_in_mid_call_leaves_the_call_in_doubt_and_is_started_again() {
+    let server = StdioServer::new().await;
+    let mcp = bridge(&server.entry);
+    let catalog = up(&mcp).await;
+    let first = mcp.status()[0].pid.unwrap();
+    let failure = unknown(call(&mcp, "die", json!({})).await);
+    assert_eq!(failure.code, FailureCode::InDoubt);
+    // At once: the call waits while the child is being started again.
+    data(Call::with(json!({})).of(&mcp, &tool(&catalog, "echo")).await);
+    let status = mcp.status().remove(0);
+    assert_ne!(status.pid, Some(first));
+    assert_eq!(status.connections, 2);
+    assert!(!runs(first));
+    mcp.shutdown().await;
+}
+
+#[tokio::test]
+async fn a_child_killed_from_outside_is_started_again() {
+    let mut server = StdioServer::new().await;
+    let mcp = bridge(&server.entry);
+    let catalog = up(&mcp).await;
+    let pid = mcp.status()[0].pid.unwrap();
+    let slow = tool(&catalog, "slow");
+    let (reply, ()) = tokio::join!(Call::with(json!({})).of(&mcp, &slow), async {
+        event(&mut server, "slow began").await;
+        let killed = tokio::process::Command::new("kill")
+            .args(["-9", &pid.to_string()])
+            .status()
+            .await
+            .unwrap();
+        assert!(killed.success());
+    });
+    assert_eq!(unknown(reply).code, FailureCode::InDoubt);
+    until(&mcp, |mcp| mcp.status()[0].connections == 2).await;
+    data(call(&mcp, "echo", json!({})).await);
+    mcp.shutdown().await;
+}
+
+#[tokio::test]
+async fn a_shutdown_leaves_no_child_and_no_grandchild() {
+    let server = StdioServer::new().await;
+    let mut entry = server.entry.clone();
+    // As `npx` does: the server is a child of the command. This one also ignores the end of stdin.
+    let command = format!(
+        "trap '' HUP; \"{}\" --exact server::stdio_server --ignored --nocapture; sleep 600",
+        server.entry["command"].as_str().unwrap()
+    );
+    entry["command"] = json!("sh");
+    entry["args"] = json!(["-c", command]);
+    let mcp = bridge(&entry);
+    up(&mcp).await;
+    let pid = mcp.status()[0].pid.unwrap();
+    let group = || -> Vec<u32> {
+        std::fs::read_dir("/proc")
+            .unwrap()
+            .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
+            .filter(|other: &u32| {
+                let stat = std::fs::read_to_string(format!("/proc/{other}/stat")).unwrap_or_default();
+                let fields = stat.rsplit(") ").next().unwrap_or_default().to_owned();
+                fields.split(' ').nth(2) == Some(&pid.to_string()) && !fields.starts_with('Z')
+            })
+            .collect()
+    };
+    assert!(group().len() >= 2, "{:?}", group());
+    mcp.shutdown().await;
+    // They have been sent SIGKILL; the kernel takes a moment.
+    until(&mcp, |_| group().is_empty()).await;
+    assert_ne!(mcp.status()[0].state, ServerState::Up);
+}
+
+#[tokio::test]
+async fn a_changed_list_of_tools_is_a_new_generation() {
+    let server = StdioServer::new().await;
+    let mcp = bridge(&server.entry);
+    let before = up(&mcp).await.generation;
+    data(call(&mcp, "change", json!({})).await);
+    until(&mcp, |mcp| mcp.catalog().tools.iter().any(|tool| &*tool.name == "new")).await;
+    assert!(mcp.catalog().generation > before);
+    mcp.shutdown().await;
+}
+
+#[tokio::test]
+async fn a_huge_result_is_cut() {
+    let server = StdioServer::new().await;
+    let mcp = bridge(&server.entry);
+    up(&mcp).await;
+    let data = data(call(&mcp, "huge", json!({"n": 4_000_000})).await);
+    assert!(data.as_str().unwrap().ends_with("[cut: 4000000 bytes in all]"));
+    mcp.shutdown().await;
+}
