@@ -173,7 +173,11 @@ impl App {
 /// # Errors
 /// The database is wrong, or with [`AtStart::Fail`] away.
 pub async fn store(config: &Config, at_start: AtStart) -> anyhow::Result<Arc<Store>> {
-    let opened = Store::open(StoreConfig { at_start, ..store_config(config) }).await;
+    let opened = Store::open(StoreConfig {
+        at_start,
+        ..store_config(config)
+    })
+    .await;
     opened.context("the record store cannot be opened")
 }
 

@@ -23,12 +23,14 @@ pub(super) struct Client {
 impl Client {
     /// For the server at `base`, such as `http://localhost:8080`.
     pub(super) fn new(base: &str) -> anyhow::Result<Self> {
-        let url = Url::parse(&format!("{}/v1/chat", base.trim_end_matches('/')))
+        let mut url = Url::parse(base)
             .ok()
             .filter(|url| matches!(url.scheme(), "http" | "https") && url.has_host())
             .with_context(|| {
                 format!("--server {base:?}: give an http:// or https:// URL, such as http://localhost:8080")
             })?;
+        let path = format!("{}/v1/chat", url.path().trim_end_matches('/'));
+        url.set_path(&path);
         let http = reqwest::Client::builder()
             .connect_timeout(CONNECT)
             .timeout(TIMEOUT)
