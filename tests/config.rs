@@ -310,13 +310,14 @@ fn an_unknown_variable_of_ours_is_told_of_and_stops_nothing() {
 #[test]
 fn a_secret_may_stand_in_a_file_of_its_own() {
     let readable = &[("/run/key", "k-1\n"), ("etc/key", "k-2\r\n")];
-    let key = |given: Given<'_>| match given.resolved() {
-        resolved => match &resolved.config.model.provider {
+    let key = |given: Given<'_>| {
+        let resolved = given.resolved();
+        match &resolved.config.model.provider {
             Provider::Developer { api_key, .. } => {
                 (api_key.expose_secret().to_owned(), origin(&resolved, "gemini.api_key"))
             }
             other => panic!("{other:?}"),
-        },
+        }
     };
     let by_variable = Given {
         environment: &[("GEMINI_API_KEY_FILE", "/run/key")],

@@ -96,6 +96,9 @@ fn listing_shows_what_is_there() {
         "what do I have to do today?",
         "zeig mir meine Aufgaben",
         "muéstrame mis tareas",
+        "whats on my todo list",
+        "list",
+        "what's next?",
     ] {
         let said = ask(&mut memory, message);
         assert_eq!(said.called(), ["list_tasks"], "{message}");
@@ -214,6 +217,8 @@ fn what_is_unclear_is_asked_about() {
         "mark it as done",
         "delete that",
         "the second one",
+        "yes",
+        "complete everything",
         "Milch",
         "",
     ] {

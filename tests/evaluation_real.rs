@@ -47,7 +47,7 @@ impl Real {
             "command": server, "args": ["mcp-server", "tasks", "--database", at("tasks.db")], "gavel": {"trustHints": true}}}});
         let config = McpConfig::from_json(&config.to_string(), &|_| None).unwrap();
         let mcp = Mcp::start(config, McpOptions::default()).unwrap();
-        let store = Store::open(StoreConfig::new(&at("gavel.db"), InstanceId::new()))
+        let store = Store::open(StoreConfig::new(at("gavel.db"), InstanceId::new()))
             .await
             .unwrap();
         let engine = Engine {
@@ -274,7 +274,7 @@ fn injections() -> Option<Vec<(String, String)>> {
             "{} has no injections",
             shared.display()
         );
-        println!("skipped: {} has no injections", shared.display());
+        eprintln!("skipped: {} has no injections", shared.display());
         return None;
     };
     let read = |line: &str| {

@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::{Context, anyhow};
 use secrecy::ExposeSecret;
+use tokio::net::TcpSocket;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -127,8 +128,8 @@ impl App {
     /// # Errors
     /// The address cannot be listened on, or the keys of the issuer cannot be set up.
     pub fn serve(&self) -> anyhow::Result<Serving> {
-        let listener = TcpListener::bind(self.config.listen)
-            .with_context(|| format!("cannot listen on {}", self.config.listen))?;
+        let listener =
+            listen(self.config.listen).with_context(|| format!("cannot listen on {}", self.config.listen))?;
         let address = listener.local_addr()?;
         let settings = ServerSettings {
             workers: self.config.workers,
@@ -172,7 +173,11 @@ impl App {
 /// # Errors
 /// The database is wrong, or with [`AtStart::Fail`] away.
 pub async fn store(config: &Config, at_start: AtStart) -> anyhow::Result<Arc<Store>> {
-    let opened = Store::open(StoreConfig { at_start, ..store_config(config) }).await;
+    let opened = Store::open(StoreConfig {
+        at_start,
+        ..store_config(config)
+    })
+    .await;
     opened.context("the record store cannot be opened")
 }
 
@@ -190,6 +195,17 @@ pub fn mcp(config: &Config) -> anyhow::Result<Arc<Mcp>> {
 /// Its settings or credentials are wrong.
 pub fn gemini(config: &ModelConfig) -> anyhow::Result<Option<Gemini>> {
     model::real(config)
+}
+
+/// With room for a burst of new connections: one that finds no room waits a second for its next try.
+fn listen(address: SocketAddr) -> std::io::Result<TcpListener> {
+    let socket = match address {
+        SocketAddr::V4(_) => TcpSocket::new_v4()?,
+        SocketAddr::V6(_) => TcpSocket::new_v6()?,
+    };
+    socket.set_reuseaddr(true)?;
+    socket.bind(address)?;
+    socket.listen(4096)?.into_std()
 }
 
 /// The constitution named, or the one that is built in.

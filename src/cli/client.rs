@@ -23,12 +23,14 @@ pub(super) struct Client {
 impl Client {
     /// For the server at `base`, such as `http://localhost:8080`.
     pub(super) fn new(base: &str) -> anyhow::Result<Self> {
-        let url = Url::parse(&format!("{}/v1/chat", base.trim_end_matches('/')))
+        let mut url = Url::parse(base)
             .ok()
             .filter(|url| matches!(url.scheme(), "http" | "https") && url.has_host())
             .with_context(|| {
                 format!("--server {base:?}: give an http:// or https:// URL, such as http://localhost:8080")
             })?;
+        let path = format!("{}/v1/chat", url.path().trim_end_matches('/'));
+        url.set_path(&path);
         let http = reqwest::Client::builder()
             .connect_timeout(CONNECT)
             .timeout(TIMEOUT)
@@ -105,6 +107,8 @@ mod tests {
 
     #[test]
     fn a_server_is_named_by_its_url() {
+        // Another test may have installed it, which is as good.
+        let _ = rustls::crypto::ring::default_provider().install_default();
         assert_eq!(
             Client::new("http://h:1/gavel/").unwrap().url.as_str(),
             "http://h:1/gavel/v1/chat"

@@ -71,9 +71,9 @@ pub(super) fn differences(
         }
         ExpectedTasks::Exactly(expected) => {
             let found: Vec<_> = after.iter().collect();
-            let unmet = unmet(expected, &found, |expected, task| task_fits(expected, task, today));
+            let absent = unmet(expected, &found, |expected, task| task_fits(expected, task, today));
             differs.extend(
-                unmet
+                absent
                     .iter()
                     .map(|task| format!("no task whose description {}", task.description)),
             );
@@ -177,7 +177,99 @@ fn names(tasks: &[ObservedTask]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::evaluation::parse;
     use proptest::prelude::*;
+    use serde_json::{Value, json};
+
+    /// What differs between the expectation and a decision that added `call mom`, due tomorrow.
+    fn differs(expect: &str, change: impl FnOnce(&mut Value)) -> String {
+        let text = format!("kind: clear\ncases: [{{id: a, message: m, tasks: [old], expect: {{{expect}}}}}]");
+        let case = parse(&text, "x").unwrap().remove(0);
+        let mut body = json!({
+            "decision_type": "INVOKE_TOOL", "outcome_category": "SUCCESS:TASK_COMPLETED", "response": "Added call mom.",
+            "iterations": 2, "model": "m", "duration_ms": 1,
+            "tool_calls": [{"sequence": 1, "tool": "add_task", "result": {"success": true, "data": {}, "error": null},
+                "parameters": {"description": "call mom", "due": "2026-11-21"}}],
+        });
+        change(&mut body);
+        let observed: Observed = serde_json::from_value(body).unwrap();
+        let seeds = [Seed {
+            description: "old".to_owned(),
+            ..Seed::default()
+        }];
+        let mut after = vec![as_observed(&seeds[0])];
+        after.push(ObservedTask {
+            description: "call mom".to_owned(),
+            due: Some("2026-11-21".to_owned()),
+            ..after[0].clone()
+        });
+        let today = NaiveDate::from_ymd_opt(2026, 11, 20).unwrap();
+        differences(&case, &observed, &seeds, &after, today).join("; ")
+    }
+
+    #[test]
+    fn what_is_as_expected_differs_in_nothing() {
+        let expect = "decision: [RESPOND_ONLY, INVOKE_TOOL], outcome: SUCCESS:TASK_COMPLETED, forbidden: [delete_task],
+            calls: [{tool: add_task, arguments: {description: {contains: MOM}, due: {on: tomorrow}, notes: absent}}],
+            response: {contains: mom}, tasks: [old, {description: call mom, due: {on: +1}, priority: normal}]";
+        assert_eq!(differs(expect, |_| {}), "");
+    }
+
+    #[test]
+    fn each_difference_is_told() {
+        for (expect, words) in [
+            ("decision: REFUSE", "decided INVOKE_TOOL, expected REFUSE"),
+            (
+                "decision: INVOKE_TOOL, outcome: ERROR:INTERNAL",
+                "came out as SUCCESS:TASK_COMPLETED",
+            ),
+            (
+                "decision: INVOKE_TOOL, calls: [list_tasks]",
+                "no such successful call: list_tasks",
+            ),
+            (
+                "decision: INVOKE_TOOL, calls: [add_task, add_task], in_order: false",
+                "no such successful call: add_task",
+            ),
+            (
+                "decision: INVOKE_TOOL, calls: [{tool: add_task, arguments: {due: {on: today}}}]",
+                "add_task where due is on today+0",
+            ),
+            (
+                "decision: INVOKE_TOOL, forbidden: [add_task]",
+                "called add_task, which is forbidden here",
+            ),
+            ("decision: INVOKE_TOOL, forbidden: effects", "the tasks were changed"),
+            (
+                "decision: INVOKE_TOOL, response: {lacks: mom}",
+                "the reply \"Added call mom.\" is not one that lacks",
+            ),
+            ("decision: INVOKE_TOOL, tasks: [old]", "2 tasks in the end instead of 1"),
+            (
+                "decision: INVOKE_TOOL, tasks: [old, {description: call mom, done: true}]",
+                "no task whose description",
+            ),
+            (
+                "decision: INVOKE_TOOL, tasks: [old, {description: call mom, due: absent}]",
+                "no task whose description",
+            ),
+        ] {
+            let told = differs(expect, |_| {});
+            assert!(told.contains(words), "{expect}: {told}");
+        }
+    }
+
+    #[test]
+    fn a_call_that_failed_is_no_success_and_one_that_never_ran_is_not_forbidden() {
+        let failed = json!({"success": false, "error": {"code": "unknown_tool", "message": ""}});
+        let told = differs(
+            "decision: INVOKE_TOOL, calls: [add_task], forbidden: [add_task]",
+            |body| {
+                body["tool_calls"][0]["result"] = failed;
+            },
+        );
+        assert_eq!(told, "no such successful call: add_task");
+    }
 
     #[test]
     fn pairs_are_found_whatever_the_order() {

@@ -142,7 +142,10 @@ async fn kill_9_under_load_loses_no_answered_decision_on_postgres() {
 #[tokio::test]
 async fn sigterm_under_load_answers_what_is_under_way() {
     let folder = tempfile::tempdir().unwrap();
-    let gemini = Gemini::scripted(vec![Reply::After(Duration::from_millis(300), Box::new(Reply::Text("Done.")))])
+    let gemini = Gemini::scripted(vec![Reply::After(
+        Duration::from_millis(300),
+        Box::new(Reply::Text("Done.")),
+    )])
     .await;
     let database = format!("sqlite://{}", folder.path().join("gavel.db").display());
     let mut process = start(&gemini, &database, folder.path()).await;

@@ -156,12 +156,22 @@ pub async fn spawn_app(setup: Setup) -> App {
         file: Some((toml_path, setup.toml)),
         read_file: &|path| std::fs::read_to_string(path),
     };
-    let config = Config::resolve(sources).unwrap_or_else(|errors| panic!("{errors:?}")).config;
+    let config = Config::resolve(sources)
+        .unwrap_or_else(|errors| panic!("{errors:?}"))
+        .config;
     let service = Service::build(config).await.unwrap();
     let serving = service.serve().unwrap();
     let url = format!("http://{}", serving.address);
     let client = reqwest::Client::builder().no_proxy().build().unwrap();
-    App { url, gemini, folder, database_url, client, service: Some((service, serving)), _tasks: tasks }
+    App {
+        url,
+        gemini,
+        folder,
+        database_url,
+        client,
+        service: Some((service, serving)),
+        _tasks: tasks,
+    }
 }
 
 fn write(path: &Path, text: &str) -> PathBuf {
@@ -272,7 +282,10 @@ impl App {
     pub async fn tool_invocations(&self, id: &Value) -> Vec<Value> {
         let filter = format!("decision_id%20%3D%20%22{}%22", id.as_str().unwrap());
         let (_, page) = self.get(&format!("/v1/tool-invocations?filter={filter}")).await;
-        page["tool_invocations"].as_array().unwrap_or_else(|| panic!("{page}")).clone()
+        page["tool_invocations"]
+            .as_array()
+            .unwrap_or_else(|| panic!("{page}"))
+            .clone()
     }
 
     /// Ends the service as SIGTERM does.

@@ -147,8 +147,8 @@ async fn a_hanging_call_ends_in_time_and_the_server_is_told() {
 /// What the server may have begun is unknown, and is not sent again.
 #[tokio::test]
 async fn a_call_lost_after_sending_is_unknown_and_is_sent_once() {
-    let json = "HTTP/1.1 200 OK\r\ncontent-type: application/json";
-    let lost: Vec<(&str, fn() -> Answer)> = vec![
+    type Lost = (&'static str, fn() -> Answer);
+    let lost: Vec<Lost> = vec![
         ("closed", || Answer::Close),
         ("cut head", || Answer::Cut("HTTP/1.1 200 O".to_owned())),
         ("cut body", || {
@@ -183,7 +183,6 @@ async fn a_call_lost_after_sending_is_unknown_and_is_sent_once() {
             Answer::Result(json!({"task": {"taskId": "t", "status": "working"}}))
         }),
     ];
-    assert!(json.contains("200"));
     for (name, answer) in lost {
         let mut server = peer(move |_| answer()).await;
         let mcp = bridge(&http(&server.url));

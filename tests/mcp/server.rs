@@ -331,7 +331,7 @@ fn stdio_server() {
             let _ = sender.send(event);
         }));
         eprintln!("the test server runs");
-        println!("this is no JSON");
+        std::io::Write::write_all(&mut std::io::stdout(), b"this is no JSON\n").unwrap();
         let running = server.serve(rmcp::transport::stdio()).await.unwrap();
         running.waiting().await.unwrap();
     });

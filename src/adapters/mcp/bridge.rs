@@ -173,6 +173,13 @@ impl Mcp {
     }
 }
 
+impl Drop for Mcp {
+    /// Without [`Mcp::shutdown`] the connections still end, and nobody waits for it.
+    fn drop(&mut self) {
+        self.common.stop.cancel();
+    }
+}
+
 impl Tools for Mcp {
     fn catalog(&self) -> Arc<Catalog> {
         self.common.registry.current()

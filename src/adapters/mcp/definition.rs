@@ -84,10 +84,13 @@ fn tool(server: &ServerConfig, definition: &Value, known: &[Arc<Tool>]) -> Resul
     let input = InputSchema::compile(original).map_err(|error| format!("its input schema is none: {error}"))?;
     let settings = server.gavel.tools.get(name).cloned().unwrap_or_default();
     let hints = Hints::of(definition, server.gavel.trust_hints);
-    let description = definition
-        .get("description")
-        .and_then(Value::as_str)
-        .unwrap_or_default();
+    let text = |key: &str| {
+        definition
+            .get(key)
+            .and_then(Value::as_str)
+            .filter(|text| !text.is_empty())
+    };
+    let description = text("description").or_else(|| text("title")).unwrap_or_default();
     Ok(Arc::new(Tool {
         server: server.name.clone(),
         name: Arc::from(name),

@@ -7,7 +7,7 @@
 //!   and `definitions` go away, used or not; a cycle or a reference elsewhere is impossible;
 //! - `const` becomes an `enum` of one value where it is text or a number, else the value's `type`;
 //! - `oneOf` becomes `anyOf`, `allOf` is merged into its schema;
-//! - `$schema`, `$id`, `$anchor`, `$comment` and other `$` keywords are dropped;
+//! - `$schema`, `$id`, `$anchor`, `$comment`, other `$` keywords and extensions (`x-…`) are dropped;
 //! - the root is an object; an array without `items` gets `{}`; a `true` schema is `{}`, a property
 //!   that is `false` is left out;
 //! - characters nobody can see are taken out of titles and descriptions.
@@ -114,7 +114,7 @@ impl Translation<'_> {
             match key.as_str() {
                 "$ref" | "allOf" | "oneOf" | "const" => {}
                 "definitions" => {}
-                dollar if dollar.starts_with('$') => {}
+                odd if odd.starts_with('$') || odd.starts_with("x-") => {}
                 "properties" => {
                     out.insert(key.clone(), self.properties(value, depth)?);
                 }

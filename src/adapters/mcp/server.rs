@@ -279,8 +279,10 @@ impl Server {
         }
         let now = Instant::now();
         let mut users = lock(&self.users);
+        // Beside this map only its own task holds a link that no call is using.
+        let idle = |link: &Arc<Link>| Arc::strong_count(link) <= 2;
         users.retain(|_, (link, used)| {
-            let keep = now.duration_since(*used) < USER_IDLE;
+            let keep = now.duration_since(*used) < USER_IDLE || !idle(link);
             if !keep {
                 link.stop();
             }
@@ -290,14 +292,15 @@ impl Server {
             *used = now;
             return link.clone();
         }
-        if users.len() >= MAX_USERS
-            && let Some(oldest) = users
+        if users.len() >= MAX_USERS {
+            let longest = users
                 .iter()
-                .min_by_key(|(_, (_, used))| *used)
-                .map(|(user, _)| user.clone())
-            && let Some((link, _)) = users.remove(&oldest)
-        {
-            link.stop();
+                .filter(|(_, (link, _))| idle(link))
+                .min_by_key(|(_, (_, used))| *used);
+            let longest = longest.map(|(user, _)| user.clone());
+            if let Some((link, _)) = longest.and_then(|user| users.remove(&user)) {
+                link.stop();
+            }
         }
         let link = Self::link(&self.config, &self.common, Arc::new(Deaf));
         self.common.tasks.spawn(link.clone().supervise());

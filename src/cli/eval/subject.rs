@@ -4,14 +4,16 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use chrono::{NaiveDate, Utc};
-use serde_json::json;
+use serde_json::value::RawValue;
+use serde_json::{Value, json};
 
 use super::tasks::Tasks;
 use crate::app::App;
 use crate::cli::operator;
+use crate::domain::decision::{AgentDecision, ToolCall, ToolResult};
 use crate::domain::ids::{DecisionId, UserId};
 use crate::domain::journal::Speaker;
-use crate::evaluation::{Observed, ObservedTask, Seed, Subject, Turn};
+use crate::evaluation::{Observed, ObservedCall, ObservedError, ObservedResult, ObservedTask, Seed, Subject, Turn};
 use crate::ports::records::ListQuery;
 use crate::surfaces::caller::Caller;
 use crate::surfaces::chat::request::ChatRequest;
@@ -84,13 +86,44 @@ impl Subject for ChatSubject {
         };
         let answer = self.chat.decide(&self.caller, user.clone(), request, meta, None).await;
         let answer = answer.map_err(|error| error.to_string())?;
-        let mut observed: Observed = serde_json::from_str(&answer.body).map_err(|error| error.to_string())?;
-        observed.records = Some(self.records(&user).await?);
-        Ok(observed)
+        let decision = answer
+            .decision
+            .ok_or("the answer of an earlier request was given again")?;
+        Ok(observed(&decision, self.records(&user).await?))
     }
 
     async fn tasks(&self, user: &str) -> Result<Vec<ObservedTask>, String> {
         self.tasks.all(&parsed(user)?).await
+    }
+}
+
+/// Not by way of the body's JSON: a hostile model's arguments may be nested deeper than a reader takes.
+fn observed(decision: &AgentDecision, records: u64) -> Observed {
+    let value =
+        |raw: &RawValue| serde_json::from_str(raw.get()).unwrap_or_else(|_| Value::String(raw.get().to_owned()));
+    let result = |result: &ToolResult| ObservedResult {
+        success: result.success,
+        data: result.data.as_deref().map(value),
+        error: result.error.as_ref().map(|error| ObservedError {
+            code: error.code.to_owned(),
+            message: error.message.clone(),
+        }),
+    };
+    let call = |call: &ToolCall| ObservedCall {
+        sequence: call.sequence,
+        tool: call.tool.clone(),
+        parameters: value(&call.parameters),
+        result: Some(result(&call.result)),
+    };
+    Observed {
+        decision_type: decision.decision_type,
+        outcome: decision.outcome_category,
+        response: decision.response.clone(),
+        tool_calls: decision.tool_calls.iter().map(call).collect(),
+        iterations: decision.iterations,
+        model: decision.model.clone(),
+        duration_ms: decision.duration_ms,
+        records: Some(records),
     }
 }
 

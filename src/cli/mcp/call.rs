@@ -71,6 +71,8 @@ pub(super) async fn run(args: Args, mcp: &Arc<Mcp>) -> anyhow::Result<Exit> {
     };
     match mcp.call(request).await {
         CallReply::Data(data) => {
+            // Parsed, since a raw value would be printed on one line.
+            let data: Value = serde_json::from_str(data.get()).context("the tool's data is no JSON")?;
             output::json(&data)?;
             Ok(Exit::Done)
         }

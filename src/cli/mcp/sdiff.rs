@@ -1,6 +1,9 @@
 //! Two texts side by side, lines that are the same on one row.
 
-/// Longest left side, in characters; longer lines push the right side out.
+use crate::cli::table::clipped;
+
+/// Longest left side, in characters. A longer line is clipped where the right side shows it whole, and else pushes
+/// the right side out.
 const MOST_LEFT: usize = 60;
 
 /// Lays `left` and `right` beside each other under their heads.
@@ -21,11 +24,11 @@ pub(super) fn side_by_side(left_head: &str, left: &str, right_head: &str, right:
             (Some(_), None) => '<',
             (None, _) => '>',
         };
-        let row = format!(
-            "  {:<width$} {mark} {}",
-            one.unwrap_or_default(),
-            other.unwrap_or_default()
-        );
+        let left = match mark {
+            ' ' => clipped(one.unwrap_or_default(), width),
+            _ => one.unwrap_or_default().to_owned(),
+        };
+        let row = format!("  {left:<width$} {mark} {}", other.unwrap_or_default());
         text.push_str(row.trim_end());
         text.push('\n');
     }

@@ -1,1 +1,199 @@
+use std::collections::BTreeSet;
 
+use serde_json::Value;
+
+use super::document;
+use crate::http::error::Code;
+use crate::http::routes::{Route, Verb};
+
+fn text() -> Value {
+    serde_json::from_str(&document().to_json().unwrap()).unwrap()
+}
+
+/// Every object of the document, with its place.
+fn walk(value: &Value, place: &str, visit: &mut dyn FnMut(&str, &serde_json::Map<String, Value>)) {
+    match value {
+        Value::Object(object) => {
+            visit(place, object);
+            for (name, inner) in object {
+                walk(
+                    inner,
+                    &format!("{place}/{}", name.replace('~', "~0").replace('/', "~1")),
+                    visit,
+                );
+            }
+        }
+        Value::Array(items) => {
+            for (n, inner) in items.iter().enumerate() {
+                walk(inner, &format!("{place}/{n}"), visit);
+            }
+        }
+        _ => {}
+    }
+}
+
+fn operations(document: &Value) -> Vec<(String, &Value)> {
+    let paths = document["paths"].as_object().unwrap();
+    paths
+        .iter()
+        .flat_map(|(path, item)| {
+            item.as_object()
+                .unwrap()
+                .iter()
+                .map(move |(method, operation)| (format!("{method} {path}"), operation))
+        })
+        .collect()
+}
+
+#[test]
+fn the_document_describes_the_route_table_and_nothing_else() {
+    let document = text();
+    assert!(document["openapi"].as_str().unwrap().starts_with("3.1."));
+    let described: BTreeSet<_> = operations(&document).into_iter().map(|(name, _)| name).collect();
+    let routes: BTreeSet<_> = Route::ALL
+        .into_iter()
+        .map(|route| match route.verb() {
+            Verb::Get => format!("get {}", route.path()),
+            Verb::Post => format!("post {}", route.path()),
+        })
+        .collect();
+    assert_eq!(described, routes);
+}
+
+#[test]
+fn every_reference_leads_somewhere_and_every_schema_compiles() {
+    let document = text();
+    walk(&document, "", &mut |place, object| {
+        if let Some(Value::String(target)) = object.get("$ref") {
+            let pointer = target.strip_prefix('#').unwrap();
+            assert!(document.pointer(pointer).is_some(), "{place} names {target}");
+        }
+    });
+    for name in document["components"]["schemas"].as_object().unwrap().keys() {
+        let mut schema = document.clone();
+        schema["$ref"] = format!("#/components/schemas/{name}").into();
+        jsonschema::draft202012::new(&schema).unwrap_or_else(|error| panic!("{name}: {error}"));
+    }
+}
+
+#[test]
+fn every_operation_has_what_openapi_asks_for() {
+    let document = text();
+    let schemes: BTreeSet<_> = document["components"]["securitySchemes"]
+        .as_object()
+        .unwrap()
+        .keys()
+        .cloned()
+        .collect();
+    assert_eq!(schemes, BTreeSet::from(["api_key".to_owned(), "bearer".to_owned()]));
+    let mut ids = BTreeSet::new();
+    for (name, operation) in operations(&document) {
+        assert!(
+            ids.insert(operation["operationId"].as_str().unwrap().to_owned()),
+            "{name}: id used twice"
+        );
+        assert!(
+            operation["summary"].is_string() && operation["tags"].is_array(),
+            "{name}"
+        );
+        let path = name.split_once(' ').unwrap().1;
+        let parameters = operation["parameters"].as_array().unwrap();
+        let in_path: Vec<_> = parameters.iter().filter(|one| one["in"] == "path").collect();
+        assert_eq!(in_path.len(), path.matches('{').count(), "{name}");
+        for parameter in in_path {
+            assert!(
+                path.contains(&format!("{{{}}}", parameter["name"].as_str().unwrap())),
+                "{name}"
+            );
+            assert_eq!(parameter["required"], true, "{name}");
+        }
+        for (status, response) in operation["responses"].as_object().unwrap() {
+            assert!((100..600).contains(&status.parse::<u16>().unwrap()), "{name}");
+            assert!(!response["description"].as_str().unwrap().is_empty(), "{name} {status}");
+            assert!(response["headers"]["X-Request-Id"].is_object(), "{name} {status}");
+        }
+    }
+    walk(&document, "", &mut |place, object| {
+        for requirement in object.get("security").and_then(Value::as_array).into_iter().flatten() {
+            for scheme in requirement.as_object().unwrap().keys() {
+                assert!(schemes.contains(scheme), "{place} names {scheme}");
+            }
+        }
+    });
+}
+
+#[test]
+fn examples_fit_their_schemas() {
+    let document = text();
+    let mut seen = 0;
+    walk(&document, "", &mut |place, object| {
+        let (Some(schema), Some(example)) = (object.get("schema"), object.get("example")) else {
+            return;
+        };
+        let mut whole = document.clone();
+        for (name, value) in schema.as_object().unwrap() {
+            whole[name] = value.clone();
+        }
+        let validator = jsonschema::draft202012::new(&whole).unwrap();
+        let errors: Vec<_> = validator.iter_errors(example).map(|error| error.to_string()).collect();
+        assert!(errors.is_empty(), "{place}: {errors:?}");
+        seen += 1;
+    });
+    assert!(seen > 20, "{seen} examples");
+}
+
+#[test]
+fn every_code_is_listed_and_documented_where_it_can_come() {
+    let document = text();
+    let about = document["info"]["description"].as_str().unwrap();
+    let listed = &document["components"]["schemas"]["Problem"]["properties"]["code"]["enum"];
+    assert_eq!(listed.as_array().unwrap().len(), Code::ALL.len());
+    let described = document["paths"].to_string();
+    for code in Code::ALL {
+        assert!(
+            about.contains(&format!("| {} | `{}` |", code.status(), code.as_str())),
+            "{code:?}"
+        );
+        assert!(
+            described.contains(&format!("`{}`", code.as_str())),
+            "{code:?} is on no operation"
+        );
+    }
+}
+
+/// The request's schema is written beside its parser; here both read the same bodies.
+#[test]
+fn the_request_schema_accepts_what_the_parser_accepts() {
+    use crate::surfaces::chat::request::ChatRequest;
+    let mut schema = text();
+    schema["$ref"] = "#/components/schemas/ChatRequest".into();
+    let schema = jsonschema::draft202012::new(&schema).unwrap();
+    let good = [
+        r#"{"message":"hi","user_id":"u"}"#,
+        r#"{"message":"hi"}"#,
+        r#"{"message":"hi","user_id":null,"conversation_id":null,"history":null,"tools":null,"time_zone":null}"#,
+        r#"{"message":"hi","user_id":"u","conversation_id":"c","history":[{"role":"user","content":"a"},{"role":"assistant","content":""}],"tools":["add_task"],"time_zone":"Europe/Berlin"}"#,
+    ];
+    let bad = [
+        "[]",
+        "{}",
+        r#"{"message":""}"#,
+        r#"{"message":7}"#,
+        r#"{"message":"hi","colour":1}"#,
+        r#"{"message":"hi","user_id":""}"#,
+        r#"{"message":"hi","tools":"x"}"#,
+        r#"{"message":"hi","history":[{"role":"system","content":"x"}]}"#,
+        r#"{"message":"hi","history":[{"role":"user"}]}"#,
+        r#"{"message":"hi","history":[{"role":"user","content":"x","extra":1}]}"#,
+    ];
+    for body in good {
+        let value: Value = serde_json::from_str(body).unwrap();
+        assert!(ChatRequest::from_json(body.as_bytes()).is_ok(), "{body}");
+        assert!(schema.is_valid(&value), "{body}");
+    }
+    for body in bad {
+        let value: Value = serde_json::from_str(body).unwrap();
+        assert!(ChatRequest::from_json(body.as_bytes()).is_err(), "{body}");
+        assert!(!schema.is_valid(&value), "{body}");
+    }
+}

@@ -38,7 +38,7 @@ pub(super) const ENGLISH: Language = Language {
         ),
         (
             Act::Add,
-            r#"^(?:add|create|make|put|note|write|set|set up|new)(?: down)?(?: me)?(?: an?| the| another)?(?: new)?(?: (?P<p>high|low|normal)[ -]priority)? (?:task|to-?do|item|reminder|note)(?: for me)?(?P<tail>(?: for| on| by)? (?:today|tomorrow|\w+day))?(?: to|:| -| called| named| that says| saying| for)?:? (?P<x>.+)$"#,
+            r#"^(?:add|create|make|put|note|write|set|set up|schedule|new)(?: down)?(?: me)?(?: an?| the| another)?(?: new)?(?: (?P<p>high|low|normal)[ -]priority)? (?:task|to-?do|item|reminder|note)(?: for me)?(?P<tail>(?: for| on| by)? (?:today|tomorrow|\w+day))?(?: to|:| -| called| named| that says| saying| for)?:? (?P<x>.+)$"#,
         ),
         (
             Act::Add,
@@ -67,7 +67,7 @@ pub(super) const ENGLISH: Language = Language {
         ),
         (
             Act::List,
-            r"^(?:what|which)(?:'s| is| are| do i have| have i got| tasks)*(?: still| left)?(?: on| in)?(?P<f>(?: (?:my|the|all|open|pending|overdue|today's|tomorrow's|this week's))*) ?(?:tasks?|to-?dos?|(?:task |to-?do )?list|agenda|plate|to do)(?P<tail>(?: .*)?)$",
+            r"^(?:what|which)(?:'?s| is| are| do i have| have i got| tasks)*(?: still| left)?(?: on| in)?(?P<f>(?: (?:my|the|all|open|pending|overdue|today's|tomorrow's|this week's))*) ?(?:tasks?|to-?dos?|(?:task |to-?do )?list|agenda|plate|to do)(?P<tail>(?: .*)?)$",
         ),
         (
             Act::List,
@@ -82,6 +82,10 @@ pub(super) const ENGLISH: Language = Language {
             r"^(?:do i have|are there|is there|have i got) (?:any|anything|something)(?P<tail>(?: .*)?)$",
         ),
         (Act::List, r"^how many (?:tasks|things)(?P<tail>(?: .*)?)$"),
+        (
+            Act::List,
+            r"^(?:(?:list|show|display)(?: me)?(?: (?:all|everything))?|what'?s (?:up )?next)$",
+        ),
         (
             Act::List,
             r"^(?:all )?(?:my )?(?:open )?(?:tasks|to-?do list|task list)$",
@@ -171,7 +175,7 @@ pub(super) const ENGLISH: Language = Language {
     trail: r",? (?:please|pls|thanks|thank you|thx|for me|for now|right now|real quick|instead|too|as well)|[.!?… ]+",
     then: r"(?i)[,;.]?\s+(?:and )?(?:then|after that|afterwards|next)[, ]+|;\s*|[.!?]\s+",
     and: r",?\s+and\s+|,\s+",
-    pointer: r"(?:the )?(?:that|this|it|them|those|these|other|same)(?: one| ones| task| tasks| thing)?",
+    pointer: r"(?:the )?(?:that|this|it|them|those|these|other|same|all|everything)(?: one| ones| task| tasks| thing)?|yes|no|undo|again",
     places: &[
         (
             r"(?:the |my )?(?:very )?(?:first|1st|top)(?: one| task| item| entry)?|(?:task |number |no\.? ?|#|item )(?:1|one)",

@@ -1,1 +1,233 @@
+use std::time::{SystemTime, UNIX_EPOCH};
 
+use jsonwebtoken::{EncodingKey, Header, encode};
+use serde_json::json;
+
+use super::*;
+
+const SECRET: &[u8] = b"0123456789abcdef0123456789abcdef";
+
+/// RFC 8032 section 7.1, test 1: a published key pair.
+const ED_SEED: [u8; 32] = [
+    0x9d, 0x61, 0xb1, 0x9d, 0xef, 0xfd, 0x5a, 0x60, 0xba, 0x84, 0x4a, 0xf4, 0x92, 0xec, 0x2c, 0xc4, 0x44, 0x49, 0xc5,
+    0x69, 0x7b, 0x32, 0x69, 0x19, 0x70, 0x3b, 0xac, 0x03, 0x1c, 0xae, 0x7f, 0x60,
+];
+const ED_PUBLIC: [u8; 32] = [
+    0xd7, 0x5a, 0x98, 0x01, 0x82, 0xb1, 0x0a, 0xb7, 0xd5, 0x4b, 0xfe, 0xd3, 0xc9, 0x64, 0x07, 0x3a, 0x0e, 0xe1, 0x72,
+    0xf3, 0xda, 0xa6, 0x23, 0x25, 0xaf, 0x02, 0x1a, 0x68, 0xf7, 0x07, 0x51, 0x1a,
+];
+
+fn ed_signer() -> EncodingKey {
+    // PKCS #8 around the seed (RFC 8410).
+    let mut der = vec![
+        0x30, 0x2e, 0x02, 0x01, 0x00, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x70, 0x04, 0x22, 0x04, 0x20,
+    ];
+    der.extend(ED_SEED);
+    EncodingKey::from_ed_der(&der)
+}
+
+fn ed_key(id: Option<&str>) -> VerifyingKey {
+    VerifyingKey {
+        id: id.map(str::to_owned),
+        algorithms: vec![Algorithm::EdDSA],
+        key: DecodingKey::from_ed_der(&ED_PUBLIC),
+    }
+}
+
+/// One set now, another when asked for a newer one.
+struct Rotating {
+    now: Arc<KeySet>,
+    then: Arc<KeySet>,
+}
+
+impl KeySource for Rotating {
+    fn current(&self) -> BoxFuture<'_, Result<Arc<KeySet>, KeysUnavailable>> {
+        Box::pin(std::future::ready(Ok(Arc::clone(&self.now))))
+    }
+    fn newer(&self, _: u64) -> BoxFuture<'_, Result<Arc<KeySet>, KeysUnavailable>> {
+        Box::pin(std::future::ready(Ok(Arc::clone(&self.then))))
+    }
+}
+
+fn set(keys: Vec<VerifyingKey>) -> Arc<KeySet> {
+    Arc::new(KeySet { generation: 1, keys })
+}
+
+fn tokens(keys: impl KeySource + 'static) -> Tokens {
+    Tokens {
+        keys: Arc::new(keys),
+        issuer: "https://issuer".to_owned(),
+        audience: "gavel".to_owned(),
+        tenant_claim: Some("org".to_owned()),
+        roles_claim: "roles".to_owned(),
+    }
+}
+
+fn shared() -> Tokens {
+    tokens(SharedSecret::new(SECRET).unwrap())
+}
+
+fn fixed(keys: Vec<VerifyingKey>) -> Tokens {
+    tokens(Rotating {
+        now: set(keys),
+        then: set(Vec::new()),
+    })
+}
+
+fn claims() -> Value {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
+    json!({
+        "iss": "https://issuer", "aud": ["other", "gavel"], "sub": "ann", "org": "acme", "roles": ["analyst"],
+        "exp": now + 600, "nbf": now - 5,
+    })
+}
+
+fn signed(header: &Header, key: &EncodingKey, claims: &Value) -> String {
+    encode(header, claims, key).unwrap()
+}
+
+fn hs256(claims: &Value) -> String {
+    signed(&Header::default(), &EncodingKey::from_secret(SECRET), claims)
+}
+
+fn ed(id: Option<&str>) -> String {
+    let header = Header {
+        kid: id.map(str::to_owned),
+        ..Header::new(Algorithm::EdDSA)
+    };
+    signed(&header, &ed_signer(), &claims())
+}
+
+async fn refused(tokens: &Tokens, token: &str) -> bool {
+    tokens.verify(token).await == Err(Error::NotAccepted)
+}
+
+#[tokio::test]
+async fn a_good_token_names_user_tenant_and_roles() {
+    let caller = shared().verify(&hs256(&claims())).await.unwrap();
+    assert_eq!(caller.identity, Identity::User(UserId::parse("ann").unwrap()));
+    assert_eq!(caller.tenant.as_str(), "acme");
+    assert_eq!(*caller.roles, BTreeSet::from(["analyst".to_owned()]));
+    let mut words = claims();
+    words["roles"] = json!("approver analyst");
+    let caller = shared().verify(&hs256(&words)).await.unwrap();
+    assert_eq!(caller.roles.len(), 2);
+    let default = Tokens {
+        tenant_claim: None,
+        ..shared()
+    };
+    assert_eq!(
+        default.verify(&hs256(&claims())).await.unwrap().tenant.as_str(),
+        "default"
+    );
+}
+
+#[tokio::test]
+async fn a_claim_that_is_off_refuses_the_token() {
+    let with = |name: &str, value: Value| {
+        let mut claims = claims();
+        claims[name] = value;
+        hs256(&claims)
+    };
+    let without = |name: &str| {
+        let mut claims = claims();
+        claims.as_object_mut().unwrap().remove(name);
+        hs256(&claims)
+    };
+    let bad = [
+        with("iss", json!("https://other")),
+        with("aud", json!("other")),
+        with("exp", json!(1)),
+        with("exp", json!("soon")),
+        with("nbf", json!(99_999_999_999_u64)),
+        with("sub", json!("")),
+        with("sub", json!(7)),
+        with("sub", json!("a\u{0}b")),
+        with("sub", json!("x".repeat(300))),
+        with("org", json!(7)),
+        with("roles", json!({"admin": true})),
+        with("roles", json!([1])),
+        without("exp"),
+        without("sub"),
+        without("aud"),
+        without("iss"),
+        without("org"),
+    ];
+    for token in bad {
+        assert!(refused(&shared(), &token).await, "{token}");
+    }
+}
+
+#[tokio::test]
+async fn another_signature_or_none_refuses_the_token() {
+    let good = hs256(&claims());
+    let (head, signature) = good.rsplit_once('.').unwrap();
+    let (_, payload) = head.split_once('.').unwrap();
+    let unsigned = format!("eyJhbGciOiJub25lIiwidHlwIjoiSldUIn0.{payload}.");
+    let stronger = signed(
+        &Header::new(Algorithm::HS512),
+        &EncodingKey::from_secret(SECRET),
+        &claims(),
+    );
+    let other = signed(
+        &Header::default(),
+        &EncodingKey::from_secret(b"another secret of thirty-two byte"),
+        &claims(),
+    );
+    let critical = Header {
+        crit: Some(vec!["exp".to_owned()]),
+        ..Header::default()
+    };
+    let critical = signed(&critical, &EncodingKey::from_secret(SECRET), &claims());
+    let long = format!("{good}{}", "x".repeat(20_000));
+    for token in [
+        unsigned,
+        stronger,
+        other,
+        critical,
+        long,
+        format!("{head}."),
+        format!("{head}.{signature}x"),
+        head.to_owned(),
+        String::new(),
+    ] {
+        assert!(refused(&shared(), &token).await, "{token:.200}");
+    }
+}
+
+/// A public key is public: whoever signs by it as if it were a secret proves nothing.
+#[tokio::test]
+async fn a_public_key_is_no_shared_secret() {
+    let confused = Header {
+        kid: Some("k".to_owned()),
+        ..Header::default()
+    };
+    let token = signed(&confused, &EncodingKey::from_secret(&ED_PUBLIC), &claims());
+    assert!(refused(&fixed(vec![ed_key(Some("k"))]), &token).await);
+    assert!(refused(&fixed(vec![ed_key(None)]), &token).await);
+}
+
+#[tokio::test]
+async fn a_key_is_chosen_by_its_id_or_tried_without_one() {
+    let two = || vec![ed_key(Some("a")), ed_key(Some("b"))];
+    assert!(fixed(two()).verify(&ed(Some("b"))).await.is_ok());
+    assert!(fixed(two()).verify(&ed(None)).await.is_ok());
+    assert!(fixed(vec![ed_key(None)]).verify(&ed(Some("any"))).await.is_ok());
+    assert!(refused(&fixed(two()), &ed(Some("c"))).await);
+    assert!(refused(&fixed(Vec::new()), &ed(None)).await);
+}
+
+#[tokio::test]
+async fn a_key_that_is_not_known_yet_is_asked_for_once() {
+    let rotated = tokens(Rotating {
+        now: set(vec![ed_key(Some("old"))]),
+        then: set(vec![ed_key(Some("new"))]),
+    });
+    assert!(rotated.verify(&ed(Some("new"))).await.is_ok());
+}
+
+#[test]
+fn a_secret_that_could_be_guessed_is_none() {
+    assert!(SharedSecret::new(&SECRET[..31]).is_none());
+    assert!(SharedSecret::new(SECRET).is_some());
+}

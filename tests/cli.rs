@@ -1,0 +1,553 @@
+//! The command line, by the real binary: its words, its exit status, and what goes to which stream.
+#![allow(clippy::unwrap_used)]
+
+use std::fs;
+use std::io::{BufRead, BufReader, Lines, Write};
+use std::net::TcpListener;
+use std::path::Path;
+use std::process::{Child, ChildStdout, Command, Output, Stdio};
+
+use serde_json::Value;
+use sha2::{Digest, Sha256};
+use tempfile::TempDir;
+
+/// A working directory with nothing in it and nothing of the tester's environment.
+struct Place {
+    folder: TempDir,
+}
+
+/// What a run left.
+struct Ran {
+    status: i32,
+    out: String,
+    err: String,
+}
+
+impl Place {
+    fn new() -> Self {
+        Self {
+            folder: tempfile::tempdir().unwrap(),
+        }
+    }
+
+    fn path(&self) -> &Path {
+        self.folder.path()
+    }
+
+    fn command(&self, args: &[&str], environment: &[(&str, &str)]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_gavel"));
+        command
+            .args(args)
+            .current_dir(self.path())
+            .env_clear()
+            .stdin(Stdio::null());
+        command.env("PATH", std::env::var_os("PATH").unwrap_or_default());
+        command.env("HOME", self.path()).env("TMPDIR", self.path());
+        command.envs(environment.iter().copied());
+        command
+    }
+
+    fn run(&self, args: &[&str]) -> Ran {
+        self.run_with(args, &[])
+    }
+
+    fn run_with(&self, args: &[&str], environment: &[(&str, &str)]) -> Ran {
+        Ran::of(self.command(args, environment).output().unwrap())
+    }
+
+    /// With `input` on standard input.
+    fn pipe(&self, args: &[&str], input: &str) -> Ran {
+        let mut command = self.command(args, &[]);
+        let mut child = command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
+        Ran::of(child.wait_with_output().unwrap())
+    }
+}
+
+impl Ran {
+    fn of(output: Output) -> Self {
+        let text = |bytes| String::from_utf8(bytes).unwrap();
+        let ran = Self {
+            status: output.status.code().unwrap_or(-1),
+            out: text(output.stdout),
+            err: text(output.stderr),
+        };
+        assert!(!ran.err.contains("panicked"), "{}", ran.err);
+        ran
+    }
+
+    /// Asserts the exit status and gives standard output.
+    #[track_caller]
+    fn ended(self, status: i32) -> String {
+        assert_eq!(self.status, status, "stdout: {}\nstderr: {}", self.out, self.err);
+        self.out
+    }
+
+    #[track_caller]
+    fn json(self) -> Value {
+        serde_json::from_str(&self.ended(0)).unwrap()
+    }
+}
+
+/// A process that goes on until it is told to stop.
+struct Running {
+    child: Child,
+    lines: Lines<BufReader<ChildStdout>>,
+}
+
+impl Running {
+    fn start(mut command: Command) -> Self {
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        Self { child, lines }
+    }
+
+    /// The next line that holds `text`.
+    #[track_caller]
+    fn line_with(&mut self, text: &str) -> String {
+        let found = self
+            .lines
+            .by_ref()
+            .map(|line| line.unwrap())
+            .find(|line| line.contains(text));
+        found.unwrap_or_else(|| panic!("the process ended without a line that holds {text:?}"))
+    }
+
+    /// Sends SIGTERM and waits for the end.
+    fn stop(mut self) -> Option<i32> {
+        let told = Command::new("kill")
+            .args(["-TERM", &self.child.id().to_string()])
+            .status()
+            .unwrap();
+        assert!(told.success());
+        self.child.wait().unwrap().code()
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // Both fail when it has ended already, as it should have.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[test]
+fn the_help_teaches_with_examples() {
+    let place = Place::new();
+    insta::assert_snapshot!(place.run(&["--help"]).ended(0));
+    for verb in [
+        "chat",
+        "config",
+        "decisions list",
+        "mcp call",
+        "mcp inspect",
+        "mcp-server tasks",
+        "eval",
+    ] {
+        let args: Vec<_> = verb.split(' ').chain(["--help"]).collect();
+        let help = place.run(&args).ended(0);
+        assert!(help.contains("Examples:") && help.contains("gavel"), "{verb}: {help}");
+    }
+}
+
+#[test]
+fn wrong_usage_ends_with_2_and_says_what_is_right() {
+    let place = Place::new();
+    for args in [
+        &["nope"][..],
+        &["--nope"],
+        &["decisions"],
+        &["mcp", "call"],
+        &["eval", "--fail-under", "1.1"],
+    ] {
+        let ran = place.run(args);
+        assert_eq!((ran.status, ran.out.as_str()), (2, ""), "{args:?}");
+        assert!(ran.err.contains("--help") || ran.err.contains("Usage"), "{}", ran.err);
+    }
+}
+
+#[test]
+fn a_wrong_configuration_ends_with_2_and_names_every_mistake() {
+    let place = Place::new();
+    fs::write(place.path().join("gavel.toml"), "listn = 1\n[rate_limit]\nburst = 0\n").unwrap();
+    for verb in [
+        &["serve"][..],
+        &["config"],
+        &["chat", "hello"],
+        &["decisions", "list"],
+        &[],
+    ] {
+        let ran = place.run_with(verb, &[("GAVEL_WORKERS", "many")]);
+        assert_eq!((ran.status, ran.out.as_str()), (2, ""), "{verb:?}");
+        for place in [
+            "gavel.toml:1: listn",
+            "gavel.toml:3: rate_limit.burst",
+            "environment GAVEL_WORKERS",
+        ] {
+            assert!(ran.err.contains(place), "{place}: {}", ran.err);
+        }
+    }
+    let named = Place::new().run(&["config", "--config", "missing.toml"]);
+    assert_eq!(named.status, 2);
+    assert!(
+        named
+            .err
+            .contains("flag --config: config = missing.toml: cannot be read"),
+        "{}",
+        named.err
+    );
+}
+
+#[test]
+fn config_shows_every_value_with_its_origin_and_no_secret() {
+    let place = Place::new();
+    fs::write(place.path().join("gavel.toml"), "\nmax_in_flight = 7\n").unwrap();
+    fs::write(place.path().join("key"), "canary-key\n").unwrap();
+    let environment = [
+        ("GEMINI_API_KEY_FILE", "key"),
+        ("DATABASE_URL", "postgres://me:canary-pw@db/x"),
+        ("GITHUB_TOKEN", "canary-t"),
+    ];
+    let table = place
+        .run_with(&["config", "--listen", "127.0.0.1:9"], &environment)
+        .ended(0);
+    assert!(!table.contains("canary"), "{table}");
+    let shown = |row: &str| {
+        table
+            .lines()
+            .any(|line| line.split_whitespace().collect::<Vec<_>>().join(" ") == row)
+    };
+    for row in [
+        "listen 127.0.0.1:9 flag --listen",
+        "max_in_flight 7 gavel.toml:2",
+        "gemini.api_key ******** key, named by environment GEMINI_API_KEY_FILE",
+        "database_url postgres://me:********@db/x environment DATABASE_URL",
+        "drain_seconds 30 default",
+    ] {
+        assert!(shown(row), "{row}\n{table}");
+    }
+    let json = place.run_with(&["config", "--json"], &environment).json();
+    let listen = json
+        .as_array()
+        .unwrap()
+        .iter()
+        .find(|one| one["key"] == "listen")
+        .unwrap();
+    assert_eq!(listen["value"], "127.0.0.1:8080");
+    assert_eq!(listen["origin"], "default");
+}
+
+#[test]
+fn a_new_key_is_random_and_its_entry_is_what_the_configuration_takes() {
+    let place = Place::new();
+    let new_key = || {
+        place.run(&[
+            "config",
+            "new-key",
+            "--name",
+            "a \"shop\" ü",
+            "--tenant",
+            "acme",
+            "--role",
+            "analyst",
+        ])
+    };
+    let out = new_key().ended(0);
+    let (key, entry) = out.split_once('\n').unwrap();
+    let sha256: String = Sha256::digest(key.as_bytes())
+        .iter()
+        .map(|byte| format!("{byte:02x}"))
+        .collect();
+    assert!(entry.contains(&sha256) && !entry.contains(key));
+    assert!(key.len() > 40, "{key}");
+    assert_ne!(new_key().ended(0).lines().next(), Some(key));
+    fs::write(
+        place.path().join("gavel.toml"),
+        format!("[auth]\nmode = \"api_key\"\n{entry}"),
+    )
+    .unwrap();
+    let json = place.run(&["config", "--json"]).json();
+    let keys = json
+        .as_array()
+        .unwrap()
+        .iter()
+        .find(|one| one["key"] == "auth.keys")
+        .unwrap();
+    assert_eq!(keys["value"], "1 entries");
+    assert_eq!(
+        place
+            .run(&["config", "new-key", "--name", "x", "--role", "king"])
+            .status,
+        2
+    );
+}
+
+#[test]
+fn a_reader_that_leaves_is_no_failure() {
+    let place = Place::new();
+    let mut command = place.command(&["config", "--reference"], &[]);
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    drop(child.stdout.take());
+    let ran = Ran::of(child.wait_with_output().unwrap());
+    assert_eq!((ran.status, ran.err.as_str()), (0, ""));
+}
+
+#[test]
+fn one_message_gets_one_decision_and_its_record() {
+    let place = Place::new();
+    let decision = place
+        .run(&["chat", "--json", "--user", "ann", "add a task to call mom"])
+        .json();
+    assert_eq!(decision["decision_type"], "INVOKE_TOOL");
+    assert_eq!(decision["outcome_category"], "SUCCESS:TASK_COMPLETED");
+    let id = decision["decision_id"].as_str().unwrap();
+
+    let listed = place
+        .run(&["decisions", "list", "--json", "--filter", "user_id = \"ann\""])
+        .json();
+    assert_eq!(listed["decision_id"], id);
+    let table = place.run(&["decisions", "list"]).ended(0);
+    assert!(table.starts_with("at (UTC)") && table.contains(id), "{table}");
+    let shown = place.run(&["decisions", "show", "--json", id]).json();
+    assert_eq!(shown["tool_calls"][0]["tool"], "add_task");
+    assert!(
+        place
+            .run(&["decisions", "show", id])
+            .ended(0)
+            .contains("call 1  tasks / add_task  completed")
+    );
+    let other = place.run(&["decisions", "show", "--tenant", "acme", id]);
+    assert_eq!(other.status, 1);
+    assert!(other.err.contains("there is no decision"), "{}", other.err);
+
+    let tasks = place.run(&["mcp", "call", "tasks", "list_tasks", "--user", "ann"]);
+    assert!(tasks.err.contains("bypasses policy"), "{}", tasks.err);
+    assert_eq!(tasks.json()["tasks"][0]["description"], "call mom");
+    assert_eq!(
+        place
+            .run(&["mcp", "call", "tasks", "list_tasks", "--user", "bob"])
+            .json()["total"],
+        0
+    );
+}
+
+#[test]
+fn a_conversation_from_a_pipe_keeps_what_was_said_until_it_is_told_to_forget() {
+    let place = Place::new();
+    let said = place.pipe(
+        &["chat", "--json"],
+        "add a task to buy milk\nshow my tasks\n/new\nhello\n/quit\nnever said\n",
+    );
+    let decisions: Vec<Value> = said
+        .ended(0)
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    assert_eq!(decisions.len(), 3);
+    assert_eq!(decisions[0]["conversation_id"], decisions[1]["conversation_id"]);
+    assert_ne!(decisions[1]["conversation_id"], decisions[2]["conversation_id"]);
+    assert!(decisions[1]["response"].as_str().unwrap().contains("buy milk"));
+    let refused = place.run(&["chat", "--user", "", "hello"]);
+    assert_eq!(refused.status, 1);
+    assert!(refused.err.contains("/user_id: must not be empty"), "{}", refused.err);
+}
+
+#[test]
+fn without_a_verb_it_serves_prints_a_line_that_works_when_pasted_and_stops_when_told() {
+    let place = Place::new();
+    let mut serving = Running::start(place.command(&["--listen", "127.0.0.1:0"], &[]));
+    let address = serving.line_with("gavel ").split("http://").nth(1).unwrap().to_owned();
+    assert!(
+        serving
+            .line_with("model")
+            .contains("demo, since no credentials are set")
+    );
+    let curl = serving.line_with("curl ");
+    assert!(
+        serving
+            .line_with("tasks:")
+            .contains("add_task, complete_task, delete_task, list_tasks, update_task")
+    );
+    let pasted = Command::new("sh").args(["-c", curl.trim()]).output().unwrap();
+    let decision: Value = serde_json::from_slice(&pasted.stdout).unwrap();
+    assert_eq!(decision["outcome_category"], "SUCCESS:TASK_COMPLETED");
+
+    let server = format!("http://{address}");
+    let elsewhere = Place::new();
+    let asked = elsewhere.run(&["chat", "--server", &server, "show my tasks"]).ended(0);
+    assert!(asked.contains("call mom"), "{asked}");
+    assert!(
+        !elsewhere.path().join("gavel.db").exists(),
+        "a remote chat keeps no record of its own"
+    );
+    let refused = elsewhere.run(&["chat", "--server", &server, "--time-zone", "Mars/Olympus", "hi"]);
+    assert_eq!(refused.status, 1);
+    assert!(refused.err.contains("/time_zone"), "{}", refused.err);
+    assert_eq!(serving.stop(), Some(0));
+}
+
+#[test]
+fn a_port_that_is_taken_is_told_with_the_way_out() {
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    let ran = Place::new().run(&["serve", "--listen", &address]);
+    assert_eq!(ran.status, 1);
+    assert!(ran.err.contains(&format!("cannot listen on {address}")), "{}", ran.err);
+}
+
+#[test]
+fn tail_prints_what_is_there_and_then_what_comes() {
+    let place = Place::new();
+    place.run(&["chat", "hello"]).ended(0);
+    let mut tail = Running::start(place.command(&["decisions", "tail", "--json"], &[]));
+    let first: Value = serde_json::from_str(&tail.line_with("decision_id")).unwrap();
+    assert_eq!(first["message"], "hello");
+    place.run(&["chat", "show my tasks"]).ended(0);
+    let next: Value = serde_json::from_str(&tail.line_with("decision_id")).unwrap();
+    assert_eq!(next["message"], "show my tasks");
+    assert_eq!(tail.stop(), Some(0));
+}
+
+#[test]
+fn migrate_brings_the_schema_and_status_tells_whether_something_is_pending() {
+    let place = Place::new();
+    assert!(place.run(&["migrate", "--status"]).ended(1).contains("pending"));
+    assert!(!place.path().join("gavel.db").exists(), "a question changes nothing");
+    assert!(place.run(&["migrate"]).ended(0).contains("applied"));
+    assert!(!place.run(&["migrate", "--status"]).ended(0).contains("pending"));
+}
+
+#[test]
+fn servers_are_listed_with_their_tools_and_a_missing_one_is_a_failure() {
+    let place = Place::new();
+    let listed = place.run(&["mcp", "list", "--json"]).json();
+    assert_eq!(listed["servers"][0]["status"]["state"], "up");
+    assert_eq!(listed["servers"][0]["tools"].as_array().unwrap().len(), 5);
+    let seen = place.run(&["mcp", "inspect", "tasks", "list_tasks", "--json"]).json();
+    assert_eq!(seen[0]["input_schema"]["type"], "object");
+    assert_eq!(seen[0]["shown_to_model"]["type"], "object");
+    assert!(
+        place
+            .run(&["mcp", "inspect", "tasks"])
+            .ended(0)
+            .contains("as Gemini is shown it")
+    );
+
+    fs::write(
+        place.path().join("mcp.json"),
+        r#"{"mcpServers": {"gone": {"command": "no-such-program"}}}"#,
+    )
+    .unwrap();
+    let gone = place.run(&["mcp", "list", "--mcp-config", "mcp.json"]);
+    assert!(gone.out.contains("gone: not connected"), "{}", gone.out);
+    assert_eq!(gone.status, 1);
+    for (args, words) in [
+        (["mcp", "call", "tasks", "nope"], "it offers add_task"),
+        (["mcp", "call", "nope", "x"], "configured are tasks"),
+    ] {
+        let ran = place.run(&args);
+        assert_eq!(ran.status, 1);
+        assert!(ran.err.contains(words), "{}", ran.err);
+    }
+    let off_schema = place.run(&["mcp", "call", "tasks", "add_task", "{\"x\": 1}"]);
+    assert_eq!(off_schema.status, 1);
+    assert!(
+        off_schema.err.contains("do not fit the tool's schema"),
+        "{}",
+        off_schema.err
+    );
+}
+
+#[test]
+fn doctor_says_what_to_do_about_each_thing_that_is_wrong() {
+    let place = Place::new();
+    let healthy = place.run(&["doctor"]).ended(0);
+    for part in ["configuration", "constitution", "database", "MCP server tasks", "tools"] {
+        assert!(
+            healthy.lines().any(|line| line.starts_with(&format!("✓ {part}"))),
+            "{part}: {healthy}"
+        );
+    }
+    assert!(healthy.contains("! model: the demo model answers"), "{healthy}");
+    assert!(!place.path().join("gavel.db").exists(), "a look changes no record");
+
+    fs::write(place.path().join("bad.md"), "---\nnmae: x\n---\nhello\n").unwrap();
+    let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let environment = [
+        ("GEMINI_API_KEY", "canary"),
+        ("GEMINI_BASE_URL", &format!("http://{closed}")),
+        ("DATABASE_URL", &format!("postgres://me:canary@{closed}/x")),
+        ("GAVEL_CONSTITUTION", "bad.md"),
+    ];
+    let ill = place.run_with(&["doctor"], &environment).ended(1);
+    assert!(!ill.contains("canary"), "{ill}");
+    for part in [
+        "the constitution is wrong",
+        "database: postgres://me:********@",
+        "model: Gemini cannot be reached",
+    ] {
+        let mut lines = ill.lines().skip_while(|line| !line.starts_with(&format!("✗ {part}")));
+        assert!(lines.any(|line| line.trim_start().starts_with("→ ")), "{part}: {ill}");
+    }
+    let refused = place.run_with(&["doctor"], &[("GAVEL_LISTEN", "x")]).ended(1);
+    assert!(
+        refused.starts_with("✗ configuration: environment GAVEL_LISTEN"),
+        "{refused}"
+    );
+}
+
+const CASES: &str = "\
+kind: clear
+language: en
+cases:
+  - {id: add, message: add a task to call mom, expect: {decision: INVOKE_TOOL, tasks: [call mom]}}
+  - {id: list, message: show my tasks, tasks: [buy milk, {description: pay rent, done: true}], expect: {decision: INVOKE_TOOL, tasks: unchanged}}
+";
+
+#[test]
+fn an_evaluation_reports_gates_and_leaves_nothing_behind() {
+    let place = Place::new();
+    fs::write(place.path().join("cases.yaml"), CASES).unwrap();
+    let table = place
+        .run(&["eval", "cases.yaml", "--json", "r.json", "--junit", "r.xml"])
+        .ended(0);
+    assert!(table.contains("no evidence about Gemini"), "{table}");
+    let report: Value = serde_json::from_str(&fs::read_to_string(place.path().join("r.json")).unwrap()).unwrap();
+    assert_eq!(report["clear_requests"]["succeeded"], 2);
+    assert!(
+        fs::read_to_string(place.path().join("r.xml"))
+            .unwrap()
+            .starts_with("<?xml")
+    );
+    let mut left: Vec<_> = fs::read_dir(place.path())
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name())
+        .collect();
+    left.sort();
+    assert_eq!(left, ["cases.yaml", "r.json", "r.xml"]);
+
+    fs::write(
+        place.path().join("wrong.yaml"),
+        CASES.replace("[call mom]", "[call dad]"),
+    )
+    .unwrap();
+    let failed = place.run(&["eval", "wrong.yaml"]);
+    assert!(
+        failed.err.contains("not met: too few clear requests succeeded"),
+        "{}",
+        failed.err
+    );
+    assert_eq!(failed.status, 1);
+    place.run(&["eval", "wrong.yaml", "--fail-under", "0.5"]).ended(0);
+    let hostile = place
+        .run(&["eval", "cases.yaml", "--model-kind", "hostile", "--json", "-"])
+        .json();
+    assert_eq!(hostile["invariants_broken"].as_array().unwrap().len(), 0);
+    assert_eq!(place.run(&["eval", "cases.yaml", "--case", "nope"]).status, 1);
+}

@@ -1,0 +1,242 @@
+//! Who is asking, on the wire.
+
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use gavel::domain::ids::TenantId;
+use gavel::http::caller::{Auth, ServiceKey, SharedSecret, Tokens};
+use gavel::surfaces::caller::{Caller, Identity, KeySet, KeySource, KeysUnavailable};
+use jsonwebtoken::{EncodingKey, Header, encode};
+use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
+
+use crate::harness::{Answer, HI, Running, Setup, serve};
+
+const SECRET: &[u8] = b"a secret of more than thirty-two bytes";
+
+fn by_key() -> Auth {
+    let key = |name: &str, tenant: &str, text: &str| ServiceKey {
+        sha256: Sha256::digest(text).into(),
+        caller: Caller {
+            tenant: TenantId::parse(tenant).unwrap(),
+            identity: Identity::Service(Arc::from(name)),
+            roles: Arc::default(),
+        },
+    };
+    Auth::ApiKeys(vec![
+        key("backend", "acme", "canary-key-1"),
+        key("other", "rival", "canary-key-2"),
+    ])
+}
+
+fn by_token(keys: Arc<dyn KeySource>) -> Auth {
+    Auth::Jwt(Tokens {
+        keys,
+        issuer: "https://issuer.example".to_owned(),
+        audience: "gavel".to_owned(),
+        tenant_claim: Some("org".to_owned()),
+        roles_claim: "roles".to_owned(),
+    })
+}
+
+fn token(change: impl FnOnce(&mut Value)) -> String {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
+    let mut claims =
+        json!({"iss": "https://issuer.example", "aud": "gavel", "sub": "ann", "org": "acme", "exp": now + 600});
+    change(&mut claims);
+    encode(&Header::default(), &claims, &EncodingKey::from_secret(SECRET)).unwrap()
+}
+
+async fn with_shared_secret() -> Running {
+    let keys = Arc::new(SharedSecret::new(SECRET).unwrap());
+    serve(Setup {
+        auth: by_token(keys),
+        ..Setup::default()
+    })
+    .await
+}
+
+async fn ask(edge: &Running, authorization: &str, body: &'static str) -> Answer {
+    edge.post_with(&[("authorization", authorization)], body).await
+}
+
+#[tokio::test]
+async fn every_acting_or_reading_route_asks_for_a_key_and_no_open_one_does() {
+    let edge = serve(Setup {
+        auth: by_key(),
+        ..Setup::default()
+    })
+    .await;
+    let chat = Answer::of(edge.chat("/v1/chat/stream", HI).send().await.unwrap()).await;
+    for answer in [
+        edge.post(HI).await,
+        chat,
+        edge.get("/v1/decisions").await,
+        edge.get("/v1/decisions/018f0000-0000-7000-8000-000000000000").await,
+        edge.get("/v1/tool-invocations").await,
+    ] {
+        answer.problem(401, "unauthenticated");
+        assert_eq!(answer.header("www-authenticate"), "Bearer realm=\"gavel\"");
+    }
+    for path in ["/livez", "/readyz", "/metrics", "/openapi.json", "/docs"] {
+        assert_eq!(edge.get(path).await.status, 200, "{path}");
+    }
+    assert!(edge.record.closed.lock().unwrap().is_empty());
+}
+
+#[tokio::test]
+async fn a_key_acts_for_any_user_of_its_tenant() {
+    let edge = serve(Setup {
+        auth: by_key(),
+        ..Setup::default()
+    })
+    .await;
+    for headers in [
+        [("authorization", "Bearer canary-key-1")],
+        [("x-api-key", "canary-key-1")],
+    ] {
+        assert_eq!(edge.post_with(&headers, HI).await.status, 200);
+    }
+    let tenants: Vec<_> = edge
+        .record
+        .closed
+        .lock()
+        .unwrap()
+        .iter()
+        .map(|row| row.open.tenant.to_string())
+        .collect();
+    assert_eq!(tenants, ["acme", "acme"]);
+    let missing = edge
+        .post_with(&[("x-api-key", "canary-key-1")], r#"{"message":"hi"}"#)
+        .await;
+    assert_eq!(
+        missing.problem(400, "invalid_request")["errors"][0]["pointer"],
+        "/user_id"
+    );
+}
+
+#[tokio::test]
+async fn a_wrong_key_is_told_nothing_but_that() {
+    let edge = serve(Setup {
+        auth: by_key(),
+        ..Setup::default()
+    })
+    .await;
+    let mut told = Vec::new();
+    for wrong in [
+        "Bearer canary-key-3",
+        "Bearer canary-key-",
+        "Basic canary-key-1",
+        "Bearer",
+        "Bearer ",
+    ] {
+        let answer = ask(&edge, wrong, HI).await;
+        let problem = answer.problem(401, "unauthenticated");
+        assert_eq!(
+            answer.header("www-authenticate"),
+            "Bearer realm=\"gavel\", error=\"invalid_token\""
+        );
+        assert!(!answer.text.contains("canary"), "{}", answer.text);
+        told.push(problem["detail"].clone());
+    }
+    told.dedup();
+    assert_eq!(told.len(), 1, "one wording for every way to be wrong");
+}
+
+#[tokio::test]
+async fn a_token_speaks_for_its_user_and_for_nobody_else() {
+    let edge = with_shared_secret().await;
+    let good = format!("Bearer {}", token(|_| ()));
+    assert_eq!(
+        ask(&edge, &good, r#"{"message":"hi"}"#).await.status,
+        200,
+        "user_id may be left out"
+    );
+    assert_eq!(ask(&edge, &good, HI).await.status, 200, "or name the same user");
+    ask(&edge, &good, r#"{"message":"hi","user_id":"bob"}"#)
+        .await
+        .problem(403, "user_mismatch");
+    let users: Vec<_> = edge
+        .record
+        .closed
+        .lock()
+        .unwrap()
+        .iter()
+        .map(|row| row.open.user.to_string())
+        .collect();
+    assert_eq!(users, ["ann", "ann"]);
+}
+
+#[tokio::test]
+async fn a_user_reads_their_own_rows_and_an_analyst_the_tenants() {
+    let edge = with_shared_secret().await;
+    let read = async |token: String| {
+        let request = edge.request(reqwest::Method::GET, "/v1/decisions").bearer_auth(token);
+        assert_eq!(request.send().await.unwrap().status(), 200);
+    };
+    read(token(|_| ())).await;
+    read(token(|claims| claims["roles"] = json!(["analyst"]))).await;
+    let queries = edge.record.queries.lock().unwrap();
+    let users: Vec<_> = queries
+        .iter()
+        .map(|(_, query)| query.user.as_ref().map(ToString::to_string))
+        .collect();
+    assert_eq!(users, [Some("ann".to_owned()), None]);
+    assert!(queries.iter().all(|(tenant, _)| tenant.as_str() == "acme"));
+}
+
+#[tokio::test]
+async fn a_token_that_is_off_is_refused() {
+    let edge = with_shared_secret().await;
+    let expired = token(|claims| claims["exp"] = json!(1));
+    let foreign = token(|claims| claims["aud"] = json!("another"));
+    for wrong in [expired, foreign, "x.y.z".to_owned()] {
+        ask(&edge, &format!("Bearer {wrong}"), HI)
+            .await
+            .problem(401, "unauthenticated");
+    }
+}
+
+struct Away;
+
+impl KeySource for Away {
+    fn current(&self) -> gavel::ports::BoxFuture<'_, Result<Arc<KeySet>, KeysUnavailable>> {
+        Box::pin(std::future::ready(Err(KeysUnavailable("canary-of-the-issuer".into()))))
+    }
+    fn newer(&self, _: u64) -> gavel::ports::BoxFuture<'_, Result<Arc<KeySet>, KeysUnavailable>> {
+        self.current()
+    }
+}
+
+#[tokio::test]
+async fn an_issuer_that_is_away_is_503_and_not_the_callers_fault() {
+    let edge = serve(Setup {
+        auth: by_token(Arc::new(Away)),
+        ..Setup::default()
+    })
+    .await;
+    let answer = ask(&edge, &format!("Bearer {}", token(|_| ())), HI).await;
+    answer.problem(503, "auth_unavailable");
+    assert_eq!(answer.header("retry-after"), "1");
+    assert!(!answer.text.contains("canary"));
+}
+
+/// Details may name hosts; a probe has no credentials and needs none of them.
+#[tokio::test]
+async fn readiness_tells_details_only_to_those_who_authenticate() {
+    let edge = serve(Setup {
+        auth: by_key(),
+        ..Setup::default()
+    })
+    .await;
+    let open = edge.get("/readyz").await;
+    assert_eq!(
+        open.json()["mcp"][0],
+        json!({"server": "tasks", "state": "down", "detail": null})
+    );
+    let request = edge
+        .request(reqwest::Method::GET, "/readyz")
+        .header("x-api-key", "canary-key-1");
+    let known = Answer::of(request.send().await.unwrap()).await;
+    assert_eq!(known.json()["mcp"][0]["detail"], "canary-of-the-server");
+}

@@ -1,0 +1,275 @@
+//! Scripted ports.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use gavel::domain::decision::Usage;
+use gavel::domain::ids::{DecisionId, TenantId, UserId};
+use gavel::domain::journal::{FaultKind, FunctionCall, ModelTurn, Part};
+use gavel::domain::tool::{Idempotency, InputSchema, Tool};
+use gavel::http::health::{McpServer, McpState, Surroundings};
+use gavel::ports::BoxFuture;
+use gavel::ports::model::{Model, ModelEvent, ModelFault, ModelRequest};
+use gavel::ports::quota::{Quota, QuotaState};
+use gavel::ports::records::{
+    Claim, Claimed, ClosedDecision, Decisions, Intent, ListQuery, OpenDecision, Page, QueryError, RecordError,
+    Recorder, StoredAnswer,
+};
+use gavel::ports::tools::{CallReply, CallRequest, Catalog, Tools};
+use serde_json::Value;
+use serde_json::value::RawValue;
+use tokio::sync::Semaphore;
+
+pub fn raw(text: &str) -> Box<RawValue> {
+    RawValue::from_string(text.to_owned()).unwrap()
+}
+
+/// A record in memory. `away` makes every use fail; `close_fails` only commit 2.
+#[derive(Default)]
+pub struct Record {
+    pub away: Mutex<bool>,
+    pub close_fails: Mutex<bool>,
+    pub closed: Mutex<Vec<ClosedDecision>>,
+    pub claims: Mutex<HashMap<String, (String, Option<StoredAnswer>)>>,
+    pub rows: Mutex<HashMap<DecisionId, Value>>,
+    pub queries: Mutex<Vec<(TenantId, ListQuery)>>,
+}
+
+impl Record {
+    fn check(&self, also: &Mutex<bool>) -> Result<(), RecordError> {
+        if *self.away.lock().unwrap() || *also.lock().unwrap() {
+            return Err(RecordError::Unavailable("canary-of-the-database".into()));
+        }
+        Ok(())
+    }
+
+    fn query(&self, tenant: &TenantId, query: &ListQuery) -> Result<Page, QueryError> {
+        self.queries.lock().unwrap().push((tenant.clone(), query.clone()));
+        if *self.away.lock().unwrap() {
+            return Err(QueryError::Unavailable("canary-of-the-database".into()));
+        }
+        if query.filter.as_deref() == Some("wrong") {
+            let detail = "at character 1: allowed fields are …".to_owned();
+            return Err(QueryError::Invalid {
+                field: "filter",
+                detail,
+            });
+        }
+        let items = self.rows.lock().unwrap().values().cloned().collect();
+        Ok(Page {
+            items,
+            next_page_token: Some("next".to_owned()),
+        })
+    }
+}
+
+fn now<'a, T: Send + 'a>(value: T) -> BoxFuture<'a, T> {
+    Box::pin(std::future::ready(value))
+}
+
+impl Recorder for Record {
+    fn available(&self) -> Result<(), RecordError> {
+        self.check(&Mutex::new(false))
+    }
+    fn open(&self, _row: OpenDecision, _intents: Vec<Intent>) -> BoxFuture<'_, Result<(), RecordError>> {
+        now(self.available())
+    }
+    fn intend(&self, _intents: Vec<Intent>) -> BoxFuture<'_, Result<(), RecordError>> {
+        now(self.available())
+    }
+    fn close(&self, decision: ClosedDecision) -> BoxFuture<'_, Result<(), RecordError>> {
+        let done = self.check(&self.close_fails);
+        if done.is_ok() {
+            if let Some(answer) = &decision.answer {
+                let mut claims = self.claims.lock().unwrap();
+                claims.get_mut(&*answer.scope).unwrap().1 = Some(answer.clone());
+            }
+            self.closed.lock().unwrap().push(decision);
+        }
+        now(done)
+    }
+    fn claim(&self, claim: Claim) -> BoxFuture<'_, Result<Claimed, RecordError>> {
+        let mut claims = self.claims.lock().unwrap();
+        let claimed = match claims.get(&*claim.scope) {
+            None => {
+                claims.insert(claim.scope.to_string(), (claim.fingerprint.to_string(), None));
+                Claimed::New
+            }
+            Some((fingerprint, _)) if *fingerprint != *claim.fingerprint => Claimed::Mismatch,
+            Some((_, None)) => Claimed::Running,
+            Some((_, Some(answer))) => Claimed::Answered(answer.clone()),
+        };
+        now(Ok(claimed))
+    }
+}
+
+impl Decisions for Record {
+    fn list<'a>(&'a self, tenant: &'a TenantId, query: &'a ListQuery) -> BoxFuture<'a, Result<Page, QueryError>> {
+        now(self.query(tenant, query))
+    }
+    fn get<'a>(&'a self, _: &'a TenantId, id: DecisionId) -> BoxFuture<'a, Result<Option<Value>, QueryError>> {
+        now(Ok(self.rows.lock().unwrap().get(&id).cloned()))
+    }
+    fn tool_invocations<'a>(
+        &'a self,
+        tenant: &'a TenantId,
+        query: &'a ListQuery,
+    ) -> BoxFuture<'a, Result<Page, QueryError>> {
+        now(self.query(tenant, query))
+    }
+    fn ping(&self) -> BoxFuture<'_, Result<(), QueryError>> {
+        let away = *self.away.lock().unwrap();
+        now(if away {
+            Err(QueryError::Unavailable("canary-of-the-database".into()))
+        } else {
+            Ok(())
+        })
+    }
+}
+
+/// Says "Hello there." in two pieces, or calls a tool once when the message asks for it. With `hold`
+/// it waits, after the first piece, until a permit is given.
+pub struct Scripted {
+    pub asked: AtomicU32,
+    pub hold: Option<Arc<Semaphore>>,
+}
+
+impl Model for Scripted {
+    fn generate<'a>(
+        &'a self,
+        request: ModelRequest<'a>,
+        mut events: Option<&'a mut (dyn FnMut(ModelEvent<'_>) + Send)>,
+    ) -> BoxFuture<'a, Result<ModelTurn, ModelFault>> {
+        let wants_tool = format!("{:?}", request.contents.last()).contains("call the tool");
+        Box::pin(async move {
+            self.asked.fetch_add(1, Ordering::SeqCst);
+            let mut tell = |text: &str| {
+                if let Some(events) = &mut events {
+                    events(ModelEvent::Delta(text));
+                }
+            };
+            if wants_tool {
+                let call = FunctionCall {
+                    id: None,
+                    name: "add_task".to_owned(),
+                    args: raw(r#"{"description":"milk"}"#),
+                };
+                return Ok(turn(vec![Part::Call(call)]));
+            }
+            tell("Hello ");
+            if let Some(hold) = &self.hold {
+                hold.acquire().await.unwrap().forget();
+            }
+            tell("there.");
+            Ok(turn(vec![Part::Text("Hello there.".to_owned())]))
+        })
+    }
+
+    fn default_model(&self) -> &str {
+        "scripted"
+    }
+}
+
+fn turn(parts: Vec<Part>) -> ModelTurn {
+    ModelTurn {
+        content: Arc::from(raw("{}")),
+        parts,
+        usage: Usage::default(),
+        model: "scripted".to_owned(),
+    }
+}
+
+/// Kept so that a model that fails can be made where a test needs one.
+pub struct Failing;
+
+impl Model for Failing {
+    fn generate<'a>(
+        &'a self,
+        _: ModelRequest<'a>,
+        _: Option<&'a mut (dyn FnMut(ModelEvent<'_>) + Send)>,
+    ) -> BoxFuture<'a, Result<ModelTurn, ModelFault>> {
+        let fault = ModelFault {
+            kind: FaultKind::Unavailable,
+            detail: "canary-of-the-provider".to_owned(),
+            usage: Usage::default(),
+            attempts: 3,
+        };
+        now(Err(fault))
+    }
+
+    fn default_model(&self) -> &str {
+        "failing"
+    }
+}
+
+/// One server with one tool, which answers with text that has line breaks between its tokens.
+pub struct OneTool(Arc<Catalog>);
+
+impl OneTool {
+    pub fn new() -> Self {
+        let schema = r#"{"type":"object","properties":{"description":{"type":"string"}}}"#;
+        let tool = Tool {
+            server: "tasks".into(),
+            name: "add_task".into(),
+            description: String::new(),
+            input: InputSchema::compile(raw(schema)).unwrap(),
+            model_schema: raw(schema),
+            output_schema: None,
+            side_effect: true,
+            idempotency: Idempotency::None,
+            approval: None,
+            timeout: Duration::from_secs(5),
+            identity_argument: None,
+            recipients: Vec::new(),
+            digest: "0".into(),
+        };
+        Self(Arc::new(Catalog {
+            generation: 1,
+            tools: vec![Arc::new(tool)],
+            ..Catalog::default()
+        }))
+    }
+}
+
+impl Tools for OneTool {
+    fn catalog(&self) -> Arc<Catalog> {
+        Arc::clone(&self.0)
+    }
+    fn ready<'a>(&'a self, _: &'a [String], _: Instant) -> BoxFuture<'a, ()> {
+        now(())
+    }
+    fn call<'a>(&'a self, _: CallRequest<'a>) -> BoxFuture<'a, CallReply> {
+        now(CallReply::Data(Arc::from(raw("{\n  \"id\": 7\r\n}"))))
+    }
+}
+
+/// Always the same state.
+pub struct Fixed(pub QuotaState);
+
+impl Quota for Fixed {
+    fn take<'a>(&'a self, _: &'a TenantId, _: &'a UserId) -> BoxFuture<'a, QuotaState> {
+        now(self.0)
+    }
+}
+
+/// What `/readyz` and `/metrics` show.
+pub struct Around;
+
+impl Surroundings for Around {
+    fn servers(&self) -> Vec<McpServer> {
+        let detail = Some("canary-of-the-server".to_owned());
+        vec![McpServer {
+            server: "tasks".to_owned(),
+            state: McpState::Down,
+            detail,
+        }]
+    }
+    fn stopping(&self) -> bool {
+        false
+    }
+    fn metrics(&self) -> String {
+        "gavel_up 1\n".to_owned()
+    }
+}

@@ -1,0 +1,239 @@
+//! A served edge, and clients of it.
+
+use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
+use std::sync::atomic::AtomicU32;
+use std::time::Duration;
+
+use actix_web::dev::ServerHandle;
+use gavel::domain::definition::Constitution;
+use gavel::domain::templates::Templates;
+use gavel::engine::Engine;
+use gavel::http::caller::Auth;
+use gavel::http::{Edge, EdgeLimits, ServerSettings};
+use gavel::ports::clock::SystemClock;
+use gavel::ports::model::Model;
+use gavel::ports::quota::QuotaState;
+use gavel::surfaces::chat::Chat;
+use gavel::surfaces::decisions::DecisionQueries;
+use serde_json::Value;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::sync::Semaphore;
+use tokio::task::JoinHandle;
+
+use crate::fakes::{Around, Failing, Fixed, OneTool, Record, Scripted};
+
+/// No answer takes longer in these tests.
+pub const PATIENCE: Duration = Duration::from_secs(20);
+
+pub const QUOTA: QuotaState = QuotaState {
+    allowed: true,
+    limit: 60,
+    window_s: 60,
+    remaining: 19,
+    reset_s: 3,
+};
+
+/// What an edge is made of.
+pub struct Setup {
+    pub auth: Auth,
+    pub limits: EdgeLimits,
+    pub quota: QuotaState,
+    pub max_in_flight: usize,
+    pub hold: Option<Arc<Semaphore>>,
+    pub model_fails: bool,
+    pub docs: bool,
+}
+
+impl Default for Setup {
+    fn default() -> Self {
+        Self {
+            auth: Auth::none(),
+            limits: EdgeLimits::default(),
+            quota: QUOTA,
+            max_in_flight: 64,
+            hold: None,
+            model_fails: false,
+            docs: true,
+        }
+    }
+}
+
+/// A served edge. Dropping it ends the server.
+pub struct Running {
+    pub address: SocketAddr,
+    pub url: String,
+    pub record: Arc<Record>,
+    pub model: Arc<Scripted>,
+    pub client: reqwest::Client,
+    pub handle: ServerHandle,
+    task: JoinHandle<std::io::Result<()>>,
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+pub async fn serve(setup: Setup) -> Running {
+    let record = Arc::new(Record::default());
+    let model = Arc::new(Scripted {
+        asked: AtomicU32::new(0),
+        hold: setup.hold,
+    });
+    let asked: Arc<dyn Model> = if setup.model_fails {
+        Arc::new(Failing)
+    } else {
+        model.clone()
+    };
+    let engine = Engine {
+        model: asked,
+        tools: Arc::new(OneTool::new()),
+        recorder: record.clone(),
+        clock: Arc::new(SystemClock),
+    };
+    let constitution = Constitution::from_markdown(Constitution::BUILT_IN, "constitution.md").unwrap();
+    let quota = Arc::new(Fixed(setup.quota));
+    let chat = Chat::new(engine, quota, constitution, Templates::built_in(), setup.max_in_flight);
+    let edge = Edge {
+        chat,
+        decisions: DecisionQueries::new(record.clone()),
+        auth: setup.auth,
+        surroundings: Arc::new(Around),
+        limits: setup.limits,
+        docs: setup.docs,
+    };
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let settings = ServerSettings {
+        workers: 1.try_into().ok(),
+        drain: Duration::from_secs(5),
+    };
+    let server = gavel::http::server(edge, listener, settings).unwrap();
+    let handle = server.handle();
+    let task = tokio::spawn(server);
+    let client = client(|builder| builder);
+    Running {
+        address,
+        url: format!("http://{address}"),
+        record,
+        model,
+        client,
+        handle,
+        task,
+    }
+}
+
+pub fn client(change: impl FnOnce(reqwest::ClientBuilder) -> reqwest::ClientBuilder) -> reqwest::Client {
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let builder = reqwest::Client::builder()
+        .no_proxy()
+        .timeout(PATIENCE)
+        .redirect(reqwest::redirect::Policy::none());
+    change(builder).build().unwrap()
+}
+
+/// An answer, read whole.
+#[derive(Debug)]
+pub struct Answer {
+    pub status: u16,
+    pub headers: reqwest::header::HeaderMap,
+    pub text: String,
+}
+
+impl Answer {
+    pub async fn of(response: reqwest::Response) -> Self {
+        let (status, headers) = (response.status().as_u16(), response.headers().clone());
+        Self {
+            status,
+            headers,
+            text: response.text().await.unwrap(),
+        }
+    }
+    pub fn json(&self) -> Value {
+        serde_json::from_str(&self.text).unwrap_or_else(|error| panic!("{error}: {}", self.text))
+    }
+    pub fn header(&self, name: &str) -> &str {
+        self.headers.get(name).map_or("", |value| value.to_str().unwrap())
+    }
+    /// A problem of this status and code, complete.
+    pub fn problem(&self, status: u16, code: &str) -> Value {
+        let problem = self.json();
+        assert_eq!(
+            (self.status, &problem["code"]),
+            (status, &Value::from(code)),
+            "{}",
+            self.text
+        );
+        assert_eq!(self.header("content-type"), "application/problem+json");
+        assert_eq!(problem["status"], status);
+        assert_eq!(problem["request_id"], self.header("x-request-id"));
+        for field in ["type", "title", "detail"] {
+            assert!(
+                problem[field].as_str().is_some_and(|text| !text.is_empty()),
+                "{field}: {}",
+                self.text
+            );
+        }
+        problem
+    }
+}
+
+pub const HI: &str = r#"{"message":"hi","user_id":"ann"}"#;
+pub const ADD: &str = r#"{"message":"call the tool","user_id":"ann"}"#;
+
+impl Running {
+    pub fn request(&self, method: reqwest::Method, path: &str) -> reqwest::RequestBuilder {
+        self.client.request(method, format!("{}{path}", self.url))
+    }
+    pub async fn get(&self, path: &str) -> Answer {
+        Answer::of(self.request(reqwest::Method::GET, path).send().await.unwrap()).await
+    }
+    pub fn chat(&self, path: &str, body: impl Into<reqwest::Body>) -> reqwest::RequestBuilder {
+        self.request(reqwest::Method::POST, path)
+            .header("content-type", "application/json")
+            .body(body)
+    }
+    pub async fn post(&self, body: impl Into<reqwest::Body>) -> Answer {
+        Answer::of(self.chat("/v1/chat", body).send().await.unwrap()).await
+    }
+    pub async fn post_with(&self, headers: &[(&str, &str)], body: &'static str) -> Answer {
+        let request = headers
+            .iter()
+            .fold(self.chat("/v1/chat", body), |request, (name, value)| {
+                request.header(*name, *value)
+            });
+        Answer::of(request.send().await.unwrap()).await
+    }
+    pub async fn connect(&self) -> TcpStream {
+        TcpStream::connect(self.address).await.unwrap()
+    }
+    /// Sends bytes as they are, and reads until the server closes.
+    pub async fn raw(&self, bytes: &[u8]) -> String {
+        let mut stream = self.connect().await;
+        stream.write_all(bytes).await.unwrap();
+        read_to_end(&mut stream).await
+    }
+}
+
+/// Reads until the server closes; fails the test when it does not.
+pub async fn read_to_end(stream: &mut TcpStream) -> String {
+    let mut read = Vec::new();
+    let end = tokio::time::timeout(PATIENCE, stream.read_to_end(&mut read)).await;
+    let closed = end.expect("the server keeps the connection open");
+    // A reset after the answer is an end as well.
+    drop(closed);
+    String::from_utf8_lossy(&read).into_owned()
+}
+
+pub async fn until(what: &str, condition: impl Fn() -> bool) {
+    for _ in 0..2000 {
+        if condition() {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    panic!("waited in vain for {what}");
+}

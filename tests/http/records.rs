@@ -1,0 +1,131 @@
+//! The record, for analysts; and the published schemas held against what is sent.
+
+use gavel::domain::ids::DecisionId;
+use reqwest::Method;
+use serde_json::{Value, json};
+
+use crate::harness::{Answer, Setup, serve};
+
+/// Is `value` what the component `name` says?
+pub fn assert_valid(description: &Value, name: &str, value: &Value) {
+    let mut schema = description.clone();
+    schema["$ref"] = json!(format!("#/components/schemas/{name}"));
+    let validator = jsonschema::validator_for(&schema).unwrap();
+    let errors: Vec<_> = validator
+        .iter_errors(value)
+        .map(|error| format!("{}: {error}", error.instance_path()))
+        .collect();
+    assert!(errors.is_empty(), "{name}: {errors:#?} in {value}");
+}
+
+/// The same, and nothing is sent that the schema does not name, at any depth that has properties.
+pub fn assert_described(description: &Value, name: &str, value: &Value) {
+    assert_valid(description, name, value);
+    let mut strict = description.clone();
+    for schema in strict["components"]["schemas"].as_object_mut().unwrap().values_mut() {
+        if schema["properties"].is_object() {
+            schema["additionalProperties"] = json!(false);
+        }
+    }
+    assert_valid(&strict, name, value);
+}
+
+#[tokio::test]
+async fn a_list_passes_its_parameters_on_and_tells_the_next_page() {
+    let edge = serve(Setup::default()).await;
+    edge.record
+        .rows
+        .lock()
+        .unwrap()
+        .insert(DecisionId::new(), json!({"decision_id": "d"}));
+    for (path, name) in [
+        ("/v1/decisions", "decisions"),
+        ("/v1/tool-invocations", "tool_invocations"),
+    ] {
+        let answer = edge
+            .get(&format!(
+                "{path}?page_size=7&page_token=abc&filter=intent%20%3D%20%22x%22&order_by=created_at"
+            ))
+            .await;
+        assert_eq!(
+            answer.json(),
+            json!({name: [{"decision_id": "d"}], "next_page_token": "next"})
+        );
+        assert_eq!(answer.header("cache-control"), "no-store");
+        let (tenant, query) = edge.record.queries.lock().unwrap().pop().unwrap();
+        assert_eq!((tenant.as_str(), query.page_size), ("default", 7));
+        assert_eq!(query.page_token.as_deref(), Some("abc"));
+        assert_eq!(query.filter.as_deref(), Some("intent = \"x\""));
+        assert_eq!(query.order_by.as_deref(), Some("created_at"));
+    }
+    edge.get("/v1/decisions").await;
+    assert_eq!(edge.record.queries.lock().unwrap().pop().unwrap().1.page_size, 50);
+}
+
+#[tokio::test]
+async fn a_wrong_parameter_is_named_by_the_edge_or_by_the_store() {
+    let edge = serve(Setup::default()).await;
+    for query in [
+        "page_size=0",
+        "page_size=1001",
+        "page_size=x",
+        "colour=1",
+        "page_token=%00",
+        "filter=a&filter=b",
+        "filter=wrong",
+    ] {
+        let answer = edge.get(&format!("/v1/decisions?{query}")).await;
+        let problem = answer.problem(400, "invalid_request");
+        let name = query.split('=').next().unwrap();
+        assert_eq!(problem["errors"][0]["pointer"], name, "{problem}");
+    }
+    edge.get("/v1/decisions/018f0000-0000-7000-8000-000000000000?x=1")
+        .await
+        .problem(400, "invalid_request");
+}
+
+#[tokio::test]
+async fn a_store_that_is_away_is_503_and_says_nothing_of_itself() {
+    let edge = serve(Setup::default()).await;
+    *edge.record.away.lock().unwrap() = true;
+    let answer = edge.get("/v1/decisions").await;
+    answer.problem(503, "record_unavailable");
+    assert!(!answer.text.contains("canary"), "{}", answer.text);
+}
+
+#[tokio::test]
+async fn a_decision_is_found_by_its_id() {
+    let edge = serve(Setup::default()).await;
+    let id = DecisionId::new();
+    edge.record
+        .rows
+        .lock()
+        .unwrap()
+        .insert(id, json!({"decision_id": id.to_string(), "user_id": "ann"}));
+    let answer = edge.get(&format!("/v1/decisions/{id}")).await;
+    assert_eq!(
+        (answer.status, &answer.json()["decision_id"]),
+        (200, &json!(id.to_string()))
+    );
+}
+
+#[tokio::test]
+async fn head_is_get_without_the_body() {
+    let edge = serve(Setup::default()).await;
+    for path in [
+        "/livez",
+        "/readyz",
+        "/metrics",
+        "/openapi.json",
+        "/docs",
+        "/docs/swagger-ui.css",
+        "/v1/decisions",
+        "/v1/tool-invocations",
+    ] {
+        let get = edge.get(path).await;
+        let head = Answer::of(edge.request(Method::HEAD, path).send().await.unwrap()).await;
+        assert_eq!((head.status, head.text.as_str()), (get.status, ""), "{path}");
+        assert_eq!(head.header("content-type"), get.header("content-type"), "{path}");
+        assert_eq!(head.header("content-length"), get.text.len().to_string(), "{path}");
+    }
+}

@@ -1,0 +1,70 @@
+//! Traces to a collector. One test: a process has one subscriber.
+#![allow(clippy::unwrap_used)]
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpListener;
+use std::thread;
+
+use gavel::telemetry::{Collector, Lines, Telemetry};
+
+/// Takes one request and answers it: its request line and headers, and its body.
+fn collector(listener: TcpListener) -> thread::JoinHandle<(String, Vec<u8>)> {
+    thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        let mut reader = BufReader::new(stream.try_clone().unwrap());
+        let mut head = String::new();
+        while reader.read_line(&mut head).unwrap() > 2 {}
+        let length = head
+            .to_lowercase()
+            .lines()
+            .find_map(|line| line.strip_prefix("content-length: ")?.parse().ok());
+        let mut body = vec![0; length.unwrap()];
+        reader.read_exact(&mut body).unwrap();
+        stream
+            .write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n")
+            .unwrap();
+        (head, body)
+    })
+}
+
+fn holds(body: &[u8], text: &str) -> bool {
+    body.windows(text.len()).any(|window| window == text.as_bytes())
+}
+
+#[test]
+fn spans_of_this_crate_reach_the_collector_and_those_of_others_do_not() {
+    // As the binary does: the exporter's client is built with TLS whatever the URL.
+    rustls::crypto::ring::default_provider().install_default().unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}/v1/traces", listener.local_addr().unwrap())
+        .parse()
+        .unwrap();
+    let received = collector(listener);
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(1)
+        .enable_all()
+        .build()
+        .unwrap();
+    let telemetry = {
+        let _entered = runtime.enter();
+        let headers = vec![("x-tenant".to_owned(), "acme".into())];
+        let collector = Collector {
+            url,
+            headers,
+            service_name: "gavel-test".to_owned(),
+        };
+        Telemetry::start("warn", Lines::Json, Some(collector)).unwrap()
+    };
+    // Below the log filter: what is logged and what is traced are two decisions.
+    tracing::debug_span!(target: "gavel::engine", "decide", decision = "d-1").in_scope(|| ());
+    tracing::info_span!(target: "hyper::client", "foreign").in_scope(|| ());
+    telemetry.finish();
+    let (head, body) = received.join().unwrap();
+    assert!(head.starts_with("POST /v1/traces HTTP/1.1\r\n"), "{head}");
+    assert!(head.contains("x-tenant: acme"), "{head}");
+    assert!(head.contains("content-type: application/x-protobuf"), "{head}");
+    for text in ["decide", "d-1", "gavel-test"] {
+        assert!(holds(&body, text), "{text}");
+    }
+    assert!(!holds(&body, "foreign"));
+}
