@@ -66,7 +66,7 @@ fn busy_model() -> Vec<Reply> {
 }
 
 async fn send(url: &str, n: usize) -> Option<Value> {
-    let message = if n % 2 == 0 { "add x" } else { "hello" };
+    let message = if n.is_multiple_of(2) { "add x" } else { "hello" };
     let body = json!({"message": message, "user_id": format!("user-{}", n % 7)});
     let answer = reqwest::Client::new()
         .post(format!("{url}/v1/chat"))

@@ -271,6 +271,23 @@ impl App {
         (status, serde_json::from_str(&text).unwrap_or(Value::String(text)))
     }
 
+    pub async fn get_as(&self, key: &str, path: &str) -> (u16, Value) {
+        let request = self
+            .client
+            .get(format!("{}{path}", self.url))
+            .header("authorization", format!("Bearer {key}"));
+        let response = request.send().await.unwrap();
+        (response.status().as_u16(), response.json().await.unwrap_or(Value::Null))
+    }
+
+    /// The whole text of a streamed answer.
+    pub async fn stream(&self, body: &Value) -> String {
+        let request = self.client.post(format!("{}/v1/chat/stream", self.url)).json(body);
+        let response = request.send().await.unwrap();
+        assert_eq!(response.status(), 200);
+        response.text().await.unwrap()
+    }
+
     /// The record of a decision; it must be there.
     pub async fn decision(&self, id: &Value) -> Value {
         let (status, record) = self.get(&format!("/v1/decisions/{}", id.as_str().unwrap())).await;

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::disallowed_methods, missing_docs, unreachable_pub)]
 
 mod crash;
+mod faults;
 mod gemini;
 mod harness;
 mod misuse;

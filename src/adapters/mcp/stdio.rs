@@ -81,7 +81,10 @@ pub(super) fn start(
     let pid = transport.id();
     let last_words = LastWords::default();
     if let Some(stderr) = stderr {
-        #[expect(clippy::disallowed_methods, reason = "ends with the child, whose end the shutdown waits for")]
+        #[expect(
+            clippy::disallowed_methods,
+            reason = "ends with the child, whose end the shutdown waits for"
+        )]
         tokio::spawn(log(server.clone(), stderr, secrets(env), last_words.clone()));
     }
     Ok(Child {

@@ -1,0 +1,170 @@
+//! What the surroundings can do to a request: no tools, no database; and what callers may see.
+
+use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
+use sqlx::{AssertSqlSafe, Connection, SqliteConnection};
+
+use crate::gemini::Reply;
+use crate::harness::{Setup, spawn_app, until};
+
+/// DESIGN.md section 5: a request goes on without a server that is not there, and says so.
+#[tokio::test]
+async fn without_its_tool_server_gavel_still_answers_and_tells_the_model() {
+    let mcp = json!({"mcpServers": {"tasks": {"command": "/no/such/program"}}});
+    let script = vec![
+        Reply::call("add_task", json!({"description": "milk"})),
+        Reply::Text("I cannot reach your tasks."),
+    ];
+    let app = spawn_app(Setup::stdio_sqlite().mcp(mcp).script(script)).await;
+    let decision = app.chat("add milk").await;
+    assert_eq!(decision["response"], "I cannot reach your tasks.", "{decision}");
+    assert_ne!(decision["decision_type"], "INVOKE_TOOL", "nothing ran");
+    let message = app.gemini.requests()[0]["contents"][0]["parts"][0]["text"]
+        .as_str()
+        .unwrap()
+        .to_owned();
+    assert!(message.contains("Unavailable right now: add_task"), "{message}");
+    let (status, ready) = app.get("/readyz").await;
+    assert_eq!(
+        status, 200,
+        "a server that is down does not make gavel unready: {ready}"
+    );
+    app.stop().await;
+}
+
+/// Promise 1: what cannot be recorded is not done, and the caller is told.
+#[tokio::test]
+async fn while_the_database_is_locked_no_side_effect_runs_and_afterwards_all_is_well() {
+    let add = || Reply::call("add_task", json!({"description": "milk"}));
+    let list = Reply::call("list_tasks", json!({}));
+    let last_is_call = |request: &Value| request["contents"].as_array().unwrap().len() > 1;
+    let script = vec![Reply::from(move |request| {
+        let text = request["contents"][0]["parts"][0]["text"].as_str().unwrap();
+        match (last_is_call(request), text.contains("add")) {
+            (true, _) => Reply::Text("Done."),
+            (false, true) => add(),
+            (false, false) => list.clone(),
+        }
+    })];
+    let app = spawn_app(Setup::stdio_sqlite().script(script)).await;
+    assert_eq!(app.chat("hello").await["outcome_category"], "SUCCESS:TASK_COMPLETED");
+
+    let path = app.folder.path().join("gavel.db");
+    let mut other = SqliteConnection::connect(&format!("sqlite://{}", path.display()))
+        .await
+        .unwrap();
+    sqlx::raw_sql("BEGIN EXCLUSIVE").execute(&mut other).await.unwrap();
+    let (status, headers, problem) = app.post(&json!({"message": "add milk", "user_id": "ann"})).await;
+    assert_eq!(
+        (status, &problem["code"]),
+        (503, &json!("record_unavailable")),
+        "{problem}"
+    );
+    assert!(headers.contains_key("retry-after"));
+    sqlx::raw_sql("ROLLBACK").execute(&mut other).await.unwrap();
+
+    until("the record to be available again", || async {
+        app.post(&json!({"message": "hello", "user_id": "ann"})).await.0 == 200
+    })
+    .await;
+    let listed = app.chat("hello").await;
+    assert_eq!(
+        listed["tool_calls"][0]["result"]["data"]["tasks"],
+        json!([]),
+        "nothing was added: {listed}"
+    );
+}
+
+/// DESIGN.md section 9: tenants do not see each other; no key, no answer.
+#[tokio::test]
+async fn keys_are_asked_for_and_tenants_are_kept_apart() {
+    let entry = |name: &str, key: &str, tenant: &str| {
+        let hash = Sha256::digest(key)
+            .iter()
+            .map(|byte| format!("{byte:02x}"))
+            .collect::<String>();
+        format!("[[auth.keys]]\nname = \"{name}\"\nsha256 = \"{hash}\"\ntenant = \"{tenant}\"\n")
+    };
+    let toml = format!(
+        "[auth]\nmode = \"api_key\"\n{}{}",
+        entry("a", "key-a", "acme"),
+        entry("b", "key-b", "other")
+    );
+    let app = spawn_app(Setup::stdio_postgres().toml(&toml)).await;
+    let body = json!({"message": "hi", "user_id": "ann"}).to_string();
+    let (status, headers, problem) = app.post_with(&[], body.clone()).await;
+    assert_eq!(
+        (status, &problem["code"]),
+        (401, &json!("unauthenticated")),
+        "{problem}"
+    );
+    assert!(headers.contains_key("www-authenticate"));
+    assert_eq!(
+        app.post_with(&[("authorization", "Bearer key-x")], body.clone())
+            .await
+            .0,
+        401
+    );
+    let (status, _, decision) = app.post_with(&[("authorization", "Bearer key-a")], body).await;
+    assert_eq!(status, 200, "{decision}");
+    let path = format!("/v1/decisions/{}", decision["decision_id"].as_str().unwrap());
+    assert_eq!(app.get_as("key-a", &path).await.0, 200);
+    assert_eq!(
+        app.get_as("key-b", &path).await.0,
+        404,
+        "another tenant's decision answers as a missing one"
+    );
+    let (_, page) = app.get_as("key-b", "/v1/decisions").await;
+    assert_eq!(page["decisions"], json!([]));
+}
+
+/// DESIGN.md section 9: the events of the journal as they happen, last the decision.
+#[tokio::test]
+async fn a_stream_tells_what_happens_and_ends_with_the_decision() {
+    let script = vec![
+        Reply::call("add_task", json!({"description": "milk"})),
+        Reply::Text("Added milk."),
+    ];
+    let app = spawn_app(Setup::stdio_sqlite().script(script)).await;
+    let text = app.stream(&json!({"message": "add milk", "user_id": "ann"})).await;
+    let lines: Vec<Value> = text
+        .lines()
+        .filter(|line| !line.is_empty())
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    let kinds: Vec<_> = lines.iter().map(|line| line["type"].as_str().unwrap()).collect();
+    assert_eq!(kinds.first(), Some(&"started"), "{kinds:?}");
+    assert_eq!(kinds.last(), Some(&"decision"), "{kinds:?}");
+    for kind in ["turn", "tool_call", "tool_result", "delta"] {
+        assert!(kinds.contains(&kind), "{kind} in {kinds:?}");
+    }
+    let decision = lines.last().unwrap();
+    assert_eq!(decision["outcome_category"], "SUCCESS:TASK_COMPLETED", "{decision}");
+    assert_eq!(lines[0]["decision_id"], decision["decision_id"]);
+    app.decision(&decision["decision_id"]).await;
+}
+
+/// Secrets never reach a record: `records.content = none` keeps no words at all.
+#[tokio::test]
+async fn with_content_none_the_database_holds_none_of_the_words() {
+    let script = vec![
+        Reply::call("add_task", json!({"description": "canary-argument"})),
+        Reply::Text("canary-response"),
+    ];
+    let setup = Setup::stdio_postgres()
+        .toml("[records]\ncontent = \"none\"\n")
+        .script(script);
+    let app = spawn_app(setup).await;
+    let decision = app.chat("canary-message").await;
+    assert_eq!(decision["response"], "canary-response");
+    let mut database = sqlx::PgConnection::connect(&app.database_url).await.unwrap();
+    for table in ["decision_log", "tool_invocation_log"] {
+        let dump: String = sqlx::query_scalar(AssertSqlSafe(format!(
+            "SELECT coalesce(string_agg(t::text, ' '), '') FROM {table} t"
+        )))
+        .fetch_one(&mut database)
+        .await
+        .unwrap();
+        assert!(!dump.is_empty() && !dump.contains("canary"), "{table}: {dump}");
+    }
+}
