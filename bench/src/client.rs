@@ -65,6 +65,8 @@ impl Connection {
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         headers.insert(ACCEPT, HeaderValue::from_static("application/json, text/event-stream"));
         headers.extend(extra.iter().cloned());
+        // The answer to the last one has been read, and the connection may still have to notice.
+        self.sender.ready().await?;
         let response = self.sender.send_request(request).await?;
         let status = response.status();
         Ok((status, response.into_body().collect().await?.to_bytes()))
