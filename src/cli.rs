@@ -9,6 +9,7 @@ mod doctor;
 mod eval;
 mod exit;
 mod interrupt;
+mod live;
 mod logs;
 mod mcp;
 mod mcp_server;
@@ -74,7 +75,15 @@ enum Verb {
     /// Show the settings in effect and where each came from
     Config(config::Args),
     /// Check configuration, database, constitution, MCP servers and model
-    Doctor,
+    Doctor(DoctorArgs),
+}
+
+/// Options of `doctor`.
+#[derive(Debug, clap::Args)]
+struct DoctorArgs {
+    /// Only ask the service that runs under this configuration whether it is alive (for health checks)
+    #[arg(long)]
+    live: bool,
 }
 
 /// Runs the process: what `main` returns.
@@ -92,7 +101,8 @@ fn run(cli: Cli) -> anyhow::Result<Exit> {
         Verb::McpServer(server) => mcp_server::run(server),
         Verb::Config(args) => config::run(args, &cli.flags),
         Verb::Chat(args) if args.server.is_some() => with_runtime(None, chat::run_remote(args)),
-        Verb::Doctor => match Config::load(&cli.flags) {
+        Verb::Doctor(DoctorArgs { live: true }) => with_config(Config::load(&cli.flags)?, false, live::run),
+        Verb::Doctor(_) => match Config::load(&cli.flags) {
             Ok(resolved) => with_config(resolved, false, doctor::run),
             Err(errors) => doctor::refused(&errors),
         },

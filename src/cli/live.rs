@@ -1,0 +1,56 @@
+//! `gavel doctor --live`: does the service of this configuration answer? For a container's health check, which
+//! has no other program at hand.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::time::Duration;
+
+use anyhow::{Context, ensure};
+
+use super::exit::Exit;
+use super::output;
+use crate::config::Resolved;
+
+/// Health checks are made every few seconds and must not pile up.
+const TIMEOUT: Duration = Duration::from_secs(2);
+
+/// Asks `/livez` where this configuration listens.
+///
+/// # Errors
+/// Nobody answers, or not with 200.
+pub(super) async fn run(resolved: Resolved) -> anyhow::Result<Exit> {
+    let listen = resolved.config.listen;
+    ensure!(listen.port() != 0, "listen = {listen} takes any free port, which only the running service knows");
+    let url = format!("http://{}/livez", reachable(listen));
+    // A proxy for the way out is not the way to ourselves.
+    let client = reqwest::Client::builder().timeout(TIMEOUT).no_proxy().build()?;
+    let response = client.get(&url).send().await.with_context(|| format!("{url} does not answer"))?;
+    ensure!(response.status() == reqwest::StatusCode::OK, "{url} answers {}", response.status());
+    output::line(&format!("✓ {url} answers"))?;
+    Ok(Exit::Done)
+}
+
+/// Where a service that listens at `address` is reached from the same machine.
+fn reachable(address: SocketAddr) -> SocketAddr {
+    let ip = match address.ip() {
+        IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
+        IpAddr::V6(ip) if ip.is_unspecified() => Ipv6Addr::LOCALHOST.into(),
+        ip => ip,
+    };
+    SocketAddr::new(ip, address.port())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whoever_listens_everywhere_is_asked_on_loopback() {
+        for (listen, asked) in [
+            ("0.0.0.0:8080", "127.0.0.1:8080"),
+            ("[::]:80", "[::1]:80"),
+            ("192.0.2.1:80", "192.0.2.1:80"),
+        ] {
+            assert_eq!(reachable(listen.parse().unwrap()).to_string(), asked);
+        }
+    }
+}
