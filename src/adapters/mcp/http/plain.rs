@@ -98,7 +98,8 @@ impl Plain {
         let (sender, connection) = http1::handshake(TokioIo::new(stream))
             .await
             .map_err(|error| cause(&error))?;
-        // It ends with its sender, or when the server closes it; whoever waits for an answer hears why.
+        // Whoever waits for an answer hears why it ended.
+        #[expect(clippy::disallowed_methods, reason = "ends with its sender, or when the server closes it")]
         tokio::spawn(connection);
         Ok(sender)
     }
