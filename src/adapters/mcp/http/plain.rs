@@ -99,7 +99,10 @@ impl Plain {
             .await
             .map_err(|error| cause(&error))?;
         // Whoever waits for an answer hears why it ended.
-        #[expect(clippy::disallowed_methods, reason = "ends with its sender, or when the server closes it")]
+        #[expect(
+            clippy::disallowed_methods,
+            reason = "ends with its sender, or when the server closes it"
+        )]
         tokio::spawn(connection);
         Ok(sender)
     }
