@@ -338,19 +338,18 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
+    /// The places that are wrong, sorted.
     fn pointers(body: &str) -> Vec<String> {
-        ChatRequest::from_json(body.as_bytes())
-            .unwrap_err()
-            .into_iter()
-            .map(|error| error.pointer)
-            .collect()
+        let errors = ChatRequest::from_json(body.as_bytes()).unwrap_err();
+        let mut pointers: Vec<_> = errors.into_iter().map(|error| error.pointer).collect();
+        pointers.sort();
+        pointers
     }
 
     #[test]
     fn everything_that_is_wrong_is_said_at_once() {
         let body = r#"{"message":7,"user_id":[],"history":[{"role":"system","content":1},3],"tools":"x","colour":1}"#;
-        let mut found = pointers(body);
-        found.sort();
+        let found = pointers(body);
         let expected = [
             "/colour",
             "/history/0/content",
