@@ -177,7 +177,7 @@ async fn fifty_requests_with_one_key_at_once_decide_once() {
 #[tokio::test]
 async fn a_retry_with_the_key_of_a_rate_limited_request_is_a_new_request() {
     for setup in [Setup::stdio_sqlite(), Setup::stdio_postgres()] {
-        let app = spawn_app(setup.rate(600, 1)).await;
+        let app = spawn_app(setup.rate(30, 1)).await;
         let body = json!({"message": "hi", "user_id": "ann"}).to_string();
         let key = [("idempotency-key", "k-429")];
         assert_eq!(app.post_with(&[], body.clone()).await.0, 200);
