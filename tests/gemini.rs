@@ -2,7 +2,7 @@
 //!
 //! `recorded` reads traffic recorded by others (`../shared/gemini/recorded`, or `GAVEL_SHARED`); the rest is written from
 //! the facts of the wire and needs nothing but the project.
-#![allow(clippy::unwrap_used, missing_docs)]
+#![allow(clippy::unwrap_used, clippy::disallowed_methods, missing_docs)]
 
 #[path = "gemini/auth.rs"]
 mod auth;

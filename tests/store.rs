@@ -1,5 +1,5 @@
 //! The store's contract, on both databases.
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::unwrap_used, clippy::disallowed_methods)]
 
 mod postgres;
 

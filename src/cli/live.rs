@@ -19,12 +19,23 @@ const TIMEOUT: Duration = Duration::from_secs(2);
 /// Nobody answers, or not with 200.
 pub(super) async fn run(resolved: Resolved) -> anyhow::Result<Exit> {
     let listen = resolved.config.listen;
-    ensure!(listen.port() != 0, "listen = {listen} takes any free port, which only the running service knows");
+    ensure!(
+        listen.port() != 0,
+        "listen = {listen} takes any free port, which only the running service knows"
+    );
     let url = format!("http://{}/livez", reachable(listen));
     // A proxy for the way out is not the way to ourselves.
     let client = reqwest::Client::builder().timeout(TIMEOUT).no_proxy().build()?;
-    let response = client.get(&url).send().await.with_context(|| format!("{url} does not answer"))?;
-    ensure!(response.status() == reqwest::StatusCode::OK, "{url} answers {}", response.status());
+    let response = client
+        .get(&url)
+        .send()
+        .await
+        .with_context(|| format!("{url} does not answer"))?;
+    ensure!(
+        response.status() == reqwest::StatusCode::OK,
+        "{url} answers {}",
+        response.status()
+    );
     output::line(&format!("✓ {url} answers"))?;
     Ok(Exit::Done)
 }

@@ -172,3 +172,21 @@ async fn fifty_requests_with_one_key_at_once_decide_once() {
     assert!(answers.iter().any(|(status, ..)| *status == 200));
     assert_eq!(app.gemini.requests().len(), 1);
 }
+
+/// A refusal that asks the caller to come back is not the answer for 24 hours.
+#[tokio::test]
+async fn a_retry_with_the_key_of_a_rate_limited_request_is_a_new_request() {
+    for setup in [Setup::stdio_sqlite(), Setup::stdio_postgres()] {
+        let app = spawn_app(setup.rate(30, 1)).await;
+        let body = json!({"message": "hi", "user_id": "ann"}).to_string();
+        let key = [("idempotency-key", "k-429")];
+        assert_eq!(app.post_with(&[], body.clone()).await.0, 200);
+        assert_eq!(app.post_with(&key, body.clone()).await.0, 429);
+        crate::harness::until("the quota to let one through", || async {
+            app.post_with(&key, body.clone()).await.0 == 200
+        })
+        .await;
+        let (_, headers, _) = app.post_with(&key, body).await;
+        assert_eq!(headers["idempotency-replayed"], "true");
+    }
+}

@@ -156,7 +156,14 @@ impl Batch<'_> {
         Ok(answer(status, body))
     }
 
+    /// Keeps the answer for a retried request. One that asks the caller to come back is not kept: the claim
+    /// is given up, so that the retry is a new request.
     async fn answer(&self, conn: &mut Conn, decision: DecisionId, answer: &StoredAnswer) -> Result<(), Fault> {
+        if matches!(answer.status, 429 | 503) {
+            let values = vec![Value::shared(&answer.scope), Value::text(&decision.to_string())];
+            conn.execute(&self.statements.abandon_claim, values).await?;
+            return Ok(());
+        }
         let values = vec![
             Value::Int(Some(i64::from(answer.status))),
             Value::shared(&answer.body),

@@ -105,10 +105,7 @@ impl ChatRequest {
 
     fn check(body: Body<'_>) -> Result<Self, Vec<FieldError>> {
         let mut errors = Vec::new();
-        if body.message.trim().is_empty() {
-            errors.push(FieldError::new("/message", "must not be empty"));
-        }
-        no_nul(&body.message, "/message", &mut errors);
+        check_message(&body.message, &mut errors);
         let user = body
             .user_id
             .and_then(|id| external(UserId::parse(id), "/user_id", &mut errors));
@@ -181,6 +178,13 @@ pub struct OverLimit {
     pub limit: &'static str,
 }
 
+fn check_message(message: &str, errors: &mut Vec<FieldError>) {
+    if message.trim().is_empty() {
+        errors.push(FieldError::new("/message", "must not be empty"));
+    }
+    no_nul(message, "/message", errors);
+}
+
 fn no_nul(text: &str, pointer: &str, errors: &mut Vec<FieldError>) {
     if text.contains('\0') {
         errors.push(FieldError::new(
@@ -219,8 +223,15 @@ fn diagnose(body: &[u8], error: &serde_json::Error) -> Vec<FieldError> {
     for (name, value) in &object {
         let pointer = format!("/{}", name.replace('~', "~0").replace('/', "~1"));
         match name.as_str() {
-            "message" => expect_string(value, &pointer, &mut errors),
+            "message" => match value.as_str() {
+                Some(message) => check_message(message, &mut errors),
+                None => expect_string(value, &pointer, &mut errors),
+            },
             "user_id" | "conversation_id" | "time_zone" if value.is_null() => {}
+            "user_id" | "conversation_id" if value.is_string() => {
+                let id = value.as_str().unwrap_or_default();
+                external(UserId::parse(id), &pointer, &mut errors);
+            }
             "user_id" | "conversation_id" | "time_zone" => expect_string(value, &pointer, &mut errors),
             "history" => diagnose_history(value, &mut errors),
             "tools" => diagnose_tools(value, &mut errors),
@@ -327,19 +338,18 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
+    /// The places that are wrong, sorted.
     fn pointers(body: &str) -> Vec<String> {
-        ChatRequest::from_json(body.as_bytes())
-            .unwrap_err()
-            .into_iter()
-            .map(|error| error.pointer)
-            .collect()
+        let errors = ChatRequest::from_json(body.as_bytes()).unwrap_err();
+        let mut pointers: Vec<_> = errors.into_iter().map(|error| error.pointer).collect();
+        pointers.sort();
+        pointers
     }
 
     #[test]
     fn everything_that_is_wrong_is_said_at_once() {
         let body = r#"{"message":7,"user_id":[],"history":[{"role":"system","content":1},3],"tools":"x","colour":1}"#;
-        let mut found = pointers(body);
-        found.sort();
+        let found = pointers(body);
         let expected = [
             "/colour",
             "/history/0/content",
@@ -350,6 +360,10 @@ mod tests {
             "/user_id",
         ];
         assert_eq!(found, expected);
+        assert_eq!(
+            pointers(r#"{"message":" ","user_id":"","colour":1}"#),
+            ["/colour", "/message", "/user_id"]
+        );
     }
 
     #[test]

@@ -17,9 +17,9 @@ pub(super) struct Watched {
 }
 
 impl Watched {
-    pub(super) fn new(bytes: Vec<u8>, taken: Arc<AtomicBool>) -> Self {
+    pub(super) fn new(bytes: Bytes, taken: Arc<AtomicBool>) -> Self {
         Self {
-            bytes: Some(bytes.into()),
+            bytes: Some(bytes),
             taken,
         }
     }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
+use bytes::Bytes;
 use reqwest::header::{ACCEPT, CONTENT_TYPE, HeaderMap, HeaderValue};
 use rmcp::model::{ClientCapabilities, Implementation, ProtocolVersion, RequestMetaObject};
 use tokio::sync::Notify;
@@ -13,6 +14,7 @@ use url::Url;
 
 use super::answer::why;
 use super::body::Watched;
+use super::plain::Plain;
 use crate::adapters::mcp::attempt::{Attempt, Lost, Outgoing};
 use crate::adapters::mcp::meta;
 
@@ -24,6 +26,8 @@ const ASIDE: Duration = Duration::from_secs(5);
 /// The direct way to a server, good for one session.
 pub(crate) struct Direct {
     client: reqwest::Client,
+    /// For calls to a server on this machine.
+    plain: Option<Arc<Plain>>,
     url: Url,
     /// Of every message: the configured ones, session, version, media types.
     headers: HeaderMap,
@@ -77,6 +81,7 @@ impl Direct {
         };
         Ok(Self {
             client,
+            plain: Plain::new(&url),
             url,
             headers,
             session: session.is_some(),
@@ -128,19 +133,12 @@ impl Direct {
             taken: &taken,
             armed: true,
         };
-        let mut request = self
-            .request(reqwest::Method::POST)
-            .body(reqwest::Body::wrap(Watched::new(body, taken.clone())));
-        if self.modern.is_some() {
-            request = request
-                .header("mcp-method", HeaderValue::from_static("tools/call"))
-                .header("mcp-name", &*call.request.tool.name);
-        }
         let attempt = tokio::select! {
             attempt = async {
-                match request.send().await {
+                match self.post(body.into(), call, &taken).await {
                     Ok(response) => self.read(response, id).await,
-                    Err(error) => failed(&error, &taken),
+                    Err(words) if taken.load(Ordering::Acquire) => Attempt::Lost(Lost::Connection, words),
+                    Err(words) => Attempt::NotSent(Lost::Connection, words),
                 }
             } => {
                 abandoned.armed = matches!(attempt, Attempt::Lost(..));
@@ -150,6 +148,31 @@ impl Direct {
         };
         drop(abandoned);
         attempt
+    }
+
+    async fn post(
+        &self,
+        body: Bytes,
+        call: &Outgoing<'_>,
+        taken: &Arc<AtomicBool>,
+    ) -> Result<reqwest::Response, String> {
+        let modern = self.modern.as_ref().map(|_| {
+            let mut headers = self.headers.clone();
+            headers.insert("mcp-method", HeaderValue::from_static("tools/call"));
+            // A name that is no header is left to rmcp (`promote`).
+            if let Ok(name) = HeaderValue::from_str(&call.request.tool.name) {
+                headers.insert("mcp-name", name);
+            }
+            headers
+        });
+        let headers = modern.as_ref().unwrap_or(&self.headers);
+        if let Some(plain) = &self.plain {
+            return plain.post(headers, body, taken).await;
+        }
+        let mut request = reqwest::Request::new(reqwest::Method::POST, self.url.clone());
+        request.headers_mut().clone_from(headers);
+        *request.body_mut() = Some(reqwest::Body::wrap(Watched::new(body, taken.clone())));
+        self.client.execute(request).await.map_err(|error| why(&error))
     }
 
     fn next_id(&self) -> u32 {
@@ -227,14 +250,6 @@ fn modern_meta(version: &ProtocolVersion, client_info: &Implementation) -> Resul
 
 fn is_plain(name: &str) -> bool {
     name.bytes().all(|byte| byte.is_ascii_graphic()) && !name.starts_with("=?")
-}
-
-fn failed(error: &reqwest::Error, taken: &AtomicBool) -> Attempt {
-    if taken.load(Ordering::Acquire) {
-        Attempt::Lost(Lost::Connection, why(error))
-    } else {
-        Attempt::NotSent(Lost::Connection, why(error))
-    }
 }
 
 fn given_up(lost: Lost, call: &Outgoing<'_>, taken: &AtomicBool) -> Attempt {
