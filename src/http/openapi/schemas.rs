@@ -14,7 +14,18 @@ use crate::http::health::{Live, Ready};
 
 /// Every schema, with those it refers to.
 pub(super) fn all(components: ComponentsBuilder) -> ComponentsBuilder {
+    let mut nested = Vec::new();
+    ChatRequest::schemas(&mut nested);
+    AgentDecision::schemas(&mut nested);
+    Event::schemas(&mut nested);
+    DecisionPage::schemas(&mut nested);
+    DecisionDetail::schemas(&mut nested);
+    ToolInvocationPage::schemas(&mut nested);
+    Live::schemas(&mut nested);
+    Ready::schemas(&mut nested);
+    Problem::schemas(&mut nested);
     components
+        .schemas_from_iter(nested)
         .schema_from::<ChatRequest>()
         .schema_from::<AgentDecision>()
         .schema_from::<DecisionType>()
