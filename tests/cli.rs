@@ -251,7 +251,7 @@ fn a_new_key_is_random_and_its_entry_is_what_the_configuration_takes() {
             "config",
             "new-key",
             "--name",
-            "a \"shop\" ü",
+            "ann's \"shop\" ü",
             "--tenant",
             "acme",
             "--role",
@@ -280,6 +280,25 @@ fn a_new_key_is_random_and_its_entry_is_what_the_configuration_takes() {
         .find(|one| one["key"] == "auth.keys")
         .unwrap();
     assert_eq!(keys["value"], "1 entries");
+    let variable = entry.lines().find_map(|line| line.strip_prefix("# ")).unwrap();
+    let shell = format!(
+        "{variable} GAVEL_AUTH_MODE=api_key {} config --json",
+        env!("CARGO_BIN_EXE_gavel")
+    );
+    let elsewhere = Place::new();
+    let by_shell = Command::new("sh")
+        .args(["-c", &shell])
+        .current_dir(elsewhere.path())
+        .output()
+        .unwrap();
+    let json: Value = serde_json::from_slice(&by_shell.stdout).unwrap();
+    let keys = json
+        .as_array()
+        .unwrap()
+        .iter()
+        .find(|one| one["key"] == "auth.keys")
+        .unwrap();
+    assert_eq!(keys["origin"], "environment GAVEL_AUTH_KEYS");
     assert_eq!(
         place
             .run(&["config", "new-key", "--name", "x", "--role", "king"])
@@ -389,7 +408,11 @@ fn without_a_verb_it_serves_prints_a_line_that_works_when_pasted_and_stops_when_
     let refused = elsewhere.run(&["chat", "--server", &server, "--time-zone", "Mars/Olympus", "hi"]);
     assert_eq!(refused.status, 1);
     assert!(refused.err.contains("/time_zone"), "{}", refused.err);
+    place.run(&["doctor", "--live", "--listen", &address]).ended(0);
     assert_eq!(serving.stop(), Some(0));
+    let dead = place.run(&["doctor", "--live", "--listen", &address]);
+    assert_eq!(dead.status, 1);
+    assert!(dead.err.contains("/livez does not answer"), "{}", dead.err);
 }
 
 #[test]

@@ -525,6 +525,32 @@ fn the_reference_names_every_setting() {
     }
 }
 
+/// The table in the documentation is this one; `gavel config --reference` prints it.
+#[test]
+fn the_documentation_has_the_reference_as_it_is() {
+    let page = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/configuration.md")).unwrap();
+    assert!(
+        page.contains(&gavel::config::reference()),
+        "docs/configuration.md: put in `gavel config --reference`"
+    );
+}
+
+/// Every example in the documentation is right in every key and value.
+#[test]
+fn the_examples_in_the_documentation_are_accepted() {
+    let page = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/configuration.md")).unwrap();
+    let examples: Vec<_> = page
+        .split("```toml\n")
+        .skip(1)
+        .filter_map(|rest| rest.split("```").next())
+        .collect();
+    assert!(examples.len() >= 2);
+    for example in examples {
+        let example = example.replace("sha256 = \"…\"", &format!("sha256 = {:?}", "ab".repeat(32)));
+        assert_eq!(toml(&example).resolved().warnings, [""; 0], "{example}");
+    }
+}
+
 fn any_environment() -> impl Strategy<Value = Vec<(String, String)>> {
     let names: Vec<String> = SETTINGS
         .iter()

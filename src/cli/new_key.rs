@@ -1,8 +1,9 @@
 //! `gavel config new-key`: a fresh API key for a service. gavel keeps only its SHA-256.
 
-use anyhow::{Context, anyhow};
+use anyhow::anyhow;
 use base64::Engine;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
+use serde_json::json;
 use sha2::{Digest, Sha256};
 
 use super::exit::Exit;
@@ -46,8 +47,8 @@ pub(super) fn run(args: &Args) -> anyhow::Result<Exit> {
     let key = fresh_key()?;
     output::note("The key, shown this once (standard output):");
     output::line(&key)?;
-    output::note("\nIts entry for gavel.toml, which is no secret:\n");
-    output::line(&entry(args, &key)?)?;
+    output::note("\nIts entry for gavel.toml, or for the environment; neither is secret:\n");
+    output::line(&entry(args, &key))?;
     output::note("\nThe service sends it as `Authorization: Bearer KEY`. Keys count with auth.mode = \"api_key\".");
     Ok(Exit::Done)
 }
@@ -61,22 +62,20 @@ fn fresh_key() -> anyhow::Result<String> {
     Ok(format!("gavel_{}", BASE64_URL_SAFE_NO_PAD.encode(bytes)))
 }
 
-/// JSON's texts and lists of texts are TOML's as well.
-fn entry(args: &Args, key: &str) -> anyhow::Result<String> {
-    let text = |value: &str| serde_json::to_string(value).context("a text cannot be written");
+/// JSON's texts and lists of texts are TOML's as well. What goes into the environment stands in a comment.
+fn entry(args: &Args, key: &str) -> String {
     let sha256: String = Sha256::digest(key.as_bytes())
         .iter()
         .map(|byte| format!("{byte:02x}"))
         .collect();
-    let roles = args
-        .roles
-        .iter()
-        .map(|role| text(role))
-        .collect::<anyhow::Result<Vec<_>>>()?
-        .join(", ");
-    Ok(format!(
-        "[[auth.keys]]\nname = {}\nsha256 = \"{sha256}\"\ntenant = {}\nroles = [{roles}]\n",
-        text(&args.name)?,
-        text(&args.tenant)?
-    ))
+    let entry = json!({ "name": args.name, "sha256": sha256, "tenant": args.tenant, "roles": args.roles });
+    format!(
+        "[[auth.keys]]\nname = {}\nsha256 = {}\ntenant = {}\nroles = {}\n# GAVEL_AUTH_KEYS='[{}]'\n",
+        entry["name"],
+        entry["sha256"],
+        entry["tenant"],
+        entry["roles"],
+        // A quote ends a quoted word of the shell: end it, add one, begin again.
+        entry.to_string().replace('\'', r"'\''"),
+    )
 }
