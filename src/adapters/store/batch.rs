@@ -1,6 +1,8 @@
 //! Many ops, one transaction.
 
-use super::db::{Conn, Value};
+use sqlx::SqliteConnection;
+
+use super::db::{Conn, Sql, Value, execute_joined};
 use super::error::Fault;
 use super::op::{Done, Op, Ticket};
 use super::recovered;
@@ -21,6 +23,25 @@ pub(super) struct Batch<'a> {
     pub(super) lease: Duration,
 }
 
+/// Values of rows, by statement.
+#[derive(Default)]
+struct Rows {
+    opens: Vec<Value>,
+    intents: Vec<Value>,
+    closes: Vec<Value>,
+    calls: Vec<Value>,
+}
+
+/// Statements that go to the database together.
+struct Joined {
+    text: String,
+    /// For each statement how many rows it must change, if that matters.
+    expected: Vec<Option<(&'static str, u64)>>,
+}
+
+const DECISION: &str = "a decision";
+const CALL: &str = "a tool call";
+
 /// How far a transaction came.
 pub(super) enum Attempt {
     /// Committed; one answer for each ticket, in order.
@@ -32,12 +53,19 @@ pub(super) enum Attempt {
 }
 
 impl Batch<'_> {
-    /// Writes all of `tickets` or none of them.
-    pub(super) async fn run(&self, conn: &mut Conn, tickets: &[Ticket]) -> Attempt {
-        if let Err(error) = conn.execute(&self.statements.begin, vec![]).await {
-            return Attempt::Failed(error.into());
-        }
-        match self.write(conn, tickets).await {
+    /// Writes all of `tickets` or none of them. `before` is run before the transaction begins.
+    pub(super) async fn run(&self, conn: &mut Conn, tickets: &[Ticket], before: Option<&Sql>) -> Attempt {
+        let written = match conn.joining() {
+            Some(connection) if tickets.iter().all(|ticket| ticket.op.is_rows()) => {
+                let rows = self.rows(tickets);
+                match self.joined(&rows, before) {
+                    Some(text) => self.write_joined(connection, text, rows, tickets.len()).await,
+                    None => self.write(conn, tickets, before).await,
+                }
+            }
+            _ => self.write(conn, tickets, before).await,
+        };
+        match written {
             Ok(done) => match conn.execute(&self.statements.commit, vec![]).await {
                 Ok(_) => Attempt::Committed(done),
                 Err(error) => Attempt::Uncertain(error.into()),
@@ -46,35 +74,89 @@ impl Batch<'_> {
         }
     }
 
-    async fn write(&self, conn: &mut Conn, tickets: &[Ticket]) -> Result<Vec<Done>, Fault> {
-        let mut done = Vec::with_capacity(tickets.len());
-        let (mut opens, mut intents) = (Vec::new(), Vec::new());
-        let (mut closes, mut closed) = (Vec::new(), 0);
-        let (mut calls, mut called) = (Vec::new(), 0);
+    /// The rows of all ops, in the order of the tickets.
+    fn rows(&self, tickets: &[Ticket]) -> Rows {
+        let mut rows = Rows::default();
         for ticket in tickets {
-            done.push(match &ticket.op {
+            match &ticket.op {
                 Op::Open(decision, intended) => {
-                    self.writing.open(decision, &mut opens);
+                    self.writing.open(decision, &mut rows.opens);
                     for intent in intended {
-                        self.writing.intent(intent, &mut intents);
+                        self.writing.intent(intent, &mut rows.intents);
                     }
-                    Done::Written
                 }
                 Op::Intend(intended) => {
                     for intent in intended {
-                        self.writing.intent(intent, &mut intents);
+                        self.writing.intent(intent, &mut rows.intents);
                     }
-                    Done::Written
                 }
                 Op::Close(decision) => {
-                    self.writing.close(decision, &mut closes);
-                    closed += 1;
+                    self.writing.close(decision, &mut rows.closes);
                     for call in &decision.calls {
-                        self.writing.call(&decision.open, call, &mut calls);
-                        called += 1;
+                        self.writing.call(&decision.open, call, &mut rows.calls);
                     }
-                    Done::Written
                 }
+                _ => {}
+            }
+        }
+        rows
+    }
+
+    /// `before`, BEGIN and the inserts as one text, if the rows are few; and how many each must change.
+    fn joined(&self, rows: &Rows, before: Option<&Sql>) -> Option<Joined> {
+        let statements = self.statements;
+        let mut joined = Joined {
+            text: String::with_capacity(2048),
+            expected: Vec::with_capacity(4),
+        };
+        for text in before.into_iter().chain([&statements.begin]) {
+            joined.text.push_str(text);
+            joined.text.push(';');
+            joined.expected.push(None);
+        }
+        let parts = [
+            (&statements.open, &rows.opens, None),
+            (&statements.intend, &rows.intents, None),
+            (&statements.close, &rows.closes, Some(DECISION)),
+            (&statements.call, &rows.calls, Some(CALL)),
+        ];
+        for (insert, values, what) in parts {
+            let count = insert.rows(values);
+            if count > 0 {
+                joined.text.push_str(insert.few(count)?);
+                joined.text.push(';');
+                joined.expected.push(what.map(|what| (what, count as u64)));
+            }
+        }
+        Some(joined)
+    }
+
+    async fn write_joined(
+        &self,
+        connection: &mut SqliteConnection,
+        joined: Joined,
+        rows: Rows,
+        tickets: usize,
+    ) -> Result<Vec<Done>, Fault> {
+        let values = [rows.opens, rows.intents, rows.closes, rows.calls].concat();
+        let changed = execute_joined(connection, joined.text, values).await?;
+        for (expected, changed) in joined.expected.into_iter().zip(changed) {
+            if let Some((what, given)) = expected {
+                expect(what, given, changed)?;
+            }
+        }
+        Ok((0..tickets).map(|_| Done::Written).collect())
+    }
+
+    async fn write(&self, conn: &mut Conn, tickets: &[Ticket], before: Option<&Sql>) -> Result<Vec<Done>, Fault> {
+        if let Some(before) = before {
+            conn.execute(before, vec![]).await?;
+        }
+        conn.execute(&self.statements.begin, vec![]).await?;
+        let mut done = Vec::with_capacity(tickets.len());
+        for ticket in tickets {
+            done.push(match &ticket.op {
+                Op::Open(..) | Op::Intend(_) | Op::Close(_) => Done::Written,
                 Op::Claim(claim) => {
                     let met = self.claim(conn, claim).await?;
                     if met == Claimed::New {
@@ -102,11 +184,16 @@ impl Batch<'_> {
                 }
             });
         }
-        self.statements.open.run(conn, opens).await?;
-        self.statements.intend.run(conn, intents).await?;
+        let rows = self.rows(tickets);
+        let (closed, called) = (
+            self.statements.close.rows(&rows.closes) as u64,
+            self.statements.call.rows(&rows.calls) as u64,
+        );
+        self.statements.open.run(conn, rows.opens).await?;
+        self.statements.intend.run(conn, rows.intents).await?;
         // Fewer rows than given: an id that belongs to somebody else. Nothing of it is overwritten.
-        expect("a decision", closed, self.statements.close.run(conn, closes).await?)?;
-        expect("a tool call", called, self.statements.call.run(conn, calls).await?)?;
+        expect(DECISION, closed, self.statements.close.run(conn, rows.closes).await?)?;
+        expect(CALL, called, self.statements.call.run(conn, rows.calls).await?)?;
         for ticket in tickets {
             if let Op::Close(decision) = &ticket.op
                 && let Some(answer) = &decision.answer

@@ -61,7 +61,7 @@ impl Shared {
         // Before any row of ours: an owner without a lease counts as dead.
         match self
             .batch()
-            .run(&mut conn, &[Ticket::silent(super::op::Op::Beat)])
+            .run(&mut conn, &[Ticket::silent(super::op::Op::Beat)], None)
             .await
         {
             Attempt::Committed(_) => Ok(conn),
@@ -88,8 +88,8 @@ pub(super) struct Writer {
     conn: Option<Conn>,
     pending: VecDeque<Ticket>,
     stop: CancellationToken,
-    /// SQLite: whether commits wait for the disk now.
-    full_sync: bool,
+    /// SQLite: whether commits wait for the disk now, if that is known.
+    full_sync: Option<bool>,
 }
 
 impl Writer {
@@ -106,7 +106,7 @@ impl Writer {
             queue,
             conn,
             pending: VecDeque::new(),
-            full_sync: false,
+            full_sync: None,
         }
     }
 
@@ -253,7 +253,7 @@ impl Writer {
             Some(conn) => conn,
             None => match self.shared.connect().await {
                 Ok(conn) => {
-                    self.full_sync = false;
+                    self.full_sync = None;
                     conn
                 }
                 Err(error) => {
@@ -300,22 +300,22 @@ impl Writer {
     }
 
     async fn attempt_on(&mut self, conn: &mut Conn, batch: &[Ticket]) -> Attempt {
-        if conn.dialect() == Dialect::Sqlite {
-            let full_sync = batch.iter().any(|ticket| ticket.op.survives_power_loss());
-            if full_sync != self.full_sync {
-                let statements = &self.shared.statements;
-                let pragma = if full_sync {
-                    &statements.survive_power_loss
-                } else {
-                    &statements.survive_crash
-                };
-                if let Err(error) = conn.execute(pragma, vec![]).await {
-                    return Attempt::Failed(error.into());
-                }
-                self.full_sync = full_sync;
-            }
+        let statements = &self.shared.statements;
+        let full_sync = batch.iter().any(|ticket| ticket.op.survives_power_loss());
+        let change =
+            (conn.dialect() == Dialect::Sqlite && self.full_sync != Some(full_sync)).then_some(match full_sync {
+                true => &statements.survive_power_loss,
+                false => &statements.survive_crash,
+            });
+        if change.is_some() {
+            // Not known again until the transaction has gone through.
+            self.full_sync = None;
         }
-        self.shared.batch().run(conn, batch).await
+        let attempt = self.shared.batch().run(conn, batch, change).await;
+        if matches!(attempt, Attempt::Committed(_)) {
+            self.full_sync = Some(full_sync);
+        }
+        attempt
     }
 
     /// The connection, when it is good for another transaction.
