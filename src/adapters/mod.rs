@@ -6,3 +6,5 @@ pub mod jwks;
 pub mod mcp;
 pub mod quota;
 pub mod store;
+
+mod upstream;

@@ -1,6 +1,6 @@
 //! The URLs of an endpoint (WIRE.md section 1).
 
-use url::{Host, Url};
+use url::Url;
 
 use super::config::{ConfigError, invalid};
 
@@ -66,16 +66,6 @@ impl Address {
     /// The URL that describes `model`.
     pub(super) fn about(&self, model: &str) -> Result<Url, url::ParseError> {
         Url::parse(&format!("{}{}", self.models, Escaped(model)))
-    }
-}
-
-/// A stand-in on this machine: reached directly, whatever proxy is set for the world outside.
-pub(super) fn is_loopback(url: &Url) -> bool {
-    match url.host() {
-        Some(Host::Domain(name)) => name == "localhost",
-        Some(Host::Ipv4(ip)) => ip.is_loopback(),
-        Some(Host::Ipv6(ip)) => ip.is_loopback(),
-        None => false,
     }
 }
 
@@ -204,18 +194,5 @@ mod tests {
         }
         assert!(Address::vertex("a/b", "global", None).is_err());
         assert!(Address::vertex("a", "", None).is_err());
-    }
-
-    #[test]
-    fn stand_ins_on_this_machine_are_told_apart() {
-        for (base, local) in [
-            ("http://127.0.0.2:1", true),
-            ("http://[::1]:1", true),
-            ("http://localhost", true),
-            ("http://10.0.0.1", false),
-            ("https://localhost.example.com", false),
-        ] {
-            assert_eq!(is_loopback(&Url::parse(base).unwrap()), local, "{base}");
-        }
     }
 }

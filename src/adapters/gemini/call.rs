@@ -1,16 +1,15 @@
 //! One model call: attempts, one at a time, until one is of use; and hops, until the turn is complete.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use reqwest::header::{ACCEPT, CONTENT_TYPE, HeaderName, HeaderValue};
-use reqwest::{Method as HttpMethod, Request};
+use reqwest::header::{ACCEPT, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use tracing::Instrument;
-use url::Url;
 
 use super::api_error::ApiError;
 use super::breaker::Health;
-use super::client::{Waiting, too_large};
+use super::client::{Target, Waiting, too_large};
 use super::content::Pieces;
 use super::delivery::Delivery;
 use super::failure::Failure;
@@ -19,6 +18,7 @@ use super::reply::{Hop, Reply};
 use super::retry::{Retry, backoff};
 use super::sse::{Frame, Framer};
 use super::{Gemini, request};
+use crate::adapters::upstream::Response;
 use crate::domain::decision::Usage;
 use crate::domain::journal::ModelTurn;
 use crate::ports::model::ModelFault;
@@ -33,7 +33,7 @@ pub(super) struct Call<'a, 'd> {
     pub(super) gemini: &'a Gemini,
     pub(super) meters: &'a Meters,
     pub(super) model: &'a str,
-    pub(super) url: Url,
+    pub(super) target: Arc<Target>,
     pub(super) stream: bool,
     pub(super) deadline: Instant,
     pub(super) delivery: Delivery<'d>,
@@ -174,13 +174,12 @@ impl Call<'_, '_> {
         if begun >= self.deadline {
             return Err(Failure::deadline(Health::Unknown));
         }
-        let mut request = Request::new(HttpMethod::POST, self.url.clone());
-        let headers = request.headers_mut();
+        let mut headers = HeaderMap::with_capacity(8);
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         if self.stream {
             headers.insert(ACCEPT, HeaderValue::from_static("text/event-stream"));
         }
-        self.gemini.auth.apply(headers, self.deadline).await?;
+        self.gemini.auth.apply(&mut headers, self.deadline).await?;
         // Whole seconds, rounded up: the provider is not to give up before we do.
         let left = self
             .deadline
@@ -190,14 +189,14 @@ impl Call<'_, '_> {
             .max(1);
         headers.insert(SERVER_TIMEOUT, u64::try_from(left).unwrap_or(u64::MAX).into());
         let sent = self.gemini.auth.is_oauth().then(|| headers.clone());
-        *request.body_mut() = Some(body.clone().into());
 
         let waiting = Waiting {
             timeouts: &self.gemini.timeouts,
             deadline: self.deadline,
             begun,
         };
-        let response = waiting.send(&self.gemini.client, request).await?;
+        let client = &self.gemini.client;
+        let response = waiting.post(client, &self.target, headers, body.clone()).await?;
         let status = response.status();
         if !status.is_success() {
             if status.as_u16() == 401
@@ -226,7 +225,7 @@ impl Call<'_, '_> {
     async fn read_stream(
         &mut self,
         waiting: &Waiting<'_>,
-        mut response: reqwest::Response,
+        mut response: Response,
         reply: &mut Reply,
     ) -> Result<(), Failure> {
         let (cap, oauth) = (self.gemini.max_body, self.gemini.auth.is_oauth());
@@ -251,7 +250,7 @@ impl Call<'_, '_> {
 }
 
 /// Google does not send it, what stands before Google may: whole seconds only.
-fn retry_after(headers: &reqwest::header::HeaderMap) -> Option<Duration> {
+fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     let value = headers.get(reqwest::header::RETRY_AFTER)?.to_str().ok()?;
     Some(Duration::from_secs(value.trim().parse::<u64>().ok()?.min(86_400)))
 }

@@ -90,7 +90,10 @@ impl Gemini {
             begun: Instant::now(),
         };
         let unreachable = |failure| CheckError::Unreachable(safe(failure));
-        let response = waiting.send(&self.client, request).await.map_err(unreachable)?;
+        let response = waiting
+            .send(self.client.general(), request)
+            .await
+            .map_err(unreachable)?;
         let status = response.status();
         if !status.is_success() {
             let error = ApiError::of_body(status.as_u16(), &waiting.error_body(response).await);

@@ -1,27 +1,109 @@
 //! The HTTP client, and one exchange through it with a limit on every wait and on every byte.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use reqwest::{Client, Request, Response};
+use reqwest::Request;
+use reqwest::header::{HeaderMap, HeaderValue, USER_AGENT};
 use tokio::time::timeout_at;
+use url::Url;
 
 use super::breaker::Health;
 use super::config::{ConfigError, Timeouts};
 use super::failure::{Failure, describe};
+use crate::adapters::upstream::{Limits, NoResponse, Plain, Response, Taken, is_loopback};
 
 /// Error bodies are short; what is longer is not read.
 const MAX_ERROR_BODY: usize = 64 * 1024;
 
+/// How long an unused connection is kept, and how many are kept for each thread.
+const IDLE: Duration = Duration::from_secs(90);
+const KEPT: usize = 256;
+
+const AGENT: &str = concat!("gavel/", env!("CARGO_PKG_VERSION"));
+
+/// Where a request goes.
+#[derive(Debug)]
+pub(super) struct Target {
+    url: Url,
+    /// The same as a request line has it, if it can.
+    line: Option<hyper::Uri>,
+}
+
+impl Target {
+    pub(super) fn new(url: Url) -> Self {
+        Self {
+            line: Plain::target(&url),
+            url,
+        }
+    }
+}
+
+/// What requests to the models go through.
+pub(super) struct Client {
+    general: reqwest::Client,
+    /// For a gateway or a stand-in on this machine.
+    plain: Option<Arc<Plain>>,
+    connect: Duration,
+}
+
+impl Client {
+    /// # Errors
+    /// The system's TLS roots cannot be read.
+    pub(super) fn new(timeouts: &Timeouts, origin: &Url) -> Result<Self, ConfigError> {
+        let limits = Limits {
+            connect: timeouts.connect,
+            idle: IDLE,
+            kept: KEPT,
+        };
+        Ok(Self {
+            general: build(timeouts, origin.scheme() == "http", is_loopback(origin))?,
+            plain: Plain::new(origin, limits),
+            connect: timeouts.connect,
+        })
+    }
+
+    pub(super) fn general(&self) -> &reqwest::Client {
+        &self.general
+    }
+
+    async fn post(&self, target: &Target, mut headers: HeaderMap, body: Bytes) -> Result<Response, Failure> {
+        headers.insert(USER_AGENT, HeaderValue::from_static(AGENT));
+        if let (Some(plain), Some(line)) = (&self.plain, &target.line) {
+            let sent = plain.post(line, &headers, body, &Taken::default()).await;
+            return sent.map_err(|error| match error {
+                NoResponse::ConnectTimeout(limit) => Failure::timeout("no connection", limit),
+                error => Failure::connection(error.to_string()),
+            });
+        }
+        let mut request = Request::new(reqwest::Method::POST, target.url.clone());
+        *request.headers_mut() = headers;
+        *request.body_mut() = Some(body.into());
+        match self.general.execute(request).await {
+            Ok(response) => Ok(response.into()),
+            Err(error) => Err(no_response(error, self.connect)),
+        }
+    }
+}
+
+/// `connect` is the limit that the client keeps by itself.
+fn no_response(error: reqwest::Error, connect: Duration) -> Failure {
+    match error.is_timeout() && error.is_connect() {
+        true => Failure::timeout("no connection", connect),
+        false => Failure::connection(describe(error)),
+    }
+}
+
 /// Builds the pooled client. `plain` is for an endpoint without TLS: no roots are loaded for it.
-pub(super) fn build(timeouts: &Timeouts, plain: bool, direct: bool) -> Result<Client, ConfigError> {
+pub(super) fn build(timeouts: &Timeouts, plain: bool, direct: bool) -> Result<reqwest::Client, ConfigError> {
     // The binary installs ring; a library user or a test need not know that.
     if rustls::crypto::CryptoProvider::get_default().is_none() {
         // Losing the race to another installer is as good.
         let _ = rustls::crypto::ring::default_provider().install_default();
     }
-    let mut builder = Client::builder()
-        .user_agent(concat!("gavel/", env!("CARGO_PKG_VERSION")))
+    let mut builder = reqwest::Client::builder()
+        .user_agent(AGENT)
         .connect_timeout(timeouts.connect)
         // A redirect would take the key to another host.
         .redirect(reqwest::redirect::Policy::none())
@@ -29,7 +111,7 @@ pub(super) fn build(timeouts: &Timeouts, plain: bool, direct: bool) -> Result<Cl
         .referer(false)
         .tcp_nodelay(true)
         .tcp_keepalive(Duration::from_secs(30))
-        .pool_idle_timeout(Duration::from_secs(90));
+        .pool_idle_timeout(IDLE);
     builder = if plain {
         builder.http1_only().tls_certs_only([])
     } else {
@@ -53,14 +135,32 @@ pub(super) struct Waiting<'a> {
 
 impl Waiting<'_> {
     /// Sends and waits for the head.
-    pub(super) async fn send(&self, client: &Client, request: Request) -> Result<Response, Failure> {
+    pub(super) async fn send(&self, client: &reqwest::Client, request: Request) -> Result<Response, Failure> {
+        let connect = self.timeouts.connect;
+        let head = async {
+            let response = client.execute(request).await;
+            response
+                .map(Response::from)
+                .map_err(|error| no_response(error, connect))
+        };
+        self.head(head).await
+    }
+
+    /// Sends a POST and waits for the head.
+    pub(super) async fn post(
+        &self,
+        client: &Client,
+        target: &Target,
+        headers: HeaderMap,
+        body: Bytes,
+    ) -> Result<Response, Failure> {
+        self.head(client.post(target, headers, body)).await
+    }
+
+    async fn head(&self, head: impl Future<Output = Result<Response, Failure>>) -> Result<Response, Failure> {
         let first_byte = self.timeouts.first_byte;
-        match self.wait(first_byte, client.execute(request)).await {
-            Ok(Ok(response)) => Ok(response),
-            Ok(Err(error)) if error.is_timeout() && error.is_connect() => {
-                Err(Failure::timeout("no connection", self.timeouts.connect))
-            }
-            Ok(Err(error)) => Err(Failure::connection(describe(error))),
+        match self.wait(first_byte, head).await {
+            Ok(head) => head,
             Err(over) => Err(over.unwrap_or_else(|| Failure::timeout("no answer", first_byte))),
         }
     }
@@ -70,7 +170,7 @@ impl Waiting<'_> {
         let idle = self.timeouts.idle;
         match self.wait(idle, response.chunk()).await {
             Ok(Ok(piece)) => Ok(piece),
-            Ok(Err(error)) => Err(Failure::connection(describe(error))),
+            Ok(Err(error)) => Err(Failure::connection(error.to_string())),
             Err(over) => Err(over.unwrap_or_else(|| Failure::timeout("the answer stopped: nothing more", idle))),
         }
     }
@@ -85,6 +185,10 @@ impl Waiting<'_> {
         };
         if first.len() > cap {
             return Err(too_large(cap));
+        }
+        // A body that came in one piece, as most do, is neither copied nor waited for again.
+        if response.is_read() {
+            return Ok(first);
         }
         let Some(mut next) = self.piece(&mut response).await? else {
             return Ok(first);

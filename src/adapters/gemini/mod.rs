@@ -40,9 +40,8 @@ mod sse;
 mod wire;
 
 use std::borrow::Cow;
+use std::sync::Arc;
 use std::time::Instant;
-
-use url::Url;
 
 use self::address::{Address, Method, bare_model};
 use self::auth::Auth;
@@ -51,6 +50,7 @@ use self::breaker::Breaker;
 pub use self::breaker::{BreakerSettings, BreakerState};
 use self::call::Call;
 pub use self::check::{CheckError, ModelInfo};
+use self::client::{Client, Target};
 use self::config::invalid;
 pub use self::config::{ConfigError, DEVELOPER_BASE, EXPRESS_BASE, Endpoint, GeminiConfig, Timeouts};
 use self::delivery::Delivery;
@@ -67,14 +67,14 @@ use crate::ports::model::{Model, ModelEvent, ModelFault, ModelRequest};
 
 /// One endpoint of Gemini, with its connections, its token, its breaker and its retry budget. Share it.
 pub struct Gemini {
-    client: reqwest::Client,
+    client: Client,
     auth: Auth,
     address: Address,
     /// `developer`, `express` or `vertex`.
     endpoint: &'static str,
     default_model: String,
     /// Of the default model: unary, stream.
-    default_urls: (Url, Url),
+    default_targets: (Arc<Target>, Arc<Target>),
     timeouts: Timeouts,
     max_body: usize,
     retry: RetrySettings,
@@ -116,17 +116,16 @@ impl Gemini {
                 "it is empty; allowed is a model's name, as in gemini-3.8-flash",
             ));
         }
-        let url = |method| {
-            let url = address.of(&default_model, method);
-            url.map_err(|error| invalid("model", error.to_string()))
+        let target = |method| match address.of(&default_model, method) {
+            Ok(url) => Ok(Arc::new(Target::new(url))),
+            Err(error) => Err(invalid("model", error.to_string())),
         };
-        let default_urls = (url(Method::Generate)?, url(Method::Stream)?);
-        let plain = address.origin.scheme() == "http";
+        let default_targets = (target(Method::Generate)?, target(Method::Stream)?);
         Ok(Self {
-            client: client::build(&config.timeouts, plain, address::is_loopback(&address.origin))?,
+            client: Client::new(&config.timeouts, &address.origin)?,
             auth,
             endpoint,
-            default_urls,
+            default_targets,
             default_model,
             address,
             timeouts: config.timeouts,
@@ -162,12 +161,13 @@ impl Gemini {
             .zip(settings.max_output_tokens)
             .is_some_and(|(cap, most)| most > cap);
         let stream = delivery.is_heard() || too_long;
-        let url = match (named == self.default_model, stream) {
-            (true, false) => self.default_urls.0.clone(),
-            (true, true) => self.default_urls.1.clone(),
+        let target = match (named == self.default_model, stream) {
+            (true, false) => self.default_targets.0.clone(),
+            (true, true) => self.default_targets.1.clone(),
             (false, stream) => self
                 .address
                 .of(named, if stream { Method::Stream } else { Method::Generate })
+                .map(|url| Arc::new(Target::new(url)))
                 .map_err(|error| ModelFault {
                     kind: FaultKind::Unavailable,
                     detail: format!("the model's name makes no URL: {error}"),
@@ -184,7 +184,7 @@ impl Gemini {
             gemini: self,
             meters: &meters,
             model: named,
-            url,
+            target,
             stream,
             deadline: request.deadline,
             delivery,

@@ -1,14 +1,14 @@
 //! A pool of plain HTTP/1.1 connections to one server on this machine.
 //!
-//! For a server beside gavel (a sidecar, a bundled one) the general client costs more than the call
-//! itself: three quarters of its CPU go into layers that only TLS, proxies and redirects need. Any
-//! other address goes through reqwest.
+//! For a server beside gavel the general client costs more than the call itself: three quarters of
+//! its CPU go into layers that only TLS, proxies and redirects need.
 
+use std::cell::Cell;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
@@ -19,51 +19,84 @@ use reqwest::header::{HOST, HeaderMap, HeaderValue};
 use tokio::net::TcpStream;
 use url::Url;
 
-use super::body::Watched;
-use super::{CONCURRENT, CONNECT, IDLE, is_loopback};
+use super::watched::{Taken, Watched};
+use super::{Response, is_loopback, told};
+
+/// Bounds of a pool.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::adapters) struct Limits {
+    /// How long a connection may take to be made.
+    pub(in crate::adapters) connect: Duration,
+    /// How long an unused one is kept.
+    pub(in crate::adapters) idle: Duration,
+    /// How many unused ones are kept for each thread.
+    pub(in crate::adapters) kept: usize,
+}
+
+/// Why there is no response.
+#[derive(Debug, thiserror::Error)]
+pub(in crate::adapters) enum NoResponse {
+    #[error("no connection within {} ms", .0.as_millis())]
+    ConnectTimeout(Duration),
+    #[error("{0}")]
+    Connect(std::io::Error),
+    #[error("{}", told(.0))]
+    Exchange(hyper::Error),
+}
 
 /// Connections to one address.
-pub(super) struct Plain {
+pub(in crate::adapters) struct Plain {
     host: String,
     port: u16,
     host_header: HeaderValue,
-    target: hyper::Uri,
-    /// The one used last is taken first, so that those not needed grow old.
-    idle: Mutex<Vec<(SendRequest<Watched>, Instant)>>,
+    limits: Limits,
+    shelves: [Shelf; SHELVES],
 }
 
+/// A connection's reader and writer is a task of the thread that made it. Taken by another thread,
+/// each request would cost two wake-ups across threads, so each has a shelf of its own.
+const SHELVES: usize = 16;
+
+/// Unused connections. The one used last is taken first, so that those not needed grow old.
+type Shelf = Mutex<Vec<(SendRequest<Watched>, Instant)>>;
+
 impl Plain {
-    /// For a plain address of this machine; `None` for any other.
-    pub(super) fn new(url: &Url) -> Option<Arc<Self>> {
+    /// For a plain address of this machine; `None` for any other. Only the origin of `url` counts.
+    pub(in crate::adapters) fn new(url: &Url, limits: Limits) -> Option<Arc<Self>> {
         if url.scheme() != "http" || !is_loopback(url) || !url.username().is_empty() || url.password().is_some() {
             return None;
         }
+        Some(Arc::new(Self {
+            // A literal IPv6 address stands in brackets in a URL, and without them in a socket address.
+            host: url.host_str()?.trim_matches(['[', ']']).to_owned(),
+            port: url.port_or_known_default()?,
+            host_header: HeaderValue::from_str(url.authority()).ok()?,
+            limits,
+            shelves: Default::default(),
+        }))
+    }
+
+    /// Path and query of `url`, as a request line has them.
+    pub(in crate::adapters) fn target(url: &Url) -> Option<hyper::Uri> {
         let target = match url.query() {
             Some(query) => format!("{}?{query}", url.path()),
             None => url.path().to_owned(),
         };
-        let port = url.port_or_known_default()?;
-        Some(Arc::new(Self {
-            // A literal IPv6 address stands in brackets in a URL, and without them in a socket address.
-            host: url.host_str()?.trim_matches(['[', ']']).to_owned(),
-            port,
-            host_header: HeaderValue::from_str(url.authority()).ok()?,
-            target: target.parse().ok()?,
-            idle: Mutex::default(),
-        }))
+        target.parse().ok()
     }
 
     /// Sends a POST. A pooled connection that turns out to be closed is replaced as long as the body
     /// has not been touched; after that nothing is sent twice.
     ///
     /// # Errors
-    /// Why there is no response.
-    pub(super) async fn post(
+    /// [`NoResponse`]; `taken` tells whether the server can have seen the request.
+    pub(in crate::adapters) async fn post(
         self: &Arc<Self>,
+        target: &hyper::Uri,
         headers: &HeaderMap,
         body: Bytes,
-        taken: &Arc<AtomicBool>,
-    ) -> Result<reqwest::Response, String> {
+        taken: &Taken,
+    ) -> Result<Response, NoResponse> {
         loop {
             let (mut sender, pooled) = match self.take() {
                 Some(sender) => (sender, true),
@@ -72,32 +105,32 @@ impl Plain {
             if sender.ready().await.is_err() && pooled {
                 continue;
             }
-            let mut request = hyper::Request::new(Watched::new(body.clone(), taken.clone()));
+            let mut request = hyper::Request::new(Watched::new(body.clone(), taken));
             *request.method_mut() = hyper::Method::POST;
-            *request.uri_mut() = self.target.clone();
+            *request.uri_mut() = target.clone();
             request.headers_mut().clone_from(headers);
             request.headers_mut().insert(HOST, self.host_header.clone());
             match sender.send_request(request).await {
                 Ok(response) => {
                     let lease = Some((sender, self.clone()));
-                    return Ok(response.map(|body| reqwest::Body::wrap(Leased { body, lease })).into());
+                    return Ok(Response::Plain(response.map(|body| Leased { body, lease })));
                 }
-                Err(_) if pooled && !taken.load(Ordering::Acquire) => {}
-                Err(error) => return Err(cause(&error)),
+                Err(_) if pooled && !taken.get() => {}
+                Err(error) => return Err(NoResponse::Exchange(error)),
             }
         }
     }
 
-    async fn connect(&self) -> Result<SendRequest<Watched>, String> {
+    async fn connect(&self) -> Result<SendRequest<Watched>, NoResponse> {
         let connecting = TcpStream::connect((self.host.as_str(), self.port));
-        let stream = match tokio::time::timeout(CONNECT, connecting).await {
-            Ok(stream) => stream.map_err(|error| error.to_string())?,
-            Err(_) => return Err(format!("no connection within {} ms", CONNECT.as_millis())),
+        let stream = match tokio::time::timeout(self.limits.connect, connecting).await {
+            Ok(stream) => stream.map_err(NoResponse::Connect)?,
+            Err(_) => return Err(NoResponse::ConnectTimeout(self.limits.connect)),
         };
-        stream.set_nodelay(true).map_err(|error| error.to_string())?;
+        stream.set_nodelay(true).map_err(NoResponse::Connect)?;
         let (sender, connection) = http1::handshake(TokioIo::new(stream))
             .await
-            .map_err(|error| cause(&error))?;
+            .map_err(NoResponse::Exchange)?;
         // Whoever waits for an answer hears why it ended.
         #[expect(
             clippy::disallowed_methods,
@@ -107,10 +140,14 @@ impl Plain {
         Ok(sender)
     }
 
+    fn shelf(&self) -> &Shelf {
+        &self.shelves[thread_number() % SHELVES]
+    }
+
     fn take(&self) -> Option<SendRequest<Watched>> {
-        let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut idle = self.shelf().lock().unwrap_or_else(PoisonError::into_inner);
         match idle.pop() {
-            Some((sender, since)) if since.elapsed() < IDLE => Some(sender),
+            Some((sender, since)) if since.elapsed() < self.limits.idle => Some(sender),
             // The others are older still.
             _ => {
                 idle.clear();
@@ -120,22 +157,46 @@ impl Plain {
     }
 
     fn give_back(&self, sender: SendRequest<Watched>) {
-        let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
-        if !sender.is_closed() && idle.len() < CONCURRENT {
+        let mut idle = self.shelf().lock().unwrap_or_else(PoisonError::into_inner);
+        if !sender.is_closed() && idle.len() < self.limits.kept {
             idle.push((sender, Instant::now()));
         }
     }
 }
 
-fn cause(error: &hyper::Error) -> String {
-    std::error::Error::source(error).map_or_else(|| error.to_string(), ToString::to_string)
+/// Threads in the order in which they first asked.
+fn thread_number() -> usize {
+    static NEXT: AtomicUsize = AtomicUsize::new(0);
+    thread_local!(static MINE: Cell<Option<usize>> = const { Cell::new(None) });
+    MINE.get().unwrap_or_else(|| {
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        MINE.set(Some(number));
+        number
+    })
 }
 
 /// A response body that gives its connection back when it has been read to the end; dropped before,
 /// it closes the connection, which is how the server learns that nobody waits.
-struct Leased {
+pub(in crate::adapters) struct Leased {
     body: Incoming,
     lease: Option<(SendRequest<Watched>, Arc<Plain>)>,
+}
+
+impl Leased {
+    /// The next piece; `None` at the end. Trailers are passed over.
+    pub(super) async fn chunk(&mut self) -> Result<Option<Bytes>, hyper::Error> {
+        loop {
+            match std::future::poll_fn(|context| Pin::new(&mut *self).poll_frame(context)).await {
+                Some(Ok(frame)) => {
+                    if let Ok(data) = frame.into_data() {
+                        return Ok(Some(data));
+                    }
+                }
+                Some(Err(error)) => return Err(error),
+                None => return Ok(None),
+            }
+        }
+    }
 }
 
 impl Body for Leased {
@@ -173,16 +234,21 @@ mod tests {
 
     use super::*;
 
+    const LIMITS: Limits = Limits {
+        connect: Duration::from_secs(1),
+        idle: Duration::from_secs(1),
+        kept: 1,
+    };
+
     #[test]
     fn only_plain_addresses_of_this_machine_are_taken() {
-        let takes = |url: &str| Plain::new(&Url::parse(url).unwrap()).is_some();
+        let takes = |url: &str| Plain::new(&Url::parse(url).unwrap(), LIMITS).is_some();
         assert!(takes("http://127.0.0.1:1/mcp?a=b") && takes("http://localhost/mcp") && takes("http://[::1]:8/"));
         assert!(!takes("https://localhost/mcp") && !takes("http://example.org/mcp") && !takes("http://u:p@localhost/"));
-        let v6 = Plain::new(&Url::parse("http://[::1]:8/x?y").unwrap()).unwrap();
-        assert_eq!(
-            (v6.host.as_str(), v6.port, v6.target.to_string()),
-            ("::1", 8, "/x?y".to_owned())
-        );
+        let url = Url::parse("http://[::1]:8/x?y").unwrap();
+        let v6 = Plain::new(&url, LIMITS).unwrap();
+        assert_eq!((v6.host.as_str(), v6.port), ("::1", 8));
         assert_eq!(v6.host_header, "[::1]:8");
+        assert_eq!(Plain::target(&url).unwrap(), "/x?y");
     }
 }

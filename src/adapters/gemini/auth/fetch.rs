@@ -11,12 +11,12 @@ use url::Url;
 use url::form_urlencoded::Serializer;
 
 use super::credentials::{AuthorizedUser, Credentials, ServiceAccount, signing_key};
-use crate::adapters::gemini::address::is_loopback;
 use crate::adapters::gemini::client::{self, Waiting};
 use crate::adapters::gemini::config::{ConfigError, Timeouts, invalid};
 use crate::adapters::gemini::failure::Failure;
 use crate::adapters::gemini::retry::Retry;
 use crate::adapters::gemini::wire::{self, label};
+use crate::adapters::upstream::is_loopback;
 
 const SCOPE: &str = "https://www.googleapis.com/auth/cloud-platform";
 const METADATA_PATH: &str = "computeMetadata/v1/instance/service-accounts/default/token";

@@ -18,6 +18,7 @@ use super::direct::Direct;
 use crate::adapters::mcp::attempt::{Attempt, Lost};
 use crate::adapters::mcp::result::ERROR_BYTES;
 use crate::adapters::mcp::text::capped;
+use crate::adapters::upstream::{Response, why};
 
 /// Largest answer that is read, as JSON or as one event; the rest of rmcp has the same limit.
 const MAX_ANSWER: usize = 16 * 1024 * 1024;
@@ -67,7 +68,7 @@ enum Heard {
 
 impl Direct {
     /// Reads the answer to the request `id`.
-    pub(super) async fn read(&self, response: reqwest::Response, id: u32) -> Attempt {
+    pub(super) async fn read(&self, response: Response, id: u32) -> Attempt {
         let status = response.status();
         if !status.is_success() {
             return self.refusal(response, status).await;
@@ -121,7 +122,7 @@ impl Direct {
         }
     }
 
-    async fn events(&self, mut response: reqwest::Response, id: u32) -> Attempt {
+    async fn events(&self, mut response: Response, id: u32) -> Attempt {
         let mut last_event = None;
         let mut pause = RESUME_AFTER;
         for _ in 0..RESUMES {
@@ -157,13 +158,13 @@ impl Direct {
         lost("the stream ended too often before the answer")
     }
 
-    async fn resume(&self, last_event: &str) -> Result<reqwest::Response, String> {
+    async fn resume(&self, last_event: &str) -> Result<Response, String> {
         let last_event = HeaderValue::from_str(last_event).map_err(|_| "its event id is no header".to_owned())?;
         let request = self
             .request(reqwest::Method::GET)
             .header(ACCEPT, HeaderValue::from_static("text/event-stream"))
             .header("last-event-id", last_event);
-        let response = request.send().await.map_err(|error| why(&error))?;
+        let response = Response::from(request.send().await.map_err(|error| why(&error))?);
         match (response.status(), kind(&response)) {
             (StatusCode::OK, Kind::Events) => Ok(response),
             (status, _) => Err(format!("taking it up again was answered with HTTP {status}")),
@@ -171,7 +172,7 @@ impl Direct {
     }
 
     /// An answer that is not 2xx.
-    async fn refusal(&self, response: reqwest::Response, status: StatusCode) -> Attempt {
+    async fn refusal(&self, response: Response, status: StatusCode) -> Attempt {
         if status == StatusCode::NOT_FOUND && self.has_session() {
             return Attempt::SessionGone;
         }
@@ -217,28 +218,13 @@ pub(super) fn lost(message: impl Into<String>) -> Attempt {
     Attempt::Lost(Lost::Connection, message.into())
 }
 
-/// A transport error in words, without the URL, which may hold a secret.
-pub(crate) fn why(error: &reqwest::Error) -> String {
-    let mut words = String::new();
-    let mut source: Option<&(dyn std::error::Error + 'static)> = std::error::Error::source(error);
-    while let Some(error) = source {
-        words = error.to_string();
-        source = error.source();
-    }
-    if words.is_empty() {
-        "the request failed".to_owned()
-    } else {
-        words
-    }
-}
-
 enum Kind {
     Json,
     Events,
     Other,
 }
 
-fn kind(response: &reqwest::Response) -> Kind {
+fn kind(response: &Response) -> Kind {
     let media = response
         .headers()
         .get(CONTENT_TYPE)

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::io::Write;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -12,11 +12,10 @@ use rmcp::model::{ClientCapabilities, Implementation, ProtocolVersion, RequestMe
 use tokio::sync::Notify;
 use url::Url;
 
-use super::answer::why;
-use super::body::Watched;
-use super::plain::Plain;
+use super::PLAIN;
 use crate::adapters::mcp::attempt::{Attempt, Lost, Outgoing};
 use crate::adapters::mcp::meta;
+use crate::adapters::upstream::{Plain, Response, Taken, Watched, why};
 
 /// rmcp counts the ids of a session from 0; ours begin here, so that no two requests share one.
 const FIRST_ID: u32 = 1 << 30;
@@ -27,7 +26,7 @@ const ASIDE: Duration = Duration::from_secs(5);
 pub(crate) struct Direct {
     client: reqwest::Client,
     /// For calls to a server on this machine.
-    plain: Option<Arc<Plain>>,
+    plain: Option<(Arc<Plain>, hyper::Uri)>,
     url: Url,
     /// Of every message: the configured ones, session, version, media types.
     headers: HeaderMap,
@@ -81,7 +80,7 @@ impl Direct {
         };
         Ok(Self {
             client,
-            plain: Plain::new(&url),
+            plain: Plain::new(&url, PLAIN).zip(Plain::target(&url)),
             url,
             headers,
             session: session.is_some(),
@@ -126,7 +125,7 @@ impl Direct {
             Ok(body) => body,
             Err(error) => return Attempt::NotSent(Lost::Connection, error),
         };
-        let taken = Arc::new(AtomicBool::new(false));
+        let taken = Taken::default();
         let mut abandoned = Abandoned {
             direct: self,
             id,
@@ -137,7 +136,7 @@ impl Direct {
             attempt = async {
                 match self.post(body.into(), call, &taken).await {
                     Ok(response) => self.read(response, id).await,
-                    Err(words) if taken.load(Ordering::Acquire) => Attempt::Lost(Lost::Connection, words),
+                    Err(words) if taken.get() => Attempt::Lost(Lost::Connection, words),
                     Err(words) => Attempt::NotSent(Lost::Connection, words),
                 }
             } => {
@@ -150,12 +149,7 @@ impl Direct {
         attempt
     }
 
-    async fn post(
-        &self,
-        body: Bytes,
-        call: &Outgoing<'_>,
-        taken: &Arc<AtomicBool>,
-    ) -> Result<reqwest::Response, String> {
+    async fn post(&self, body: Bytes, call: &Outgoing<'_>, taken: &Taken) -> Result<Response, String> {
         let modern = self.modern.as_ref().map(|_| {
             let mut headers = self.headers.clone();
             headers.insert("mcp-method", HeaderValue::from_static("tools/call"));
@@ -166,13 +160,15 @@ impl Direct {
             headers
         });
         let headers = modern.as_ref().unwrap_or(&self.headers);
-        if let Some(plain) = &self.plain {
-            return plain.post(headers, body, taken).await;
+        if let Some((plain, target)) = &self.plain {
+            let posted = plain.post(target, headers, body, taken).await;
+            return posted.map_err(|error| error.to_string());
         }
         let mut request = reqwest::Request::new(reqwest::Method::POST, self.url.clone());
         request.headers_mut().clone_from(headers);
-        *request.body_mut() = Some(reqwest::Body::wrap(Watched::new(body, taken.clone())));
-        self.client.execute(request).await.map_err(|error| why(&error))
+        *request.body_mut() = Some(reqwest::Body::wrap(Watched::new(body, taken)));
+        let response = self.client.execute(request).await;
+        response.map(Response::from).map_err(|error| why(&error))
     }
 
     fn next_id(&self) -> u32 {
@@ -252,9 +248,9 @@ fn is_plain(name: &str) -> bool {
     name.bytes().all(|byte| byte.is_ascii_graphic()) && !name.starts_with("=?")
 }
 
-fn given_up(lost: Lost, call: &Outgoing<'_>, taken: &AtomicBool) -> Attempt {
+fn given_up(lost: Lost, call: &Outgoing<'_>, taken: &Taken) -> Attempt {
     let words = lost.words(call.request.timeout);
-    if taken.load(Ordering::Acquire) {
+    if taken.get() {
         Attempt::Lost(lost, words)
     } else {
         Attempt::NotSent(lost, format!("{words}, before it could be sent"))
@@ -266,13 +262,13 @@ fn given_up(lost: Lost, call: &Outgoing<'_>, taken: &AtomicBool) -> Attempt {
 struct Abandoned<'a> {
     direct: &'a Direct,
     id: u32,
-    taken: &'a AtomicBool,
+    taken: &'a Taken,
     armed: bool,
 }
 
 impl Drop for Abandoned<'_> {
     fn drop(&mut self) {
-        if self.armed && self.direct.modern.is_none() && self.taken.load(Ordering::Acquire) {
+        if self.armed && self.direct.modern.is_none() && self.taken.get() {
             self.direct.send_aside(format!(
                 r#"{{"jsonrpc":"2.0","method":"notifications/cancelled","params":{{"requestId":{},"reason":"given up"}}}}"#,
                 self.id

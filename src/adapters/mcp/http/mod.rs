@@ -8,7 +8,6 @@
 mod answer;
 mod body;
 pub(super) mod direct;
-mod plain;
 mod tap;
 
 use std::time::Duration;
@@ -17,10 +16,11 @@ use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
 use rmcp::transport::StreamableHttpClientTransport;
 use rmcp::transport::streamable_http_client::StreamableHttpClientTransportConfig;
 use secrecy::{ExposeSecret, SecretString};
-use url::{Host, Url};
+use url::Url;
 
-pub(super) use self::answer::why;
 pub(super) use self::tap::Tap;
+pub(super) use crate::adapters::upstream::why;
+use crate::adapters::upstream::{Limits, is_loopback};
 
 /// POSTs of rmcp at one time on one connection; its default of 16 lets slow requests block others.
 const CONCURRENT: usize = 256;
@@ -29,6 +29,12 @@ const CONCURRENT: usize = 256;
 const IDLE: Duration = Duration::from_secs(4);
 /// A server that does not take a connection in this time is not there.
 const CONNECT: Duration = Duration::from_secs(5);
+/// The same for the connections to a server on this machine.
+const PLAIN: Limits = Limits {
+    connect: CONNECT,
+    idle: IDLE,
+    kept: CONCURRENT,
+};
 
 /// A client for one server: pooled, redirects off (a redirected call may reach another host), no retries.
 ///
@@ -50,15 +56,6 @@ pub(super) fn client(url: &Url) -> Result<reqwest::Client, String> {
         builder = builder.no_proxy();
     }
     builder.build().map_err(|error| error.to_string())
-}
-
-fn is_loopback(url: &Url) -> bool {
-    match url.host() {
-        Some(Host::Ipv4(address)) => address.is_loopback(),
-        Some(Host::Ipv6(address)) => address.is_loopback(),
-        Some(Host::Domain(name)) => name == "localhost" || name.ends_with(".localhost"),
-        None => false,
-    }
 }
 
 /// The configured headers, marked so that they do not print.
