@@ -120,23 +120,28 @@ impl Collector {
         scopes.flat_map(|scope| scope.spans).map(Span::read).collect()
     }
 
-    /// Waits for the span of this name that ends its request, and so for all below it.
-    pub async fn request(&self, name: &str) -> Tree {
-        until(&format!("the span {name}"), || async {
-            self.spans().iter().any(|span| span.name == name)
-        })
-        .await;
-        let mut spans = self.spans();
-        let roots: Vec<_> = spans.iter().filter(|span| span.name == name).cloned().collect();
-        let [root] = &roots[..] else {
-            panic!("{} spans {name}", roots.len());
+    /// Waits for `count` spans of this name and gives them in order of their starts.
+    pub async fn named(&self, name: &str, count: usize) -> Vec<Span> {
+        let found = || {
+            let mut spans = self.spans();
+            spans.retain(|span| span.name == name);
+            spans.sort_by_key(|span| span.start);
+            spans
         };
-        spans.retain(|span| span.trace == root.trace);
-        spans.sort_by_key(|span| span.start);
-        Tree {
-            root: root.clone(),
-            spans,
-        }
+        until(&format!("{count} spans {name}"), || async { found().len() >= count }).await;
+        assert_eq!(found().len(), count, "spans {name}");
+        found()
+    }
+
+    /// The traces of `count` requests whose span has this name. That span ends last.
+    pub async fn requests(&self, name: &str, count: usize) -> Vec<Tree> {
+        let roots = self.named(name, count).await;
+        roots.into_iter().map(|root| Tree::of(root, self.spans())).collect()
+    }
+
+    /// The trace of the one request whose span has this name.
+    pub async fn request(&self, name: &str) -> Tree {
+        self.requests(name, 1).await.remove(0)
     }
 }
 
@@ -155,6 +160,12 @@ pub struct Tree {
 }
 
 impl Tree {
+    fn of(root: Span, mut spans: Vec<Span>) -> Self {
+        spans.retain(|span| span.trace == root.trace);
+        spans.sort_by_key(|span| span.start);
+        Self { root, spans }
+    }
+
     /// One line a span, in order of their starts, indented by depth. A `!` marks a failure.
     pub fn lines(&self) -> Vec<String> {
         let mut lines = Vec::new();

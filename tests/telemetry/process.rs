@@ -3,6 +3,7 @@
 
 use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -110,6 +111,14 @@ impl Process {
         let response = request.send().await.unwrap();
         assert_eq!(response.status(), 200);
         response.text().await.unwrap()
+    }
+
+    /// Asks, and hangs up before there can be an answer.
+    pub async fn leave_after(&self, time: Duration) {
+        let body = json!({"message": "canary-message", "user_id": "canary-user"});
+        let request = reqwest::Client::new().post(format!("{}/v1/chat", self.url)).json(&body);
+        let answer = request.timeout(time).send().await;
+        assert!(answer.is_err_and(|error| error.is_timeout()));
     }
 
     pub async fn get(&self, path: &str) -> u16 {

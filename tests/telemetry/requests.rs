@@ -1,5 +1,7 @@
 //! One request, one trace: through the whole system, from the caller's span to the MCP server's.
 
+use std::time::Duration;
+
 use opentelemetry_proto::tonic::trace::v1::span::SpanKind;
 use serde_json::{Value, json};
 
@@ -144,6 +146,39 @@ async fn a_decision_that_failed_says_so_and_the_request_was_answered_all_the_sam
     );
     trace.named("invoke_agent task-assistant")[0].has(&json!({"error.type": "ERROR:MODEL_UNAVAILABLE"}));
     gavel.assert_no_canary_is_traced();
+}
+
+/// DESIGN.md section 9: an answer given again is no second decision, in its trace neither.
+#[tokio::test]
+async fn a_replayed_answer_is_traced_as_one() {
+    let gavel = start(adding(), Database::Sqlite, true).await;
+    for _ in 0..2 {
+        gavel
+            .chat("/v1/chat", &[("idempotency-key", "canary-idempotency")])
+            .await;
+    }
+    let traces = gavel.collector.requests("POST /v1/chat", 2).await;
+    let replay = ["POST /v1/chat", "  invoke_agent task-assistant", "    COMMIT claim"];
+    assert_eq!(traces[1].lines(), replay);
+    assert_ne!(traces[0].root.trace, traces[1].root.trace);
+    let decisions = gavel.collector.named("invoke_agent task-assistant", 2).await;
+    decisions[1].has(&json!({"gavel.decision.replayed": true}));
+    assert!(!decisions[1].attributes.contains_key("gavel.decision.id"));
+}
+
+/// DESIGN.md section 9: a client that leaves does not cancel.
+#[tokio::test]
+async fn the_decision_of_a_client_that_left_is_in_its_trace() {
+    let late = Reply::After(Duration::from_millis(500), Box::new(Reply::Text("canary-answer")));
+    let gavel = start(vec![late], Database::Sqlite, true).await;
+    gavel.leave_after(Duration::from_millis(100)).await;
+    let decision = gavel.collector.named("invoke_agent task-assistant", 1).await.remove(0);
+    let request = gavel.collector.named("POST /v1/chat", 1).await.remove(0);
+    assert!(request.failed);
+    request.has(&json!({"error.type": "client_left"}));
+    assert!(!request.attributes.contains_key("http.response.status_code"));
+    assert_eq!((&decision.trace, &decision.parent), (&request.trace, &request.id));
+    decision.has(&json!({"gavel.decision.outcome": "SUCCESS:RESPONSE_GIVEN"}));
 }
 
 #[tokio::test]
