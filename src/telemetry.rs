@@ -3,14 +3,17 @@
 //! Logs go to standard error, since standard output belongs to answers (`gavel chat --json | jq`) and to
 //! protocols. Traces go to an OTLP collector when one is named; without one nothing of it runs.
 
+mod context;
 mod traces;
 
 use std::io::IsTerminal;
 
-use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::filter::Filtered;
+use tracing_subscriber::layer::{Layered, SubscriberExt};
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{EnvFilter, Layer, Registry};
 
+pub use context::{continue_trace, traceparent};
 pub use traces::{Collector, TracesError};
 
 /// How log lines look.
@@ -53,16 +56,12 @@ impl Telemetry {
     /// [`StartError`].
     pub fn start(filter: &str, lines: Lines, collector: Option<Collector>) -> Result<Self, StartError> {
         let traces = collector.map(traces::Traces::start).transpose()?;
-        let logs = match lines {
-            Lines::Json => json(),
-            Lines::Auto if !std::io::stderr().is_terminal() => json(),
-            Lines::Auto | Lines::Text => text(),
-        };
-        let logs = logs.with_filter(EnvFilter::try_new(filter)?);
-        tracing_subscriber::registry()
-            .with(logs)
-            .with(traces.as_ref().map(traces::Traces::layer))
-            .try_init()?;
+        let logs = logs(filter, lines)?;
+        match &traces {
+            Some(traces) => logs.with(traces.layer()).try_init()?,
+            // Not an absent layer: one that might want a span would have every span asked about, each time.
+            None => logs.try_init()?,
+        }
         Ok(Self { traces })
     }
 
@@ -74,6 +73,17 @@ impl Telemetry {
     }
 }
 
+/// What logs, alone.
+fn logs(filter: &str, lines: Lines) -> Result<Logs, tracing_subscriber::filter::ParseError> {
+    let layer = match lines {
+        Lines::Json => json(),
+        Lines::Auto if !std::io::stderr().is_terminal() => json(),
+        Lines::Auto | Lines::Text => text(),
+    };
+    Ok(tracing_subscriber::registry().with(layer.with_filter(EnvFilter::try_new(filter)?)))
+}
+
+type Logs = Layered<Filtered<Boxed, EnvFilter, Registry>, Registry>;
 type Boxed = Box<dyn Layer<Registry> + Send + Sync>;
 
 fn json() -> Boxed {
@@ -93,4 +103,21 @@ fn text() -> Boxed {
         .with_ansi(color)
         .with_writer(std::io::stderr)
         .boxed()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use tracing::Subscriber;
+    use tracing_subscriber::filter::LevelFilter;
+
+    use super::*;
+
+    /// DESIGN.md section 12: a span compares its level with this one number before it does anything else.
+    #[test]
+    fn without_a_collector_spans_of_level_debug_are_off_by_their_level_alone() {
+        let subscriber = logs("info,rmcp=warn", Lines::Json).unwrap();
+        assert_eq!(subscriber.max_level_hint(), Some(LevelFilter::INFO));
+    }
 }

@@ -176,6 +176,19 @@ pub enum FaultKind {
     Blocked,
 }
 
+impl FaultKind {
+    /// Its name in meters and traces.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Unavailable => "unavailable",
+            Self::Timeout => "timeout",
+            Self::Malformed => "malformed",
+            Self::Blocked => "blocked",
+        }
+    }
+}
+
 /// One entry.
 #[derive(Clone, Debug)]
 pub enum Entry {

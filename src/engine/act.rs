@@ -7,16 +7,18 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use serde_json::value::RawValue;
+use tracing::{Instrument, Span};
 
 use super::events::tool_name;
 use super::policy::{self, Bounds};
-use super::{Engine, Run};
+use super::{Engine, Run, spans};
 use crate::domain::event::Event;
 use crate::domain::ids::ActionId;
 use crate::domain::journal::{CallFailure, CallResult, Entry, Judgement, Proposed, Target};
 use crate::domain::tool::{FailureCode, Tool};
 use crate::ports::records::{Intent, RecordError};
 use crate::ports::tools::{CallReply, CallRequest};
+use crate::telemetry;
 
 /// A call that may run.
 struct Cleared<'a> {
@@ -36,7 +38,7 @@ pub(super) async fn act(engine: &Engine, run: &mut Run, calls: &[Proposed]) -> R
         for one in group {
             started(engine, run, one);
         }
-        let results = join_all(group.iter().map(|one| call(engine, run, one))).await;
+        let results = join_all(group.iter().map(|one| traced(engine, run, one))).await;
         for (one, result) in group.iter().zip(results) {
             run.push(Entry::Result {
                 call: one.call.id,
@@ -138,8 +140,17 @@ fn started(engine: &Engine, run: &mut Run, one: &Cleared<'_>) {
     });
 }
 
+/// The call in a span of its own.
+async fn traced(engine: &Engine, run: &Run, one: &Cleared<'_>) -> CallResult {
+    let span = spans::tool_call(one.tool, one.call.id);
+    let result = call(engine, run, one, &span).instrument(span.clone()).await;
+    spans::called(&span, &result);
+    result
+}
+
 /// Sends the call, and once more when that can do no harm and it is not known whether it arrived.
-async fn call(engine: &Engine, run: &Run, one: &Cleared<'_>) -> CallResult {
+async fn call(engine: &Engine, run: &Run, one: &Cleared<'_>, span: &Span) -> CallResult {
+    let own_place = telemetry::traceparent(span);
     let began = engine.clock.instant();
     let run_id = run.record.id.to_string();
     let mut attempts = 0;
@@ -164,7 +175,7 @@ async fn call(engine: &Engine, run: &Run, one: &Cleared<'_>) -> CallResult {
             run_id: &run_id,
             action_id: one.call.id,
             idempotency_key: &one.key,
-            traceparent: run.traceparent.as_deref(),
+            traceparent: own_place.as_deref().or(run.traceparent.as_deref()),
             timeout: time,
             cancel: &run.cancel,
         };

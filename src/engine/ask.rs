@@ -1,8 +1,9 @@
 //! One model call: the journal projected into a request, the answer routed.
 
 use serde_json::value::RawValue;
+use tracing::Instrument;
 
-use super::{Engine, Run};
+use super::{Engine, Run, spans};
 use crate::domain::event::Event;
 use crate::domain::ids::ActionId;
 use crate::domain::journal::{Entry, Proposed, Speaker};
@@ -33,7 +34,10 @@ pub(super) async fn ask(engine: &Engine, run: &mut Run) {
                 None => engine.model.generate(request, None).await,
             }
         };
-        asked.await
+        let span = spans::model_call(engine, run);
+        let outcome = asked.instrument(span.clone()).await;
+        spans::answered(&span, &outcome);
+        outcome
     };
     match outcome {
         Ok(turn) => {

@@ -13,6 +13,7 @@ pub mod toolset;
 pub mod verdict;
 
 mod events;
+mod spans;
 
 #[cfg(test)]
 pub(crate) mod testing;
@@ -74,7 +75,7 @@ pub struct Run {
     pub limits: Limits,
     /// When it began.
     pub began: Instant,
-    /// W3C `traceparent` of the request.
+    /// W3C `traceparent` of the request; servers get it where gavel itself is not traced.
     pub traceparent: Option<String>,
     /// Where its events go, when somebody watches.
     pub events: Option<EventSink>,

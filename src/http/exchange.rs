@@ -1,10 +1,11 @@
-//! One request and its answer: id, meters, log line.
+//! One request and its answer: id, meters, log line, span.
 
 use std::time::Instant;
 
 use actix_web::http::StatusCode;
 use actix_web::web::Data;
 use actix_web::{HttpRequest, HttpResponse};
+use tracing::Span;
 
 use super::State;
 use super::connection::Busy;
@@ -12,11 +13,14 @@ use super::error::Error;
 use super::headers::{REQUEST_ID, RequestId};
 use super::meters::CLIENT_LEFT;
 use super::routes::Route;
+use super::span;
 
 /// Lives from the request's head to the end of its answer. Dropped before it was answered, it
 /// counts as a client that left.
 pub(super) struct Exchange {
     pub(super) id: RequestId,
+    /// Ends with the exchange. What works on the request runs in it.
+    pub(super) span: Span,
     state: Data<State>,
     route: Option<Route>,
     status: u16,
@@ -27,8 +31,10 @@ pub(super) struct Exchange {
 impl Exchange {
     /// Begins; `route` is absent when none matched.
     pub(super) fn begin(state: &Data<State>, request: &HttpRequest, route: Option<Route>) -> Self {
+        let id = RequestId::of(request.headers());
         Self {
-            id: RequestId::of(request.headers()),
+            span: span::begin(request, route, &id.text),
+            id,
             state: Data::clone(state),
             route,
             status: CLIENT_LEFT,
@@ -60,6 +66,11 @@ impl Drop for Exchange {
     fn drop(&mut self) {
         let took = self.began.elapsed();
         self.state.meters.count(self.route, self.status, took);
+        if self.status == CLIENT_LEFT {
+            span::left(&self.span);
+        } else {
+            span::answered(&self.span, self.status);
+        }
         tracing::debug!(
             request_id = &*self.id.text,
             route = self.route.map_or("unmatched", Route::path),

@@ -25,6 +25,7 @@ mod openapi;
 mod query;
 mod routes;
 mod server;
+mod span;
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -23,6 +23,11 @@ pub trait Model: Send + Sync {
 
     /// The model used when a definition names none; what replies and records call it.
     fn default_model(&self) -> &str;
+
+    /// Who runs it, as OpenTelemetry names providers (`gen_ai.provider.name`); stand-ins are gavel's own.
+    fn provider(&self) -> &'static str {
+        "gavel"
+    }
 }
 
 /// What happens while a turn arrives.

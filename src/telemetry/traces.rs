@@ -14,9 +14,9 @@ use opentelemetry_sdk::error::OTelSdkResult;
 use opentelemetry_sdk::trace::{SdkTracerProvider, SpanData, SpanExporter};
 use secrecy::{ExposeSecret, SecretString};
 use tokio::runtime::Handle;
-use tracing::Level;
+use tracing::{Level, Metadata};
 use tracing_subscriber::Layer;
-use tracing_subscriber::filter::Targets;
+use tracing_subscriber::filter::{LevelFilter, filter_fn};
 use tracing_subscriber::registry::LookupSpan;
 use url::Url;
 
@@ -70,8 +70,8 @@ impl Traces {
         Ok(Self { provider })
     }
 
-    /// Takes the spans of this crate. Those of libraries stay out: the exporter's own client would
-    /// otherwise trace itself.
+    /// Takes the spans of this crate, and no log lines: what a line may tell an operator here is not for a
+    /// collector elsewhere. The spans of libraries stay out: the exporter's own client would otherwise trace itself.
     pub(super) fn layer<S>(&self) -> impl Layer<S> + use<S>
     where
         S: tracing::Subscriber + for<'span> LookupSpan<'span> + 'static,
@@ -80,8 +80,10 @@ impl Traces {
         let layer = tracing_opentelemetry::layer()
             .with_tracer(tracer)
             .with_location(false)
-            .with_threads(false);
-        layer.with_filter(Targets::new().with_target("gavel", Level::DEBUG))
+            .with_target(false)
+            .with_threads(false)
+            .with_tracked_inactivity(false);
+        layer.with_filter(filter_fn(is_ours).with_max_level_hint(LevelFilter::DEBUG))
     }
 
     pub(super) fn finish(self) {
@@ -89,6 +91,14 @@ impl Traces {
             tracing::warn!(%error, "the last traces were not sent");
         }
     }
+}
+
+fn is_ours(metadata: &Metadata<'_>) -> bool {
+    let ours = metadata
+        .target()
+        .strip_prefix("gavel")
+        .is_some_and(|rest| rest.is_empty() || rest.starts_with("::"));
+    ours && metadata.is_span() && *metadata.level() <= Level::DEBUG
 }
 
 /// An exporter whose I/O runs on a tokio runtime, while the SDK drives it from a thread of its own.

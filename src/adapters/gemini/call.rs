@@ -5,7 +5,8 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use reqwest::header::{ACCEPT, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
-use tracing::Instrument;
+use tracing::field::Empty;
+use tracing::{Instrument, Span};
 
 use super::api_error::ApiError;
 use super::breaker::Health;
@@ -108,8 +109,12 @@ impl Call<'_, '_> {
             attempt += 1;
             self.attempts += 1;
             let (begun, spent) = (Instant::now(), self.usage);
-            let span = tracing::debug_span!("model_attempt", model = self.model, attempt, stream = self.stream);
-            let answer = self.attempt(body).instrument(span).await;
+            let span = self.span(attempt);
+            let answer = self.attempt(body).instrument(span.clone()).await;
+            if let (false, Err(failure)) = (span.is_disabled(), &answer) {
+                span.record("error.type", failure.kind.as_str());
+                span.record("otel.status_code", "ERROR");
+            }
             permit.settle(
                 answer.as_ref().map_or_else(|failure| failure.health, |_| Health::Well),
                 Instant::now(),
@@ -144,6 +149,23 @@ impl Call<'_, '_> {
             }
             last = Some(failure);
         }
+    }
+
+    /// The span of one attempt: an HTTP request, under OpenTelemetry's names for HTTP clients.
+    fn span(&self, attempt: u32) -> Span {
+        tracing::debug_span!(
+            "model_attempt",
+            otel.kind = "client",
+            otel.status_code = Empty,
+            gen_ai.request.model = self.model,
+            gen_ai.request.stream = self.stream,
+            http.request.method = "POST",
+            // Signed, as OpenTelemetry's numbers are; an unsigned one would arrive as text.
+            http.request.resend_count = (attempt > 1).then(|| i64::from(attempt) - 1),
+            server.address = self.target.url.host_str(),
+            server.port = self.target.url.port_or_known_default().map(i64::from),
+            error.type = Empty,
+        )
     }
 
     /// Is there an attempt left, time for it, and budget?

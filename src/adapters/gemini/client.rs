@@ -26,7 +26,7 @@ const AGENT: &str = concat!("gavel/", env!("CARGO_PKG_VERSION"));
 /// Where a request goes.
 #[derive(Debug)]
 pub(super) struct Target {
-    url: Url,
+    pub(super) url: Url,
     /// The same as a request line has it, if it can.
     line: Option<hyper::Uri>,
 }

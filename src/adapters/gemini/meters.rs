@@ -50,7 +50,7 @@ impl Meters {
         match fault {
             None => self.answered.increment(1),
             Some(fault) => self
-                .counter("gavel_model_attempts_total", "outcome", kind(fault))
+                .counter("gavel_model_attempts_total", "outcome", fault.as_str())
                 .increment(1),
         }
         self.seconds.record(took);
@@ -62,13 +62,13 @@ impl Meters {
 
     /// A request is about to be repeated.
     pub(super) fn retry(&self, after: FaultKind) {
-        self.counter("gavel_model_retries_total", "after", kind(after))
+        self.counter("gavel_model_retries_total", "after", after.as_str())
             .increment(1);
     }
 
     /// A call has failed for good.
     pub(super) fn fault(&self, fault: FaultKind) {
-        self.counter("gavel_model_faults_total", "kind", kind(fault))
+        self.counter("gavel_model_faults_total", "kind", fault.as_str())
             .increment(1);
     }
 
@@ -98,14 +98,5 @@ pub(super) struct DefaultMeters(OnceLock<Meters>);
 impl DefaultMeters {
     pub(super) fn get(&self, endpoint: &'static str, model: &str) -> &Meters {
         self.0.get_or_init(|| Meters::of(endpoint, model))
-    }
-}
-
-fn kind(fault: FaultKind) -> &'static str {
-    match fault {
-        FaultKind::Unavailable => "unavailable",
-        FaultKind::Timeout => "timeout",
-        FaultKind::Malformed => "malformed",
-        FaultKind::Blocked => "blocked",
     }
 }

@@ -207,4 +207,11 @@ impl Model for Gemini {
     fn default_model(&self) -> &str {
         &self.default_model
     }
+
+    fn provider(&self) -> &'static str {
+        match self.endpoint {
+            "developer" => "gcp.gemini",
+            _ => "gcp.vertex_ai",
+        }
+    }
 }

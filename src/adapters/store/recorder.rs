@@ -1,9 +1,41 @@
 //! Port [`Recorder`]: each call becomes an op in the writer's queue.
 
+use tracing::Instrument;
+use tracing::field::Empty;
+
 use super::Store;
+use super::db::Dialect;
 use super::op::{Done, Op};
 use crate::ports::BoxFuture;
 use crate::ports::records::{Claim, Claimed, ClosedDecision, Intent, OpenDecision, RecordError, Recorder};
+
+impl Store {
+    /// Writes in a span, from the queue's end to the commit that has the op with others'. It is as long as
+    /// the request waits.
+    async fn commit(&self, what: &'static str, op: Op) -> Result<Done, RecordError> {
+        let span = tracing::debug_span!(
+            "commit",
+            otel.name = %format_args!("COMMIT {what}"),
+            otel.kind = "client",
+            otel.status_code = Empty,
+            db.system.name = match self.shared.target.dialect() {
+                Dialect::Sqlite => "sqlite",
+                Dialect::Postgres => "postgresql",
+            },
+            db.operation.name = "COMMIT",
+            gavel.record.op = what,
+            error.type = Empty,
+        );
+        let done = self.queue.ask(op).instrument(span.clone()).await;
+        if let Err(RecordError::Unavailable(_)) = &done
+            && !span.is_disabled()
+        {
+            span.record("error.type", "unavailable");
+            span.record("otel.status_code", "ERROR");
+        }
+        done
+    }
+}
 
 impl Recorder for Store {
     fn available(&self) -> Result<(), RecordError> {
@@ -14,20 +46,20 @@ impl Recorder for Store {
     }
 
     fn open(&self, row: OpenDecision, intents: Vec<Intent>) -> BoxFuture<'_, Result<(), RecordError>> {
-        Box::pin(async move { self.queue.ask(Op::Open(Box::new(row), intents)).await.map(drop) })
+        Box::pin(async move { self.commit("open", Op::Open(Box::new(row), intents)).await.map(drop) })
     }
 
     fn intend(&self, intents: Vec<Intent>) -> BoxFuture<'_, Result<(), RecordError>> {
-        Box::pin(async move { self.queue.ask(Op::Intend(intents)).await.map(drop) })
+        Box::pin(async move { self.commit("intend", Op::Intend(intents)).await.map(drop) })
     }
 
     fn close(&self, decision: ClosedDecision) -> BoxFuture<'_, Result<(), RecordError>> {
-        Box::pin(async move { self.queue.ask(Op::Close(Box::new(decision))).await.map(drop) })
+        Box::pin(async move { self.commit("close", Op::Close(Box::new(decision))).await.map(drop) })
     }
 
     fn claim(&self, claim: Claim) -> BoxFuture<'_, Result<Claimed, RecordError>> {
         Box::pin(async move {
-            match self.queue.ask(Op::Claim(Box::new(claim))).await? {
+            match self.commit("claim", Op::Claim(Box::new(claim))).await? {
                 Done::Claimed(claimed) => Ok(claimed),
                 Done::Written | Done::Swept(..) => unreachable!("a claim is answered as a claim"),
             }

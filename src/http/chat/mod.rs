@@ -9,6 +9,7 @@ use actix_web::http::header::{self, HeaderName, HeaderValue};
 use actix_web::web::{Data, Payload};
 use actix_web::{HttpRequest, HttpResponse};
 use bytes::Bytes;
+use tracing::Instrument;
 
 use super::State;
 use super::body;
@@ -32,7 +33,9 @@ struct Ask {
 
 pub(super) async fn decide(state: Data<State>, request: HttpRequest, payload: Payload) -> HttpResponse {
     let exchange = Exchange::begin(&state, &request, Some(Route::Chat));
-    let answer = answer(&state, &exchange, &request, payload).await;
+    let answer = answer(&state, &exchange, &request, payload)
+        .instrument(exchange.span.clone())
+        .await;
     exchange.finish(answer)
 }
 

@@ -16,6 +16,7 @@ use bytes::{Bytes, BytesMut};
 use futures_util::stream;
 use tokio::sync::mpsc::Receiver;
 use tokio::time::{Interval, MissedTickBehavior};
+use tracing::Instrument;
 
 use super::{Ask, Shape, ask, is_decision};
 use crate::domain::event::Numbered;
@@ -36,7 +37,8 @@ type Deciding = Pin<Box<dyn Future<Output = Result<Answer, ChatError>>>>;
 
 pub(in crate::http) async fn decide(state: Data<State>, request: HttpRequest, payload: Payload) -> HttpResponse {
     let exchange = Exchange::begin(&state, &request, Some(Route::ChatStream));
-    match ask(&state, &exchange, &request, payload, Route::ChatStream).await {
+    let asked = ask(&state, &exchange, &request, payload, Route::ChatStream);
+    match asked.instrument(exchange.span.clone()).await {
         Ok(ask) => begin(&state, exchange, ask, Form::asked_for(request.headers())).await,
         Err(error) => exchange.finish(Err(error)),
     }
@@ -45,7 +47,7 @@ pub(in crate::http) async fn decide(state: Data<State>, request: HttpRequest, pa
 async fn begin(state: &Data<State>, exchange: Exchange, ask: Ask, form: Form) -> HttpResponse {
     let (sink, mut events) = EventSink::channel();
     let keyed = ask.keyed;
-    let mut deciding = put(state, ask, sink);
+    let mut deciding = put(state, &exchange, ask, sink);
     // Events first: when both are there, what happened comes before how it ended.
     let first = tokio::select! {
         biased;
@@ -63,9 +65,9 @@ async fn begin(state: &Data<State>, exchange: Exchange, ask: Ask, form: Form) ->
     ))
 }
 
-fn put(state: &Data<State>, ask: Ask, sink: EventSink) -> Deciding {
+fn put(state: &Data<State>, exchange: &Exchange, ask: Ask, sink: EventSink) -> Deciding {
     let state = Data::clone(state);
-    Box::pin(async move {
+    let deciding = async move {
         let Ask {
             caller,
             user,
@@ -74,7 +76,8 @@ fn put(state: &Data<State>, ask: Ask, sink: EventSink) -> Deciding {
             ..
         } = ask;
         state.edge.chat.decide(&caller, user, request, meta, Some(sink)).await
-    })
+    };
+    Box::pin(deciding.instrument(exchange.span.clone()))
 }
 
 fn open(status: StatusCode, form: Form) -> HttpResponseBuilder {

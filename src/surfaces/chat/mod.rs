@@ -5,6 +5,7 @@ pub mod derive;
 pub mod request;
 
 mod record;
+mod span;
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -13,6 +14,7 @@ use arc_swap::ArcSwapOption;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
+use tracing::{Instrument, Span};
 
 use self::derive::Derived;
 use self::request::{ChatRequest, FieldError, OverLimit};
@@ -173,7 +175,8 @@ impl Chat {
     ) -> Result<Answer, ChatError> {
         self.check_subset(&request)?;
         let accepted = self.accept(caller, user, request, meta);
-        let task = self.running.spawn(Arc::clone(self).go(accepted, events));
+        let span = span::begin(&self.constitution.definition.name, &self.engine, self.model_name());
+        let task = self.running.spawn(Arc::clone(self).traced(accepted, events, span));
         match task.await {
             Ok(answer) => answer,
             // The engine catches the panics of a run; one outside it left nothing to record.
@@ -229,6 +232,18 @@ impl Chat {
             quota: None,
             began: self.engine.clock.instant(),
         }
+    }
+
+    /// The work in its span.
+    async fn traced(
+        self: Arc<Self>,
+        accepted: Accepted,
+        events: Option<EventSink>,
+        span: Span,
+    ) -> Result<Answer, ChatError> {
+        let answer = self.go(accepted, events).instrument(span.clone()).await;
+        span::ended(&span, &answer);
+        answer
     }
 
     /// Idempotency, quota, admission, then the run (DESIGN.md section 9: the order at the edge).

@@ -1,5 +1,4 @@
-//! Traces to a collector. One test: a process has one subscriber.
-#![allow(clippy::unwrap_used)]
+//! The exporter itself. One test: a process has one subscriber.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpListener;
@@ -32,7 +31,7 @@ fn holds(body: &[u8], text: &str) -> bool {
 }
 
 #[test]
-fn spans_of_this_crate_reach_the_collector_and_those_of_others_do_not() {
+fn spans_of_this_crate_reach_the_collector_and_those_of_others_and_log_lines_do_not() {
     // As the binary does: the exporter's client is built with TLS whatever the URL.
     rustls::crypto::ring::default_provider().install_default().unwrap();
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -56,7 +55,9 @@ fn spans_of_this_crate_reach_the_collector_and_those_of_others_do_not() {
         Telemetry::start("warn", Lines::Json, Some(collector)).unwrap()
     };
     // Below the log filter: what is logged and what is traced are two decisions.
-    tracing::debug_span!(target: "gavel::engine", "decide", decision = "d-1").in_scope(|| ());
+    tracing::debug_span!(target: "gavel::engine", "decide", decision = "d-1").in_scope(|| {
+        tracing::error!(target: "gavel::engine", "logged");
+    });
     tracing::info_span!(target: "hyper::client", "foreign").in_scope(|| ());
     telemetry.finish();
     let (head, body) = received.join().unwrap();
@@ -66,5 +67,7 @@ fn spans_of_this_crate_reach_the_collector_and_those_of_others_do_not() {
     for text in ["decide", "d-1", "gavel-test"] {
         assert!(holds(&body, text), "{text}");
     }
-    assert!(!holds(&body, "foreign"));
+    for text in ["foreign", "logged"] {
+        assert!(!holds(&body, text), "{text}");
+    }
 }

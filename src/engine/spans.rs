@@ -1,0 +1,98 @@
+//! What traces tell of a run: a span for each model call and each tool call, under OpenTelemetry's names for
+//! generative AI and MCP. Names, numbers and codes; what was said and done stays in the record.
+//!
+//! They are of level debug, which nobody takes unless a collector is configured; then to begin one is a comparison,
+//! and its fields are not even read.
+
+use tracing::Span;
+use tracing::field::Empty;
+
+use super::{Engine, Run};
+use crate::domain::ids::ActionId;
+use crate::domain::journal::{CallResult, ModelTurn};
+use crate::domain::tool::Tool;
+use crate::ports::model::ModelFault;
+
+/// Begins the span of a model call: all its attempts.
+pub(super) fn model_call(engine: &Engine, run: &Run) -> Span {
+    let model = || {
+        let named = run.settings.model.as_deref();
+        named.unwrap_or_else(|| engine.model.default_model())
+    };
+    tracing::debug_span!(
+        "model_call",
+        otel.name = %format_args!("generate_content {}", model()),
+        otel.kind = "client",
+        otel.status_code = Empty,
+        gen_ai.operation.name = "generate_content",
+        gen_ai.provider.name = engine.model.provider(),
+        gen_ai.request.model = model(),
+        gen_ai.request.stream = run.events.is_some(),
+        gen_ai.response.model = Empty,
+        gen_ai.usage.input_tokens = Empty,
+        gen_ai.usage.output_tokens = Empty,
+        gen_ai.usage.cache_read.input_tokens = Empty,
+        gen_ai.usage.reasoning.output_tokens = Empty,
+        error.type = Empty,
+    )
+}
+
+/// Ends it.
+pub(super) fn answered(span: &Span, outcome: &Result<ModelTurn, ModelFault>) {
+    if span.is_disabled() {
+        return;
+    }
+    let usage = match outcome {
+        Ok(turn) => {
+            span.record("gen_ai.response.model", turn.model.as_str());
+            turn.usage
+        }
+        Err(fault) => {
+            failed(span, fault.kind.as_str());
+            fault.usage
+        }
+    };
+    // OpenTelemetry counts thoughts as output.
+    let output = usage.output_tokens.saturating_add(usage.thought_tokens);
+    let counts = [
+        ("gen_ai.usage.input_tokens", usage.input_tokens),
+        ("gen_ai.usage.output_tokens", output),
+        ("gen_ai.usage.cache_read.input_tokens", usage.cached_tokens),
+        ("gen_ai.usage.reasoning.output_tokens", usage.thought_tokens),
+    ];
+    for (name, count) in counts {
+        // Signed, as OpenTelemetry's numbers are; an unsigned one would arrive as text.
+        span.record(name, i64::try_from(count).unwrap_or(i64::MAX));
+    }
+}
+
+/// Begins the span of a tool call: both attempts, where there are two.
+pub(super) fn tool_call(tool: &Tool, call: ActionId) -> Span {
+    tracing::debug_span!(
+        "tool_call",
+        otel.name = %format_args!("execute_tool {}", tool.name),
+        otel.kind = "client",
+        otel.status_code = Empty,
+        gen_ai.operation.name = "execute_tool",
+        gen_ai.tool.name = &*tool.name,
+        gen_ai.tool.type = "extension",
+        gen_ai.tool.call.id = %call,
+        mcp.method.name = "tools/call",
+        gavel.mcp.server = &*tool.server,
+        error.type = Empty,
+    )
+}
+
+/// Ends it.
+pub(super) fn called(span: &Span, result: &CallResult) {
+    if !span.is_disabled()
+        && let Err(failure) = &result.outcome
+    {
+        failed(span, failure.code.as_str());
+    }
+}
+
+fn failed(span: &Span, kind: &str) {
+    span.record("error.type", kind);
+    span.record("otel.status_code", "ERROR");
+}

@@ -1,0 +1,81 @@
+//! The span of one request, under OpenTelemetry's names for HTTP servers.
+
+use actix_web::HttpRequest;
+use actix_web::http::Version;
+use tracing::Span;
+use tracing::field::Empty;
+
+use super::headers;
+use super::routes::Route;
+use crate::telemetry;
+
+/// Begins it, under the caller's span if the caller sent one. `route` is absent when none matched.
+///
+/// Probes and scrapes have none: they come every few seconds and would drown the rest.
+pub(super) fn begin(request: &HttpRequest, route: Option<Route>, id: &str) -> Span {
+    if matches!(route, Some(Route::Live | Route::Ready | Route::Metrics)) {
+        return Span::none();
+    }
+    // A path that is none of ours, and every query, may hold anything, so neither is told.
+    let span = tracing::debug_span!(
+        "http_request",
+        otel.name = %format_args!("{} {}", method(request), route.map_or("unmatched", Route::path)),
+        otel.kind = "server",
+        otel.status_code = Empty,
+        http.request.method = method(request),
+        http.route = route.map(Route::path),
+        http.response.status_code = Empty,
+        url.scheme = "http",
+        url.path = route.map(|_| request.path()),
+        network.protocol.version = version(request),
+        error.type = Empty,
+        gavel.request.id = id,
+    );
+    if !span.is_disabled()
+        && let Some(traceparent) = headers::traceparent(request.headers())
+    {
+        telemetry::continue_trace(&span, &traceparent);
+    }
+    span
+}
+
+/// Ends it with the status that was answered.
+pub(super) fn answered(span: &Span, status: u16) {
+    if span.is_disabled() {
+        return;
+    }
+    // Signed, as OpenTelemetry's numbers are; an unsigned one would arrive as text.
+    span.record("http.response.status_code", i64::from(status));
+    // A client's mistake is no error of the server.
+    if status >= 500 {
+        failed(span, status);
+    }
+}
+
+/// Ends it without an answer: the client left.
+pub(super) fn left(span: &Span) {
+    if !span.is_disabled() {
+        failed(span, "client_left");
+    }
+}
+
+fn failed(span: &Span, kind: impl tracing::Value + std::fmt::Display) {
+    span.record("error.type", tracing::field::display(kind));
+    span.record("otel.status_code", "ERROR");
+}
+
+/// Methods are anybody's to invent; those unknown to HTTP have one name in traces.
+fn method(request: &HttpRequest) -> &str {
+    match request.method().as_str() {
+        known @ ("GET" | "HEAD" | "POST" | "PUT" | "DELETE" | "CONNECT" | "OPTIONS" | "TRACE" | "PATCH") => known,
+        _ => "_OTHER",
+    }
+}
+
+fn version(request: &HttpRequest) -> &'static str {
+    match request.version() {
+        Version::HTTP_10 => "1.0",
+        Version::HTTP_2 => "2",
+        _ => "1.1",
+    }
+}

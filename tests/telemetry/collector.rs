@@ -1,0 +1,194 @@
+//! A stand-in for an OTLP collector: takes what is sent (HTTP, protobuf), decodes it, keeps it.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+
+use http_body_util::{BodyExt, Full};
+use hyper::body::{Bytes, Incoming};
+use hyper::service::service_fn;
+use hyper::{Request, Response};
+use hyper_util::rt::TokioIo;
+use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
+use opentelemetry_proto::tonic::common::v1::any_value::Value as Any;
+use opentelemetry_proto::tonic::trace::v1;
+use prost::Message;
+use serde_json::{Value, json};
+
+use crate::harness::until;
+
+/// A span as it arrived.
+#[derive(Clone, Debug)]
+pub struct Span {
+    pub name: String,
+    pub kind: v1::span::SpanKind,
+    pub trace: String,
+    pub id: String,
+    pub parent: String,
+    pub attributes: BTreeMap<String, Value>,
+    pub failed: bool,
+    start: u64,
+}
+
+impl Span {
+    fn read(span: v1::Span) -> Self {
+        assert!(span.events.is_empty(), "log lines are not for a collector: {span:?}");
+        Self {
+            kind: span.kind(),
+            name: span.name,
+            trace: hex(&span.trace_id),
+            id: hex(&span.span_id),
+            parent: hex(&span.parent_span_id),
+            attributes: span
+                .attributes
+                .into_iter()
+                .map(|pair| (pair.key, pair.value.map_or(Value::Null, |value| plain(value.value))))
+                .collect(),
+            failed: span
+                .status
+                .is_some_and(|status| status.code() == v1::status::StatusCode::Error),
+            start: span.start_time_unix_nano,
+        }
+    }
+
+    /// The `traceparent` that puts others under this span.
+    pub fn traceparent(&self, flags: &str) -> String {
+        format!("00-{}-{}-{flags}", self.trace, self.id)
+    }
+
+    #[track_caller]
+    pub fn has(&self, expected: &Value) {
+        for (key, value) in expected.as_object().unwrap() {
+            let found = self.attributes.get(key);
+            assert_eq!(found, Some(value), "{key} of {}: {:#?}", self.name, self.attributes);
+        }
+    }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn plain(value: Option<Any>) -> Value {
+    match value {
+        Some(Any::StringValue(text)) => json!(text),
+        Some(Any::BoolValue(yes)) => json!(yes),
+        Some(Any::IntValue(number)) => json!(number),
+        Some(Any::DoubleValue(number)) => json!(number),
+        other => panic!("an attribute of a kind that gavel does not send: {other:?}"),
+    }
+}
+
+/// Lives as long as the test's runtime.
+pub struct Collector {
+    pub url: String,
+    bodies: Arc<Mutex<Vec<Bytes>>>,
+}
+
+impl Collector {
+    pub async fn start() -> Self {
+        let listener = tokio::net::TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let bodies = Arc::new(Mutex::new(Vec::new()));
+        let kept = Arc::clone(&bodies);
+        tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                let kept = Arc::clone(&kept);
+                tokio::spawn(async move {
+                    let service = service_fn(move |request| take(request, Arc::clone(&kept)));
+                    let _ = hyper::server::conn::http1::Builder::new()
+                        .serve_connection(TokioIo::new(stream), service)
+                        .await;
+                });
+            }
+        });
+        Self { url, bodies }
+    }
+
+    /// Everything that was sent, as it came.
+    pub fn bytes(&self) -> Vec<u8> {
+        self.bodies.lock().unwrap().concat()
+    }
+
+    pub fn spans(&self) -> Vec<Span> {
+        let bodies = self.bodies.lock().unwrap().clone();
+        let requests = bodies
+            .into_iter()
+            .map(|body| ExportTraceServiceRequest::decode(body).unwrap());
+        let scopes = requests
+            .flat_map(|request| request.resource_spans)
+            .flat_map(|resource| resource.scope_spans);
+        scopes.flat_map(|scope| scope.spans).map(Span::read).collect()
+    }
+
+    /// Waits for `count` spans of this name and gives them in order of their starts.
+    pub async fn named(&self, name: &str, count: usize) -> Vec<Span> {
+        let found = || {
+            let mut spans = self.spans();
+            spans.retain(|span| span.name == name);
+            spans.sort_by_key(|span| span.start);
+            spans
+        };
+        until(&format!("{count} spans {name}"), || async { found().len() >= count }).await;
+        assert_eq!(found().len(), count, "spans {name}");
+        found()
+    }
+
+    /// The traces of `count` requests whose span has this name. That span ends last.
+    pub async fn requests(&self, name: &str, count: usize) -> Vec<Tree> {
+        let roots = self.named(name, count).await;
+        roots.into_iter().map(|root| Tree::of(root, self.spans())).collect()
+    }
+
+    /// The trace of the one request whose span has this name.
+    pub async fn request(&self, name: &str) -> Tree {
+        self.requests(name, 1).await.remove(0)
+    }
+}
+
+async fn take(request: Request<Incoming>, kept: Arc<Mutex<Vec<Bytes>>>) -> Result<Response<Full<Bytes>>, hyper::Error> {
+    assert_eq!(request.uri().path(), "/v1/traces");
+    assert_eq!(request.headers()["content-type"], "application/x-protobuf");
+    let body = request.into_body().collect().await?.to_bytes();
+    kept.lock().unwrap().push(body);
+    Ok(Response::new(Full::default()))
+}
+
+/// One trace.
+pub struct Tree {
+    pub root: Span,
+    spans: Vec<Span>,
+}
+
+impl Tree {
+    fn of(root: Span, mut spans: Vec<Span>) -> Self {
+        spans.retain(|span| span.trace == root.trace);
+        spans.sort_by_key(|span| span.start);
+        Self { root, spans }
+    }
+
+    /// One line a span, in order of their starts, indented by depth. A `!` marks a failure.
+    pub fn lines(&self) -> Vec<String> {
+        let mut lines = Vec::new();
+        self.tell(&self.root, 0, &mut lines);
+        assert_eq!(
+            lines.len(),
+            self.spans.len(),
+            "spans beside the tree: {:#?}",
+            self.spans
+        );
+        lines
+    }
+
+    fn tell(&self, span: &Span, depth: usize, lines: &mut Vec<String>) {
+        let mark = if span.failed { " !" } else { "" };
+        lines.push(format!("{}{}{mark}", "  ".repeat(depth), span.name));
+        for child in self.spans.iter().filter(|child| child.parent == span.id) {
+            self.tell(child, depth + 1, lines);
+        }
+    }
+
+    /// The spans of this name, in order of their starts.
+    pub fn named(&self, name: &str) -> Vec<&Span> {
+        self.spans.iter().filter(|span| span.name == name).collect()
+    }
+}
