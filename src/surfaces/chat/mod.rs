@@ -87,8 +87,8 @@ pub enum ChatError {
     /// The request does not parse against the constitution.
     #[error("the request is not valid")]
     Invalid(Vec<FieldError>),
-    /// Nothing can be recorded, so nothing was asked or done.
-    #[error("the record store is unavailable; nothing was asked or done")]
+    /// Nothing can be recorded, so nothing was done. The model is not asked once that is known.
+    #[error("the record store is unavailable; nothing was done")]
     RecordUnavailable,
     /// Something was done, and its record could not be completed; recovery will.
     #[error("decision {0} had effects and its outcome is not recorded yet")]
