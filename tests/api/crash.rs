@@ -12,19 +12,24 @@ use crate::harness::{Ended, Setup, binary, free_port, spawn_app, until};
 use crate::postgres;
 
 /// The program itself, as a process that can be killed.
-struct Process {
-    child: Ended,
-    url: String,
+pub struct Process {
+    pub child: Ended,
+    pub url: String,
 }
 
 async fn start(gemini: &Gemini, database: &str, folder: &std::path::Path) -> Process {
+    start_by(Command::new(binary()), gemini, database, folder).await
+}
+
+/// Starts it by another command than the program itself, which gets the same arguments.
+pub async fn start_by(mut command: Command, gemini: &Gemini, database: &str, folder: &std::path::Path) -> Process {
     let port = free_port();
     let tasks = format!("sqlite://{}", folder.join("tasks.db").display());
     let mcp = json!({"mcpServers": {"tasks": {
         "command": binary(), "args": ["mcp-server", "tasks", "--database", tasks], "gavel": {"trustHints": true},
     }}});
     std::fs::write(folder.join("mcp.json"), mcp.to_string()).unwrap();
-    let child = Command::new(binary())
+    let child = command
         .arg("serve")
         .current_dir(folder)
         .env("GAVEL_LISTEN", format!("127.0.0.1:{port}"))

@@ -1,7 +1,10 @@
 //! What Gemini can get wrong: a named outcome and safe words, within the deadline, on the record.
 
+use std::time::{Duration, Instant};
+
 use serde_json::{Value, json};
 
+use crate::far::{Far, Step, end_of_stream, event, open_stream};
 use crate::gemini::Reply;
 use crate::harness::{Setup, spawn_app};
 
@@ -279,4 +282,131 @@ async fn a_verdict_beside_a_call_runs_nothing() {
         "{decision}"
     );
     assert_eq!(decision["iterations"], 2);
+}
+
+/// C-EC-1, C-EC-2: answers that begin well and go wrong on the way, as only a raw socket gives them.
+#[tokio::test]
+async fn an_answer_that_breaks_off_or_never_ends_is_a_named_outcome_in_time() {
+    const HEAD: &[u8] = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n";
+    let head = |rest: &[u8]| Step::Send([HEAD, rest, b"\r\n\r\n"].concat());
+    let begins = || Step::Send(br#"{"candidates":[{"content":{"parts":[{"text":"canary"#.to_vec());
+    let drips = Step::Drip(b" ".to_vec(), Duration::from_millis(50));
+    let flood = Step::Flood(vec![b' '; 64 * 1024], 800);
+    let table = [
+        ("slow head", vec![Step::Hang], "ERROR:MODEL_TIMEOUT"),
+        (
+            "slow body",
+            vec![head(b"content-length: 900"), begins(), Step::Hang],
+            "ERROR:MODEL_TIMEOUT",
+        ),
+        (
+            "dripping body",
+            vec![head(b"content-length: 900000"), begins(), drips],
+            "ERROR:MODEL_TIMEOUT",
+        ),
+        (
+            "cut body",
+            vec![head(b"content-length: 900"), begins(), Step::Close],
+            "ERROR:MODEL_UNAVAILABLE",
+        ),
+        (
+            "reset",
+            vec![head(b"content-length: 900"), begins(), Step::Reset],
+            "ERROR:MODEL_UNAVAILABLE",
+        ),
+        (
+            "50 MB",
+            vec![head(b"content-length: 52428800"), flood],
+            "ERROR:MALFORMED_OUTPUT",
+        ),
+    ];
+    for (what, steps, outcome) in table {
+        let far = Far::start(vec![steps; 3]).await;
+        let setup = Setup::stdio_sqlite()
+            .env("GEMINI_BASE_URL", &far.url)
+            .env("GAVEL_MODEL_FIRST_BYTE_SECONDS", "0.3")
+            .env("GAVEL_MODEL_IDLE_SECONDS", "0.3")
+            .grant(&["add_task"], 3);
+        let app = spawn_app(setup).await;
+        let begun = Instant::now();
+        let decision = app.chat("add milk").await;
+        assert!(
+            begun.elapsed() < Duration::from_secs(8),
+            "{what}: {:?}",
+            begun.elapsed()
+        );
+        assert_eq!(decision["outcome_category"], outcome, "{what}: {decision}");
+        let record = app.decision(&decision["decision_id"]).await;
+        assert_eq!(record["outcome_category"], outcome, "{what}: {record}");
+        assert!(!json!([decision, record]).to_string().contains("canary"), "{what}");
+        assert!(far.sent() < 24 << 20, "{what}: {} bytes were taken", far.sent());
+        app.stop().await;
+    }
+}
+
+/// DESIGN.md section 9: once a delta has left, an attempt is not repeated in silence.
+#[tokio::test]
+async fn a_cut_stream_is_taken_back_repeated_and_recorded_once() {
+    let words = |text: &str, end: &str| {
+        event(&format!(
+            r#"{{"candidates":[{{"content":{{"role":"model","parts":[{{"text":"{text}"}}]}}{end}}}]}}"#
+        ))
+    };
+    let (mut cut, mut whole) = (open_stream(), open_stream());
+    cut.extend([words("Hel", ""), Step::Reset]);
+    whole.extend([words("Hello.", r#","finishReason":"STOP""#), end_of_stream()]);
+    let far = Far::start([cut.clone(), whole]).await;
+    let app = spawn_app(Setup::stdio_sqlite().env("GEMINI_BASE_URL", &far.url)).await;
+    let told = lines(&app.stream(&json!({"message": "hi", "user_id": "ann"})).await);
+    let kinds: Vec<_> = told.iter().map(|line| line["type"].as_str().unwrap()).collect();
+    assert_eq!(kinds, ["started", "delta", "reset", "delta", "turn", "decision"]);
+    let decision = told.last().unwrap();
+    assert_eq!(
+        (&decision["response"], &decision["iterations"]),
+        (&json!("Hello."), &json!(1)),
+        "{decision}"
+    );
+    app.decision(&decision["decision_id"]).await;
+
+    let far = Far::start(vec![cut; 3]).await;
+    let app = spawn_app(Setup::stdio_sqlite().env("GEMINI_BASE_URL", &far.url)).await;
+    let text = app.stream(&json!({"message": "hi", "user_id": "ann"})).await;
+    let decision = lines(&text).pop().unwrap();
+    assert_eq!(decision["type"], "decision", "{text}");
+    assert_eq!(decision["outcome_category"], "ERROR:MODEL_UNAVAILABLE", "{text}");
+    let record = app.decision(&decision["decision_id"]).await;
+    assert_eq!(record["outcome_category"], "ERROR:MODEL_UNAVAILABLE", "{record}");
+}
+
+fn lines(text: &str) -> Vec<Value> {
+    let filled = text.lines().filter(|line| !line.is_empty());
+    filled.map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+fn nested(levels: usize) -> Value {
+    (0..levels).fold(json!(1), |inner, _| json!({ "a": inner }))
+}
+
+/// C-FR-012, C-EC-2: arguments that ordinary readers could not read back run nothing and are not repeated.
+#[tokio::test]
+async fn arguments_that_nest_too_deeply_are_refused_and_the_reply_can_be_read() {
+    let (granted, unknown) = (("add_task", nested(80)), ("drop_all", nested(80)));
+    let script = vec![Reply::Calls(vec![granted, unknown]), Reply::Text("That did not work.")];
+    for setup in [Setup::stdio_sqlite(), Setup::stdio_postgres()] {
+        let app = spawn_app(setup.script(script.clone())).await;
+        let decision = app.chat("add milk").await;
+        assert_eq!(
+            decision["tool_calls"][0]["result"]["error"]["code"], "invalid_arguments",
+            "{decision}"
+        );
+        assert_eq!(
+            decision["tool_calls"][1]["result"]["error"]["code"], "unknown_tool",
+            "{decision}"
+        );
+        let logged = app.tool_invocations(&decision["decision_id"]).await;
+        for call in decision["tool_calls"].as_array().unwrap().iter().chain(&logged) {
+            assert_eq!(call["parameters"], json!({}), "{call}");
+        }
+        assert!(logged.iter().all(|call| call["status"] == "not_sent"), "{logged:?}");
+    }
 }
