@@ -160,19 +160,31 @@ async fn sigterm_under_load_answers_what_is_under_way() {
             tokio::spawn(async move { send(&url, 2 * n + 1).await })
         })
         .collect();
-    until("a request to reach the model", || async {
-        !gemini.requests().is_empty()
+    until("all requests to reach the model", || async {
+        gemini.requests().len() == under_way.len()
     })
     .await;
     let pid = process.child.0.id().to_string();
     assert!(Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());
+    let mut answered = Vec::new();
     for one in under_way {
-        if let Some(answer) = one.await.unwrap() {
-            assert_eq!(answer["outcome_category"], "SUCCESS:RESPONSE_GIVEN", "{answer}");
-        }
+        let answer = one.await.unwrap().expect("what is under way is answered");
+        assert_eq!(answer["outcome_category"], "SUCCESS:RESPONSE_GIVEN", "{answer}");
+        answered.push(answer["decision_id"].clone());
     }
     let ended = process.child.0.wait().unwrap();
     assert!(ended.success(), "SIGTERM ends with 0: {ended}");
+
+    let again = start(&gemini, &database, folder.path()).await;
+    for id in answered {
+        let record = reqwest::get(format!("{}/v1/decisions/{}", again.url, id.as_str().unwrap()));
+        let record: Value = record.await.unwrap().json().await.unwrap();
+        assert_eq!(
+            (&record["status"], &record["recovered"]),
+            (&json!("closed"), &json!(false)),
+            "{record}"
+        );
+    }
 }
 
 /// C-FR-006: a client that hangs up cannot lose a decision.
@@ -192,4 +204,29 @@ async fn a_client_that_leaves_in_mid_request_loses_no_record() {
         page["decisions"][0]["outcome_category"] == "SUCCESS:TASK_COMPLETED"
     })
     .await;
+}
+
+/// C-FR-006: the same for a stream whose reader leaves in the middle.
+#[tokio::test]
+async fn a_reader_that_leaves_a_stream_loses_no_record() {
+    for setup in [Setup::stdio_sqlite(), Setup::stdio_postgres()] {
+        let app = spawn_app(setup.script(vec![
+            Reply::call("add_task", json!({"description": "milk"})),
+            Reply::After(Duration::from_millis(300), Box::new(Reply::Text("Added."))),
+        ]))
+        .await;
+        let body = json!({"message": "add milk", "user_id": "ann"});
+        let stream = reqwest::Client::new()
+            .post(format!("{}/v1/chat/stream", app.url))
+            .json(&body);
+        let mut stream = stream.send().await.unwrap();
+        let first = stream.chunk().await.unwrap().unwrap();
+        assert!(first.starts_with(b"{\"type\":\"started\""), "{first:?}");
+        drop(stream);
+        until("the decision to be recorded", || async {
+            let (_, page) = app.get("/v1/decisions").await;
+            page["decisions"][0]["outcome_category"] == "SUCCESS:TASK_COMPLETED"
+        })
+        .await;
+    }
 }

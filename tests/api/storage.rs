@@ -32,9 +32,18 @@ fn model() -> Vec<Reply> {
 }
 
 async fn post(url: &str, message: &str) -> (u16, bool, Value) {
+    send(reqwest::Client::new().post(format!("{url}/v1/chat")), message).await
+}
+
+/// With an `Idempotency-Key` that is the message itself.
+async fn post_with_key(url: &str, message: &str) -> (u16, bool, Value) {
+    let request = reqwest::Client::new().post(format!("{url}/v1/chat"));
+    send(request.header("idempotency-key", message.replace(' ', "-")), message).await
+}
+
+async fn send(request: reqwest::RequestBuilder, message: &str) -> (u16, bool, Value) {
     let body = json!({"message": message, "user_id": "ann"});
-    let request = reqwest::Client::new().post(format!("{url}/v1/chat")).json(&body);
-    let answer = request.send().await.unwrap();
+    let answer = request.json(&body).send().await.unwrap();
     let retry = answer.headers().contains_key("retry-after");
     (answer.status().as_u16(), retry, answer.json().await.unwrap())
 }
@@ -127,8 +136,8 @@ async fn postgres_gone_and_back_hides_no_effect_and_does_nothing_unrecorded() {
     assert_eq!(tasks(&app.url).await, [""; 0]);
     let asked = app.gemini.requests().len();
     // One that has had its effect and waits for its last words, one whose call is not proposed yet.
-    let acted = post(&app.url, "add this slow");
-    let not_yet = post(&app.url, "add that late");
+    let acted = post_with_key(&app.url, "add this slow");
+    let not_yet = post_with_key(&app.url, "add that late");
     let crash = async {
         until("the first to have acted", || async {
             app.gemini.requests().len() == asked + 3
@@ -168,6 +177,19 @@ async fn postgres_gone_and_back_hides_no_effect_and_does_nothing_unrecorded() {
         "{record}"
     );
     assert_eq!(app.tool_invocations(&decision).await[0]["status"], "completed");
+
+    // Sent again with their keys: what was done is told and not done twice, what was not done is done.
+    let (status, _, again) = post_with_key(&app.url, "add this slow").await;
+    assert_eq!((status, &again["decision_id"]), (200, &decision), "{again}");
+    let (status, _, again) = post_with_key(&app.url, "add that late").await;
+    assert_eq!(
+        (status, &again["outcome_category"]),
+        (200, &json!("SUCCESS:TASK_COMPLETED")),
+        "{again}"
+    );
+    let mut tasks = tasks(&app.url).await;
+    tasks.sort();
+    assert_eq!(tasks, ["add bread", "add that late", "add this slow"]);
     app.stop().await;
 }
 

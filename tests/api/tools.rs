@@ -192,6 +192,22 @@ async fn a_huge_result_is_cut_for_model_reply_and_record() {
     }
 }
 
+/// What is too large even to be taken in: the call was sent, so nobody knows what it did, and the next one works.
+#[tokio::test]
+async fn a_result_without_end_is_not_taken_in_and_the_call_is_in_doubt() {
+    let (stdio, http) = (StdioServer::new().await, HttpServer::start(Era::Stateless).await);
+    for mut entry in [stdio.entry.clone(), json!({"url": http.url})] {
+        entry["gavel"] = json!({"tools": {"huge": {"timeoutMs": 3000}}});
+        let script = calls_what_is_named(json!({"n": 40_000_000}));
+        let app = app(Setup::stdio_sqlite(), &entry, &["huge", "echo"], script).await;
+        let decision = app.chat("huge").await;
+        assert_eq!(code(&decision), "in_doubt");
+        assert_eq!(recorded_call(&app, &decision).await["status"], "in_doubt");
+        works(&app).await;
+        app.stop().await;
+    }
+}
+
 /// JSON that nests too deeply for ordinary readers is data like any other, as text.
 #[tokio::test]
 async fn a_deep_result_can_be_read_in_reply_and_record() {
@@ -210,6 +226,34 @@ async fn a_deep_result_can_be_read_in_reply_and_record() {
     assert_eq!(decision["outcome_category"], "SUCCESS:TASK_COMPLETED", "{decision}");
     assert_eq!(decision["tool_calls"][0]["result"]["data"], deep);
     assert_eq!(recorded_call(&app, &decision).await["result"]["data"], deep);
+}
+
+/// C-FR-012, C-EC-2: arguments that ordinary readers could not read back are not sent, whatever the tool's schema allows.
+#[tokio::test]
+async fn arguments_that_nest_too_deeply_are_not_sent() {
+    for (levels, allowed) in [(60, true), (61, false), (80, false)] {
+        let server = HttpServer::start(Era::Stateless).await;
+        let arguments = (0..levels).fold(json!(1), |inner, _| json!({ "a": inner }));
+        let script = calls_what_is_named(arguments.clone());
+        let app = app(Setup::stdio_sqlite(), &json!({"url": server.url}), &["echo"], script).await;
+        let decision = app.chat("echo").await;
+        let call = &decision["tool_calls"][0];
+        let logged = recorded_call(&app, &decision).await;
+        if allowed {
+            assert_eq!(call["result"]["success"], true, "{decision}");
+            assert_eq!((&call["parameters"], &logged["parameters"]), (&arguments, &arguments));
+        } else {
+            assert_eq!(code(&decision), "invalid_arguments", "{decision}");
+            assert_eq!((&call["parameters"], &logged["parameters"]), (&json!({}), &json!({})));
+            assert_eq!(logged["status"], "not_sent", "{logged}");
+        }
+        let methods = server.methods.lock().unwrap().clone();
+        assert_eq!(
+            methods.iter().any(|method| method == "tools/call"),
+            allowed,
+            "{levels}: {methods:?}"
+        );
+    }
 }
 
 /// DESIGN.md section 5: one decision uses one generation; the digest of what was called is on the record.
@@ -251,6 +295,35 @@ async fn tools_that_change_between_two_requests_are_shown_as_they_are_now() {
             "it reached the server, which knows no such tool: {new}"
         );
     }
+}
+
+/// DESIGN.md section 5: `pin: true` holds back a tool whose definition changes.
+#[tokio::test]
+async fn a_pinned_tool_that_changes_is_not_offered_any_more() {
+    let server = HttpServer::start(Era::Sessions).await;
+    let entry = json!({"url": server.url, "gavel": {"pin": true}});
+    let app = app(
+        Setup::stdio_sqlite(),
+        &entry,
+        &["change", "echo"],
+        calls_what_is_named(json!({})),
+    )
+    .await;
+    let decision = app.chat("change").await;
+    assert_eq!(decision["outcome_category"], "SUCCESS:TASK_COMPLETED", "{decision}");
+    until("the change to be noticed", || async {
+        app.get("/readyz").await.1["tools_unavailable"][0]["tool"] == "change"
+    })
+    .await;
+    let decision = app.chat("change").await;
+    assert_eq!(
+        decision["outcome_category"], "SUCCESS:RESPONSE_GIVEN",
+        "it was not called: {decision}"
+    );
+    let request = app.gemini.requests().last().unwrap().to_string();
+    assert!(request.contains("Unavailable right now: change."), "{request}");
+    assert!(!request.contains("the tool change"), "{request}");
+    works(&app).await;
 }
 
 #[tokio::test]

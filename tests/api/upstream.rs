@@ -383,30 +383,79 @@ fn lines(text: &str) -> Vec<Value> {
     filled.map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
-fn nested(levels: usize) -> Value {
-    (0..levels).fold(json!(1), |inner, _| json!({ "a": inner }))
+/// WIRE.md section 3: nothing runs of a candidate that did not end well, however good its call looks. A name is all that
+/// is told apart: a reason of tomorrow is no success.
+#[tokio::test]
+async fn a_call_in_a_candidate_that_did_not_end_well_never_runs() {
+    let blocked = "SAFETY PROHIBITED_CONTENT BLOCKLIST SPII RECITATION IMAGE_SAFETY IMAGE_PROHIBITED_CONTENT \
+                   IMAGE_RECITATION MODEL_ARMOR ESCALATION PUP_LIMITED_DISABLED";
+    let malformed = "MAX_TOKENS LANGUAGE MALFORMED_FUNCTION_CALL UNEXPECTED_TOOL_CALL TOO_MANY_TOOL_CALLS \
+                     MISSING_THOUGHT_SIGNATURE MALFORMED_RESPONSE NO_IMAGE IMAGE_OTHER OTHER \
+                     FINISH_REASON_UNSPECIFIED CONTINUATION A_REASON_OF_TOMORROW 4711 none";
+    let candidate = Reply::from(|request| {
+        let said = request["contents"][0]["parts"][0]["text"].as_str().unwrap();
+        let reason = said.lines().last().unwrap();
+        if reason == "list" {
+            let answered = request["contents"].as_array().unwrap().len() > 1;
+            return if answered {
+                Reply::Text("Listed.")
+            } else {
+                Reply::call("list_tasks", json!({}))
+            };
+        }
+        let call = json!({"functionCall": {"name": "add_task", "args": {"description": reason}}});
+        let content = json!({"role": "model", "parts": [{"text": "canary-words"}, call]});
+        let mut candidate = json!({"content": content, "finishReason": reason, "index": 0});
+        if let Ok(number) = reason.parse::<u32>() {
+            candidate["finishReason"] = json!(number);
+        } else if reason == "none" {
+            candidate.as_object_mut().unwrap().remove("finishReason");
+        }
+        Reply::Raw(200, json!({ "candidates": [candidate] }).to_string())
+    });
+    let app = spawn_app(Setup::stdio_sqlite().script(vec![candidate])).await;
+    for (reasons, outcome) in [
+        (blocked, "REFUSAL:SAFETY_BLOCKED"),
+        (malformed, "ERROR:MALFORMED_OUTPUT"),
+    ] {
+        for reason in reasons.split_whitespace() {
+            let decision = app.chat(reason).await;
+            assert_eq!(decision["outcome_category"], outcome, "{reason}: {decision}");
+            assert_eq!(decision["tool_calls"], json!([]), "{reason}");
+            let record = app.decision(&decision["decision_id"]).await;
+            assert_eq!(record["outcome_category"], outcome, "{reason}");
+            assert!(!json!([decision, record]).to_string().contains("canary"), "{reason}");
+        }
+    }
+    let listed = app.chat("list").await;
+    assert_eq!(
+        listed["tool_calls"][0]["result"]["data"]["tasks"],
+        json!([]),
+        "{listed}"
+    );
 }
 
-/// C-FR-012, C-EC-2: arguments that ordinary readers could not read back run nothing and are not repeated.
 #[tokio::test]
-async fn arguments_that_nest_too_deeply_are_refused_and_the_reply_can_be_read() {
-    let (granted, unknown) = (("add_task", nested(80)), ("drop_all", nested(80)));
-    let script = vec![Reply::Calls(vec![granted, unknown]), Reply::Text("That did not work.")];
-    for setup in [Setup::stdio_sqlite(), Setup::stdio_postgres()] {
-        let app = spawn_app(setup.script(script.clone())).await;
-        let decision = app.chat("add milk").await;
+async fn every_reason_for_a_blocked_prompt_is_a_refusal() {
+    for reason in [
+        "SAFETY",
+        "OTHER",
+        "BLOCKLIST",
+        "PROHIBITED_CONTENT",
+        "IMAGE_SAFETY",
+        "MODEL_ARMOR",
+        "JAILBREAK",
+        "NEW",
+    ] {
+        let body = json!({"promptFeedback": {"blockReason": reason, "blockReasonMessage": "canary"}}).to_string();
+        let app = spawn_app(Setup::stdio_sqlite().script(vec![Reply::Raw(200, body)])).await;
+        let decision = app.chat("hi").await;
+        assert_eq!(decision["decision_type"], "REFUSE", "{reason}: {decision}");
         assert_eq!(
-            decision["tool_calls"][0]["result"]["error"]["code"], "invalid_arguments",
-            "{decision}"
+            decision["outcome_category"], "REFUSAL:SAFETY_BLOCKED",
+            "{reason}: {decision}"
         );
-        assert_eq!(
-            decision["tool_calls"][1]["result"]["error"]["code"], "unknown_tool",
-            "{decision}"
-        );
-        let logged = app.tool_invocations(&decision["decision_id"]).await;
-        for call in decision["tool_calls"].as_array().unwrap().iter().chain(&logged) {
-            assert_eq!(call["parameters"], json!({}), "{call}");
-        }
-        assert!(logged.iter().all(|call| call["status"] == "not_sent"), "{logged:?}");
+        assert!(!decision.to_string().contains("canary"), "{decision}");
+        assert_eq!(app.gemini.requests().len(), 1, "{reason}");
     }
 }
