@@ -1,6 +1,7 @@
 //! What MCP servers can do to a request: missing, dead, hanging, noisy, with too much to say, with other tools than
 //! before, gone in mid-call. A request gets a true answer within its time, and the next one works.
 
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
@@ -378,6 +379,86 @@ async fn a_child_killed_in_mid_call_leaves_the_call_in_doubt_and_serves_the_next
         assert!(server.events.try_recv().is_err(), "it was sent once");
         app.stop().await;
     }
+}
+
+/// Promise 3: a call whose answer was lost is sent again only where the tool honours our key, with the same key; and only
+/// the tool's own answer settles what the first one did.
+#[tokio::test]
+async fn a_repeatable_call_is_sent_twice_at_most_and_stays_in_doubt_until_the_tool_answers() {
+    type Second = fn() -> Answer;
+    let done: Second = || Answer::Result(json!({"content": [{"type": "text", "text": "done"}]}));
+    let error: Second = || Answer::Result(json!({"isError": true, "content": [{"type": "text", "text": "no"}]}));
+    let closed: Second = || Answer::Close;
+    let refused: Second = || Answer::Http("HTTP/1.1 400 Bad Request", String::new());
+    let table = [
+        ("the tool's result", done, None),
+        ("the tool's error", error, Some("tool_error")),
+        ("no answer", closed, Some("in_doubt")),
+        ("turned away", refused, Some("in_doubt")),
+    ];
+    for (what, second, expected) in table {
+        let keys: Arc<Mutex<Vec<Value>>> = Arc::default();
+        let seen = Arc::clone(&keys);
+        let server = RawServer::start(move |request| {
+            (request.method() == "tools/call").then(|| {
+                let mut seen = seen.lock().unwrap();
+                seen.push(request.message["params"]["_meta"]["gavel/idempotency_key"].clone());
+                if seen.len() == 1 { Answer::Close } else { second() }
+            })
+        })
+        .await;
+        let entry = json!({"url": server.url, "gavel": {"tools": {"act": {"idempotency": "key"}}}});
+        let app = app(Setup::stdio_sqlite(), &entry, &["act"], calls_what_is_named(json!({}))).await;
+        let decision = app.chat("act").await;
+        let call = &decision["tool_calls"][0]["result"];
+        assert_eq!(call["error"]["code"].as_str(), expected, "{what}: {decision}");
+        let keys = keys.lock().unwrap().clone();
+        assert_eq!(keys.len(), 2, "{what}");
+        assert!(keys[0].is_string() && keys[0] == keys[1], "{what}: {keys:?}");
+    }
+}
+
+/// The same where the server cannot even be started again: that nothing could be sent the second time is no news of the
+/// first.
+#[tokio::test]
+async fn a_repeatable_call_whose_server_never_comes_back_is_in_doubt() {
+    let mut server = StdioServer::new().await;
+    let folder = tempfile::tempdir().unwrap();
+    let mut entry = server.entry.clone();
+    let command = format!(
+        "test -e '{0}' && exit 1; echo $$ >'{0}'; exec '{1}' --exact server::stdio_server --ignored --nocapture",
+        folder.path().join("pid").display(),
+        entry["command"].as_str().unwrap()
+    );
+    (entry["command"], entry["args"]) = (json!("sh"), json!(["-c", command]));
+    entry["gavel"] = json!({"tools": {"slow": {"idempotency": "natural"}}});
+    let app = app(Setup::stdio_sqlite(), &entry, &["slow"], calls_what_is_named(json!({}))).await;
+    let (decision, ()) = tokio::join!(app.chat("slow"), async {
+        event(&mut server.events, "slow began").await;
+        let pid = std::fs::read_to_string(folder.path().join("pid")).unwrap();
+        let kill = tokio::process::Command::new("kill").args(["-9", pid.trim()]).status();
+        assert!(kill.await.unwrap().success());
+    });
+    assert_eq!(code(&decision), "in_doubt", "{decision}");
+    assert_eq!(recorded_call(&app, &decision).await["status"], "in_doubt");
+    app.stop().await;
+}
+
+/// A second attempt does not get the time of a call a second time.
+#[tokio::test]
+async fn a_repeatable_call_that_took_all_its_time_is_not_sent_again() {
+    let mut server = StdioServer::new().await;
+    let mut entry = server.entry.clone();
+    entry["gavel"] = json!({"tools": {"slow": {"idempotency": "key", "timeoutMs": 1500}}});
+    let app = app(Setup::stdio_sqlite(), &entry, &["slow"], calls_what_is_named(json!({}))).await;
+    let begun = Instant::now();
+    let decision = app.chat("slow").await;
+    assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
+    assert_eq!(code(&decision), "in_doubt", "{decision}");
+    event(&mut server.events, "slow began").await;
+    event(&mut server.events, "slow cancelled").await;
+    assert!(server.events.try_recv().is_err(), "it was sent once");
+    app.stop().await;
 }
 
 /// A server that fails again and again is left alone for a while: a request then fails fast instead of waiting.
