@@ -46,6 +46,7 @@ pub struct Chat {
     toolset: ArcSwapOption<Toolset>,
     admission: Arc<Semaphore>,
     running: TaskTracker,
+    stop: CancellationToken,
 }
 
 /// What the edge knows of a request beside its body.
@@ -136,6 +137,7 @@ impl Chat {
             toolset: ArcSwapOption::empty(),
             admission: Arc::new(Semaphore::new(max_in_flight)),
             running: TaskTracker::new(),
+            stop: CancellationToken::new(),
             constitution,
         })
     }
@@ -156,6 +158,11 @@ impl Chat {
     pub async fn drained(&self) {
         self.running.close();
         self.running.wait().await;
+    }
+
+    /// Ends every decision under way where it stands. Each is still recorded and answered, as `ERROR:INTERNAL`.
+    pub fn cut_short(&self) {
+        self.stop.cancel();
     }
 
     /// Decides. The work goes on when the caller drops this future: a client that hangs up
@@ -300,7 +307,7 @@ impl Chat {
             began: accepted.began,
             traceparent: accepted.meta.traceparent.clone(),
             events,
-            cancel: CancellationToken::new(),
+            cancel: self.stop.child_token(),
             intended: Vec::new(),
             fault_detail: None,
         };
