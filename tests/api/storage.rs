@@ -84,6 +84,13 @@ async fn refuses(url: &str, gemini: &Gemini) {
         (503, &json!("record_unavailable")),
         "{problem}"
     );
+    let stream = reqwest::Client::new().post(format!("{url}/v1/chat/stream"));
+    let (status, _, problem) = send(stream, "add milk").await;
+    assert_eq!(
+        (status, &problem["code"]),
+        (503, &json!("record_unavailable")),
+        "{problem}"
+    );
     assert_eq!(gemini.requests().len(), asked, "nothing is asked of the model");
     assert!(begun.elapsed() < Duration::from_secs(15), "{:?}", begun.elapsed());
     let (status, ready) = get(url, "/readyz").await;
