@@ -9,6 +9,7 @@ use std::fs;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use anyhow::{Context, anyhow};
 use secrecy::ExposeSecret;
@@ -32,6 +33,9 @@ use crate::ports::clock::SystemClock;
 use crate::ports::model::Model;
 use crate::surfaces::chat::Chat;
 use crate::surfaces::decisions::DecisionQueries;
+
+/// How long what is cut short has to be recorded and answered.
+const LAST_WORDS: Duration = Duration::from_secs(5);
 
 /// Everything that runs.
 pub struct App {
@@ -133,7 +137,7 @@ impl App {
         let address = listener.local_addr()?;
         let settings = ServerSettings {
             workers: self.config.workers,
-            drain: self.config.drain,
+            drain: self.config.drain + LAST_WORDS,
         };
         let server = http::server(edge::edge(self)?, listener, settings)?;
         let handle = server.handle();
@@ -144,21 +148,27 @@ impl App {
         })
     }
 
-    /// Ends everything in order: no new requests, what is under way is finished and recorded, then
-    /// servers and store are closed.
+    /// Ends everything in order: no new requests, what is under way is finished or, when the time to drain is over,
+    /// cut short, and recorded either way; then servers and store are closed.
     pub async fn shutdown(self, serving: Option<Serving>) {
         self.stopping.store(true, Ordering::Relaxed);
-        if let Some(serving) = serving {
-            serving.handle.stop(true).await;
-            if let Ok(Err(error)) = serving.task.await {
-                tracing::error!(%error, "the HTTP server ended with an error");
+        let mut drained = std::pin::pin!(async {
+            if let Some(serving) = serving {
+                serving.handle.stop(true).await;
+                if let Ok(Err(error)) = serving.task.await {
+                    tracing::error!(%error, "the HTTP server ended with an error");
+                }
             }
-        }
-        if tokio::time::timeout(self.config.drain, self.chat.drained())
-            .await
-            .is_err()
-        {
-            tracing::warn!("some decisions were still under way when the time to drain was over; recovery closes them");
+            self.chat.drained().await;
+        });
+        if tokio::time::timeout(self.config.drain, &mut drained).await.is_err() {
+            tracing::warn!("the time to drain is over; what is still under way is cut short");
+            self.chat.cut_short();
+            if tokio::time::timeout(LAST_WORDS, drained).await.is_err() {
+                tracing::warn!(
+                    "some decisions could not be recorded in time; recovery closes those that had begun to act"
+                );
+            }
         }
         self.stop.cancel();
         self.background.close();

@@ -6,5 +6,6 @@ pub mod definition;
 pub mod event;
 pub mod ids;
 pub mod journal;
+pub mod nesting;
 pub mod templates;
 pub mod tool;

@@ -20,6 +20,9 @@ use crate::ports::records::{Intent, RecordError};
 use crate::ports::tools::{CallReply, CallRequest};
 use crate::telemetry;
 
+/// With less time left a call is not sent a second time.
+const WORTH_A_SECOND: Duration = Duration::from_secs(1);
+
 /// A call that may run.
 struct Cleared<'a> {
     call: &'a Proposed,
@@ -143,64 +146,76 @@ fn started(engine: &Engine, run: &mut Run, one: &Cleared<'_>) {
 /// The call in a span of its own.
 async fn traced(engine: &Engine, run: &Run, one: &Cleared<'_>) -> CallResult {
     let span = spans::tool_call(one.tool, one.call.id);
-    let result = call(engine, run, one, &span).instrument(span.clone()).await;
+    let result = call(engine, run, one).instrument(span.clone()).await;
     spans::called(&span, &result);
     result
 }
 
-/// Sends the call, and once more when that can do no harm and it is not known whether it arrived.
-async fn call(engine: &Engine, run: &Run, one: &Cleared<'_>, span: &Span) -> CallResult {
-    let own_place = telemetry::traceparent(span);
+/// Sends the call. When it is not known whether it arrived and a second one can do no harm, it is sent once more in the
+/// time that is left of it.
+async fn call(engine: &Engine, run: &Run, one: &Cleared<'_>) -> CallResult {
     let began = engine.clock.instant();
-    let run_id = run.record.id.to_string();
-    let mut attempts = 0;
-    let outcome = loop {
-        attempts += 1;
-        let now = engine.clock.instant();
-        let time = run
-            .limits
-            .tool_time(one.tool.timeout, now.saturating_duration_since(run.began));
-        if time.is_zero() {
-            let message = "no time was left for this call; it was not sent".to_owned();
-            break Err(CallFailure {
-                code: FailureCode::LimitReached,
-                message,
-            });
-        }
-        let request = CallRequest {
-            tool: one.tool,
-            arguments: &one.arguments,
-            user: &run.record.user,
-            origin: run.record.surface,
-            run_id: &run_id,
-            action_id: one.call.id,
-            idempotency_key: &one.key,
-            traceparent: own_place.as_deref().or(run.traceparent.as_deref()),
-            timeout: time,
-            cancel: &run.cancel,
-        };
-        match engine.tools.call(request).await {
-            CallReply::Data(data) => break Ok(data),
-            CallReply::Failed(failure) => break Err(failure),
-            CallReply::Unknown(failure) => {
-                let again = attempts == 1 && one.tool.repeatable() && !run.cancel.is_cancelled();
-                if again && time > Duration::from_secs(1) && failure.code != FailureCode::Timeout {
-                    tracing::info!(decision_id = %run.record.id, tool = %one.tool.name, "no answer to a repeatable call; sent again");
-                    continue;
-                }
-                break Err(if one.tool.side_effect {
-                    in_doubt(&failure)
-                } else {
-                    failure
-                });
-            }
+    let took = || engine.clock.instant().saturating_duration_since(began);
+    let time = run
+        .limits
+        .tool_time(one.tool.timeout, began.saturating_duration_since(run.began));
+    let outcome = if time.is_zero() {
+        let message = "no time was left for this call; it was not sent".to_owned();
+        Err(CallFailure {
+            code: FailureCode::LimitReached,
+            message,
+        })
+    } else {
+        match attempt(engine, run, one, time).await {
+            CallReply::Data(data) => Ok(data),
+            CallReply::Failed(failure) => Err(failure),
+            CallReply::Unknown(failure) => once_more(engine, run, one, time.saturating_sub(took()), failure).await,
         }
     };
-    let took = engine.clock.instant().saturating_duration_since(began);
     CallResult {
         outcome,
-        duration_us: i64::try_from(took.as_micros()).unwrap_or(i64::MAX),
+        duration_us: i64::try_from(took().as_micros()).unwrap_or(i64::MAX),
     }
+}
+
+async fn attempt(engine: &Engine, run: &Run, one: &Cleared<'_>, time: Duration) -> CallReply {
+    // The server's work hangs under this call's span, or without one under the caller's.
+    let own_place = telemetry::traceparent(&Span::current());
+    let request = CallRequest {
+        tool: one.tool,
+        arguments: &one.arguments,
+        user: &run.record.user,
+        origin: run.record.surface,
+        run_id: &run.record.id.to_string(),
+        action_id: one.call.id,
+        idempotency_key: &one.key,
+        traceparent: own_place.as_deref().or(run.traceparent.as_deref()),
+        timeout: time,
+        cancel: &run.cancel,
+    };
+    engine.tools.call(request).await
+}
+
+/// After an attempt of which nobody knows what it did. Only the tool's own answer settles that: a second attempt that did
+/// not reach it says nothing of the first.
+async fn once_more(
+    engine: &Engine,
+    run: &Run,
+    one: &Cleared<'_>,
+    left: Duration,
+    first: CallFailure,
+) -> Result<Arc<RawValue>, CallFailure> {
+    if one.tool.repeatable() && left > WORTH_A_SECOND && !run.cancel.is_cancelled() {
+        tracing::info!(decision_id = %run.record.id, tool = %one.tool.name, "no answer to a repeatable call; sent again");
+        match attempt(engine, run, one, left).await {
+            CallReply::Data(data) => return Ok(data),
+            CallReply::Failed(failure) if !one.tool.side_effect || failure.code == FailureCode::ToolError => {
+                return Err(failure);
+            }
+            CallReply::Failed(_) | CallReply::Unknown(_) => {}
+        }
+    }
+    Err(if one.tool.side_effect { in_doubt(&first) } else { first })
 }
 
 fn in_doubt(failure: &CallFailure) -> CallFailure {

@@ -100,21 +100,25 @@ impl Run {
 }
 
 impl Engine {
-    /// Runs to the end, or until a person must be asked. A panic ends the run as [`Ending::Broken`],
-    /// with its journal intact, so that its record can still be written.
+    /// Runs to the end, or until a person must be asked. A panic or a cancellation ends the run as
+    /// [`Ending::Broken`], with its journal intact, so that its record can still be written.
     ///
     /// # Errors
     /// [`RecordError`] when an intent could not be made durable: nothing was sent then, and the
     /// run goes no further.
     pub async fn run(&self, run: &mut Run) -> Result<Ending, RecordError> {
-        match AssertUnwindSafe(self.steps(run)).catch_unwind().await {
-            Ok(ended) => ended,
-            Err(_) => {
-                tracing::error!(decision_id = %run.record.id, "a run broke down");
-                doubt_what_was_started(run);
-                Ok(Ending::Broken)
-            }
-        }
+        let cancel = run.cancel.clone();
+        let why = tokio::select! {
+            biased;
+            ended = AssertUnwindSafe(self.steps(run)).catch_unwind() => match ended {
+                Ok(ended) => return ended,
+                Err(_) => "a run broke down",
+            },
+            () = cancel.cancelled() => "a run was cut short",
+        };
+        tracing::error!(decision_id = %run.record.id, "{why}");
+        doubt_what_was_started(run);
+        Ok(Ending::Broken)
     }
 
     async fn steps(&self, run: &mut Run) -> Result<Ending, RecordError> {
@@ -139,7 +143,7 @@ impl Engine {
     }
 }
 
-/// After a breakdown: a call that was started and has no result may have had its effect.
+/// After a breakdown or a cancellation: a call that was started and has no result may have had its effect.
 fn doubt_what_was_started(run: &mut Run) {
     let answered = |id: &ActionId| {
         run.journal
@@ -152,7 +156,7 @@ fn doubt_what_was_started(run: &mut Run) {
     });
     let open: Vec<_> = started.filter(|id| !answered(id)).collect();
     run.journal.extend(open.into_iter().map(|call| {
-        let message = "the service broke down during this call".to_owned();
+        let message = "the service broke down or was stopped during this call".to_owned();
         let outcome = Err(CallFailure {
             code: FailureCode::InDoubt,
             message,

@@ -37,7 +37,7 @@ pub enum Ending {
     Deadline,
     /// Calls wait for a person.
     Suspended(Vec<ActionId>),
-    /// The run broke down; what had been started is in doubt.
+    /// The run broke down or was cut short; what had been started is in doubt.
     Broken,
 }
 

@@ -10,6 +10,7 @@ use crate::domain::canonical;
 pub use crate::domain::definition::Approval;
 use crate::domain::ids::UserId;
 use crate::domain::journal::{Judgement, Proposed, Target};
+use crate::domain::nesting;
 use crate::domain::tool::{ApprovalDefault, FailureCode, Tool};
 
 /// Whose call it is, and what the run it belongs to allows.
@@ -55,8 +56,11 @@ fn refuse(code: FailureCode, message: String) -> Judgement {
     Judgement::Refuse { code, message }
 }
 
-/// Identity first, then the tool's own schema, then one canonical text of the result.
+/// Depth and identity first, then the tool's own schema, then one canonical text of the result.
 fn arguments(call: &Proposed, tool: &Tool, user: &UserId) -> Result<Arc<serde_json::value::RawValue>, String> {
+    if !nesting::within(call.call.args.get().as_bytes(), nesting::MAX_LEVELS) {
+        return Err(format!("the arguments nest deeper than {} levels", nesting::MAX_LEVELS));
+    }
     let mut value: Value =
         serde_json::from_str(call.call.args.get()).map_err(|error| format!("the arguments are no JSON: {error}"))?;
     let Value::Object(object) = &mut value else {
@@ -118,6 +122,23 @@ mod tests {
             matches!(&judged, Judgement::Refuse { code: FailureCode::InvalidArguments, message } if message.contains("/description")),
             "{judged:?}"
         );
+    }
+
+    /// C-FR-012, C-EC-2: what passes can be read back by whoever reads the reply or the record.
+    #[test]
+    fn arguments_that_nest_too_deeply_are_refused_before_they_are_read() {
+        let user = UserId::parse("ann").unwrap();
+        let tool = tool_with("add_task", r#"{"type":"object"}"#, |_| {});
+        let nested = |levels: usize| format!("{}1{}", r#"{"a":"#.repeat(levels), "}".repeat(levels));
+        let judged = |levels| judge(&call_of(&tool, &nested(levels)), bounds(&user));
+        assert!(matches!(judged(nesting::MAX_LEVELS), Judgement::Allow { .. }));
+        for levels in [nesting::MAX_LEVELS + 1, 100_000] {
+            let judged = judged(levels);
+            assert!(
+                matches!(&judged, Judgement::Refuse { code: FailureCode::InvalidArguments, message } if message.contains("deeper than 60")),
+                "{judged:?}"
+            );
+        }
     }
 
     /// The model never chooses the user (DESIGN.md section 5).

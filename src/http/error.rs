@@ -73,7 +73,7 @@ codes! {
     OutcomeUnrecorded = "outcome_unrecorded", 500;
     /// A fault of gavel.
     Internal = "internal", 500;
-    /// Nothing can be recorded now, so nothing was asked or done. Safe to send again.
+    /// Nothing can be recorded now, so nothing was done. Safe to send again.
     RecordUnavailable = "record_unavailable", 503;
     /// The keys that tokens are checked with cannot be had now.
     AuthUnavailable = "auth_unavailable", 503;
@@ -244,7 +244,7 @@ impl Error {
                 ))
             },
             Self::RecordUnavailable => {
-                let detail = "The record store is unavailable. Nothing was asked or done; the request can be sent again.";
+                let detail = "The record store is unavailable. Nothing was done; the request can be sent again.";
                 Told::new(Code::RecordUnavailable, detail).later()
             }
             Self::AuthUnavailable => {

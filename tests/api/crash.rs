@@ -3,28 +3,35 @@
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
 use crate::gemini::{Gemini, Reply};
-use crate::harness::{Ended, Setup, binary, free_port, spawn_app, until};
+use crate::harness::{Database, Ended, Setup, binary, free_port, spawn_app, until};
 use crate::postgres;
 
 /// The program itself, as a process that can be killed.
-struct Process {
-    child: Ended,
-    url: String,
+pub struct Process {
+    pub child: Ended,
+    pub url: String,
 }
 
 async fn start(gemini: &Gemini, database: &str, folder: &std::path::Path) -> Process {
+    start_by(Command::new(binary()), gemini, database, folder).await
+}
+
+/// Starts it by another command than the program itself, which gets the same arguments.
+pub async fn start_by(mut command: Command, gemini: &Gemini, database: &str, folder: &std::path::Path) -> Process {
+    // For the clients of this process, in which no gavel has set it up. An error says that one has.
+    let _ = rustls::crypto::ring::default_provider().install_default();
     let port = free_port();
     let tasks = format!("sqlite://{}", folder.join("tasks.db").display());
     let mcp = json!({"mcpServers": {"tasks": {
         "command": binary(), "args": ["mcp-server", "tasks", "--database", tasks], "gavel": {"trustHints": true},
     }}});
     std::fs::write(folder.join("mcp.json"), mcp.to_string()).unwrap();
-    let child = Command::new(binary())
+    let child = command
         .arg("serve")
         .current_dir(folder)
         .env("GAVEL_LISTEN", format!("127.0.0.1:{port}"))
@@ -155,19 +162,94 @@ async fn sigterm_under_load_answers_what_is_under_way() {
             tokio::spawn(async move { send(&url, 2 * n + 1).await })
         })
         .collect();
-    until("a request to reach the model", || async {
-        !gemini.requests().is_empty()
+    until("all requests to reach the model", || async {
+        gemini.requests().len() == under_way.len()
     })
     .await;
     let pid = process.child.0.id().to_string();
     assert!(Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());
+    let mut answered = Vec::new();
     for one in under_way {
-        if let Some(answer) = one.await.unwrap() {
-            assert_eq!(answer["outcome_category"], "SUCCESS:RESPONSE_GIVEN", "{answer}");
-        }
+        let answer = one.await.unwrap().expect("what is under way is answered");
+        assert_eq!(answer["outcome_category"], "SUCCESS:RESPONSE_GIVEN", "{answer}");
+        answered.push(answer["decision_id"].clone());
     }
     let ended = process.child.0.wait().unwrap();
     assert!(ended.success(), "SIGTERM ends with 0: {ended}");
+
+    let again = start(&gemini, &database, folder.path()).await;
+    for id in answered {
+        let record = reqwest::get(format!("{}/v1/decisions/{}", again.url, id.as_str().unwrap()));
+        let record: Value = record.await.unwrap().json().await.unwrap();
+        assert_eq!(
+            (&record["status"], &record["recovered"]),
+            (&json!("closed"), &json!(false)),
+            "{record}"
+        );
+    }
+}
+
+/// Promise 1, C-FR-006: what outlasts the time to drain is cut short, and that is told and recorded, with what was done.
+#[tokio::test]
+async fn what_outlasts_the_drain_is_cut_short_told_and_recorded() {
+    for database in [Database::Sqlite, Database::Postgres] {
+        let folder = tempfile::tempdir().unwrap();
+        let gemini = Gemini::scripted(vec![Reply::from(|request| {
+            let contents = request["contents"].as_array().unwrap();
+            let text = contents[0]["parts"][0]["text"].as_str().unwrap();
+            match (contents.len(), text.contains("add")) {
+                (1, true) => Reply::call("add_task", json!({"description": "x"})),
+                _ => Reply::Hang,
+            }
+        })])
+        .await;
+        let database = match database {
+            Database::Sqlite => format!("sqlite://{}", folder.path().join("gavel.db").display()),
+            Database::Postgres => postgres::database().await,
+        };
+        let mut command = Command::new(binary());
+        command.env("GAVEL_DRAIN_SECONDS", "1");
+        let mut process = start_by(command, &gemini, &database, folder.path()).await;
+        // An even number adds a task, an odd one only talks.
+        let under_way: Vec<_> = (0..2)
+            .map(|n| {
+                let url = process.url.clone();
+                tokio::spawn(async move { send(&url, n).await })
+            })
+            .collect();
+        until("both to hang", || async { gemini.requests().len() == 3 }).await;
+        let told = Instant::now();
+        let pid = process.child.0.id().to_string();
+        assert!(Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());
+        let mut answered = Vec::new();
+        for one in under_way {
+            let answer = one.await.unwrap().expect("what is cut short is answered");
+            assert_eq!(answer["outcome_category"], "ERROR:INTERNAL", "{answer}");
+            answered.push(answer);
+        }
+        let ended = process.child.0.wait().unwrap();
+        assert!(ended.success(), "{ended}");
+        assert!(told.elapsed() < Duration::from_secs(6), "{:?}", told.elapsed());
+        assert_eq!(
+            answered[0]["tool_calls"][0]["result"]["success"], true,
+            "{}",
+            answered[0]
+        );
+        assert_eq!(answered[1]["tool_calls"], json!([]), "{}", answered[1]);
+
+        let again = start(&gemini, &database, folder.path()).await;
+        for answer in answered {
+            let id = answer["decision_id"].as_str().unwrap();
+            let record = reqwest::get(format!("{}/v1/decisions/{id}", again.url)).await.unwrap();
+            let record: Value = record.json().await.unwrap();
+            assert_eq!(record["outcome_category"], "ERROR:INTERNAL", "{record}");
+            assert_eq!(
+                (&record["status"], &record["recovered"]),
+                (&json!("closed"), &json!(false)),
+                "{record}"
+            );
+        }
+    }
 }
 
 /// C-FR-006: a client that hangs up cannot lose a decision.
@@ -187,4 +269,29 @@ async fn a_client_that_leaves_in_mid_request_loses_no_record() {
         page["decisions"][0]["outcome_category"] == "SUCCESS:TASK_COMPLETED"
     })
     .await;
+}
+
+/// C-FR-006: the same for a stream whose reader leaves in the middle.
+#[tokio::test]
+async fn a_reader_that_leaves_a_stream_loses_no_record() {
+    for setup in [Setup::stdio_sqlite(), Setup::stdio_postgres()] {
+        let app = spawn_app(setup.script(vec![
+            Reply::call("add_task", json!({"description": "milk"})),
+            Reply::After(Duration::from_millis(300), Box::new(Reply::Text("Added."))),
+        ]))
+        .await;
+        let body = json!({"message": "add milk", "user_id": "ann"});
+        let stream = reqwest::Client::new()
+            .post(format!("{}/v1/chat/stream", app.url))
+            .json(&body);
+        let mut stream = stream.send().await.unwrap();
+        let first = stream.chunk().await.unwrap().unwrap();
+        assert!(first.starts_with(b"{\"type\":\"started\""), "{first:?}");
+        drop(stream);
+        until("the decision to be recorded", || async {
+            let (_, page) = app.get("/v1/decisions").await;
+            page["decisions"][0]["outcome_category"] == "SUCCESS:TASK_COMPLETED"
+        })
+        .await;
+    }
 }

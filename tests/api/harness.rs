@@ -35,6 +35,8 @@ pub struct Setup {
     env: Vec<(String, String)>,
     toml: String,
     mcp: Option<Value>,
+    beside: Vec<(String, Value)>,
+    constitution: Option<String>,
 }
 
 const SECRET: &str = "test-secret-test-secret-test-secret!";
@@ -48,6 +50,8 @@ impl Setup {
             env: Vec::new(),
             toml: String::new(),
             mcp: None,
+            beside: Vec::new(),
+            constitution: None,
         }
     }
     pub fn stdio_sqlite() -> Self {
@@ -80,6 +84,19 @@ impl Setup {
     /// Another `mcp.json`.
     pub fn mcp(mut self, config: Value) -> Self {
         self.mcp = Some(config);
+        self
+    }
+    /// One more server in the `mcp.json`.
+    pub fn beside(mut self, name: &str, entry: Value) -> Self {
+        self.beside.push((name.to_owned(), entry));
+        self
+    }
+    /// A constitution that grants these tools and nothing else, with so much time for one message.
+    pub fn grant(mut self, tools: &[&str], deadline_seconds: u32) -> Self {
+        self.constitution = Some(format!(
+            "---\nname: tester\ndescription: Calls what it is told to call.\ntools: {tools:?}\n\
+             run_config:\n  deadline_seconds: {deadline_seconds}\napproval: never\n---\n\nCall the tools.\n"
+        ));
         self
     }
     pub fn rate(self, per_minute: u32, burst: u32) -> Self {
@@ -129,7 +146,10 @@ pub async fn spawn_app(setup: Setup) -> App {
         Database::Sqlite => format!("sqlite://{}", folder.path().join("gavel.db").display()),
         Database::Postgres => postgres::database().await,
     };
-    let (tasks, mcp) = tasks_server(&setup, folder.path()).await;
+    let (tasks, mut mcp) = tasks_server(&setup, folder.path()).await;
+    for (name, entry) in &setup.beside {
+        mcp["mcpServers"][name] = entry.clone();
+    }
     let mcp_path = write(&folder.path().join("mcp.json"), &mcp.to_string());
     let toml_path = write(&folder.path().join("gavel.toml"), &setup.toml);
     let mut env: Vec<(String, String)> = [
@@ -146,6 +166,10 @@ pub async fn spawn_app(setup: Setup) -> App {
     ]
     .map(|(name, value)| (name.to_owned(), value))
     .into();
+    if let Some(text) = &setup.constitution {
+        let path = write(&folder.path().join("constitution.md"), text);
+        env.push(("GAVEL_CONSTITUTION".to_owned(), path.display().to_string()));
+    }
     for (name, value) in &setup.env {
         env.retain(|(known, _)| known != name);
         env.push((name.clone(), value.clone()));

@@ -2,11 +2,24 @@
 #![allow(clippy::unwrap_used, clippy::disallowed_methods, missing_docs, unreachable_pub)]
 
 mod crash;
+#[allow(dead_code)]
+#[path = "../gemini/server.rs"]
+mod far;
 mod faults;
 mod gemini;
 mod harness;
+mod injections;
 mod misuse;
 #[path = "../postgres/mod.rs"]
 mod postgres;
+#[allow(dead_code)]
+#[path = "../mcp/raw.rs"]
+mod raw;
 mod scenarios;
+#[allow(dead_code)]
+#[path = "../mcp/server.rs"]
+mod server;
+mod storage;
+mod tokens;
+mod tools;
 mod upstream;

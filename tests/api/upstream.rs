@@ -1,7 +1,10 @@
 //! What Gemini can get wrong: a named outcome and safe words, within the deadline, on the record.
 
+use std::time::{Duration, Instant};
+
 use serde_json::{Value, json};
 
+use crate::far::{Far, Step, end_of_stream, event, open_stream};
 use crate::gemini::Reply;
 use crate::harness::{Setup, spawn_app};
 
@@ -279,4 +282,180 @@ async fn a_verdict_beside_a_call_runs_nothing() {
         "{decision}"
     );
     assert_eq!(decision["iterations"], 2);
+}
+
+/// C-EC-1, C-EC-2: answers that begin well and go wrong on the way, as only a raw socket gives them.
+#[tokio::test]
+async fn an_answer_that_breaks_off_or_never_ends_is_a_named_outcome_in_time() {
+    const HEAD: &[u8] = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n";
+    let head = |rest: &[u8]| Step::Send([HEAD, rest, b"\r\n\r\n"].concat());
+    let begins = || Step::Send(br#"{"candidates":[{"content":{"parts":[{"text":"canary"#.to_vec());
+    let drips = Step::Drip(b" ".to_vec(), Duration::from_millis(50));
+    let flood = Step::Flood(vec![b' '; 64 * 1024], 800);
+    let table = [
+        ("slow head", vec![Step::Hang], "ERROR:MODEL_TIMEOUT"),
+        (
+            "slow body",
+            vec![head(b"content-length: 900"), begins(), Step::Hang],
+            "ERROR:MODEL_TIMEOUT",
+        ),
+        (
+            "dripping body",
+            vec![head(b"content-length: 900000"), begins(), drips],
+            "ERROR:MODEL_TIMEOUT",
+        ),
+        (
+            "cut body",
+            vec![head(b"content-length: 900"), begins(), Step::Close],
+            "ERROR:MODEL_UNAVAILABLE",
+        ),
+        (
+            "reset",
+            vec![head(b"content-length: 900"), begins(), Step::Reset],
+            "ERROR:MODEL_UNAVAILABLE",
+        ),
+        (
+            "50 MB",
+            vec![head(b"content-length: 52428800"), flood],
+            "ERROR:MALFORMED_OUTPUT",
+        ),
+    ];
+    for (what, steps, outcome) in table {
+        let far = Far::start(vec![steps; 3]).await;
+        let setup = Setup::stdio_sqlite()
+            .env("GEMINI_BASE_URL", &far.url)
+            .env("GAVEL_MODEL_FIRST_BYTE_SECONDS", "0.3")
+            .env("GAVEL_MODEL_IDLE_SECONDS", "0.3")
+            .grant(&["add_task"], 3);
+        let app = spawn_app(setup).await;
+        let begun = Instant::now();
+        let decision = app.chat("add milk").await;
+        assert!(
+            begun.elapsed() < Duration::from_secs(8),
+            "{what}: {:?}",
+            begun.elapsed()
+        );
+        assert_eq!(decision["outcome_category"], outcome, "{what}: {decision}");
+        let record = app.decision(&decision["decision_id"]).await;
+        assert_eq!(record["outcome_category"], outcome, "{what}: {record}");
+        assert!(!json!([decision, record]).to_string().contains("canary"), "{what}");
+        assert!(far.sent() < 24 << 20, "{what}: {} bytes were taken", far.sent());
+        app.stop().await;
+    }
+}
+
+/// DESIGN.md section 9: once a delta has left, an attempt is not repeated in silence.
+#[tokio::test]
+async fn a_cut_stream_is_taken_back_repeated_and_recorded_once() {
+    let words = |text: &str, end: &str| {
+        event(&format!(
+            r#"{{"candidates":[{{"content":{{"role":"model","parts":[{{"text":"{text}"}}]}}{end}}}]}}"#
+        ))
+    };
+    let (mut cut, mut whole) = (open_stream(), open_stream());
+    cut.extend([words("Hel", ""), Step::Reset]);
+    whole.extend([words("Hello.", r#","finishReason":"STOP""#), end_of_stream()]);
+    let far = Far::start([cut.clone(), whole]).await;
+    let app = spawn_app(Setup::stdio_sqlite().env("GEMINI_BASE_URL", &far.url)).await;
+    let told = lines(&app.stream(&json!({"message": "hi", "user_id": "ann"})).await);
+    let kinds: Vec<_> = told.iter().map(|line| line["type"].as_str().unwrap()).collect();
+    assert_eq!(kinds, ["started", "delta", "reset", "delta", "turn", "decision"]);
+    let decision = told.last().unwrap();
+    assert_eq!(
+        (&decision["response"], &decision["iterations"]),
+        (&json!("Hello."), &json!(1)),
+        "{decision}"
+    );
+    app.decision(&decision["decision_id"]).await;
+
+    let far = Far::start(vec![cut; 3]).await;
+    let app = spawn_app(Setup::stdio_sqlite().env("GEMINI_BASE_URL", &far.url)).await;
+    let text = app.stream(&json!({"message": "hi", "user_id": "ann"})).await;
+    let decision = lines(&text).pop().unwrap();
+    assert_eq!(decision["type"], "decision", "{text}");
+    assert_eq!(decision["outcome_category"], "ERROR:MODEL_UNAVAILABLE", "{text}");
+    let record = app.decision(&decision["decision_id"]).await;
+    assert_eq!(record["outcome_category"], "ERROR:MODEL_UNAVAILABLE", "{record}");
+}
+
+fn lines(text: &str) -> Vec<Value> {
+    let filled = text.lines().filter(|line| !line.is_empty());
+    filled.map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+/// WIRE.md section 3: nothing runs of a candidate that did not end well, however good its call looks. A name is all that
+/// is told apart: a reason of tomorrow is no success.
+#[tokio::test]
+async fn a_call_in_a_candidate_that_did_not_end_well_never_runs() {
+    let blocked = "SAFETY PROHIBITED_CONTENT BLOCKLIST SPII RECITATION IMAGE_SAFETY IMAGE_PROHIBITED_CONTENT \
+                   IMAGE_RECITATION MODEL_ARMOR ESCALATION PUP_LIMITED_DISABLED";
+    let malformed = "MAX_TOKENS LANGUAGE MALFORMED_FUNCTION_CALL UNEXPECTED_TOOL_CALL TOO_MANY_TOOL_CALLS \
+                     MISSING_THOUGHT_SIGNATURE MALFORMED_RESPONSE NO_IMAGE IMAGE_OTHER OTHER \
+                     FINISH_REASON_UNSPECIFIED CONTINUATION A_REASON_OF_TOMORROW 4711 none";
+    let candidate = Reply::from(|request| {
+        let said = request["contents"][0]["parts"][0]["text"].as_str().unwrap();
+        let reason = said.lines().last().unwrap();
+        if reason == "list" {
+            let answered = request["contents"].as_array().unwrap().len() > 1;
+            return if answered {
+                Reply::Text("Listed.")
+            } else {
+                Reply::call("list_tasks", json!({}))
+            };
+        }
+        let call = json!({"functionCall": {"name": "add_task", "args": {"description": reason}}});
+        let content = json!({"role": "model", "parts": [{"text": "canary-words"}, call]});
+        let mut candidate = json!({"content": content, "finishReason": reason, "index": 0});
+        if let Ok(number) = reason.parse::<u32>() {
+            candidate["finishReason"] = json!(number);
+        } else if reason == "none" {
+            candidate.as_object_mut().unwrap().remove("finishReason");
+        }
+        Reply::Raw(200, json!({ "candidates": [candidate] }).to_string())
+    });
+    let app = spawn_app(Setup::stdio_sqlite().script(vec![candidate])).await;
+    for (reasons, outcome) in [
+        (blocked, "REFUSAL:SAFETY_BLOCKED"),
+        (malformed, "ERROR:MALFORMED_OUTPUT"),
+    ] {
+        for reason in reasons.split_whitespace() {
+            let decision = app.chat(reason).await;
+            assert_eq!(decision["outcome_category"], outcome, "{reason}: {decision}");
+            assert_eq!(decision["tool_calls"], json!([]), "{reason}");
+            let record = app.decision(&decision["decision_id"]).await;
+            assert_eq!(record["outcome_category"], outcome, "{reason}");
+            assert!(!json!([decision, record]).to_string().contains("canary"), "{reason}");
+        }
+    }
+    let listed = app.chat("list").await;
+    assert_eq!(
+        listed["tool_calls"][0]["result"]["data"]["tasks"],
+        json!([]),
+        "{listed}"
+    );
+}
+
+#[tokio::test]
+async fn every_reason_for_a_blocked_prompt_is_a_refusal() {
+    for reason in [
+        "SAFETY",
+        "OTHER",
+        "BLOCKLIST",
+        "PROHIBITED_CONTENT",
+        "IMAGE_SAFETY",
+        "MODEL_ARMOR",
+        "JAILBREAK",
+        "NEW",
+    ] {
+        let body = json!({"promptFeedback": {"blockReason": reason, "blockReasonMessage": "canary"}}).to_string();
+        let app = spawn_app(Setup::stdio_sqlite().script(vec![Reply::Raw(200, body)])).await;
+        let decision = app.chat("hi").await;
+        assert_eq!(decision["decision_type"], "REFUSE", "{reason}: {decision}");
+        assert_eq!(
+            decision["outcome_category"], "REFUSAL:SAFETY_BLOCKED",
+            "{reason}: {decision}"
+        );
+        assert!(!decision.to_string().contains("canary"), "{decision}");
+        assert_eq!(app.gemini.requests().len(), 1, "{reason}");
+    }
 }

@@ -72,7 +72,7 @@ impl RawServer {
             }
             panic!("the peer is gone");
         };
-        tokio::time::timeout(super::support::PATIENCE, seen)
+        tokio::time::timeout(std::time::Duration::from_secs(30), seen)
             .await
             .unwrap_or_else(|_| panic!("never saw {what}"));
     }

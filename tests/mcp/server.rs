@@ -46,9 +46,10 @@ fn tools(more: bool) -> Vec<Tool> {
     }
     let schema = json!({"type": "object", "properties": {"n": {"type": "integer"}, "user_id": {"type": "string"}}});
     let Value::Object(schema) = schema else { unreachable!() };
+    let changed = |name| if more && name == "change" { ", changed" } else { "" };
     names
         .into_iter()
-        .map(|name| Tool::new(name, format!("the tool {name}"), schema.clone()))
+        .map(|name| Tool::new(name, format!("the tool {name}{}", changed(name)), schema.clone()))
         .collect()
 }
 

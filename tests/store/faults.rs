@@ -260,7 +260,8 @@ async fn a_postgres_that_is_away_at_start() {
         assert!(matches!(error, Some(StoreError::Unavailable(_))), "{error:?}");
     }
     let background = Store::open(config(AtStart::Background)).await.unwrap();
-    unavailable(background.available());
+    let reason = background.available().unwrap_err().to_string();
+    assert!(reason.contains("refused"), "an operator is told why: {reason}");
     let waiting = tokio::spawn(Store::open(config(AtStart::Wait(Duration::from_secs(60)))));
     let server = tokio::task::spawn_blocking(move || {
         server.start();
@@ -291,6 +292,26 @@ async fn a_wrong_url_is_an_error_that_hides_it() {
     let config = StoreConfig::new("postgres://u:hunter2@h/db", InstanceId::new());
     assert!(!format!("{config:?}").contains("hunter2"));
     TenantId::parse("default").unwrap();
+}
+
+/// A file that is something else is left as it is, and waiting would not make it a database.
+#[tokio::test]
+async fn a_file_that_is_no_database_is_an_error_at_once_and_is_left_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("notes.txt");
+    let words = "not a database, but somebody's notes. ".repeat(100);
+    std::fs::write(&path, &words).unwrap();
+    let url = format!("sqlite://{}", path.display());
+    for at_start in [
+        AtStart::Background,
+        AtStart::Wait(Duration::from_secs(60)),
+        AtStart::Fail,
+    ] {
+        let config = StoreConfig::new(&url, InstanceId::new());
+        let error = Store::open(StoreConfig { at_start, ..config }).await.err().unwrap();
+        assert!(matches!(error, StoreError::NotADatabase), "{error:?}");
+    }
+    assert_eq!(std::fs::read_to_string(&path).unwrap(), words);
 }
 
 /// A wire to PostgreSQL that can fall silent without closing.

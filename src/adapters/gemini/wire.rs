@@ -9,6 +9,7 @@ use serde::de::{self, Deserializer, IgnoredAny, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
 use super::finish::{BlockReason, FinishReason};
+use crate::domain::nesting;
 
 /// A `GenerateContentResponse`, or one chunk of a stream of them.
 #[derive(Deserialize)]
@@ -159,7 +160,7 @@ pub(super) struct FunctionCall<'a> {
 /// # Errors
 /// Words for an operator, without payload.
 pub(super) fn read<'a, T: Deserialize<'a>>(json: &'a [u8]) -> Result<T, String> {
-    if !nests_within(json, MAX_DEPTH) {
+    if !nesting::within(json, MAX_DEPTH) {
         return Err(format!("nested deeper than {MAX_DEPTH} levels"));
     }
     // The reader's own words may quote the payload: only its place is kept.
@@ -175,33 +176,6 @@ pub(super) fn read<'a, T: Deserialize<'a>>(json: &'a [u8]) -> Result<T, String> 
 /// Deeper JSON is refused. `serde_json` reads what is only echoed without recursion and without a limit, and a later reader
 /// of the arguments would meet its own limit of 128 there.
 pub(super) const MAX_DEPTH: usize = 100;
-
-fn nests_within(json: &[u8], limit: usize) -> bool {
-    let (mut depth, mut quoted, mut escaped) = (0_usize, false, false);
-    for byte in json {
-        if quoted {
-            match byte {
-                _ if escaped => escaped = false,
-                b'\\' => escaped = true,
-                b'"' => quoted = false,
-                _ => {}
-            }
-            continue;
-        }
-        match byte {
-            b'"' => quoted = true,
-            b'{' | b'[' => {
-                depth += 1;
-                if depth > limit {
-                    return false;
-                }
-            }
-            b'}' | b']' => depth = depth.saturating_sub(1),
-            _ => {}
-        }
-    }
-    true
-}
 
 /// Makes a provider's enum value fit for logs and labels: at most 100 of `[A-Za-z0-9_-]`.
 pub(super) fn label(value: &str) -> String {
@@ -247,13 +221,6 @@ mod tests {
         let counts: Vec<Count> = serde_json::from_str(r#"[7, "8", -1, 2.9, "x", 1e300]"#).unwrap();
         let counts: Vec<u64> = counts.into_iter().map(|count| count.0).collect();
         assert_eq!(counts, [7, 8, 0, 2, 0, u64::MAX]);
-    }
-
-    #[test]
-    fn depth_is_counted_outside_strings() {
-        assert!(nests_within(br#"{"a":"[[[[\"[[[["}"#, 1));
-        assert!(nests_within(b"[[]]", 2));
-        assert!(!nests_within(b"[[[]]]", 2));
     }
 
     #[test]

@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 
 use super::text::capped;
 use crate::domain::journal::CallFailure;
+use crate::domain::nesting;
 use crate::domain::tool::FailureCode;
 use crate::ports::tools::CallReply;
 
@@ -128,10 +129,11 @@ fn data(blocks: &[Block<'_>], structured: Option<&RawValue>, max: usize) -> Arc<
         ) if kind == "text" && is_string(text) => Cow::Borrowed(text),
         (None, blocks) => Cow::Owned(raw(&Value::Array(blocks.iter().map(described).collect()))),
     };
-    if whole.get().len() <= max {
+    let readable = nesting::within(whole.get().as_bytes(), nesting::MAX_LEVELS);
+    if readable && whole.get().len() <= max {
         return whole.into_owned().into();
     }
-    // Cut JSON is none, so what is left of it is handed on as text.
+    // Cut JSON is none, and JSON that nests too deeply is none that everybody can read: it is handed on as text.
     let text = match serde_json::from_str::<String>(whole.get()) {
         Ok(text) => text,
         Err(_) => whole.get().to_owned(),
@@ -279,6 +281,23 @@ mod tests {
             assert!(data.len() <= 300, "{}", data.len());
             let text: String = serde_json::from_str(&data).unwrap();
             assert!(text.contains("[cut: "), "{text}");
+        }
+    }
+
+    #[test]
+    fn data_that_nests_too_deeply_is_handed_on_as_text() {
+        let nested = |levels: usize| format!("{}{}", "[".repeat(levels), "]".repeat(levels));
+        let data = |levels| {
+            let result = format!(r#"{{"structuredContent":{}}}"#, nested(levels));
+            match read(result.as_bytes(), 1_000_000) {
+                Said::Reply(CallReply::Data(raw)) => raw.get().to_owned(),
+                other => panic!("{other:?}"),
+            }
+        };
+        assert_eq!(data(nesting::MAX_LEVELS), nested(nesting::MAX_LEVELS));
+        for levels in [nesting::MAX_LEVELS + 1, 100_000] {
+            let text: String = serde_json::from_str(&data(levels)).unwrap();
+            assert_eq!(text, nested(levels));
         }
     }
 

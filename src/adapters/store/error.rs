@@ -8,6 +8,9 @@ pub enum StoreError {
     /// The URL is not one of a database we speak to.
     #[error("DATABASE_URL: {0}")]
     Url(String),
+    /// The SQLite file holds something else.
+    #[error("the file that DATABASE_URL names is not a SQLite database; name another one, or move it away")]
+    NotADatabase,
     /// The database does not answer, or refuses us.
     #[error("the database is unavailable: {0}")]
     Unavailable(Arc<str>),
@@ -60,6 +63,18 @@ pub enum StoreError {
     },
 }
 
+impl From<sqlx::Error> for StoreError {
+    /// What connecting or migrating met.
+    fn from(error: sqlx::Error) -> Self {
+        match &error {
+            sqlx::Error::Database(database) if sqlite_class(database.as_ref()) == Some(SQLITE_NOTADB) => {
+                Self::NotADatabase
+            }
+            _ => Self::Unavailable(describe(&error).into()),
+        }
+    }
+}
+
 /// Why a transaction did not happen.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Fault {
@@ -106,19 +121,24 @@ pub(super) fn describe(error: &sqlx::Error) -> String {
 
 /// Is it about the rows, rather than about the database?
 fn refuses(error: &dyn sqlx::error::DatabaseError) -> bool {
-    let code = error.code().unwrap_or_default();
-    if error.try_downcast_ref::<sqlx::sqlite::SqliteError>().is_some() {
-        // The low byte of an extended result code is its class (sqlite.org/rescode.html).
-        let primary = code.parse::<i32>().map_or(0, |code| code & 0xff);
+    if let Some(class) = sqlite_class(error) {
         return matches!(
-            primary,
+            class,
             SQLITE_ERROR | SQLITE_TOOBIG | SQLITE_CONSTRAINT | SQLITE_MISMATCH | SQLITE_RANGE
         );
     }
+    let code = error.code().unwrap_or_default();
     // SQLSTATE classes (PostgreSQL manual, appendix A): connection, resources, operator intervention, system,
     // rollback (deadlock, serialization), lock not available, authorization, no such database, read-only standby.
     const AWAY: [&str; 10] = ["08", "53", "57", "58", "40", "55", "28", "3D", "25", "XX"];
     !AWAY.iter().any(|class| code.starts_with(class))
+}
+
+/// The low byte of an extended result code is its class (sqlite.org/rescode.html); `None` for another database's error.
+fn sqlite_class(error: &dyn sqlx::error::DatabaseError) -> Option<i32> {
+    error.try_downcast_ref::<sqlx::sqlite::SqliteError>()?;
+    let code = error.code().unwrap_or_default();
+    Some(code.parse::<i32>().map_or(0, |code| code & 0xff))
 }
 
 const SQLITE_ERROR: i32 = 1;
@@ -126,6 +146,7 @@ const SQLITE_TOOBIG: i32 = 18;
 const SQLITE_CONSTRAINT: i32 = 19;
 const SQLITE_MISMATCH: i32 = 20;
 const SQLITE_RANGE: i32 = 25;
+const SQLITE_NOTADB: i32 = 26;
 
 #[cfg(test)]
 mod tests {

@@ -79,7 +79,7 @@ pub(super) async fn migrate(conn: &mut Conn) -> Result<MigrationStatus, StoreErr
     lock(conn).await?;
     match apply(conn, dialect).await {
         Ok(status) => {
-            run(conn, "COMMIT").await.map_err(unavailable)?;
+            run(conn, "COMMIT").await.map_err(StoreError::from)?;
             Ok(status)
         }
         Err(error) => {
@@ -101,7 +101,7 @@ pub(super) async fn status(conn: &mut Conn) -> Result<MigrationStatus, StoreErro
              WHERE table_schema = current_schema() AND table_name = 'gavel_schema'"
         }
     };
-    let applied = match conn.first(&exists.into(), vec![]).await.map_err(unavailable)? {
+    let applied = match conn.first(&exists.into(), vec![]).await.map_err(StoreError::from)? {
         Some(_) => applied(conn).await?,
         None => Vec::new(),
     };
@@ -125,18 +125,18 @@ async fn lock(conn: &mut Conn) -> Result<(), StoreError> {
                     Err(error) if is_locked(&error) && start.elapsed() < PATIENCE => {
                         tokio::time::sleep(Duration::from_millis(20)).await;
                     }
-                    Err(error) => return Err(unavailable(error)),
+                    Err(error) => return Err(error.into()),
                 }
             }
         }
         Dialect::Postgres => {
             conn.script("BEGIN; SET LOCAL lock_timeout = '60s'; SET LOCAL statement_timeout = 0")
                 .await
-                .map_err(unavailable)?;
+                .map_err(StoreError::from)?;
             // The number is ours alone: "gavel" in ASCII.
             run(conn, "SELECT pg_advisory_xact_lock(444016780652)")
                 .await
-                .map_err(unavailable)
+                .map_err(StoreError::from)
         }
     }
 }
@@ -148,7 +148,7 @@ async fn apply(conn: &mut Conn, dialect: Dialect) -> Result<MigrationStatus, Sto
          checksum TEXT NOT NULL, applied_at BIGINT NOT NULL)",
     )
     .await
-    .map_err(unavailable)?;
+    .map_err(StoreError::from)?;
     let mut done = applied(conn).await?;
     check(&done, dialect)?;
     let insert = format!(
@@ -194,7 +194,7 @@ async fn applied(conn: &mut Conn) -> Result<Vec<Applied>, StoreError> {
         Ok(ControlFlow::Continue(()))
     })
     .await
-    .map_err(unavailable)?;
+    .map_err(StoreError::from)?;
     Ok(rows)
 }
 
@@ -237,7 +237,7 @@ fn summary(applied: Vec<Applied>) -> MigrationStatus {
 /// Connects and applies what is pending: `gavel migrate`.
 pub(super) async fn migrate_target(target: &Target) -> Result<MigrationStatus, StoreError> {
     target.create()?;
-    let mut conn = target.writer().await.map_err(unavailable)?;
+    let mut conn = target.writer().await.map_err(StoreError::from)?;
     let result = migrate(&mut conn).await;
     conn.close().await;
     result
@@ -250,7 +250,7 @@ pub(super) async fn status_target(target: &Target) -> Result<MigrationStatus, St
     {
         return Ok(summary(Vec::new()));
     }
-    let mut conn = target.writer().await.map_err(unavailable)?;
+    let mut conn = target.writer().await.map_err(StoreError::from)?;
     let result = status(&mut conn).await;
     conn.close().await;
     result
@@ -258,10 +258,6 @@ pub(super) async fn status_target(target: &Target) -> Result<MigrationStatus, St
 
 async fn run(conn: &mut Conn, sql: &str) -> Result<(), sqlx::Error> {
     conn.execute(&sql.into(), vec![]).await.map(drop)
-}
-
-fn unavailable(error: sqlx::Error) -> StoreError {
-    StoreError::Unavailable(describe(&error).into())
 }
 
 /// SQLITE_BUSY (5) or SQLITE_LOCKED (6), in any of their extended forms.

@@ -87,9 +87,6 @@ impl Store {
             leaving: AtomicBool::new(false),
         });
         let mut conn = first_connection(&shared, config.at_start).await?;
-        if conn.is_none() {
-            shared.state.take_down(&"not connected yet".into());
-        }
         let connected = conn.is_some();
 
         let (sender, receiver) = mpsc::channel(config.queue.max(1));
@@ -159,7 +156,7 @@ impl Store {
     }
 }
 
-/// The first writer's connection; `None` when the store is to come up later.
+/// The first writer's connection; `None` when the store is to come up later, and its state then says why.
 async fn first_connection(shared: &Shared, at_start: AtStart) -> Result<Option<Conn>, StoreError> {
     let start = Instant::now();
     loop {
@@ -168,7 +165,10 @@ async fn first_connection(shared: &Shared, at_start: AtStart) -> Result<Option<C
             Err(error) => error,
         };
         match (at_start, &error) {
-            (AtStart::Background, StoreError::Unavailable(_)) => return Ok(None),
+            (AtStart::Background, StoreError::Unavailable(reason)) => {
+                shared.state.take_down(reason);
+                return Ok(None);
+            }
             (AtStart::Wait(patience), StoreError::Unavailable(_)) if start.elapsed() < patience => {
                 tokio::time::sleep(Duration::from_millis(200)).await;
             }

@@ -48,9 +48,8 @@ pub(super) struct Shared {
 impl Shared {
     /// A connection to a migrated database on which this process holds its lease.
     pub(super) async fn connect(&self) -> Result<Conn, StoreError> {
-        let away = |error: sqlx::Error| StoreError::Unavailable(Fault::from(error).reason().clone());
         self.target.create()?;
-        let mut conn = self.target.writer().await.map_err(away)?;
+        let mut conn = self.target.writer().await?;
         if !self.migrated.load(Ordering::Acquire) {
             migrate::migrate(&mut conn).await?;
             self.migrated.store(true, Ordering::Release);

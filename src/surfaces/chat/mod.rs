@@ -48,6 +48,7 @@ pub struct Chat {
     toolset: ArcSwapOption<Toolset>,
     admission: Arc<Semaphore>,
     running: TaskTracker,
+    stop: CancellationToken,
 }
 
 /// What the edge knows of a request beside its body.
@@ -89,8 +90,8 @@ pub enum ChatError {
     /// The request does not parse against the constitution.
     #[error("the request is not valid")]
     Invalid(Vec<FieldError>),
-    /// Nothing can be recorded, so nothing was asked or done.
-    #[error("the record store is unavailable; nothing was asked or done")]
+    /// Nothing can be recorded, so nothing was done. The model is not asked once that is known.
+    #[error("the record store is unavailable; nothing was done")]
     RecordUnavailable,
     /// Something was done, and its record could not be completed; recovery will.
     #[error("decision {0} had effects and its outcome is not recorded yet")]
@@ -138,6 +139,7 @@ impl Chat {
             toolset: ArcSwapOption::empty(),
             admission: Arc::new(Semaphore::new(max_in_flight)),
             running: TaskTracker::new(),
+            stop: CancellationToken::new(),
             constitution,
         })
     }
@@ -158,6 +160,11 @@ impl Chat {
     pub async fn drained(&self) {
         self.running.close();
         self.running.wait().await;
+    }
+
+    /// Ends every decision under way where it stands. Each is still recorded and answered, as `ERROR:INTERNAL`.
+    pub fn cut_short(&self) {
+        self.stop.cancel();
     }
 
     /// Decides. The work goes on when the caller drops this future: a client that hangs up
@@ -315,7 +322,7 @@ impl Chat {
             began: accepted.began,
             traceparent: accepted.meta.traceparent.clone(),
             events,
-            cancel: CancellationToken::new(),
+            cancel: self.stop.child_token(),
             intended: Vec::new(),
             fault_detail: None,
         };

@@ -4,10 +4,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::value::RawValue;
+use serde_json::{Map, Value};
 
 use super::derive::{self, Call, Derived};
+use crate::domain::canonical;
 use crate::domain::decision::{AgentDecision, ToolCall, ToolFailure, ToolResult};
 use crate::domain::journal::{CallFailure, Target};
+use crate::domain::nesting;
 use crate::domain::tool::FailureCode;
 use crate::engine::{Run, iterations};
 use crate::ports::records::{CallRecord, ClosedDecision, StoredAnswer};
@@ -88,7 +91,7 @@ fn tool_call(call: &Call<'_>) -> ToolCall {
     ToolCall {
         sequence: call.proposed.sequence,
         tool: call.name().to_string(),
-        parameters: RawValue::to_owned(arguments(call)),
+        parameters: RawValue::to_owned(&arguments(call)),
         result: ToolResult {
             success: error.is_none(),
             data,
@@ -110,10 +113,7 @@ fn call_record(run: &Run, call: &Call<'_>) -> CallRecord {
             Target::Verdict(_) | Target::Unknown => None,
         },
         name: Arc::from(call.proposed.call.name.as_str()),
-        arguments: call
-            .arguments
-            .cloned()
-            .unwrap_or_else(|| Arc::from(call.proposed.call.args.clone())),
+        arguments: arguments(call),
         idempotency_key: call.started.then(|| Arc::from(id.to_string())),
         started_at: call.started_at,
         duration_us: call.result.map_or(0, |result| result.duration_us),
@@ -124,8 +124,15 @@ fn call_record(run: &Run, call: &Call<'_>) -> CallRecord {
     }
 }
 
-fn arguments<'a>(call: &'a Call<'a>) -> &'a RawValue {
-    call.arguments.map_or(&*call.proposed.call.args, |arguments| arguments)
+/// What was allowed, or else what the model gave. Arguments that nest too deeply were not allowed, and are left out: many a
+/// reader of the reply or of the record could not read past them.
+fn arguments(call: &Call<'_>) -> Arc<RawValue> {
+    let given = &call.proposed.call.args;
+    match call.arguments {
+        Some(allowed) => Arc::clone(allowed),
+        None if nesting::within(given.get().as_bytes(), nesting::MAX_LEVELS) => Arc::from(given.clone()),
+        None => Arc::from(canonical::to_raw(&Value::Object(Map::new()))),
+    }
 }
 
 /// The only way a call has no result: the run was abandoned because its intents were not durable.

@@ -1,0 +1,50 @@
+//! How deeply JSON nests, told without recursion and without reading it.
+
+/// Levels of JSON that others wrote and that replies and records hold: call arguments, tool data. Some readers stop at 64
+/// by default, and a reply puts up to four levels of its own around.
+pub const MAX_LEVELS: usize = 60;
+
+/// Does this JSON text nest at most `limit` levels deep?
+#[must_use]
+pub fn within(json: &[u8], limit: usize) -> bool {
+    let (mut depth, mut quoted, mut escaped) = (0_usize, false, false);
+    for byte in json {
+        if quoted {
+            match byte {
+                _ if escaped => escaped = false,
+                b'\\' => escaped = true,
+                b'"' => quoted = false,
+                _ => {}
+            }
+            continue;
+        }
+        match byte {
+            b'"' => quoted = true,
+            b'{' | b'[' => {
+                depth += 1;
+                if depth > limit {
+                    return false;
+                }
+            }
+            b'}' | b']' => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+    }
+    true
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn depth_is_counted_outside_strings() {
+        assert!(within(br#"{"a":"[[[[\"[[[["}"#, 1));
+        assert!(within(br#"{"a\\":["b\\"],"c":[1]}"#, 2));
+        assert!(within(b"[[]]", 2));
+        assert!(within(b"[[],[],[]]", 2));
+        assert!(!within(b"[[[]]]", 2));
+        assert!(!within(&b"[".repeat(1_000_000), MAX_LEVELS));
+        assert!(within(b"7", 0));
+    }
+}

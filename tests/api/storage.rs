@@ -1,0 +1,302 @@
+//! A database that is locked, full, gone and back, seen from outside: what cannot be recorded is not done, the caller is
+//! told, and afterwards all is well without a restart (DESIGN.md section 1, promise 1; section 7).
+
+use std::process::Command;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+use sqlx::{Connection, PgConnection};
+
+use crate::crash::start_by;
+use crate::gemini::{Gemini, Reply};
+use crate::harness::{App, Setup, binary, spawn_app, until};
+use crate::postgres::Server;
+
+/// A model that adds the task in a message that begins with `add`, and else lists tasks. In a message with `late` it
+/// takes its time before it calls, with `slow` before it answers.
+fn model() -> Vec<Reply> {
+    let wait = |reply| Reply::After(Duration::from_millis(1500), Box::new(reply));
+    vec![Reply::from(move |request| {
+        let contents = request["contents"].as_array().unwrap();
+        let text = contents[0]["parts"][0]["text"].as_str().unwrap();
+        let words = text.split_once("\n\n").unwrap().1;
+        let reply = match (contents.len() > 1, words.starts_with("add")) {
+            (true, _) => Reply::Text("Done."),
+            (false, true) => Reply::call("add_task", json!({"description": words})),
+            (false, false) => Reply::call("list_tasks", json!({})),
+        };
+        let waits = if contents.len() > 1 { "slow" } else { "late" };
+        if words.contains(waits) { wait(reply) } else { reply }
+    })]
+}
+
+async fn post(url: &str, message: &str) -> (u16, bool, Value) {
+    send(reqwest::Client::new().post(format!("{url}/v1/chat")), message).await
+}
+
+/// With an `Idempotency-Key` that is the message itself.
+async fn post_with_key(url: &str, message: &str) -> (u16, bool, Value) {
+    let request = reqwest::Client::new().post(format!("{url}/v1/chat"));
+    send(request.header("idempotency-key", message.replace(' ', "-")), message).await
+}
+
+async fn send(request: reqwest::RequestBuilder, message: &str) -> (u16, bool, Value) {
+    let body = json!({"message": message, "user_id": "ann"});
+    let answer = request.json(&body).send().await.unwrap();
+    let retry = answer.headers().contains_key("retry-after");
+    (answer.status().as_u16(), retry, answer.json().await.unwrap())
+}
+
+async fn get(url: &str, path: &str) -> (u16, Value) {
+    let answer = reqwest::get(format!("{url}{path}")).await.unwrap();
+    (answer.status().as_u16(), answer.json().await.unwrap())
+}
+
+/// The descriptions of the user's tasks.
+async fn tasks(url: &str) -> Vec<String> {
+    let (status, _, listed) = post(url, "list").await;
+    assert_eq!(status, 200, "{listed}");
+    let tasks = listed["tool_calls"][0]["result"]["data"]["tasks"].as_array();
+    let description = |task: &Value| task["description"].as_str().unwrap().to_owned();
+    tasks
+        .unwrap_or_else(|| panic!("{listed}"))
+        .iter()
+        .map(description)
+        .collect()
+}
+
+/// Nothing can be recorded: the caller is told in bounded time and may come back, readiness says so, and once that is
+/// known the model is not even asked.
+async fn refuses(url: &str, gemini: &Gemini) {
+    let begun = Instant::now();
+    let (status, retry, problem) = post(url, "add milk").await;
+    assert_eq!(
+        (status, &problem["code"]),
+        (503, &json!("record_unavailable")),
+        "{problem}"
+    );
+    assert!(retry, "{problem}");
+    let asked = gemini.requests().len();
+    let (status, _, problem) = post(url, "add milk").await;
+    assert_eq!(
+        (status, &problem["code"]),
+        (503, &json!("record_unavailable")),
+        "{problem}"
+    );
+    let stream = reqwest::Client::new().post(format!("{url}/v1/chat/stream"));
+    let (status, _, problem) = send(stream, "add milk").await;
+    assert_eq!(
+        (status, &problem["code"]),
+        (503, &json!("record_unavailable")),
+        "{problem}"
+    );
+    assert_eq!(gemini.requests().len(), asked, "nothing is asked of the model");
+    assert!(begun.elapsed() < Duration::from_secs(15), "{:?}", begun.elapsed());
+    let (status, ready) = get(url, "/readyz").await;
+    assert_eq!(
+        (status, &ready["status"], &ready["checks"]["store"]["ok"]),
+        (503, &json!("unready"), &json!(false)),
+        "{ready}"
+    );
+    assert_eq!(reqwest::get(format!("{url}/livez")).await.unwrap().status(), 200);
+}
+
+/// All is well again, by itself, and what was refused was not done.
+async fn recovers(url: &str, expected: &[&str]) {
+    until("readiness", || async { get(url, "/readyz").await.0 == 200 }).await;
+    until("requests to be taken", || async { post(url, "list").await.0 == 200 }).await;
+    assert_eq!(tasks(url).await, expected);
+    let open = "/v1/decisions?filter=status%20%3D%20%22open%22";
+    until("nothing to be open", || async {
+        get(url, open).await.1["decisions"] == json!([])
+    })
+    .await;
+    let added = post(url, "add bread").await.2;
+    assert_eq!(added["outcome_category"], "SUCCESS:TASK_COMPLETED", "{added}");
+}
+
+/// A PostgreSQL of the test's own, so that it can be stopped.
+async fn own_postgres() -> Arc<Server> {
+    Arc::new(tokio::task::spawn_blocking(Server::start_new).await.unwrap())
+}
+
+async fn stop(server: &Arc<Server>) {
+    let server = Arc::clone(server);
+    tokio::task::spawn_blocking(move || server.stop()).await.unwrap();
+}
+
+async fn start(server: &Arc<Server>) {
+    let server = Arc::clone(server);
+    tokio::task::spawn_blocking(move || server.start()).await.unwrap();
+}
+
+async fn app_on(database: &str) -> App {
+    spawn_app(Setup::stdio_sqlite().env("DATABASE_URL", database).script(model())).await
+}
+
+/// C-FR-006, C-FR-007: PostgreSQL crashes under requests in every stage, and comes back.
+#[tokio::test]
+async fn postgres_gone_and_back_hides_no_effect_and_does_nothing_unrecorded() {
+    let server = own_postgres().await;
+    let app = app_on(&server.database().await).await;
+    assert_eq!(tasks(&app.url).await, [""; 0]);
+    let asked = app.gemini.requests().len();
+    // One that has had its effect and waits for its last words, one whose call is not proposed yet.
+    let acted = post_with_key(&app.url, "add this slow");
+    let not_yet = post_with_key(&app.url, "add that late");
+    let crash = async {
+        until("the first to have acted", || async {
+            app.gemini.requests().len() == asked + 3
+        })
+        .await;
+        stop(&server).await;
+    };
+    let (acted, not_yet, ()) = tokio::join!(acted, not_yet, crash);
+    let (status, _, problem) = acted;
+    assert_eq!(
+        (status, &problem["code"]),
+        (500, &json!("outcome_unrecorded")),
+        "{problem}"
+    );
+    let decision = problem["decision_id"].clone();
+    let (status, _, problem) = not_yet;
+    assert_eq!(
+        (status, &problem["code"]),
+        (503, &json!("record_unavailable")),
+        "{problem}"
+    );
+
+    refuses(&app.url, &app.gemini).await;
+    let (status, problem) = get(&app.url, "/v1/decisions").await;
+    assert_eq!(
+        (status, &problem["code"]),
+        (503, &json!("record_unavailable")),
+        "{problem}"
+    );
+
+    start(&server).await;
+    recovers(&app.url, &["add this slow"]).await;
+    let record = app.decision(&decision).await;
+    assert_eq!(
+        (&record["status"], &record["outcome_category"]),
+        (&json!("closed"), &json!("SUCCESS:TASK_COMPLETED")),
+        "{record}"
+    );
+    assert_eq!(app.tool_invocations(&decision).await[0]["status"], "completed");
+
+    // Sent again with their keys: what was done is told and not done twice, what was not done is done.
+    let (status, _, again) = post_with_key(&app.url, "add this slow").await;
+    assert_eq!((status, &again["decision_id"]), (200, &decision), "{again}");
+    let (status, _, again) = post_with_key(&app.url, "add that late").await;
+    assert_eq!(
+        (status, &again["outcome_category"]),
+        (200, &json!("SUCCESS:TASK_COMPLETED")),
+        "{again}"
+    );
+    let mut tasks = tasks(&app.url).await;
+    tasks.sort();
+    assert_eq!(tasks, ["add bread", "add that late", "add this slow"]);
+    app.stop().await;
+}
+
+#[tokio::test]
+async fn gavel_started_before_its_postgres_refuses_and_then_works() {
+    let server = own_postgres().await;
+    let database = server.database().await;
+    stop(&server).await;
+    let app = app_on(&database).await;
+    refuses(&app.url, &app.gemini).await;
+    assert_eq!(app.gemini.requests().len(), 0, "the model was never asked");
+    start(&server).await;
+    recovers(&app.url, &[]).await;
+    app.stop().await;
+}
+
+/// A restart of the database between two requests (or an administrator) costs connections, not requests.
+#[tokio::test]
+async fn connections_that_postgres_has_cut_are_replaced_unnoticed() {
+    let server = own_postgres().await;
+    let database = server.database().await;
+    let app = app_on(&database).await;
+    let mut admin = PgConnection::connect(&database).await.unwrap();
+    for n in 0..5 {
+        let cut: i64 = sqlx::query_scalar(
+            "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE application_name = 'gavel'",
+        )
+        .fetch_one(&mut admin)
+        .await
+        .unwrap();
+        assert!(cut > 0, "there was nothing to cut");
+        let (status, _, decision) = post(&app.url, &format!("add {n}")).await;
+        assert_eq!(status, 200, "{decision}");
+        app.decision(&decision["decision_id"]).await;
+    }
+    assert_eq!(tasks(&app.url).await.len(), 5, "each was done once");
+}
+
+#[tokio::test]
+async fn while_postgres_is_locked_no_side_effect_runs_and_afterwards_all_is_well() {
+    let server = own_postgres().await;
+    let database = server.database().await;
+    let app = app_on(&database).await;
+    assert_eq!(post(&app.url, "add first").await.0, 200);
+    let mut other = PgConnection::connect(&database).await.unwrap();
+    let lock = "BEGIN; LOCK TABLE instance, decision_log, tool_invocation_log IN EXCLUSIVE MODE";
+    sqlx::raw_sql(lock).execute(&mut other).await.unwrap();
+    refuses(&app.url, &app.gemini).await;
+    other.close().await.unwrap();
+    recovers(&app.url, &["add first"]).await;
+}
+
+/// The words of PostgreSQL for a full disk, from a trigger.
+#[tokio::test]
+async fn while_postgres_is_full_no_side_effect_runs_and_afterwards_all_is_well() {
+    let server = own_postgres().await;
+    let database = server.database().await;
+    let app = app_on(&database).await;
+    assert_eq!(post(&app.url, "add first").await.0, 200);
+    let mut admin = PgConnection::connect(&database).await.unwrap();
+    let full = "CREATE FUNCTION no_room() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+                    RAISE EXCEPTION 'could not extend file: No space left on device' USING ERRCODE = 'disk_full';
+                END $$;
+                CREATE TRIGGER no_room BEFORE INSERT OR UPDATE ON decision_log EXECUTE FUNCTION no_room();
+                CREATE TRIGGER no_room BEFORE INSERT OR UPDATE ON instance EXECUTE FUNCTION no_room();";
+    sqlx::raw_sql(full).execute(&mut admin).await.unwrap();
+    refuses(&app.url, &app.gemini).await;
+    sqlx::raw_sql("DROP FUNCTION no_room CASCADE")
+        .execute(&mut admin)
+        .await
+        .unwrap();
+    recovers(&app.url, &["add first"]).await;
+}
+
+/// A disk that takes no more bytes: the operating system refuses every write of the process, and then no longer.
+#[tokio::test]
+async fn while_the_disk_takes_nothing_sqlite_refuses_and_afterwards_all_is_well() {
+    let folder = tempfile::tempdir().unwrap();
+    let gemini = Gemini::scripted(model()).await;
+    // A write over the limit is then an error instead of a signal that ends the process.
+    let mut command = Command::new("sh");
+    command.args(["-c", "trap '' XFSZ; exec \"$0\" \"$@\"", binary()]);
+    let database = format!("sqlite://{}", folder.path().join("gavel.db").display());
+    let process = start_by(command, &gemini, &database, folder.path()).await;
+    assert_eq!(post(&process.url, "add first").await.0, 200);
+    let limit = |bytes: &str| {
+        let pid = process.child.0.id().to_string();
+        let set = Command::new("prlimit")
+            .args(["--pid", &pid, &format!("--fsize={bytes}")])
+            .status();
+        assert!(set.unwrap().success());
+    };
+    limit("0:unlimited");
+    refuses(&process.url, &gemini).await;
+    let (status, page) = get(&process.url, "/v1/decisions").await;
+    assert_eq!(
+        (status, page["decisions"].as_array().map(Vec::len)),
+        (200, Some(1)),
+        "what is there can be read: {page}"
+    );
+    limit("unlimited:unlimited");
+    recovers(&process.url, &["add first"]).await;
+}

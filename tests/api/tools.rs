@@ -1,0 +1,484 @@
+//! What MCP servers can do to a request: missing, dead, hanging, noisy, with too much to say, with other tools than
+//! before, gone in mid-call. A request gets a true answer within its time, and the next one works.
+
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use crate::gemini::{Reply, last_tool_data};
+use crate::harness::{App, Setup, free_port, spawn_app, until};
+use crate::raw::{Answer, RawServer};
+use crate::server::{Era, HttpServer, StdioServer};
+
+const ERAS: [Era; 2] = [Era::Sessions, Era::Stateless];
+
+/// An app that is granted `tools` of the server `s`.
+async fn app(setup: Setup, entry: &Value, tools: &[&str], script: Vec<Reply>) -> App {
+    let mcp = json!({"mcpServers": {"s": entry}});
+    spawn_app(setup.mcp(mcp).grant(tools, 30).script(script)).await
+}
+
+/// A model that calls the tool named by the message with `arguments`, and is then done.
+fn calls_what_is_named(arguments: Value) -> Vec<Reply> {
+    vec![Reply::from(move |request| {
+        let contents = request["contents"].as_array().unwrap();
+        let message = contents[0]["parts"][0]["text"].as_str().unwrap();
+        let names = ["echo", "huge", "slow", "change", "new", "act"];
+        let named = names.iter().find(|name| message.ends_with(**name));
+        let away = |name: &str| message.contains(&format!("Unavailable right now: {name}."));
+        match named.filter(|name| contents.len() == 1 && !away(name)) {
+            Some(name) => Reply::call(name, arguments.clone()),
+            None => Reply::Text("Done."),
+        }
+    })]
+}
+
+/// The code of the one failed call.
+fn code(decision: &Value) -> &str {
+    let result = &decision["tool_calls"][0]["result"];
+    assert_eq!(result["success"], false, "{decision}");
+    result["error"]["code"].as_str().unwrap()
+}
+
+/// The one call of a decision, as it is on the record.
+async fn recorded_call(app: &App, decision: &Value) -> Value {
+    let mut calls = app.tool_invocations(&decision["decision_id"]).await;
+    assert_eq!(calls.len(), 1, "{calls:?}");
+    calls.remove(0)
+}
+
+async fn works(app: &App) {
+    let decision = app.chat("echo").await;
+    assert_eq!(decision["outcome_category"], "SUCCESS:TASK_COMPLETED", "{decision}");
+}
+
+async fn event(events: &mut tokio::sync::mpsc::UnboundedReceiver<String>, what: &str) {
+    let next = tokio::time::timeout(Duration::from_secs(30), events.recv()).await;
+    assert_eq!(next.ok().flatten().as_deref(), Some(what));
+}
+
+/// DESIGN.md section 5: a request goes on without a server that is not there, and says so.
+#[tokio::test]
+async fn a_server_that_is_dead_is_said_and_is_used_once_it_is_there() {
+    let port = free_port();
+    let entry = json!({"url": format!("http://127.0.0.1:{port}/mcp")});
+    let app = app(Setup::stdio_sqlite(), &entry, &["echo"], calls_what_is_named(json!({}))).await;
+    let decision = app.chat("echo").await;
+    assert_eq!(decision["outcome_category"], "SUCCESS:RESPONSE_GIVEN", "{decision}");
+    let request = app.gemini.requests()[0].to_string();
+    assert!(request.contains("Unavailable right now: echo"), "{request}");
+    let (status, ready) = app.get("/readyz").await;
+    assert_eq!((status, &ready["status"]), (200, &json!("degraded")), "{ready}");
+    assert_eq!(ready["mcp"][0]["state"], "down", "{ready}");
+    assert_eq!(ready["tools_unavailable"][0]["tool"], "echo", "{ready}");
+
+    let _server = HttpServer::start_on(Era::Sessions, port).await;
+    until("the server to be found", || async {
+        app.chat("echo").await["outcome_category"] == "SUCCESS:TASK_COMPLETED"
+    })
+    .await;
+    assert_eq!(app.get("/readyz").await.1["status"], "ready");
+}
+
+/// A child that ends as soon as it is started, over and over.
+#[tokio::test]
+async fn a_server_that_dies_at_its_start_costs_a_request_little() {
+    let entry = json!({"command": "sh", "args": ["-c", "echo canary-last-words >&2; exit 3"]});
+    let app = app(Setup::stdio_sqlite(), &entry, &["echo"], calls_what_is_named(json!({}))).await;
+    let begun = Instant::now();
+    let decision = app.chat("echo").await;
+    assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
+    assert_eq!(decision["outcome_category"], "SUCCESS:RESPONSE_GIVEN", "{decision}");
+    let request = app.gemini.requests()[0].to_string();
+    assert!(request.contains("Unavailable right now: echo"), "{request}");
+    assert!(!request.contains("canary"), "what it said is for operators: {request}");
+    app.stop().await;
+}
+
+/// A call's own time limit; the server is told; a call that only reads has failed, another one is in doubt.
+#[tokio::test]
+async fn a_hanging_tool_is_given_up_in_time_and_told_so() {
+    for side_effect in [false, true] {
+        let settings = json!({"tools": {"slow": {"timeoutMs": 300, "sideEffect": side_effect}}});
+        let expected = if side_effect { "in_doubt" } else { "timeout" };
+        let (mut stdio, mut http) = (StdioServer::new().await, HttpServer::start(Era::Sessions).await);
+        let (mut one, mut other) = (stdio.entry.clone(), json!({"url": http.url}));
+        (one["gavel"], other["gavel"]) = (settings.clone(), settings);
+        for (entry, events) in [(one, &mut stdio.events), (other, &mut http.events)] {
+            let script = calls_what_is_named(json!({}));
+            let app = app(Setup::stdio_sqlite(), &entry, &["slow", "echo"], script).await;
+            let begun = Instant::now();
+            let decision = app.chat("slow").await;
+            assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", begun.elapsed());
+            assert_eq!(code(&decision), expected, "{decision}");
+            assert_eq!(decision["outcome_category"], "ERROR:TOOL_INVOCATION", "{decision}");
+            let told = app.gemini.requests().last().unwrap().to_string();
+            assert!(told.contains(&format!(r#""code":"{expected}""#)), "{told}");
+            event(events, "slow began").await;
+            event(events, "slow cancelled").await;
+            works(&app).await;
+            assert!(events.try_recv().is_err(), "it was called once");
+            app.stop().await;
+        }
+    }
+}
+
+/// A tool without a limit of its own ends with the time for the message, which leaves some for the answer.
+#[tokio::test]
+async fn a_hanging_tool_does_not_outlast_the_message() {
+    let mut server = StdioServer::new().await;
+    let mcp = json!({"mcpServers": {"s": server.entry}});
+    let setup = Setup::stdio_sqlite().mcp(mcp).grant(&["slow", "echo"], 2);
+    let app = spawn_app(setup.script(calls_what_is_named(json!({})))).await;
+    // The server is up before the clock of the message that counts.
+    works(&app).await;
+    let begun = Instant::now();
+    let decision = app.chat("slow").await;
+    assert!(begun.elapsed() < Duration::from_secs(4), "{:?}", begun.elapsed());
+    assert_eq!(code(&decision), "in_doubt", "{decision}");
+    assert_eq!(
+        decision["response"], "Done.",
+        "there was time for an answer: {decision}"
+    );
+    event(&mut server.events, "slow began").await;
+    event(&mut server.events, "slow cancelled").await;
+    app.stop().await;
+}
+
+/// Lines that are no JSON, bytes that are no text, JSON that is no message: before, between and after the answers.
+#[tokio::test]
+async fn noise_on_a_servers_stdout_is_not_heard() {
+    let server = StdioServer::new().await;
+    let noise = r#"printf 'noise\n\377\376\n[1]\n{"jsonrpc":"2.0","id":1}\n{"a":\n\n'"#;
+    let command = format!(
+        "( while {noise}; do sleep 0.005; done ) & exec '{}' --exact server::stdio_server --ignored --nocapture",
+        server.entry["command"].as_str().unwrap()
+    );
+    let mut entry = server.entry.clone();
+    (entry["command"], entry["args"]) = (json!("sh"), json!(["-c", command]));
+    let app = app(Setup::stdio_sqlite(), &entry, &["echo"], calls_what_is_named(json!({}))).await;
+    for _ in 0..20 {
+        works(&app).await;
+    }
+    app.stop().await;
+}
+
+/// DESIGN.md section 12: at most 256 KiB of a result reach the model, and it can see that something is missing.
+#[tokio::test]
+async fn a_huge_result_is_cut_for_model_reply_and_record() {
+    const CAP: usize = 256 * 1024;
+    let (stdio, http) = (StdioServer::new().await, HttpServer::start(Era::Stateless).await);
+    for entry in [stdio.entry.clone(), json!({"url": http.url})] {
+        let script = calls_what_is_named(json!({"n": 4_000_000}));
+        let app = app(Setup::stdio_sqlite(), &entry, &["huge"], script).await;
+        let decision = app.chat("huge").await;
+        assert_eq!(decision["outcome_category"], "SUCCESS:TASK_COMPLETED");
+        let to_the_model = last_tool_data(app.gemini.requests().last().unwrap());
+        let call = recorded_call(&app, &decision).await;
+        for data in [
+            &to_the_model,
+            &decision["tool_calls"][0]["result"]["data"],
+            &call["result"]["data"],
+        ] {
+            let text = data.as_str().unwrap();
+            assert!(text.len() <= CAP && text.len() > CAP - 1024, "{}", text.len());
+            assert!(
+                text.ends_with("[cut: 4000000 bytes in all]"),
+                "{}",
+                &text[text.len() - 100..]
+            );
+        }
+        app.stop().await;
+    }
+}
+
+/// What is too large even to be taken in: the call was sent, so nobody knows what it did, and the next one works.
+#[tokio::test]
+async fn a_result_without_end_is_not_taken_in_and_the_call_is_in_doubt() {
+    let (stdio, http) = (StdioServer::new().await, HttpServer::start(Era::Stateless).await);
+    for mut entry in [stdio.entry.clone(), json!({"url": http.url})] {
+        entry["gavel"] = json!({"tools": {"huge": {"timeoutMs": 3000}}});
+        let script = calls_what_is_named(json!({"n": 40_000_000}));
+        let app = app(Setup::stdio_sqlite(), &entry, &["huge", "echo"], script).await;
+        let decision = app.chat("huge").await;
+        assert_eq!(code(&decision), "in_doubt");
+        assert_eq!(recorded_call(&app, &decision).await["status"], "in_doubt");
+        works(&app).await;
+        app.stop().await;
+    }
+}
+
+/// JSON that nests too deeply for ordinary readers is data like any other, as text.
+#[tokio::test]
+async fn a_deep_result_can_be_read_in_reply_and_record() {
+    let deep = format!("{}{}", "[".repeat(5000), "]".repeat(5000));
+    let result = deep.clone();
+    let server = RawServer::start(move |request| {
+        let id = &request.message["id"];
+        let body = format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{{"content":[],"structuredContent":{result}}}}}"#);
+        let head = "HTTP/1.1 200 OK\r\ncontent-type: application/json";
+        (request.method() == "tools/call").then_some(Answer::Http(head, body))
+    })
+    .await;
+    let entry = json!({"url": server.url});
+    let app = app(Setup::stdio_sqlite(), &entry, &["act"], calls_what_is_named(json!({}))).await;
+    let decision = app.chat("act").await;
+    assert_eq!(decision["outcome_category"], "SUCCESS:TASK_COMPLETED", "{decision}");
+    assert_eq!(decision["tool_calls"][0]["result"]["data"], deep);
+    assert_eq!(recorded_call(&app, &decision).await["result"]["data"], deep);
+}
+
+/// C-FR-012, C-EC-2: arguments that ordinary readers could not read back are not sent, whatever the tool's schema allows.
+#[tokio::test]
+async fn arguments_that_nest_too_deeply_are_not_sent() {
+    for (levels, allowed) in [(60, true), (61, false), (80, false)] {
+        let server = HttpServer::start(Era::Stateless).await;
+        let arguments = (0..levels).fold(json!(1), |inner, _| json!({ "a": inner }));
+        let script = calls_what_is_named(arguments.clone());
+        let app = app(Setup::stdio_sqlite(), &json!({"url": server.url}), &["echo"], script).await;
+        let decision = app.chat("echo").await;
+        let call = &decision["tool_calls"][0];
+        let logged = recorded_call(&app, &decision).await;
+        if allowed {
+            assert_eq!(call["result"]["success"], true, "{decision}");
+            assert_eq!((&call["parameters"], &logged["parameters"]), (&arguments, &arguments));
+        } else {
+            assert_eq!(code(&decision), "invalid_arguments", "{decision}");
+            assert_eq!((&call["parameters"], &logged["parameters"]), (&json!({}), &json!({})));
+            assert_eq!(logged["status"], "not_sent", "{logged}");
+        }
+        let methods = server.methods.lock().unwrap().clone();
+        assert_eq!(
+            methods.iter().any(|method| method == "tools/call"),
+            allowed,
+            "{levels}: {methods:?}"
+        );
+    }
+}
+
+/// DESIGN.md section 5: one decision uses one generation; the digest of what was called is on the record.
+#[tokio::test]
+async fn tools_that_change_between_two_requests_are_shown_as_they_are_now() {
+    for era in ERAS {
+        let mut server = HttpServer::start(era).await;
+        let script = calls_what_is_named(json!({}));
+        let entry = json!({"url": server.url});
+        let app = app(Setup::stdio_sqlite(), &entry, &["change", "new"], script).await;
+        if era == Era::Stateless {
+            event(&mut server.events, "listening").await;
+        }
+        let shown = || {
+            let request = app.gemini.requests().last().unwrap().clone();
+            request["tools"][0]["functionDeclarations"].to_string()
+        };
+        let first = app.chat("change").await;
+        assert!(
+            shown().contains("the tool change\"") && !shown().contains("the tool new"),
+            "{}",
+            shown()
+        );
+        until("the new list to be known", || async {
+            app.chat("hello").await;
+            shown().contains("the tool new")
+        })
+        .await;
+        assert!(shown().contains("the tool change, changed\""), "{}", shown());
+        let second = app.chat("change").await;
+        let (first, second) = (recorded_call(&app, &first).await, recorded_call(&app, &second).await);
+        assert_eq!(first["tool_digest"].as_str().map(str::len), Some(64), "{first}");
+        assert_ne!(first["tool_digest"], second["tool_digest"], "{era:?}");
+        let new = app.chat("new").await;
+        assert_eq!(new["tool_calls"][0]["tool"], "new", "{new}");
+        assert_eq!(
+            code(&new),
+            "protocol_error",
+            "it reached the server, which knows no such tool: {new}"
+        );
+    }
+}
+
+/// DESIGN.md section 5: `pin: true` holds back a tool whose definition changes.
+#[tokio::test]
+async fn a_pinned_tool_that_changes_is_not_offered_any_more() {
+    let server = HttpServer::start(Era::Sessions).await;
+    let entry = json!({"url": server.url, "gavel": {"pin": true}});
+    let app = app(
+        Setup::stdio_sqlite(),
+        &entry,
+        &["change", "echo"],
+        calls_what_is_named(json!({})),
+    )
+    .await;
+    let decision = app.chat("change").await;
+    assert_eq!(decision["outcome_category"], "SUCCESS:TASK_COMPLETED", "{decision}");
+    until("the change to be noticed", || async {
+        app.get("/readyz").await.1["tools_unavailable"][0]["tool"] == "change"
+    })
+    .await;
+    let decision = app.chat("change").await;
+    assert_eq!(
+        decision["outcome_category"], "SUCCESS:RESPONSE_GIVEN",
+        "it was not called: {decision}"
+    );
+    let request = app.gemini.requests().last().unwrap().to_string();
+    assert!(request.contains("Unavailable right now: change."), "{request}");
+    assert!(!request.contains("the tool change"), "{request}");
+    works(&app).await;
+}
+
+#[tokio::test]
+async fn a_session_that_is_lost_is_opened_again_and_the_request_does_not_notice() {
+    let server = HttpServer::start(Era::Sessions).await;
+    let port = server.port();
+    let entry = json!({"url": server.url});
+    let app = app(Setup::stdio_sqlite(), &entry, &["echo"], calls_what_is_named(json!({}))).await;
+    works(&app).await;
+    // It comes back between two requests, and knows nothing of the session.
+    server.stop().await;
+    let server = HttpServer::start_on(Era::Sessions, port).await;
+    works(&app).await;
+    let methods = server.methods.lock().unwrap().clone();
+    let calls = methods.iter().filter(|method| *method == "tools/call").count();
+    assert!(methods.iter().any(|method| method == "initialize"), "{methods:?}");
+    // The first is turned away with the session it names.
+    assert!(calls <= 2, "{methods:?}");
+}
+
+/// Promise 3: an effect runs at most once, and what is not known is not guessed. The operating system kills the child while
+/// a request waits for it.
+#[tokio::test]
+async fn a_child_killed_in_mid_call_leaves_the_call_in_doubt_and_serves_the_next_request() {
+    for setup in [Setup::stdio_sqlite(), Setup::stdio_postgres()] {
+        let mut server = StdioServer::new().await;
+        let pid_file = tempfile::NamedTempFile::new().unwrap();
+        let mut entry = server.entry.clone();
+        let command = format!(
+            "echo $$ >'{}'; exec '{}' --exact server::stdio_server --ignored --nocapture",
+            pid_file.path().display(),
+            entry["command"].as_str().unwrap()
+        );
+        (entry["command"], entry["args"]) = (json!("sh"), json!(["-c", command]));
+        let app = app(setup, &entry, &["slow", "echo"], calls_what_is_named(json!({}))).await;
+        let (decision, ()) = tokio::join!(app.chat("slow"), async {
+            event(&mut server.events, "slow began").await;
+            let pid = std::fs::read_to_string(pid_file.path()).unwrap();
+            let kill = tokio::process::Command::new("kill").args(["-9", pid.trim()]).status();
+            assert!(kill.await.unwrap().success());
+        });
+        assert_eq!(code(&decision), "in_doubt", "{decision}");
+        assert_eq!(decision["decision_type"], "INVOKE_TOOL", "{decision}");
+        assert_eq!(decision["outcome_category"], "ERROR:TOOL_INVOCATION", "{decision}");
+        let call = recorded_call(&app, &decision).await;
+        assert_eq!(
+            (&call["status"], &call["side_effect"]),
+            (&json!("in_doubt"), &json!(true)),
+            "{call}"
+        );
+        works(&app).await;
+        assert!(server.events.try_recv().is_err(), "it was sent once");
+        app.stop().await;
+    }
+}
+
+/// Promise 3: a call whose answer was lost is sent again only where the tool honours our key, with the same key; and only
+/// the tool's own answer settles what the first one did.
+#[tokio::test]
+async fn a_repeatable_call_is_sent_twice_at_most_and_stays_in_doubt_until_the_tool_answers() {
+    type Second = fn() -> Answer;
+    let done: Second = || Answer::Result(json!({"content": [{"type": "text", "text": "done"}]}));
+    let error: Second = || Answer::Result(json!({"isError": true, "content": [{"type": "text", "text": "no"}]}));
+    let closed: Second = || Answer::Close;
+    let refused: Second = || Answer::Http("HTTP/1.1 400 Bad Request", String::new());
+    let table = [
+        ("the tool's result", done, None),
+        ("the tool's error", error, Some("tool_error")),
+        ("no answer", closed, Some("in_doubt")),
+        ("turned away", refused, Some("in_doubt")),
+    ];
+    for (what, second, expected) in table {
+        let keys: Arc<Mutex<Vec<Value>>> = Arc::default();
+        let seen = Arc::clone(&keys);
+        let server = RawServer::start(move |request| {
+            (request.method() == "tools/call").then(|| {
+                let mut seen = seen.lock().unwrap();
+                seen.push(request.message["params"]["_meta"]["gavel/idempotency_key"].clone());
+                if seen.len() == 1 { Answer::Close } else { second() }
+            })
+        })
+        .await;
+        let entry = json!({"url": server.url, "gavel": {"tools": {"act": {"idempotency": "key"}}}});
+        let app = app(Setup::stdio_sqlite(), &entry, &["act"], calls_what_is_named(json!({}))).await;
+        let decision = app.chat("act").await;
+        let call = &decision["tool_calls"][0]["result"];
+        assert_eq!(call["error"]["code"].as_str(), expected, "{what}: {decision}");
+        let keys = keys.lock().unwrap().clone();
+        assert_eq!(keys.len(), 2, "{what}");
+        assert!(keys[0].is_string() && keys[0] == keys[1], "{what}: {keys:?}");
+    }
+}
+
+/// The same where the server cannot even be started again: that nothing could be sent the second time is no news of the
+/// first.
+#[tokio::test]
+async fn a_repeatable_call_whose_server_never_comes_back_is_in_doubt() {
+    let mut server = StdioServer::new().await;
+    let folder = tempfile::tempdir().unwrap();
+    let mut entry = server.entry.clone();
+    let command = format!(
+        "test -e '{0}' && exit 1; echo $$ >'{0}'; exec '{1}' --exact server::stdio_server --ignored --nocapture",
+        folder.path().join("pid").display(),
+        entry["command"].as_str().unwrap()
+    );
+    (entry["command"], entry["args"]) = (json!("sh"), json!(["-c", command]));
+    entry["gavel"] = json!({"tools": {"slow": {"idempotency": "natural"}}});
+    let app = app(Setup::stdio_sqlite(), &entry, &["slow"], calls_what_is_named(json!({}))).await;
+    let (decision, ()) = tokio::join!(app.chat("slow"), async {
+        event(&mut server.events, "slow began").await;
+        let pid = std::fs::read_to_string(folder.path().join("pid")).unwrap();
+        let kill = tokio::process::Command::new("kill").args(["-9", pid.trim()]).status();
+        assert!(kill.await.unwrap().success());
+    });
+    assert_eq!(code(&decision), "in_doubt", "{decision}");
+    assert_eq!(recorded_call(&app, &decision).await["status"], "in_doubt");
+    app.stop().await;
+}
+
+/// A second attempt does not get the time of a call a second time.
+#[tokio::test]
+async fn a_repeatable_call_that_took_all_its_time_is_not_sent_again() {
+    let mut server = StdioServer::new().await;
+    let mut entry = server.entry.clone();
+    entry["gavel"] = json!({"tools": {"slow": {"idempotency": "key", "timeoutMs": 1500}}});
+    let app = app(Setup::stdio_sqlite(), &entry, &["slow"], calls_what_is_named(json!({}))).await;
+    let begun = Instant::now();
+    let decision = app.chat("slow").await;
+    assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
+    assert_eq!(code(&decision), "in_doubt", "{decision}");
+    event(&mut server.events, "slow began").await;
+    event(&mut server.events, "slow cancelled").await;
+    assert!(server.events.try_recv().is_err(), "it was sent once");
+    app.stop().await;
+}
+
+/// A server that fails again and again is left alone for a while: a request then fails fast instead of waiting.
+#[tokio::test]
+async fn a_server_that_closes_on_every_call_never_takes_gavel_down() {
+    let mut server = RawServer::start(|request| (request.method() == "tools/call").then_some(Answer::Close)).await;
+    let entry = json!({"url": server.url});
+    let app = app(Setup::stdio_sqlite(), &entry, &["act"], calls_what_is_named(json!({}))).await;
+    let mut codes = Vec::new();
+    for _ in 0..10 {
+        codes.push(code(&app.chat("act").await).to_owned());
+    }
+    assert_eq!(codes[0], "in_doubt");
+    assert!(codes.iter().any(|code| code == "unavailable"), "{codes:?}");
+    let in_doubt = codes.iter().filter(|code| *code == "in_doubt").count();
+    assert_eq!(
+        server.count("tools/call"),
+        in_doubt,
+        "each call was sent once: {codes:?}"
+    );
+    let hello = app.chat("hello").await;
+    assert_eq!(hello["outcome_category"], "SUCCESS:RESPONSE_GIVEN", "{hello}");
+}
