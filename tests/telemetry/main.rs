@@ -16,7 +16,3 @@ mod process;
 #[allow(dead_code, reason = "shared with tests/mcp, which uses all of it")]
 mod raw;
 mod requests;
-mod support {
-    /// Longest wait for anything in these tests; only a failing test ever takes it.
-    pub(crate) const PATIENCE: std::time::Duration = std::time::Duration::from_secs(30);
-}

@@ -1,9 +1,8 @@
 //! Many ops, one transaction.
 
-use sqlx::SqliteConnection;
-
-use super::db::{Conn, Sql, Value, execute_joined};
-use super::error::Fault;
+use super::connect::all_written;
+use super::db::{Conn, Dialect, Sql, Value};
+use super::error::{Fault, is_locked};
 use super::op::{Done, Op, Ticket};
 use super::recovered;
 use super::rows::Writing;
@@ -32,16 +31,6 @@ struct Rows {
     calls: Vec<Value>,
 }
 
-/// Statements that go to the database together.
-struct Joined {
-    text: String,
-    /// For each statement how many rows it must change, if that matters.
-    expected: Vec<Option<(&'static str, u64)>>,
-}
-
-const DECISION: &str = "a decision";
-const CALL: &str = "a tool call";
-
 /// How far a transaction came.
 pub(super) enum Attempt {
     /// Committed; one answer for each ticket, in order.
@@ -55,17 +44,13 @@ pub(super) enum Attempt {
 impl Batch<'_> {
     /// Writes all of `tickets` or none of them. `before` is run before the transaction begins.
     pub(super) async fn run(&self, conn: &mut Conn, tickets: &[Ticket], before: Option<&Sql>) -> Attempt {
-        let written = match conn.joining() {
-            Some(connection) if tickets.iter().all(|ticket| ticket.op.is_rows()) => {
-                let rows = self.rows(tickets);
-                match self.joined(&rows, before) {
-                    Some(text) => self.write_joined(connection, text, rows, tickets.len()).await,
-                    None => self.write(conn, tickets, before).await,
-                }
+        if conn.dialect() == Dialect::Sqlite && tickets.iter().all(|ticket| ticket.op.is_rows()) {
+            let rows = self.rows(tickets);
+            if let Some(text) = self.joined(&rows, before) {
+                return self.run_joined(conn, text, rows, tickets.len()).await;
             }
-            _ => self.write(conn, tickets, before).await,
-        };
-        match written {
+        }
+        match self.write(conn, tickets, before).await {
             Ok(done) => match conn.execute(&self.statements.commit, vec![]).await {
                 Ok(_) => Attempt::Committed(done),
                 Err(error) => Attempt::Uncertain(error.into()),
@@ -102,50 +87,49 @@ impl Batch<'_> {
         rows
     }
 
-    /// `before`, BEGIN and the inserts as one text, if the rows are few; and how many each must change.
-    fn joined(&self, rows: &Rows, before: Option<&Sql>) -> Option<Joined> {
+    /// The whole transaction as one text, if its rows are few. SQLite's driver hands every text to the connection's
+    /// thread and back, which costs more than a small statement itself.
+    fn joined(&self, rows: &Rows, before: Option<&Sql>) -> Option<Sql> {
         let statements = self.statements;
-        let mut joined = Joined {
-            text: String::with_capacity(2048),
-            expected: Vec::with_capacity(4),
+        let mut text = String::with_capacity(4096);
+        let mut join = |part: &str| {
+            text.push_str(part);
+            text.push(';');
         };
-        for text in before.into_iter().chain([&statements.begin]) {
-            joined.text.push_str(text);
-            joined.text.push(';');
-            joined.expected.push(None);
-        }
+        before
+            .into_iter()
+            .chain([&statements.begin])
+            .for_each(|part| join(part));
         let parts = [
-            (&statements.open, &rows.opens, None),
-            (&statements.intend, &rows.intents, None),
-            (&statements.close, &rows.closes, Some(DECISION)),
-            (&statements.call, &rows.calls, Some(CALL)),
+            (&statements.open, &rows.opens, false),
+            (&statements.intend, &rows.intents, false),
+            (&statements.close, &rows.closes, true),
+            (&statements.call, &rows.calls, true),
         ];
-        for (insert, values, what) in parts {
+        for (insert, values, whole) in parts {
             let count = insert.rows(values);
             if count > 0 {
-                joined.text.push_str(insert.few(count)?);
-                joined.text.push(';');
-                joined.expected.push(what.map(|what| (what, count as u64)));
+                join(insert.few(count)?);
+                if whole {
+                    join(&all_written(count));
+                }
             }
         }
-        Some(joined)
+        join(&statements.commit);
+        Some(text.into())
     }
 
-    async fn write_joined(
-        &self,
-        connection: &mut SqliteConnection,
-        joined: Joined,
-        rows: Rows,
-        tickets: usize,
-    ) -> Result<Vec<Done>, Fault> {
+    async fn run_joined(&self, conn: &mut Conn, text: Sql, rows: Rows, tickets: usize) -> Attempt {
         let values = [rows.opens, rows.intents, rows.closes, rows.calls].concat();
-        let changed = execute_joined(connection, joined.text, values).await?;
-        for (expected, changed) in joined.expected.into_iter().zip(changed) {
-            if let Some((what, given)) = expected {
-                expect(what, given, changed)?;
-            }
+        match conn.execute(&text, values).await {
+            Ok(_) => Attempt::Committed((0..tickets).map(|_| Done::Written).collect()),
+            // The lock was not to be had, at BEGIN or at COMMIT: nothing was committed.
+            Err(error) if is_locked(&error) => Attempt::Failed(error.into()),
+            Err(error) => match error.into() {
+                refused @ Fault::Refused(_) => Attempt::Failed(refused),
+                away @ Fault::Away(_) => Attempt::Uncertain(away),
+            },
         }
-        Ok((0..tickets).map(|_| Done::Written).collect())
     }
 
     async fn write(&self, conn: &mut Conn, tickets: &[Ticket], before: Option<&Sql>) -> Result<Vec<Done>, Fault> {
@@ -192,8 +176,12 @@ impl Batch<'_> {
         self.statements.open.run(conn, rows.opens).await?;
         self.statements.intend.run(conn, rows.intents).await?;
         // Fewer rows than given: an id that belongs to somebody else. Nothing of it is overwritten.
-        expect(DECISION, closed, self.statements.close.run(conn, rows.closes).await?)?;
-        expect(CALL, called, self.statements.call.run(conn, rows.calls).await?)?;
+        expect(
+            "a decision",
+            closed,
+            self.statements.close.run(conn, rows.closes).await?,
+        )?;
+        expect("a tool call", called, self.statements.call.run(conn, rows.calls).await?)?;
         for ticket in tickets {
             if let Op::Close(decision) = &ticket.op
                 && let Some(answer) = &decision.answer

@@ -15,6 +15,10 @@ use super::error::{StoreError, describe};
 const SQLITE_LOCK_WAIT: Duration = Duration::from_millis(250);
 /// How long a new connection to PostgreSQL may take.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
+/// What [`all_written`] inserts into: it stores nothing, and stops a transaction in which a row is missing.
+const ALL_WRITTEN: &str = "CREATE TEMP VIEW all_written AS SELECT 0 AS given, 0 AS written; \
+     CREATE TEMP TRIGGER not_all_written INSTEAD OF INSERT ON all_written WHEN new.written <> new.given \
+     BEGIN SELECT RAISE(ABORT, 'a row was not written: its id is taken'); END";
 /// Connections for analysts' reads.
 const READERS: u32 = 4;
 
@@ -96,6 +100,7 @@ impl Target {
                 if let Some(bytes) = max_bytes {
                     limit_size(&mut connection, *bytes).await?;
                 }
+                sqlx::raw_sql(ALL_WRITTEN).execute(&mut connection).await?;
                 Ok(Conn::Sqlite(connection))
             }
             Self::Postgres(options) => {
@@ -147,6 +152,12 @@ impl Target {
             }
         }
     }
+}
+
+/// A statement for a writer's connection to SQLite that fails unless the one before it wrote so many rows. Fewer means
+/// that an id belongs to somebody else; nothing of that is overwritten.
+pub(super) fn all_written(rows: usize) -> String {
+    format!("INSERT INTO all_written VALUES ({rows}, changes())")
 }
 
 pub(super) fn timed_out(doing: &str) -> sqlx::Error {

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use futures_util::TryStreamExt;
 use sqlx::sqlite::{SqlitePool, SqliteRow};
-use sqlx::{AssertSqlSafe, Connection, Executor, PgConnection, PgPool, Row as _, SqliteConnection, postgres::PgRow};
+use sqlx::{AssertSqlSafe, Connection, PgConnection, PgPool, Row as _, SqliteConnection, postgres::PgRow};
 
 /// Which of the two databases.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -131,7 +131,7 @@ macro_rules! driver {
 
             type Query = sqlx::query::Query<'static, $Database, <$Database as sqlx::Database>::Arguments>;
 
-            pub(super) fn query(sql: &Sql, values: Vec<Value>) -> Query {
+            fn query(sql: &Sql, values: Vec<Value>) -> Query {
                 let mut query = sqlx::query::<$Database>(AssertSqlSafe(Arc::clone(sql)));
                 for value in values {
                     query = match value {
@@ -170,20 +170,6 @@ macro_rules! driver {
     };
 }
 
-/// Runs the statements of one text, and tells for each how many rows it changed. SQLite's driver hands every
-/// text to the connection's thread and back, which costs more than a small statement itself.
-pub(super) async fn execute_joined(
-    connection: &mut SqliteConnection,
-    sql: String,
-    values: Vec<Value>,
-) -> Result<Vec<u64>, sqlx::Error> {
-    let steps = connection.fetch_many(sqlite::query(&sql.into(), values));
-    steps
-        .try_filter_map(async |step| Ok(step.left().map(|done| done.rows_affected())))
-        .try_collect()
-        .await
-}
-
 driver!(sqlite, sqlx::Sqlite, SqliteConnection, Row::Sqlite);
 driver!(postgres, sqlx::Postgres, PgConnection, Row::Postgres);
 
@@ -192,14 +178,6 @@ impl Conn {
         match self {
             Self::Sqlite(_) => Dialect::Sqlite,
             Self::Postgres(_) => Dialect::Postgres,
-        }
-    }
-
-    /// The connection, where statements can be joined ([`execute_joined`]).
-    pub(super) fn joining(&mut self) -> Option<&mut SqliteConnection> {
-        match self {
-            Self::Sqlite(connection) => Some(connection),
-            Self::Postgres(_) => None,
         }
     }
 

@@ -134,6 +134,16 @@ fn refuses(error: &dyn sqlx::error::DatabaseError) -> bool {
     !AWAY.iter().any(|class| code.starts_with(class))
 }
 
+/// Is somebody else holding SQLite's lock?
+pub(super) fn is_locked(error: &sqlx::Error) -> bool {
+    match error {
+        sqlx::Error::Database(database) => {
+            matches!(sqlite_class(database.as_ref()), Some(SQLITE_BUSY | SQLITE_LOCKED))
+        }
+        _ => false,
+    }
+}
+
 /// The low byte of an extended result code is its class (sqlite.org/rescode.html); `None` for another database's error.
 fn sqlite_class(error: &dyn sqlx::error::DatabaseError) -> Option<i32> {
     error.try_downcast_ref::<sqlx::sqlite::SqliteError>()?;
@@ -142,6 +152,8 @@ fn sqlite_class(error: &dyn sqlx::error::DatabaseError) -> Option<i32> {
 }
 
 const SQLITE_ERROR: i32 = 1;
+const SQLITE_BUSY: i32 = 5;
+const SQLITE_LOCKED: i32 = 6;
 const SQLITE_TOOBIG: i32 = 18;
 const SQLITE_CONSTRAINT: i32 = 19;
 const SQLITE_MISMATCH: i32 = 20;

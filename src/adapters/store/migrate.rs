@@ -11,7 +11,7 @@ use sha2::{Digest, Sha256};
 
 use super::connect::Target;
 use super::db::{Conn, Dialect, Value};
-use super::error::{StoreError, describe};
+use super::error::{StoreError, describe, is_locked};
 
 /// One step; the same number and name in both dialects.
 struct Migration {
@@ -258,15 +258,6 @@ pub(super) async fn status_target(target: &Target) -> Result<MigrationStatus, St
 
 async fn run(conn: &mut Conn, sql: &str) -> Result<(), sqlx::Error> {
     conn.execute(&sql.into(), vec![]).await.map(drop)
-}
-
-/// SQLITE_BUSY (5) or SQLITE_LOCKED (6), in any of their extended forms.
-fn is_locked(error: &sqlx::Error) -> bool {
-    let sqlx::Error::Database(database) = error else {
-        return false;
-    };
-    let code = database.code().and_then(|code| code.parse::<i32>().ok());
-    matches!(code.map(|code| code & 0xff), Some(5 | 6))
 }
 
 #[cfg(test)]
