@@ -28,6 +28,9 @@ pub trait Recorder: Send + Sync {
     /// When it fails after an effect, the writer keeps trying in the background.
     fn close(&self, decision: ClosedDecision) -> BoxFuture<'_, Result<(), RecordError>>;
 
+    /// Nobody will close this decision: should its row be open, recovery closes it soon.
+    fn lose(&self, decision: DecisionId);
+
     /// Claims an idempotency key before anything is asked.
     fn claim(&self, claim: Claim) -> BoxFuture<'_, Result<Claimed, RecordError>>;
 }

@@ -79,6 +79,7 @@ impl Recorder for Record {
     fn intend(&self, _intents: Vec<Intent>) -> BoxFuture<'_, Result<(), RecordError>> {
         now(self.available())
     }
+    fn lose(&self, _decision: DecisionId) {}
     fn close(&self, decision: ClosedDecision) -> BoxFuture<'_, Result<(), RecordError>> {
         let done = self.check(&self.close_fails);
         if done.is_ok() {

@@ -1,7 +1,9 @@
 //! Many ops, one transaction.
 
+use sqlx::SqliteConnection;
+
 use super::connect::all_written;
-use super::db::{Conn, Dialect, Sql, Value};
+use super::db::{Conn, Sql, Value, execute_joined};
 use super::error::{Fault, is_locked};
 use super::op::{Done, Op, Ticket};
 use super::recovered;
@@ -31,6 +33,12 @@ struct Rows {
     calls: Vec<Value>,
 }
 
+/// Statements that go to SQLite together.
+struct Joined {
+    text: String,
+    statements: usize,
+}
+
 /// How far a transaction came.
 pub(super) enum Attempt {
     /// Committed; one answer for each ticket, in order.
@@ -44,13 +52,14 @@ pub(super) enum Attempt {
 impl Batch<'_> {
     /// Writes all of `tickets` or none of them. `before` is run before the transaction begins.
     pub(super) async fn run(&self, conn: &mut Conn, tickets: &[Ticket], before: Option<&Sql>) -> Attempt {
-        if conn.dialect() == Dialect::Sqlite && tickets.iter().all(|ticket| ticket.op.is_rows()) {
-            let rows = self.rows(tickets);
-            if let Some(text) = self.joined(&rows, before) {
-                return self.run_joined(conn, text, rows, tickets.len()).await;
-            }
+        let rows = self.rows(tickets);
+        if tickets.iter().all(|ticket| ticket.op.is_rows())
+            && let Some(connection) = conn.joining()
+            && let Some(joined) = self.joined(&rows, before)
+        {
+            return run_joined(connection, joined, rows, tickets.len()).await;
         }
-        match self.write(conn, tickets, before).await {
+        match self.write(conn, tickets, rows, before).await {
             Ok(done) => match conn.execute(&self.statements.commit, vec![]).await {
                 Ok(_) => Attempt::Committed(done),
                 Err(error) => Attempt::Uncertain(error.into()),
@@ -89,12 +98,16 @@ impl Batch<'_> {
 
     /// The whole transaction as one text, if its rows are few. SQLite's driver hands every text to the connection's
     /// thread and back, which costs more than a small statement itself.
-    fn joined(&self, rows: &Rows, before: Option<&Sql>) -> Option<Sql> {
+    fn joined(&self, rows: &Rows, before: Option<&Sql>) -> Option<Joined> {
         let statements = self.statements;
-        let mut text = String::with_capacity(4096);
+        let mut joined = Joined {
+            text: String::with_capacity(2048),
+            statements: 0,
+        };
         let mut join = |part: &str| {
-            text.push_str(part);
-            text.push(';');
+            joined.text.push_str(part);
+            joined.text.push(';');
+            joined.statements += 1;
         };
         before
             .into_iter()
@@ -116,23 +129,16 @@ impl Batch<'_> {
             }
         }
         join(&statements.commit);
-        Some(text.into())
+        Some(joined)
     }
 
-    async fn run_joined(&self, conn: &mut Conn, text: Sql, rows: Rows, tickets: usize) -> Attempt {
-        let values = [rows.opens, rows.intents, rows.closes, rows.calls].concat();
-        match conn.execute(&text, values).await {
-            Ok(_) => Attempt::Committed((0..tickets).map(|_| Done::Written).collect()),
-            // The lock was not to be had, at BEGIN or at COMMIT: nothing was committed.
-            Err(error) if is_locked(&error) => Attempt::Failed(error.into()),
-            Err(error) => match error.into() {
-                refused @ Fault::Refused(_) => Attempt::Failed(refused),
-                away @ Fault::Away(_) => Attempt::Uncertain(away),
-            },
-        }
-    }
-
-    async fn write(&self, conn: &mut Conn, tickets: &[Ticket], before: Option<&Sql>) -> Result<Vec<Done>, Fault> {
+    async fn write(
+        &self,
+        conn: &mut Conn,
+        tickets: &[Ticket],
+        rows: Rows,
+        before: Option<&Sql>,
+    ) -> Result<Vec<Done>, Fault> {
         if let Some(before) = before {
             conn.execute(before, vec![]).await?;
         }
@@ -168,7 +174,6 @@ impl Batch<'_> {
                 }
             });
         }
-        let rows = self.rows(tickets);
         let (closed, called) = (
             self.statements.close.rows(&rows.closes) as u64,
             self.statements.call.rows(&rows.calls) as u64,
@@ -291,6 +296,22 @@ impl Batch<'_> {
         conn.execute(&self.statements.prune_instances, vec![Value::Int(Some(kept))])
             .await?;
         Ok(Done::Written)
+    }
+}
+
+async fn run_joined(connection: &mut SqliteConnection, joined: Joined, rows: Rows, tickets: usize) -> Attempt {
+    let values = [rows.opens, rows.intents, rows.closes, rows.calls].concat();
+    match execute_joined(connection, joined.text, values).await {
+        Ok(ran) if ran == joined.statements => Attempt::Committed((0..tickets).map(|_| Done::Written).collect()),
+        Ok(_) => Attempt::Uncertain(Fault::Away(
+            "the connection ended before COMMIT was acknowledged".into(),
+        )),
+        // The lock was not to be had, at BEGIN or at COMMIT: nothing was committed.
+        Err(error) if is_locked(&error) => Attempt::Failed(error.into()),
+        Err(error) => match error.into() {
+            refused @ Fault::Refused(_) => Attempt::Failed(refused),
+            away @ Fault::Away(_) => Attempt::Uncertain(away),
+        },
     }
 }
 

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use futures_util::TryStreamExt;
 use sqlx::sqlite::{SqlitePool, SqliteRow};
-use sqlx::{AssertSqlSafe, Connection, PgConnection, PgPool, Row as _, SqliteConnection, postgres::PgRow};
+use sqlx::{AssertSqlSafe, Connection, Executor, PgConnection, PgPool, Row as _, SqliteConnection, postgres::PgRow};
 
 /// Which of the two databases.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -131,7 +131,7 @@ macro_rules! driver {
 
             type Query = sqlx::query::Query<'static, $Database, <$Database as sqlx::Database>::Arguments>;
 
-            fn query(sql: &Sql, values: Vec<Value>) -> Query {
+            pub(super) fn query(sql: &Sql, values: Vec<Value>) -> Query {
                 let mut query = sqlx::query::<$Database>(AssertSqlSafe(Arc::clone(sql)));
                 for value in values {
                     query = match value {
@@ -170,6 +170,19 @@ macro_rules! driver {
     };
 }
 
+/// Runs the statements of one text; returns how many ran to their end. The driver's thread ends the stream without an
+/// error when it dies, so fewer than given means that it did.
+pub(super) async fn execute_joined(
+    connection: &mut SqliteConnection,
+    sql: String,
+    values: Vec<Value>,
+) -> Result<usize, sqlx::Error> {
+    let steps = connection.fetch_many(sqlite::query(&sql.into(), values));
+    steps
+        .try_fold(0, async |ran, step| Ok(ran + usize::from(step.is_left())))
+        .await
+}
+
 driver!(sqlite, sqlx::Sqlite, SqliteConnection, Row::Sqlite);
 driver!(postgres, sqlx::Postgres, PgConnection, Row::Postgres);
 
@@ -178,6 +191,14 @@ impl Conn {
         match self {
             Self::Sqlite(_) => Dialect::Sqlite,
             Self::Postgres(_) => Dialect::Postgres,
+        }
+    }
+
+    /// The connection, where statements can be joined ([`execute_joined`]).
+    pub(super) fn joining(&mut self) -> Option<&mut SqliteConnection> {
+        match self {
+            Self::Sqlite(connection) => Some(connection),
+            Self::Postgres(_) => None,
         }
     }
 

@@ -6,7 +6,7 @@ use super::db::{Conn, Dialect, Sql, Value};
 /// Rows of one statement at most. More gained nothing when measured, and costs memory for each statement.
 const MAX_ROWS: usize = 32;
 /// Most rows of a statement that is joined to others; each combination is a text of its own.
-const FEW_ROWS: usize = 4;
+const FEW_ROWS: usize = 2;
 
 /// One insert, in every size.
 pub(super) struct Insert {

@@ -5,7 +5,8 @@ use tracing::field::Empty;
 
 use super::Store;
 use super::db::Dialect;
-use super::op::{Done, Op};
+use super::op::{Done, Op, Ticket};
+use crate::domain::ids::DecisionId;
 use crate::ports::BoxFuture;
 use crate::ports::records::{Claim, Claimed, ClosedDecision, Intent, OpenDecision, RecordError, Recorder};
 
@@ -55,6 +56,10 @@ impl Recorder for Store {
 
     fn close(&self, decision: ClosedDecision) -> BoxFuture<'_, Result<(), RecordError>> {
         Box::pin(async move { self.commit("close", Op::Close(Box::new(decision))).await.map(drop) })
+    }
+
+    fn lose(&self, decision: DecisionId) {
+        self.queue.hand_over(Ticket::silent(Op::Lose(decision)));
     }
 
     fn claim(&self, claim: Claim) -> BoxFuture<'_, Result<Claimed, RecordError>> {

@@ -80,6 +80,15 @@ impl Shared {
     }
 }
 
+/// What ROLLBACK met after a fault; with the connection when it is good for another transaction.
+enum RolledBack {
+    /// There may have been a transaction to roll back; on SQLite there was.
+    Open(Conn),
+    /// There was none.
+    None(Conn),
+    Unknown,
+}
+
 /// One of the tasks that take from the queue.
 pub(super) struct Writer {
     shared: Arc<Shared>,
@@ -278,24 +287,37 @@ impl Writer {
                 }
             }
         };
-        match &attempt {
+        let fault = match &attempt {
             Attempt::Committed(_) => {
                 self.conn = Some(conn);
                 self.shared.state.committed();
                 metrics::histogram!("gavel_store_commit_seconds").record(start.elapsed().as_secs_f64());
                 metrics::histogram!("gavel_store_batch_ops").record(depth(batch.len()));
+                return attempt;
             }
-            Attempt::Failed(fault) | Attempt::Uncertain(fault) => {
-                self.shared.state.faulted(fault.reason());
-                let kind = match fault {
-                    Fault::Away(_) => "away",
-                    Fault::Refused(_) => "refused",
-                };
-                metrics::counter!("gavel_store_failures_total", "kind" => kind).increment(1);
-                self.conn = self.rolled_back(conn).await;
+            Attempt::Failed(fault) | Attempt::Uncertain(fault) => fault,
+        };
+        self.shared.state.faulted(fault.reason());
+        let kind = match fault {
+            Fault::Away(_) => "away",
+            Fault::Refused(_) => "refused",
+        };
+        metrics::counter!("gavel_store_failures_total", "kind" => kind).increment(1);
+        match self.roll_back(conn).await {
+            // SQLite had a transaction to roll back, so COMMIT had not gone through.
+            RolledBack::Open(conn @ Conn::Sqlite(_)) => {
+                self.conn = Some(conn);
+                match attempt {
+                    Attempt::Uncertain(fault) => Attempt::Failed(fault),
+                    attempt => attempt,
+                }
             }
+            RolledBack::Open(conn) | RolledBack::None(conn) => {
+                self.conn = Some(conn);
+                attempt
+            }
+            RolledBack::Unknown => attempt,
         }
-        attempt
     }
 
     async fn attempt_on(&mut self, conn: &mut Conn, batch: &[Ticket]) -> Attempt {
@@ -317,17 +339,15 @@ impl Writer {
         attempt
     }
 
-    /// The connection, when it is good for another transaction.
-    async fn rolled_back(&self, mut conn: Conn) -> Option<Conn> {
+    async fn roll_back(&self, mut conn: Conn) -> RolledBack {
         let rollback = conn.execute(&self.shared.statements.rollback, vec![]);
         match tokio::time::timeout(Duration::from_secs(1), rollback).await {
-            Ok(Ok(_)) => Some(conn),
+            Ok(Ok(_)) => RolledBack::Open(conn),
             // SQLite says so when BEGIN itself was refused, or when the fault rolled back by itself.
-            Ok(Err(sqlx::Error::Database(error))) if error.message().contains("no transaction is active") => Some(conn),
-            _ => {
-                drop(conn);
-                None
+            Ok(Err(sqlx::Error::Database(error))) if error.message().contains("no transaction is active") => {
+                RolledBack::None(conn)
             }
+            _ => RolledBack::Unknown,
         }
     }
 
