@@ -15,7 +15,7 @@ use super::{Engine, Run, spans};
 use crate::domain::event::Event;
 use crate::domain::ids::ActionId;
 use crate::domain::journal::{CallFailure, CallResult, Entry, Judgement, Proposed, Target};
-use crate::domain::tool::{FailureCode, Tool};
+use crate::domain::tool::{FailureCode, Idempotency, Tool};
 use crate::ports::records::{Intent, RecordError};
 use crate::ports::tools::{CallReply, CallRequest};
 use crate::telemetry;
@@ -197,7 +197,8 @@ async fn attempt(engine: &Engine, run: &Run, one: &Cleared<'_>, time: Duration) 
 }
 
 /// After an attempt of which nobody knows what it did. Only the tool's own answer settles that: a second attempt that did
-/// not reach it says nothing of the first.
+/// not reach it says nothing of the first. Nor does an error of a tool that keeps no keys: a second delete finds nothing
+/// because the first has worked.
 async fn once_more(
     engine: &Engine,
     run: &Run,
@@ -209,7 +210,10 @@ async fn once_more(
         tracing::info!(decision_id = %run.record.id, tool = %one.tool.name, "no answer to a repeatable call; sent again");
         match attempt(engine, run, one, left).await {
             CallReply::Data(data) => return Ok(data),
-            CallReply::Failed(failure) if !one.tool.side_effect || failure.code == FailureCode::ToolError => {
+            CallReply::Failed(failure) if !one.tool.side_effect => return Err(failure),
+            CallReply::Failed(failure)
+                if failure.code == FailureCode::ToolError && one.tool.idempotency == Idempotency::Key =>
+            {
                 return Err(failure);
             }
             CallReply::Failed(_) | CallReply::Unknown(_) => {}

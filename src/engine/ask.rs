@@ -27,7 +27,7 @@ pub(super) async fn ask(engine: &Engine, run: &mut Run) {
                 Some(sink) => {
                     let mut tell = |event: ModelEvent<'_>| match event {
                         ModelEvent::Delta(text) => sink.delta(Event::Delta { text: text.to_owned() }),
-                        ModelEvent::Reset => sink.delta(Event::Reset),
+                        ModelEvent::Reset => sink.reset(),
                     };
                     engine.model.generate(request, Some(&mut tell)).await
                 }

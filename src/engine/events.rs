@@ -11,16 +11,20 @@ use crate::domain::ids::ActionId;
 use crate::domain::journal::{CallResult, Entry, Proposed, Target};
 
 /// Where events go. Bounded: a reader that does not keep up misses deltas, never entries, since
-/// a run has fewer entries than [`EventSink::RESERVE`].
+/// a run tells fewer entries than [`EventSink::RESERVE`].
 #[derive(Clone, Debug)]
 pub struct EventSink {
     sender: mpsc::Sender<Numbered>,
     number: u64,
+    /// Calls told that were not run.
+    refused: u32,
 }
 
 impl EventSink {
-    /// Places kept for entries: 5 iterations of 16 calls with two events each fit.
+    /// Places kept for entries: 5 iterations of 16 calls with two events each fit, and [`EventSink::REFUSED`].
     const RESERVE: usize = 256;
+    /// Calls that were not run and are told; a model may propose any number of them.
+    const REFUSED: u32 = 64;
     /// Events a slow reader may be behind.
     const CAPACITY: usize = 1024;
 
@@ -28,7 +32,12 @@ impl EventSink {
     #[must_use]
     pub fn channel() -> (Self, mpsc::Receiver<Numbered>) {
         let (sender, receiver) = mpsc::channel(Self::CAPACITY);
-        (Self { sender, number: 0 }, receiver)
+        let sink = Self {
+            sender,
+            number: 0,
+            refused: 0,
+        };
+        (sink, receiver)
     }
 
     /// Tells an entry. A reader that has left is no fault of the run.
@@ -37,6 +46,22 @@ impl EventSink {
         let _ = self.sender.try_send(Numbered {
             number: self.number,
             event,
+        });
+    }
+
+    /// Tells that a call was not run, unless that many were told already; the answer names them all.
+    fn refused(&mut self, event: Event) {
+        self.refused += 1;
+        if self.refused <= Self::REFUSED {
+            self.tell(event);
+        }
+    }
+
+    /// Tells that the words told since the last turn are void. Unlike them it takes a reserved place.
+    pub(super) fn reset(&self) {
+        let _ = self.sender.try_send(Numbered {
+            number: self.number,
+            event: Event::Reset,
         });
     }
 
@@ -56,7 +81,10 @@ impl Run {
     pub(super) fn push(&mut self, entry: Entry) {
         if let Some(mut sink) = self.events.take() {
             if let Some(event) = self.event_of(&entry) {
-                sink.tell(event);
+                match &entry {
+                    Entry::Result { call, .. } if !self.was_started(*call) => sink.refused(event),
+                    _ => sink.tell(event),
+                }
             }
             self.events = Some(sink);
         }
@@ -91,6 +119,11 @@ impl Run {
             }),
             duration_ms: u64::try_from(result.duration_us / 1000).unwrap_or(0),
         }
+    }
+
+    fn was_started(&self, id: ActionId) -> bool {
+        let started = |entry: &Entry| matches!(entry, Entry::Started { call, .. } if *call == id);
+        self.journal.iter().rev().any(started)
     }
 
     /// The call with this id.

@@ -109,15 +109,16 @@ impl Engine {
     pub async fn run(&self, run: &mut Run) -> Result<Ending, RecordError> {
         let cancel = run.cancel.clone();
         let why = tokio::select! {
+            // First, so that nothing more is begun after it.
             biased;
+            () = cancel.cancelled() => "the service was stopped",
             ended = AssertUnwindSafe(self.steps(run)).catch_unwind() => match ended {
                 Ok(ended) => return ended,
-                Err(_) => "a run broke down",
+                Err(_) => "the service broke down",
             },
-            () = cancel.cancelled() => "a run was cut short",
         };
-        tracing::error!(decision_id = %run.record.id, "{why}");
-        doubt_what_was_started(run);
+        tracing::error!(decision_id = %run.record.id, "a run did not come to its end: {why}");
+        close_calls(run, why);
         Ok(Ending::Broken)
     }
 
@@ -143,32 +144,52 @@ impl Engine {
     }
 }
 
-/// After a breakdown or a cancellation: a call that was started and has no result may have had its effect.
-fn doubt_what_was_started(run: &mut Run) {
-    let answered = |id: &ActionId| {
-        run.journal
-            .iter()
-            .any(|e| matches!(e, Entry::Result { call, .. } if call == id))
-    };
-    let started = run.journal.iter().filter_map(|entry| match entry {
+/// After a breakdown or a cancellation: every call has a result that tells how far it came.
+fn close_calls(run: &mut Run, why: &str) {
+    let of = |id: ActionId, which: fn(&Entry) -> Option<ActionId>| run.journal.iter().any(|e| which(e) == Some(id));
+    let results: Vec<_> = run
+        .journal
+        .iter()
+        .filter_map(|entry| match entry {
+            Entry::ModelTurn { calls, .. } => Some(calls),
+            _ => None,
+        })
+        .flatten()
+        .filter(|call| !of(call.id, answered))
+        .map(|call| {
+            let acts = matches!(&call.target, Target::Tool(tool) if tool.side_effect);
+            let (code, message) = match (of(call.id, started), acts) {
+                (true, true) => (
+                    FailureCode::InDoubt,
+                    format!("{why} during this call; it is not known whether it had its effect"),
+                ),
+                (true, false) => (FailureCode::Timeout, format!("{why} during this call")),
+                (false, _) => (FailureCode::LimitReached, format!("{why} before this call was sent")),
+            };
+            Entry::Result {
+                call: call.id,
+                result: CallResult {
+                    outcome: Err(CallFailure { code, message }),
+                    duration_us: 0,
+                },
+            }
+        })
+        .collect();
+    results.into_iter().for_each(|result| run.push(result));
+}
+
+fn answered(entry: &Entry) -> Option<ActionId> {
+    match entry {
+        Entry::Result { call, .. } => Some(*call),
+        _ => None,
+    }
+}
+
+fn started(entry: &Entry) -> Option<ActionId> {
+    match entry {
         Entry::Started { call, .. } => Some(*call),
         _ => None,
-    });
-    let open: Vec<_> = started.filter(|id| !answered(id)).collect();
-    run.journal.extend(open.into_iter().map(|call| {
-        let message = "the service broke down or was stopped during this call".to_owned();
-        let outcome = Err(CallFailure {
-            code: FailureCode::InDoubt,
-            message,
-        });
-        Entry::Result {
-            call,
-            result: CallResult {
-                outcome,
-                duration_us: 0,
-            },
-        }
-    }));
+    }
 }
 
 /// The answer to a call that does not run.

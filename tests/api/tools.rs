@@ -391,12 +391,15 @@ async fn a_repeatable_call_is_sent_twice_at_most_and_stays_in_doubt_until_the_to
     let closed: Second = || Answer::Close;
     let refused: Second = || Answer::Http("HTTP/1.1 400 Bad Request", String::new());
     let table = [
-        ("the tool's result", done, None),
-        ("the tool's error", error, Some("tool_error")),
-        ("no answer", closed, Some("in_doubt")),
-        ("turned away", refused, Some("in_doubt")),
+        ("the tool's result", "key", done, None),
+        ("the tool's error", "key", error, Some("tool_error")),
+        ("no answer", "key", closed, Some("in_doubt")),
+        ("turned away", "key", refused, Some("in_doubt")),
+        ("the tool's result, without keys", "natural", done, None),
+        // As a delete says that finds nothing because the first one worked.
+        ("the tool's error, without keys", "natural", error, Some("in_doubt")),
     ];
-    for (what, second, expected) in table {
+    for (what, idempotency, second, expected) in table {
         let keys: Arc<Mutex<Vec<Value>>> = Arc::default();
         let seen = Arc::clone(&keys);
         let server = RawServer::start(move |request| {
@@ -407,7 +410,7 @@ async fn a_repeatable_call_is_sent_twice_at_most_and_stays_in_doubt_until_the_to
             })
         })
         .await;
-        let entry = json!({"url": server.url, "gavel": {"tools": {"act": {"idempotency": "key"}}}});
+        let entry = json!({"url": server.url, "gavel": {"tools": {"act": {"idempotency": idempotency}}}});
         let app = app(Setup::stdio_sqlite(), &entry, &["act"], calls_what_is_named(json!({}))).await;
         let decision = app.chat("act").await;
         let call = &decision["tool_calls"][0]["result"];
