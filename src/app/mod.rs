@@ -34,7 +34,7 @@ use crate::ports::model::Model;
 use crate::surfaces::chat::Chat;
 use crate::surfaces::decisions::DecisionQueries;
 
-/// How long what is cut short has to be recorded and answered.
+/// How long what is cut short has to be recorded, and then what is answered to be sent.
 const LAST_WORDS: Duration = Duration::from_secs(5);
 
 /// Everything that runs.
@@ -137,7 +137,7 @@ impl App {
         let address = listener.local_addr()?;
         let settings = ServerSettings {
             workers: self.config.workers,
-            drain: self.config.drain + LAST_WORDS,
+            drain: LAST_WORDS,
         };
         let server = http::server(edge::edge(self)?, listener, settings)?;
         let handle = server.handle();
@@ -148,26 +148,27 @@ impl App {
         })
     }
 
-    /// Ends everything in order: no new requests, what is under way is finished or, when the time to drain is over,
-    /// cut short, and recorded either way; then servers and store are closed.
+    /// Ends everything in order: what comes now is shed, what is under way is finished or, when the time to drain is
+    /// over, cut short, and recorded either way; then the server, the MCP servers and the store are closed.
     pub async fn shutdown(self, serving: Option<Serving>) {
         self.stopping.store(true, Ordering::Relaxed);
-        let mut drained = std::pin::pin!(async {
-            if let Some(serving) = serving {
-                serving.handle.stop(true).await;
-                if let Ok(Err(error)) = serving.task.await {
-                    tracing::error!(%error, "the HTTP server ended with an error");
-                }
-            }
-            self.chat.drained().await;
-        });
-        if tokio::time::timeout(self.config.drain, &mut drained).await.is_err() {
+        if tokio::time::timeout(self.config.drain, self.chat.drained())
+            .await
+            .is_err()
+        {
             tracing::warn!("the time to drain is over; what is still under way is cut short");
             self.chat.cut_short();
-            if tokio::time::timeout(LAST_WORDS, drained).await.is_err() {
+            if tokio::time::timeout(LAST_WORDS, self.chat.drained()).await.is_err() {
                 tracing::warn!(
                     "some decisions could not be recorded in time; recovery closes those that had begun to act"
                 );
+            }
+        }
+        // Not before: a thread of the server ends when its last client has left, and what runs on it would end too.
+        if let Some(serving) = serving {
+            serving.handle.stop(true).await;
+            if let Ok(Err(error)) = serving.task.await {
+                tracing::error!(%error, "the HTTP server ended with an error");
             }
         }
         self.stop.cancel();

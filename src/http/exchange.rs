@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use actix_web::http::StatusCode;
+use actix_web::http::{ConnectionType, StatusCode};
 use actix_web::web::Data;
 use actix_web::{HttpRequest, HttpResponse};
 use tracing::Span;
@@ -47,6 +47,10 @@ impl Exchange {
     pub(super) fn finish(mut self, answer: Result<HttpResponse, Error>) -> HttpResponse {
         let mut response = answer.unwrap_or_else(|error| error.respond(&self.id.text));
         self.stamp(&mut response);
+        if self.state.edge.surroundings.stopping() {
+            // The client's next request goes to whoever serves then.
+            response.head_mut().set_connection_type(ConnectionType::Close);
+        }
         self.answered(response.status());
         response
     }

@@ -329,6 +329,12 @@ impl App {
             .clone()
     }
 
+    /// Begins to end the service as SIGTERM does.
+    pub fn begin_stop(&mut self) -> tokio::task::JoinHandle<()> {
+        let (service, serving) = self.service.take().unwrap();
+        tokio::spawn(service.shutdown(Some(serving)))
+    }
+
     /// Ends the service as SIGTERM does.
     pub async fn stop(mut self) {
         if let Some((service, serving)) = self.service.take() {

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::disallowed_methods, missing_docs, unreachable_pub)]
 
 mod crash;
+mod drain;
 #[allow(dead_code)]
 #[path = "../gemini/server.rs"]
 mod far;

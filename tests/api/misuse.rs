@@ -55,6 +55,10 @@ async fn each_wrong_body_is_a_problem_that_names_the_place() {
         ),
         (r#"{"message":"a","user_id":"u","tools":"add_task"}"#.into(), "/tools"),
         (
+            r#"{"message":"a","user_id":"u","tools":["add_task","list_tasks","add_task"]}"#.into(),
+            "/tools/2",
+        ),
+        (
             r#"{"message":"a","user_id":"u","history":[{"role":"system","content":"x"}]}"#.into(),
             "/history/0/role",
         ),

@@ -4,6 +4,7 @@
 //! its CPU go into layers that only TLS, proxies and redirects need.
 
 use std::cell::Cell;
+use std::collections::VecDeque;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -58,7 +59,7 @@ pub(in crate::adapters) struct Plain {
 const SHELVES: usize = 16;
 
 /// Unused connections. The one used last is taken first, so that those not needed grow old.
-type Shelf = Mutex<Vec<(SendRequest<Watched>, Instant)>>;
+type Shelf = Mutex<VecDeque<(SendRequest<Watched>, Instant)>>;
 
 impl Plain {
     /// For a plain address of this machine; `None` for any other. Only the origin of `url` counts.
@@ -146,7 +147,7 @@ impl Plain {
 
     fn take(&self) -> Option<SendRequest<Watched>> {
         let mut idle = self.shelf().lock().unwrap_or_else(PoisonError::into_inner);
-        match idle.pop() {
+        match idle.pop_back() {
             Some((sender, since)) if since.elapsed() < self.limits.idle => Some(sender),
             // The others are older still.
             _ => {
@@ -158,8 +159,16 @@ impl Plain {
 
     fn give_back(&self, sender: SendRequest<Watched>) {
         let mut idle = self.shelf().lock().unwrap_or_else(PoisonError::into_inner);
+        let now = Instant::now();
+        // One after a burst has left many; those at the front have not been needed for long.
+        if idle
+            .front()
+            .is_some_and(|(_, since)| now.duration_since(*since) >= self.limits.idle)
+        {
+            idle.pop_front();
+        }
         if !sender.is_closed() && idle.len() < self.limits.kept {
-            idle.push((sender, Instant::now()));
+            idle.push_back((sender, now));
         }
     }
 }

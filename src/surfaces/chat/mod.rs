@@ -94,7 +94,7 @@ pub enum ChatError {
     #[error("the record store is unavailable; nothing was done")]
     RecordUnavailable,
     /// Something was done, and its record could not be completed; recovery will.
-    #[error("decision {0} had effects and its outcome is not recorded yet")]
+    #[error("decision {0} may have had effects and its outcome is not recorded yet")]
     OutcomeUnrecorded(DecisionId),
     /// The idempotency key was used with another body.
     #[error("this idempotency key was used with another request body")]
@@ -156,7 +156,7 @@ impl Chat {
         self.whole_toolset().missing.clone()
     }
 
-    /// Waits until every decision under way is made, recorded and answered.
+    /// Waits until every decision under way is made, recorded and answered. What comes meanwhile is shed.
     pub async fn drained(&self) {
         self.running.close();
         self.running.wait().await;
@@ -183,33 +183,32 @@ impl Chat {
         self.check_subset(&request)?;
         let accepted = self.accept(caller, user, request, meta);
         let span = span::begin(&self.constitution.definition.name, &self.engine, self.model_name());
+        let id = accepted.record.id;
         let task = self.running.spawn(Arc::clone(self).traced(accepted, events, span));
         match task.await {
             Ok(answer) => answer,
-            // The engine catches the panics of a run; one outside it left nothing to record.
+            // The engine catches the panics of a run. One outside it may have come after effects.
             Err(error) => {
-                tracing::error!(%error, "a chat request ended without an answer");
-                Err(ChatError::RecordUnavailable)
+                tracing::error!(decision_id = %id, %error, "a chat request ended without an answer");
+                self.engine.recorder.lose(id);
+                Err(ChatError::OutcomeUnrecorded(id))
             }
         }
     }
 
     fn check_subset(&self, request: &ChatRequest) -> Result<(), ChatError> {
-        let unknown = request
-            .tools
-            .iter()
-            .flatten()
-            .enumerate()
-            .filter(|(_, name)| !self.whitelist().contains(name));
-        let errors: Vec<_> = unknown
-            .map(|(n, name)| {
-                let allowed = self.whitelist().join(", ");
-                FieldError::new(
-                    format!("/tools/{n}"),
-                    format!("{name:?} is not granted; allowed are {allowed}"),
-                )
-            })
-            .collect();
+        let names = request.tools.as_deref().unwrap_or_default();
+        let wrong = |(n, name): (usize, &String)| {
+            let detail = if !self.whitelist().contains(name) {
+                format!("{name:?} is not granted; allowed are {}", self.whitelist().join(", "))
+            } else if names[..n].contains(name) {
+                format!("{name:?} is given twice; allowed is each name once")
+            } else {
+                return None;
+            };
+            Some(FieldError::new(format!("/tools/{n}"), detail))
+        };
+        let errors: Vec<_> = names.iter().enumerate().filter_map(wrong).collect();
         if errors.is_empty() {
             Ok(())
         } else {
@@ -268,6 +267,10 @@ impl Chat {
         accepted.quota = Some(quota);
         if !quota.allowed {
             return self.refused(accepted, Outcome::RateLimited, None).await;
+        }
+        // What comes while the service drains is sent elsewhere.
+        if self.running.is_closed() {
+            return self.refused(accepted, Outcome::Overloaded, None).await;
         }
         let Ok(_place) = Arc::clone(&self.admission).try_acquire_owned() else {
             return self.refused(accepted, Outcome::Overloaded, None).await;
