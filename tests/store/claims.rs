@@ -101,7 +101,11 @@ pub(crate) async fn a_claim_without_an_answer_gets_the_recovered_one(db: TestDb)
 /// DESIGN.md 9: claims are dropped after their 24 h, however many have come; the others stay.
 pub(crate) async fn thousands_of_expired_claims_are_all_pruned(db: TestDb) {
     let store = db.open().await;
-    assert_eq!(store.claim(claim("live", "body")).await.unwrap(), Claimed::New);
+    let live = claim("live", "body");
+    let mut decision = closed(live.decision.clone(), vec![], true);
+    decision.answer = Some(answer("live"));
+    assert_eq!(store.claim(live).await.unwrap(), Claimed::New);
+    store.close(decision).await.unwrap();
     store.shutdown().await;
     db.run(
         "INSERT INTO idempotency_key (scope, fingerprint, decision_id, created_at, expires_at) \
@@ -115,5 +119,6 @@ pub(crate) async fn thousands_of_expired_claims_are_all_pruned(db: TestDb) {
         db.count("SELECT COUNT(*) FROM idempotency_key").await == 1
     })
     .await;
-    assert_eq!(store.claim(claim("live", "body")).await.unwrap(), Claimed::Running);
+    let met = store.claim(claim("live", "body")).await.unwrap();
+    assert_eq!(met, Claimed::Answered(answer("live")));
 }
