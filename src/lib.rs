@@ -7,7 +7,7 @@
 //! - `engine`: one loop for all surfaces. It does I/O through ports alone and reads no database.
 //! - [`ports`]: traits for the model, tools, records, quota and clock.
 //! - [`domain`]: plain data; everybody may name it.
-//! - [`adapters`]: Gemini, MCP, the store … behind the ports; only `app` names them.
+//! - [`adapters`]: Gemini, MCP, the store … behind the ports. `app` chooses them; verbs of `cli` use the one they are about.
 //!
 //! Start reading at [`surfaces::chat`], then `engine`.
 

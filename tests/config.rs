@@ -435,6 +435,22 @@ fn settings_of_a_mode_that_is_not_used_are_told_of() {
     insta::assert_snapshot!(env(&given).resolved().warnings.join("\n"));
 }
 
+/// A setting that does nothing yet says so to whoever gives it, and to nobody else.
+#[test]
+fn settings_that_are_not_used_yet_are_told_of() {
+    let folder = env(&[("GAVEL_AGENTS", env!("CARGO_MANIFEST_DIR"))]).resolved();
+    assert_eq!(
+        folder.warnings,
+        ["agents is given, and this version does not use it yet"]
+    );
+    let token = toml("[github]\ntoken = \"t\"").resolved();
+    assert_eq!(
+        token.warnings,
+        ["github.token is given, and this version does not use it yet"]
+    );
+    assert_eq!(Given::default().resolved().warnings, [""; 0]);
+}
+
 #[test]
 fn hashed_records_need_a_key() {
     insta::assert_snapshot!(env(&[("GAVEL_RECORDS_CONTENT", "hash")]).refusal());

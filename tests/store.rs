@@ -45,6 +45,7 @@ contract! {
     claims::an_expired_claim_is_made_anew,
     claims::of_fifty_claims_at_once_one_is_new,
     claims::the_same_key_with_another_body_is_a_mismatch,
+    claims::thousands_of_expired_claims_are_all_pruned,
     content::full_keeps_the_words,
     content::hash_keeps_keyed_digests,
     content::none_keeps_no_word,

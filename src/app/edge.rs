@@ -2,10 +2,12 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use anyhow::Context;
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
 use secrecy::ExposeSecret;
+use tokio_util::sync::CancellationToken;
 
 use super::App;
 use crate::adapters::jwks::Jwks;
@@ -15,6 +17,9 @@ use crate::http::caller::{Auth, ServiceKey, SharedSecret, Tokens};
 use crate::http::health::{McpServer, McpState, Surroundings};
 use crate::http::{Edge, EdgeLimits};
 use crate::surfaces::caller::{Caller, Identity, KeySource};
+
+/// Between two rounds of folding meters.
+const FOLD: Duration = Duration::from_secs(1);
 
 pub(super) fn edge(app: &App) -> anyhow::Result<Edge> {
     let surroundings = Around {
@@ -76,6 +81,18 @@ pub(super) fn metrics() -> Option<PrometheusHandle> {
             .ok()
     };
     HANDLE.get_or_init(install).clone()
+}
+
+/// What histograms are given piles up until it is folded in here, or by somebody who reads `/metrics`; and nobody may.
+pub(super) async fn fold_metrics(stop: CancellationToken) {
+    let Some(metrics) = metrics() else { return };
+    let mut ticks = tokio::time::interval(FOLD);
+    loop {
+        tokio::select! {
+            _ = ticks.tick() => metrics.run_upkeep(),
+            () = stop.cancelled() => return,
+        }
+    }
 }
 
 struct Around {

@@ -113,6 +113,7 @@ impl App {
         );
         let (background, stop) = (TaskTracker::new(), CancellationToken::new());
         background.spawn(sweep_quota(quota, stop.clone()));
+        background.spawn(edge::fold_metrics(stop.clone()));
         let decisions = DecisionQueries::new(store.clone());
         let stopping = Arc::new(AtomicBool::new(false));
         Ok(Self {

@@ -50,6 +50,9 @@ pub use reference::reference;
 pub use secret::masked_url;
 pub use sources::Sources;
 
+/// Settings that are read and checked, and that nothing is built from yet.
+const NOT_USED_YET: [&str; 2] = ["agents", "github.token"];
+
 /// Everything gavel is built from.
 #[derive(Clone, Debug)]
 pub struct Config {
@@ -142,6 +145,11 @@ impl Config {
         let identity_secret = read.parse("identity_secret", values::signing_secret);
         let github_token = read.secret("github.token");
         let logs = logs::read(&mut read);
+        for key in NOT_USED_YET {
+            if read.value(key).is_some() {
+                read.warn(format!("{key} is given, and this version does not use it yet"));
+            }
+        }
         let config = || {
             Some(Self {
                 listen: listen?,

@@ -130,10 +130,9 @@ pub const SETTINGS: &[Setting] = &[
         "agents",
         &["GAVEL_AGENTS"],
         "the path of a folder",
-        "Folder of agent definitions.",
+        "Folder of agent definitions. This version does not use it yet.",
     )
-    .flag("--agents")
-    .absent("built in"),
+    .flag("--agents"),
     setting(
         "mcp_config",
         &["GAVEL_MCP_CONFIG"],
@@ -252,7 +251,7 @@ pub const SETTINGS: &[Setting] = &[
         "github.token",
         &["GITHUB_TOKEN"],
         "a token of GitHub",
-        "For the GitHub tools.",
+        "For the GitHub tools. This version does not use it yet.",
     )
     .secret(),
     setting(

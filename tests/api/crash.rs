@@ -1,11 +1,14 @@
 //! Process faults: kill -9 under load, SIGTERM under load, a client that leaves.
 
+use std::collections::BTreeMap;
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
+use sqlx::{Connection, SqliteConnection};
 
 use crate::gemini::{Gemini, Reply};
 use crate::harness::{Database, Ended, Setup, binary, free_port, spawn_app, until};
@@ -17,12 +20,12 @@ pub struct Process {
     pub url: String,
 }
 
-async fn start(gemini: &Gemini, database: &str, folder: &std::path::Path) -> Process {
+async fn start(gemini: &Gemini, database: &str, folder: &Path) -> Process {
     start_by(Command::new(binary()), gemini, database, folder).await
 }
 
 /// Starts it by another command than the program itself, which gets the same arguments.
-pub async fn start_by(mut command: Command, gemini: &Gemini, database: &str, folder: &std::path::Path) -> Process {
+pub async fn start_by(mut command: Command, gemini: &Gemini, database: &str, folder: &Path) -> Process {
     // For the clients of this process, in which no gavel has set it up. An error says that one has.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let port = free_port();
@@ -59,24 +62,29 @@ pub async fn start_by(mut command: Command, gemini: &Gemini, database: &str, fol
     }
 }
 
-/// A model that adds a task in half of its first turns and answers everything else in words.
+/// A model that adds the task that a message names, and answers everything else in words.
 fn busy_model() -> Vec<Reply> {
     vec![Reply::from(|request| {
         let last = request["contents"].as_array().unwrap().last().unwrap();
         let text = last["parts"][0]["text"].as_str().unwrap_or_default();
-        if text.contains("add") {
-            Reply::call("add_task", json!({"description": "x"}))
-        } else {
-            Reply::Text("Done.")
+        match text.split_once("add ") {
+            Some((_, task)) => Reply::call("add_task", json!({"description": task})),
+            None => Reply::Text("Done."),
         }
     })]
 }
 
-async fn send(url: &str, n: usize) -> Option<Value> {
-    let message = if n.is_multiple_of(2) { "add x" } else { "hello" };
+/// The answer to request `n`, which has a key of its own. An even number adds a task of its own, an odd one only talks.
+async fn send(client: &reqwest::Client, url: &str, n: usize) -> Option<Value> {
+    let message = if n.is_multiple_of(2) {
+        format!("add task {n}")
+    } else {
+        "hello".to_owned()
+    };
     let body = json!({"message": message, "user_id": format!("user-{}", n % 7)});
-    let answer = reqwest::Client::new()
+    let answer = client
         .post(format!("{url}/v1/chat"))
+        .header("idempotency-key", format!("n-{n}"))
         .json(&body)
         .send()
         .await
@@ -84,65 +92,165 @@ async fn send(url: &str, n: usize) -> Option<Value> {
     answer.json().await.ok()
 }
 
-/// C-SC-3, C-FR-007, promise 1: what was answered is on the record.
-async fn every_answered_decision_survives(database: String) {
+async fn get(client: &reqwest::Client, url: &str) -> Value {
+    client.get(url).send().await.unwrap().json().await.unwrap()
+}
+
+/// Everything in `tool_invocation_log`.
+async fn invocations(client: &reqwest::Client, url: &str) -> Vec<Value> {
+    let page = get(client, &format!("{url}/v1/tool-invocations?page_size=1000")).await;
+    assert!(page["next_page_token"].is_null(), "more than a page");
+    page["tool_invocations"].as_array().unwrap().clone()
+}
+
+/// The names of all tasks that the tasks server keeps, whoever's they are.
+async fn tasks_in(folder: &Path) -> Vec<String> {
+    let url = format!("sqlite://{}", folder.join("tasks.db").display());
+    let mut tasks = SqliteConnection::connect(&url).await.unwrap();
+    let names = sqlx::query_scalar("SELECT description FROM tasks ORDER BY description");
+    names.fetch_all(&mut tasks).await.unwrap()
+}
+
+/// The parent of a process that has not ended.
+fn living(pid: u32) -> Option<u32> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let mut fields = stat.rsplit_once(") ")?.1.split(' ');
+    let state = fields.next()?;
+    fields.next()?.parse().ok().filter(|_| state != "Z")
+}
+
+/// The process that `parent` started: its tasks server.
+fn child_of(parent: u32) -> u32 {
+    let pids = std::fs::read_dir("/proc").unwrap();
+    let mut pids = pids.filter_map(|entry| entry.unwrap().file_name().to_str()?.parse().ok());
+    pids.find(|pid| living(*pid) == Some(parent)).unwrap()
+}
+
+fn signal(name: &str, pid: u32) -> bool {
+    let sent = Command::new("kill").args([name, &pid.to_string()]).output();
+    sent.unwrap().status.success()
+}
+
+/// C-SC-3, C-FR-007, promises 1 and 3: what was answered is on the record, what was done has its row, what nobody knows the
+/// end of says so, and no key runs anything twice.
+async fn nothing_is_lost_and_nothing_is_done_twice(database: String) {
+    const CLIENTS: usize = 16;
     let folder = tempfile::tempdir().unwrap();
     let gemini = Gemini::scripted(busy_model()).await;
     let mut process = start(&gemini, &database, folder.path()).await;
+    let http = reqwest::Client::new();
     let stopped = Arc::new(AtomicBool::new(false));
-    let clients: Vec<_> = (0..16)
+    let clients: Vec<_> = (0..CLIENTS)
         .map(|client| {
-            let (url, stopped) = (process.url.clone(), Arc::clone(&stopped));
+            let (http, url, stopped) = (http.clone(), process.url.clone(), Arc::clone(&stopped));
             tokio::spawn(async move {
-                let mut answered = Vec::new();
-                for n in (client..).step_by(16) {
-                    if stopped.load(Ordering::Relaxed) {
+                let mut sent = BTreeMap::new();
+                for n in (client..).step_by(CLIENTS) {
+                    let answer = send(&http, &url, n).await;
+                    let last = answer.is_none() || stopped.load(Ordering::Relaxed);
+                    sent.insert(n, answer);
+                    if last {
                         break;
                     }
-                    match send(&url, n).await {
-                        Some(answer) => answered.push(answer["decision_id"].clone()),
-                        None => break,
-                    }
                 }
-                answered
+                sent
             })
         })
         .collect();
-    let asked = || async { gemini.requests().len() > 300 };
-    until("some load", asked).await;
+    until("some load", || async { gemini.requests().len() > 300 }).await;
+    // It stops in the middle of its work, so every client that adds tasks ends with a call that has no result.
+    let tasks_server = child_of(process.child.0.id());
+    assert!(signal("-STOP", tasks_server));
+    let begun = format!(
+        "{}/v1/tool-invocations?filter=status%20%3D%20%22started%22",
+        process.url
+    );
+    until("every call to be under way", || async {
+        get(&http, &begun).await["tool_invocations"].as_array().unwrap().len() == CLIENTS / 2
+    })
+    .await;
     process.child.0.kill().unwrap();
     process.child.0.wait().unwrap();
     stopped.store(true, Ordering::Relaxed);
-    let mut answered = Vec::new();
+    let mut sent = BTreeMap::new();
     for client in clients {
-        answered.extend(client.await.unwrap());
+        sent.extend(client.await.unwrap());
     }
+    // Refused when it has ended already, as the kernel ends what was stopped and lost its parent.
+    signal("-CONT", tasks_server);
+    until("the tasks server to end", || async { living(tasks_server).is_none() }).await;
+    let answered: Vec<&Value> = sent.values().flatten().collect();
     assert!(answered.len() > 50, "only {} answers before the kill", answered.len());
 
     let again = start(&gemini, &database, folder.path()).await;
-    for id in &answered {
-        let record = reqwest::get(format!("{}/v1/decisions/{}", again.url, id.as_str().unwrap()))
-            .await
-            .unwrap();
-        assert_eq!(record.status(), 200, "answered decision {id} is not on the record");
+    for answer in answered {
+        let id = answer["decision_id"].as_str().unwrap();
+        let record = get(&http, &format!("{}/v1/decisions/{id}", again.url)).await;
+        assert_eq!(
+            (&record["status"], &record["recovered"]),
+            (&json!("closed"), &json!(false)),
+            "answered decision {id} is not on the record: {record}"
+        );
     }
     let open = format!("{}/v1/decisions?filter=status%20%3D%20%22open%22", again.url);
     until("recovery to finish what was open", || async {
-        let page: Value = reqwest::get(&open).await.unwrap().json().await.unwrap();
-        page["decisions"].as_array().is_some_and(Vec::is_empty)
+        get(&http, &open).await["decisions"] == json!([])
     })
     .await;
+
+    let rows = invocations(&http, &again.url).await;
+    let with = |status: &str| {
+        let rows = rows.iter().filter(|row| row["status"] == status);
+        let mut names: Vec<_> = rows
+            .map(|row| row["parameters"]["description"].as_str().unwrap())
+            .collect();
+        names.sort_unstable();
+        names
+    };
+    let (completed, in_doubt) = (with("completed"), with("in_doubt"));
+    assert_eq!(completed.len() + in_doubt.len(), rows.len(), "{rows:?}");
+    let unanswered = sent.iter().filter(|(n, answer)| *n % 2 == 0 && answer.is_none());
+    let mut unanswered: Vec<_> = unanswered.map(|(n, _)| format!("task {n}")).collect();
+    unanswered.sort_unstable();
+    assert_eq!(in_doubt, unanswered);
+    let tasks = tasks_in(folder.path()).await;
+    let certain: Vec<_> = tasks.iter().filter(|task| !in_doubt.contains(&task.as_str())).collect();
+    assert_eq!(certain, completed, "each task has its row, each row its task");
+
+    for (n, before) in &sent {
+        let answer = send(&http, &again.url, *n).await.unwrap();
+        match before {
+            Some(before) => assert_eq!(&answer, before, "another answer to the same key"),
+            None if n % 2 == 0 => assert_eq!(answer["code"], "outcome_unrecorded", "{answer}"),
+            // A request without an effect may not have got as far as its claim.
+            None => {}
+        }
+    }
+    assert_eq!(tasks_in(folder.path()).await, tasks);
+    assert_eq!(invocations(&http, &again.url).await, rows);
 }
 
 #[tokio::test]
-async fn kill_9_under_load_loses_no_answered_decision_on_sqlite() {
+async fn kill_9_under_load_loses_nothing_and_repeats_nothing_on_sqlite() {
     let folder = tempfile::tempdir().unwrap();
-    every_answered_decision_survives(format!("sqlite://{}", folder.path().join("gavel.db").display())).await;
+    nothing_is_lost_and_nothing_is_done_twice(format!("sqlite://{}", folder.path().join("gavel.db").display())).await;
 }
 
 #[tokio::test]
-async fn kill_9_under_load_loses_no_answered_decision_on_postgres() {
-    every_answered_decision_survives(postgres::database().await).await;
+async fn kill_9_under_load_loses_nothing_and_repeats_nothing_on_postgres() {
+    nothing_is_lost_and_nothing_is_done_twice(postgres::database().await).await;
+}
+
+/// docs/operations.md, Meters: an alarm on the store's meter needs it from the start, not from the first trouble on.
+#[tokio::test]
+async fn the_store_s_meter_is_there_before_any_trouble() {
+    let folder = tempfile::tempdir().unwrap();
+    let gemini = Gemini::scripted(busy_model()).await;
+    let database = format!("sqlite://{}", folder.path().join("gavel.db").display());
+    let process = start(&gemini, &database, folder.path()).await;
+    let page = reqwest::get(format!("{}/metrics", process.url)).await.unwrap();
+    let page = page.text().await.unwrap();
+    assert!(page.lines().any(|line| line == "gavel_store_up 1"), "{page}");
 }
 
 /// Graceful drain: what is under way is finished, answered and recorded.
@@ -159,7 +267,7 @@ async fn sigterm_under_load_answers_what_is_under_way() {
     let under_way: Vec<_> = (0..4)
         .map(|n| {
             let url = process.url.clone();
-            tokio::spawn(async move { send(&url, 2 * n + 1).await })
+            tokio::spawn(async move { send(&reqwest::Client::new(), &url, 2 * n + 1).await })
         })
         .collect();
     until("all requests to reach the model", || async {
@@ -214,7 +322,7 @@ async fn what_outlasts_the_drain_is_cut_short_told_and_recorded() {
         let under_way: Vec<_> = (0..2)
             .map(|n| {
                 let url = process.url.clone();
-                tokio::spawn(async move { send(&url, n).await })
+                tokio::spawn(async move { send(&reqwest::Client::new(), &url, n).await })
             })
             .collect();
         until("both to hang", || async { gemini.requests().len() == 3 }).await;

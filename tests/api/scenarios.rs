@@ -2,7 +2,9 @@
 //! server over stdio and over HTTP, SQLite and PostgreSQL. Only Gemini is a stand-in, and it
 //! speaks the real wire.
 
-use serde_json::json;
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
 
 use crate::gemini::{Reply, id_of, last_tool_data};
 use crate::harness::{App, Setup, spawn_app};
@@ -25,9 +27,9 @@ scenarios! {
     completing_by_name_lists_first_and_completes_the_match
     /// C-US1-4
     a_reminder_for_tomorrow_becomes_a_task_with_a_date
-    /// C-US2-1, C-US2-2, C-US2-3, C-US2-4, C-FR-003
+    /// C-US2-1, C-US2-2, C-US2-3, C-US2-4, C-US4-2, C-FR-003
     small_talk_is_answered_without_a_tool
-    /// C-US3-1, C-US3-2, C-US3-3, C-SC-4, C-FR-004
+    /// C-US3-1, C-US3-2, C-US3-3, C-US4-3, C-SC-4, C-FR-004
     an_unclear_message_gets_a_question_and_no_tool_call
     /// C-US5-1, C-US5-2, C-SC-5, C-FR-005
     what_is_out_of_scope_is_refused_with_the_reason
@@ -49,6 +51,10 @@ scenarios! {
     a_tool_outside_the_whitelist_does_not_run_whatever_the_model_says
     /// C-FR-008
     two_users_do_not_see_each_others_tasks
+    /// C-SC-2
+    a_model_that_takes_two_seconds_leaves_the_answer_within_three
+    /// C, "Tests that must exist": determinism
+    the_same_input_leads_to_the_same_decision_but_for_ids_and_times
 }
 
 async fn seeded(setup: Setup, tasks: &[&str], script: Vec<Reply>) -> App {
@@ -149,15 +155,23 @@ async fn a_reminder_for_tomorrow_becomes_a_task_with_a_date(setup: Setup) {
             Reply::call("add_task", json!({"description": "buy groceries", "due": due}))
         }),
         Reply::Text("I'll keep that for tomorrow."),
+        Reply::call("list_tasks", json!({})),
+        Reply::Text("1. buy groceries"),
     ];
+    // Looked at before and after, since a day may end in between.
+    let tomorrow = || (chrono::Utc::now().date_naive() + chrono::Days::new(1)).to_string();
+    let before = tomorrow();
     let app = spawn_app(setup.script(script)).await;
     let decision = app.chat("remind me to buy groceries tomorrow").await;
     assert_eq!(decision["outcome_category"], "SUCCESS:TASK_COMPLETED", "{decision}");
-    assert!(
-        decision["tool_calls"][0]["result"]["data"]
-            .to_string()
-            .contains("buy groceries")
-    );
+    assert_eq!(decision["response"], "I'll keep that for tomorrow.");
+    let listed = app.chat("show my tasks").await;
+    let tasks = &listed["tool_calls"][0]["result"]["data"]["tasks"];
+    for task in [&decision["tool_calls"][0]["result"]["data"]["task"], &tasks[0]] {
+        assert_eq!(task["description"], "buy groceries", "{task}");
+        let due = task["due"].as_str().unwrap();
+        assert!([before.as_str(), &tomorrow()].contains(&due), "{task}");
+    }
 }
 
 async fn small_talk_is_answered_without_a_tool(setup: Setup) {
@@ -172,7 +186,12 @@ async fn small_talk_is_answered_without_a_tool(setup: Setup) {
         assert_eq!(decision["decision_type"], "RESPOND_ONLY");
         assert_eq!(decision["outcome_category"], "SUCCESS:RESPONSE_GIVEN");
         assert_eq!(decision["tool_calls"], json!([]));
-        assert_eq!(app.decision(&decision["decision_id"]).await["intent"], "respond");
+        let record = app.decision(&decision["decision_id"]).await;
+        assert_eq!(
+            [&record["decision_type"], &record["outcome_category"], &record["intent"]],
+            ["RESPOND_ONLY", "SUCCESS:RESPONSE_GIVEN", "respond"]
+        );
+        assert!(app.tool_invocations(&decision["decision_id"]).await.is_empty());
     }
 }
 
@@ -185,7 +204,12 @@ async fn an_unclear_message_gets_a_question_and_no_tool_call(setup: Setup) {
         assert_eq!(decision["outcome_category"], "AMBIGUITY:UNCLEAR_INTENT");
         assert_eq!(decision["response"], "Shall I add it as a task, or find one?");
         assert_eq!(decision["tool_calls"], json!([]));
-        assert_eq!(app.decision(&decision["decision_id"]).await["intent"], "clarify");
+        let record = app.decision(&decision["decision_id"]).await;
+        assert_eq!(
+            [&record["decision_type"], &record["outcome_category"], &record["intent"]],
+            ["REQUEST_CLARIFICATION", "AMBIGUITY:UNCLEAR_INTENT", "clarify"]
+        );
+        assert!(app.tool_invocations(&decision["decision_id"]).await.is_empty());
     }
 }
 
@@ -366,4 +390,59 @@ async fn two_users_do_not_see_each_others_tasks(setup: Setup) {
             .contains("secret plan"),
         "nothing is kept between requests"
     );
+}
+
+async fn a_model_that_takes_two_seconds_leaves_the_answer_within_three(setup: Setup) {
+    let second = |reply| Reply::After(Duration::from_secs(1), Box::new(reply));
+    let app = spawn_app(setup.script(vec![
+        second(Reply::call("add_task", json!({"description": "call mom"}))),
+        second(Reply::Text("Added.")),
+    ]))
+    .await;
+    let asked = Instant::now();
+    let decision = app.chat("add a task to call mom").await;
+    assert!(asked.elapsed() < Duration::from_secs(3), "{:?}", asked.elapsed());
+    assert_eq!(decision["outcome_category"], "SUCCESS:TASK_COMPLETED", "{decision}");
+    let told = decision["duration_ms"].as_u64().unwrap();
+    assert!((2000..3000).contains(&told), "{decision}");
+}
+
+/// Without what is another one each time.
+fn structure(mut value: Value) -> Value {
+    fn strip(value: &mut Value) {
+        match value {
+            Value::Object(fields) => {
+                fields.retain(|name, _| {
+                    name != "id" && !name.ends_with("_id") && !name.ends_with("_at") && name != "duration_ms"
+                });
+                fields.values_mut().for_each(strip);
+            }
+            Value::Array(items) => items.iter_mut().for_each(strip),
+            _ => {}
+        }
+    }
+    strip(&mut value);
+    value
+}
+
+async fn the_same_input_leads_to_the_same_decision_but_for_ids_and_times(setup: Setup) {
+    let script = vec![
+        Reply::Calls(vec![
+            ("add_task", json!({"description": "call mom", "priority": "high"})),
+            ("drop_tables", json!({})),
+        ]),
+        Reply::call("list_tasks", json!({})),
+        Reply::Text("It is the only one."),
+    ];
+    let mut seen = Vec::new();
+    for _ in 0..2 {
+        let app = spawn_app(setup.clone().script(script.clone())).await;
+        let decision = app.chat("add a task to call mom and show me all").await;
+        assert_eq!(decision["tool_calls"].as_array().unwrap().len(), 3, "{decision}");
+        let record = app.decision(&decision["decision_id"]).await;
+        let calls = app.tool_invocations(&decision["decision_id"]).await;
+        let asked = app.gemini.requests().swap_remove(0);
+        seen.push((asked, structure(decision), structure(record), structure(calls.into())));
+    }
+    assert_eq!(seen[0], seen[1]);
 }

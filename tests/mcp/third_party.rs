@@ -178,7 +178,26 @@ async fn server_filesystem_works_and_keeps_to_its_directory() {
     let outside = failed(call(&mcp, "read_text_file", json!({"path": "/etc/passwd"})).await);
     assert!(outside.message.contains("denied"), "{}", outside.message);
 
-    kill(mcp.status()[0].pid.unwrap()).await;
+    // Reading a pipe that nobody writes to takes as long as one likes.
+    let pipe = root.join("pipe");
+    assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    let read = tool(&mcp.catalog(), "read_text_file");
+    let pid = mcp.status()[0].pid.unwrap();
+    let killed_in_mid_call = async {
+        let call = Call::with(json!({"path": pipe})).of(&mcp, &read);
+        let (reply, ()) = tokio::join!(call, async {
+            // It can be opened for writing once the server has opened it for reading.
+            let _writer = loop {
+                match tokio::net::unix::pipe::OpenOptions::new().open_sender(&pipe) {
+                    Ok(writer) => break writer,
+                    Err(_) => tokio::time::sleep(Duration::from_millis(5)).await,
+                }
+            };
+            kill(pid).await;
+        });
+        reply
+    };
+    unknown(tokio::time::timeout(PATIENCE, killed_in_mid_call).await.unwrap());
     until(&mcp, |mcp| mcp.status()[0].connections == 2).await;
     let waited = tokio::time::timeout(PATIENCE, call(&mcp, "list_directory", json!({"path": root})))
         .await

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use gavel::ports::records::{Claimed, Recorder};
 
-use crate::support::{TestDb, answer, claim, closed};
+use crate::support::{TestDb, answer, claim, closed, eventually};
 
 /// DESIGN.md 9: of many that come with one key, one runs; the others are told, and later get its answer.
 pub(crate) async fn of_fifty_claims_at_once_one_is_new(db: TestDb) {
@@ -96,4 +96,29 @@ pub(crate) async fn a_claim_without_an_answer_gets_the_recovered_one(db: TestDb)
         store.claim(claim("scope", "body")).await.unwrap(),
         Claimed::Answered(stored)
     );
+}
+
+/// DESIGN.md 9: claims are dropped after their 24 h, however many have come; the others stay.
+pub(crate) async fn thousands_of_expired_claims_are_all_pruned(db: TestDb) {
+    let store = db.open().await;
+    let live = claim("live", "body");
+    let mut decision = closed(live.decision.clone(), vec![], true);
+    decision.answer = Some(answer("live"));
+    assert_eq!(store.claim(live).await.unwrap(), Claimed::New);
+    store.close(decision).await.unwrap();
+    store.shutdown().await;
+    db.run(
+        "INSERT INTO idempotency_key (scope, fingerprint, decision_id, created_at, expires_at) \
+         WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 2500) \
+         SELECT 'old-' || i, 'body', 'decision-' || i, 0, i FROM n",
+    )
+    .await;
+
+    let store = db.open().await;
+    eventually("all that expired is gone", async || {
+        db.count("SELECT COUNT(*) FROM idempotency_key").await == 1
+    })
+    .await;
+    let met = store.claim(claim("live", "body")).await.unwrap();
+    assert_eq!(met, Claimed::Answered(answer("live")));
 }

@@ -291,11 +291,11 @@ impl Batch<'_> {
     }
 
     async fn prune(&self, conn: &mut Conn) -> Result<Done, Fault> {
-        conn.execute(&self.statements.prune_claims, vec![]).await?;
+        let claims = conn.execute(&self.statements.prune_claims, vec![]).await?;
         let kept = i64::try_from(INSTANCE_KEPT.as_micros()).unwrap_or(i64::MAX);
         conn.execute(&self.statements.prune_instances, vec![Value::Int(Some(kept))])
             .await?;
-        Ok(Done::Written)
+        Ok(Done::Pruned(claims))
     }
 }
 

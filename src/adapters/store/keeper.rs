@@ -9,6 +9,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::op::{Done, Op, Ticket};
 use super::queue::Queue;
+use super::statements::PRUNED_AT_ONCE;
 use super::writer::Shared;
 
 /// How often it looks whether there is something to do, and between two probes while the database is away.
@@ -21,7 +22,9 @@ pub(super) async fn keep(shared: Arc<Shared>, queue: Queue, stop: CancellationTo
     let tick = TICK.min(shared.lease / 5);
     let mut beat = Every::new(shared.lease / 5);
     let mut sweep = Every::new((shared.lease / 3).min(Duration::from_secs(3)));
+    // At the first tick too: a process may never live as long as the period.
     let mut prune = Every::new(PRUNE);
+    prune.again();
     loop {
         tokio::select! {
             () = tokio::time::sleep(tick) => {}
@@ -40,10 +43,13 @@ pub(super) async fn keep(shared: Arc<Shared>, queue: Queue, stop: CancellationTo
         if sweep.due() {
             recover(&queue).await;
         }
-        if prune.due()
-            && let Err(error) = queue.ask(Op::Prune).await
-        {
-            tracing::debug!(%error, "nothing was pruned");
+        if prune.due() {
+            match queue.ask(Op::Prune).await {
+                // There may be more. The next tick takes it, so that beats and others' records come in between.
+                Ok(Done::Pruned(claims)) if claims >= PRUNED_AT_ONCE => prune.again(),
+                Ok(_) => {}
+                Err(error) => tracing::debug!(%error, "nothing was pruned"),
+            }
         }
     }
 }
@@ -65,22 +71,27 @@ pub(super) async fn recover(queue: &Queue) {
 /// Something to be done now and then.
 struct Every {
     period: Duration,
-    last: Instant,
+    last: Option<Instant>,
 }
 
 impl Every {
     fn new(period: Duration) -> Self {
         Self {
             period,
-            last: Instant::now(),
+            last: Some(Instant::now()),
         }
     }
 
     fn due(&mut self) -> bool {
-        let due = self.last.elapsed() >= self.period;
+        let due = self.last.is_none_or(|last| last.elapsed() >= self.period);
         if due {
-            self.last = Instant::now();
+            self.last = Some(Instant::now());
         }
         due
+    }
+
+    /// Due at the next look.
+    fn again(&mut self) {
+        self.last = None;
     }
 }

@@ -80,6 +80,8 @@ pub(super) enum Done {
     Claimed(Claimed),
     /// How many rows recovery closed: decisions, calls.
     Swept(u64, u64),
+    /// How many claims were dropped.
+    Pruned(u64),
 }
 
 /// An op on its way through the queue.

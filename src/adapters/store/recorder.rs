@@ -66,7 +66,7 @@ impl Recorder for Store {
         Box::pin(async move {
             match self.commit("claim", Op::Claim(Box::new(claim))).await? {
                 Done::Claimed(claimed) => Ok(claimed),
-                Done::Written | Done::Swept(..) => unreachable!("a claim is answered as a claim"),
+                Done::Written | Done::Swept(..) | Done::Pruned(_) => unreachable!("a claim is answered as a claim"),
             }
         })
     }

@@ -14,6 +14,7 @@ pub(super) struct State {
 
 impl State {
     pub(super) fn up() -> Self {
+        metrics::gauge!("gavel_store_up").set(1.0);
         Self {
             down: ArcSwapOption::empty(),
             last_fault: ArcSwapOption::empty(),

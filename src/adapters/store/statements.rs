@@ -37,7 +37,7 @@ pub(super) struct Statements {
     pub(super) abandon_calls: Sql,
     /// decision: its claim may be made again.
     pub(super) abandon_claim: Sql,
-    /// Expired claims, a thousand at a time.
+    /// Expired claims, [`PRUNED_AT_ONCE`] at most.
     pub(super) prune_claims: Sql,
     /// Dead instances that own nothing open.
     pub(super) prune_instances: Sql,
@@ -80,6 +80,8 @@ const CALL_TAIL: &str = "ON CONFLICT (decision_id, sequence) DO UPDATE SET statu
 
 /// Claims are kept for 24 h.
 const CLAIM_LIFE_US: i64 = 24 * 3600 * 1_000_000;
+/// Few enough that the transaction holds nobody up.
+pub(super) const PRUNED_AT_ONCE: u64 = 1000;
 
 impl Statements {
     pub(super) fn new(dialect: Dialect) -> Self {
@@ -148,7 +150,8 @@ impl Statements {
                 "DELETE FROM idempotency_key WHERE scope = $1 AND decision_id = $2 AND answer_status IS NULL".into(),
             prune_claims: format!(
                 "DELETE FROM idempotency_key WHERE scope IN \
-                 (SELECT scope FROM idempotency_key WHERE expires_at <= {now} ORDER BY expires_at LIMIT 1000)"
+                 (SELECT scope FROM idempotency_key WHERE expires_at <= {now} ORDER BY expires_at \
+                 LIMIT {PRUNED_AT_ONCE})"
             )
             .into(),
             prune_instances: format!(

@@ -1,0 +1,99 @@
+//! The meters: those that operators read about are the ones there are, and they take no room.
+#![allow(clippy::unwrap_used)]
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use gavel::app::App;
+use gavel::config::{Config, Sources};
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+fn rust_files(folder: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            found.extend(rust_files(&path));
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            found.push(path);
+        }
+    }
+    found
+}
+
+/// What stands between `before` and `after` and is a meter's name.
+fn names(text: &str, before: &str, after: &str) -> BTreeSet<String> {
+    text.split(before)
+        .skip(1)
+        .filter_map(|rest| rest.split_once(after))
+        .filter(|(name, _)| name.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_'))
+        .map(|(name, _)| format!("gavel_{name}"))
+        .collect()
+}
+
+/// DESIGN.md section 9, `/metrics`: a meter that the code has and the table in docs/operations.md has not, or the other way
+/// round, is a mistake in one of them.
+#[test]
+fn the_operations_page_lists_each_meter_and_no_other() {
+    let counted: BTreeSet<String> = rust_files(&root().join("src"))
+        .iter()
+        .flat_map(|path| names(&fs::read_to_string(path).unwrap(), "\"gavel_", "\""))
+        .collect();
+    assert!(counted.len() > 15, "the meters were not found: {counted:?}");
+    let page = fs::read_to_string(root().join("docs/operations.md")).unwrap();
+    let (_, section) = page.split_once("\n## Meters\n").unwrap();
+    let section = section.split("\n## ").next().unwrap();
+    let listed = names(section, "\n| `gavel_", "`");
+    assert_eq!(listed, counted);
+    // What the text advises to watch is in the table as well.
+    assert!(names(section, "`gavel_", "`").is_subset(&listed));
+}
+
+/// Resident memory of this process, in MB.
+fn memory() -> u64 {
+    let status = fs::read_to_string("/proc/self/status").unwrap();
+    let (_, rest) = status.split_once("VmRSS:").unwrap();
+    rest.split_whitespace().next().unwrap().parse::<u64>().unwrap() / 1024
+}
+
+/// Promise 5, bounded memory: also where nobody ever reads `/metrics`.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_measured_does_not_pile_up_while_nobody_reads_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let database = format!("sqlite://{}", folder.path().join("gavel.db").display());
+    let servers = folder.path().join("mcp.json");
+    fs::write(&servers, r#"{"mcpServers": {}}"#).unwrap();
+    let config = Config::resolve(Sources {
+        flags: Default::default(),
+        environment: BTreeMap::from([
+            ("DATABASE_URL".to_owned(), database),
+            ("GAVEL_MCP_CONFIG".to_owned(), servers.display().to_string()),
+            ("GEMINI_MODEL".to_owned(), "demo".to_owned()),
+        ]),
+        file: None,
+        read_file: &|path| fs::read_to_string(path),
+    });
+    let app = App::build(config.unwrap().config).await.unwrap();
+    let round = async || {
+        let histogram = metrics::histogram!("gavel_http_request_duration_seconds", "route" => "test");
+        (0..1_000_000).for_each(|_| histogram.record(0.001));
+        tokio::time::sleep(Duration::from_millis(2500)).await;
+        memory()
+    };
+    // What one round takes is used again by the next.
+    let first = round().await;
+    let mut last = first;
+    for _ in 0..4 {
+        last = round().await;
+    }
+    assert!(
+        last < first + 30,
+        "{first} MB after a million measurements, {last} MB after five"
+    );
+    app.shutdown(None).await;
+}
