@@ -11,7 +11,7 @@ use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use super::attempt::{Attempt, Lost, Outgoing};
+use super::attempt::{Attempt, Lost, Outgoing, says_not_begun};
 use super::breaker::Breaker;
 use super::config::{Connection, Identity, ServerConfig, TransportConfig};
 use super::definition::{self, Offer};
@@ -252,7 +252,13 @@ impl Server {
                     return unknown(tool, Lost::Connection, why);
                 }
             },
-            Attempt::Error { code, message } => (FailureCode::ProtocolError, format!("{message} (code {code})")),
+            Attempt::Error { code, message } => {
+                let message = format!("{message} (code {code})");
+                if tool.side_effect && !says_not_begun(code) {
+                    return unknown(tool, Lost::Connection, message);
+                }
+                (FailureCode::ProtocolError, message)
+            }
             Attempt::Refused(message) => (FailureCode::ProtocolError, message),
             Attempt::SessionGone => (
                 FailureCode::Unavailable,
