@@ -332,6 +332,24 @@ async fn a_call_whose_time_ends_before_it_could_be_sent_has_failed() {
     assert!(second.message.contains("for a free place"), "{}", second.message);
 }
 
+/// A run that is over sends nothing more, however early the transport would have been ready.
+#[tokio::test]
+async fn a_call_that_was_cancelled_before_it_began_is_never_sent() {
+    let mut server = peer(|_| Answer::Result(json!({"content": []}))).await;
+    let mcp = bridge(&http(&server.url));
+    let act = tool(&*up(&mcp).await, "act");
+    data(Call::with(json!({})).of(&mcp, &act).await);
+    assert_eq!(server.count("tools/call"), 1);
+    // Often, since the order in which ready things are looked at is left to chance elsewhere.
+    for _ in 0..50 {
+        let cancelled = Call::with(json!({}));
+        cancelled.cancel.cancel();
+        assert_eq!(failed(cancelled.of(&mcp, &act).await).code, FailureCode::LimitReached);
+    }
+    data(Call::with(json!({})).of(&mcp, &act).await);
+    assert_eq!(server.count("tools/call"), 1);
+}
+
 /// 404 for a session is the server's word that nothing ran, so the call goes out again, once.
 #[tokio::test]
 async fn a_session_that_is_lost_again_and_again_is_not_tried_for_ever() {
