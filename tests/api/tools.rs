@@ -96,6 +96,45 @@ async fn a_server_that_dies_at_its_start_costs_a_request_little() {
     app.stop().await;
 }
 
+/// DESIGN.md section 5: what a server writes to stderr is for operators; model, caller and record get a fixed sentence.
+#[tokio::test]
+async fn the_last_words_of_a_server_that_stays_dead_reach_operators_alone() {
+    let server = StdioServer::new().await;
+    let folder = tempfile::tempdir().unwrap();
+    // It comes up once. From then on it ends with words that should not leave the house.
+    let command = format!(
+        "if [ -e once ]; then echo canary-last-words >&2; exit 3; fi; touch once; \
+         exec '{}' --exact server::stdio_server --ignored --nocapture",
+        server.entry["command"].as_str().unwrap()
+    );
+    let mut entry = server.entry.clone();
+    (entry["command"], entry["args"]) = (json!("sh"), json!(["-c", command]));
+    entry["cwd"] = json!(folder.path());
+    let script = vec![
+        Reply::call("die", json!({})),
+        Reply::call("echo", json!({})),
+        Reply::Text("Done."),
+    ];
+    let app = app(Setup::stdio_sqlite(), &entry, &["die", "echo"], script).await;
+    let decision = app.chat("die, then echo").await;
+    let error = &decision["tool_calls"][1]["result"]["error"];
+    assert_eq!(error["code"], "unavailable", "{decision}");
+    assert_eq!(
+        error["message"], "the server is not connected; it is tried again in the background",
+        "{decision}"
+    );
+    let calls = app.tool_invocations(&decision["decision_id"]).await;
+    let shown = json!([decision, calls, app.gemini.requests()]).to_string();
+    assert!(!shown.contains("canary"), "{shown}");
+    until("an operator to be told", || async {
+        app.get("/readyz").await.1["mcp"]
+            .to_string()
+            .contains("canary-last-words")
+    })
+    .await;
+    app.stop().await;
+}
+
 /// A call's own time limit; the server is told; a call that only reads has failed, another one is in doubt.
 #[tokio::test]
 async fn a_hanging_tool_is_given_up_in_time_and_told_so() {

@@ -222,7 +222,7 @@ impl Server {
             };
             let session = match session {
                 Ok(session) => session,
-                Err(reason) => return Attempt::NotSent(Lost::Connection, reason),
+                Err(reason) => return Attempt::NotSent(Lost::Connection, reason.to_owned()),
             };
             let attempt = send_over(&session, outgoing).await;
             match &attempt {
