@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use crate::gemini::{Reply, last_tool_data};
-use crate::harness::{App, Setup, free_port, spawn_app, until};
+use crate::harness::{App, Setup, binary, free_port, spawn_app, until};
 use crate::raw::{Answer, RawServer};
 use crate::server::{Era, HttpServer, StdioServer};
 
@@ -56,6 +56,22 @@ async fn works(app: &App) {
 async fn event(events: &mut tokio::sync::mpsc::UnboundedReceiver<String>, what: &str) {
     let next = tokio::time::timeout(Duration::from_secs(30), events.recv()).await;
     assert_eq!(next.ok().flatten().as_deref(), Some(what));
+}
+
+/// Waits until the tool `change` is held back, and shows that the model is not offered it.
+async fn is_held_back(app: &App) {
+    until("the change to be noticed", || async {
+        app.get("/readyz").await.1["tools_unavailable"][0]["tool"] == "change"
+    })
+    .await;
+    let decision = app.chat("change").await;
+    assert_eq!(
+        decision["outcome_category"], "SUCCESS:RESPONSE_GIVEN",
+        "it was not called: {decision}"
+    );
+    let request = app.gemini.requests().last().unwrap().to_string();
+    assert!(request.contains("Unavailable right now: change."), "{request}");
+    assert!(!request.contains("the tool change"), "{request}");
 }
 
 /// DESIGN.md section 5: a request goes on without a server that is not there, and says so.
@@ -337,33 +353,48 @@ async fn tools_that_change_between_two_requests_are_shown_as_they_are_now() {
     }
 }
 
-/// DESIGN.md section 5: `pin: true` holds back a tool whose definition changes.
+/// DESIGN.md section 5: `pin: true` holds back a tool whose definition changes, also from a service that is started
+/// after the change, until an operator accepts it; a service that is running then takes that up.
 #[tokio::test]
-async fn a_pinned_tool_that_changes_is_not_offered_any_more() {
+async fn a_pinned_tool_that_changes_is_not_offered_until_it_is_accepted() {
     let server = HttpServer::start(Era::Sessions).await;
     let entry = json!({"url": server.url, "gavel": {"pin": true}});
-    let app = app(
-        Setup::stdio_sqlite(),
-        &entry,
-        &["change", "echo"],
-        calls_what_is_named(json!({})),
-    )
-    .await;
-    let decision = app.chat("change").await;
+    let folder = tempfile::tempdir().unwrap();
+    let pins = folder.path().join("pins.json");
+    let start = || {
+        let setup = Setup::stdio_sqlite().env("GAVEL_MCP_PINS", pins.to_str().unwrap());
+        app(setup, &entry, &["change", "echo"], calls_what_is_named(json!({})))
+    };
+    let first = start().await;
+    let decision = first.chat("change").await;
     assert_eq!(decision["outcome_category"], "SUCCESS:TASK_COMPLETED", "{decision}");
-    until("the change to be noticed", || async {
-        app.get("/readyz").await.1["tools_unavailable"][0]["tool"] == "change"
+    is_held_back(&first).await;
+    works(&first).await;
+    first.stop().await;
+
+    let second = start().await;
+    is_held_back(&second).await;
+    works(&second).await;
+    let accepted = tokio::process::Command::new(binary())
+        .args(["mcp", "accept", "s", "change"])
+        .current_dir(folder.path())
+        .env("GAVEL_MCP_CONFIG", second.folder.path().join("mcp.json"))
+        .env("GAVEL_MCP_PINS", &pins)
+        .output()
+        .await
+        .unwrap();
+    assert!(accepted.status.success(), "{accepted:?}");
+    assert!(
+        String::from_utf8_lossy(&accepted.stdout).contains("the tool change, changed"),
+        "{accepted:?}"
+    );
+    until("the running service to take it up", || async {
+        second.get("/readyz").await.1["tools_unavailable"] == json!([])
     })
     .await;
-    let decision = app.chat("change").await;
-    assert_eq!(
-        decision["outcome_category"], "SUCCESS:RESPONSE_GIVEN",
-        "it was not called: {decision}"
-    );
-    let request = app.gemini.requests().last().unwrap().to_string();
-    assert!(request.contains("Unavailable right now: change."), "{request}");
-    assert!(!request.contains("the tool change"), "{request}");
-    works(&app).await;
+    let decision = second.chat("change").await;
+    assert_eq!(decision["outcome_category"], "SUCCESS:TASK_COMPLETED", "{decision}");
+    second.stop().await;
 }
 
 #[tokio::test]
