@@ -145,6 +145,7 @@ fn the_help_teaches_with_examples() {
         "chat",
         "config",
         "decisions list",
+        "mcp accept",
         "mcp call",
         "mcp inspect",
         "mcp-server tasks",
@@ -164,6 +165,7 @@ fn wrong_usage_ends_with_2_and_says_what_is_right() {
         &["--nope"],
         &["decisions"],
         &["mcp", "call"],
+        &["mcp", "accept", "tasks"],
         &["eval", "--fail-under", "1.1"],
     ] {
         let ran = place.run(args);
@@ -485,6 +487,72 @@ fn servers_are_listed_with_their_tools_and_a_missing_one_is_a_failure() {
         "{}",
         off_schema.err
     );
+}
+
+/// DESIGN.md section 5, `pin: true`: each command is a process of its own, so what is accepted outlasts them.
+#[test]
+fn a_changed_tool_is_left_out_until_an_operator_accepts_it() {
+    const ACCEPT: [&str; 4] = ["mcp", "accept", "tasks", "add_task"];
+    let place = Place::new();
+    let path = |name: &str| place.path().join(name);
+    let not_pinned = place.run(&ACCEPT);
+    assert_eq!(not_pinned.status, 1);
+    assert!(not_pinned.err.contains("are not pinned"), "{}", not_pinned.err);
+    assert!(!path("gavel-pins.json").exists(), "nothing is pinned");
+
+    let server = serde_json::json!({
+        "command": env!("CARGO_BIN_EXE_gavel"), "args": ["mcp-server", "tasks"], "gavel": {"pin": true},
+    });
+    let servers = serde_json::json!({"mcpServers": {"tasks": server}});
+    fs::write(path("mcp.json"), servers.to_string()).unwrap();
+    fs::write(path("gavel.toml"), "mcp_config = \"mcp.json\"\n").unwrap();
+    place.run(&["mcp", "list"]).ended(0);
+    let pins = || -> Value { serde_json::from_slice(&fs::read(path("gavel-pins.json")).unwrap()).unwrap() };
+    let seen = pins();
+    assert_eq!(seen["tasks"].as_object().unwrap().len(), 5, "{seen}");
+
+    // Another definition was accepted than the one the server gives.
+    let (digest, before) = (seen["tasks"]["add_task"].as_str().unwrap(), "0".repeat(64));
+    fs::write(path("gavel-pins.json"), seen.to_string().replacen(digest, &before, 1)).unwrap();
+    let listed = place.run(&["mcp", "list", "--json"]).json();
+    let left = &listed["servers"][0]["left_out"][0];
+    assert_eq!(left["name"], "add_task", "{listed}");
+    assert!(
+        left["reason"]
+            .as_str()
+            .unwrap()
+            .contains("`gavel mcp accept tasks add_task`"),
+        "{listed}"
+    );
+    assert_eq!(listed["servers"][0]["tools"].as_array().unwrap().len(), 4);
+
+    let accepted = place.run(&ACCEPT).ended(0);
+    for shown in ["tasks / add_task", &before, digest, "description: ", "\"properties\""] {
+        assert!(accepted.contains(shown), "{shown}: {accepted}");
+    }
+    assert_eq!(pins(), seen);
+    let listed = place.run(&["mcp", "list", "--json"]).json();
+    assert_eq!(listed["servers"][0]["tools"].as_array().unwrap().len(), 5);
+
+    let again = place.run(&[&ACCEPT[..], &["--json"]].concat()).json();
+    assert_eq!(
+        (&again["changed"], &again["digest"]),
+        (&Value::Bool(false), &Value::from(digest))
+    );
+    for (tool, server, words) in [
+        ("nope", "tasks", "offers no tool called `nope` now"),
+        ("add_task", "nope", "no server is called `nope`"),
+    ] {
+        let ran = place.run(&["mcp", "accept", server, tool]);
+        assert_eq!(ran.status, 1);
+        assert!(ran.err.contains(words), "{}", ran.err);
+    }
+
+    // What was accepted is not known any more: nothing is taken for a first sight.
+    fs::write(path("gavel-pins.json"), "{").unwrap();
+    let broken = place.run(&["mcp", "list"]);
+    assert_ne!(broken.status, 0);
+    assert!(broken.err.contains("gavel-pins.json"), "{}", broken.err);
 }
 
 #[test]

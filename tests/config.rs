@@ -156,6 +156,8 @@ fn a_relative_path_in_the_file_is_relative_to_the_file() {
         ..Given::default()
     };
     assert_eq!(in_file.config().constitution, Some(PathBuf::from("etc/me.md")));
+    let not_there_yet = toml("mcp_pins = \"pins.json\"");
+    assert_eq!(not_there_yet.config().mcp_pins, PathBuf::from("etc/pins.json"));
     let in_environment = Given {
         environment: &[("GAVEL_CONSTITUTION", "me.md")],
         readable,

@@ -20,7 +20,7 @@ use tokio_util::task::TaskTracker;
 pub use servers::BUILT_IN as BUILT_IN_SERVERS;
 
 use crate::adapters::gemini::Gemini;
-use crate::adapters::mcp::{Mcp, McpOptions};
+use crate::adapters::mcp::Mcp;
 use crate::adapters::quota::LocalQuota;
 use crate::adapters::store::{AtStart, ContentKey, ContentMode, Store, StoreConfig};
 use crate::config::{Config, Content, ModelConfig};
@@ -96,7 +96,7 @@ impl App {
         let constitution = constitution(&config)?;
         let servers = servers::read(&config)?;
         let store = store(&config, AtStart::Background).await?;
-        let mcp = Mcp::start(servers, McpOptions::default())?;
+        let mcp = Mcp::start(servers, servers::options(&config))?;
         let quota = Arc::new(LocalQuota::new(config.rate_limit.per_minute, config.rate_limit.burst));
         let engine = Engine {
             model,
@@ -198,7 +198,7 @@ pub async fn store(config: &Config, at_start: AtStart) -> anyhow::Result<Arc<Sto
 /// # Errors
 /// The `mcp.json` is wrong.
 pub fn mcp(config: &Config) -> anyhow::Result<Arc<Mcp>> {
-    Ok(Mcp::start(servers::read(config)?, McpOptions::default())?)
+    Ok(Mcp::start(servers::read(config)?, servers::options(config))?)
 }
 
 /// Gemini alone, to ask how it is; `None` when the demo model answers.

@@ -6,7 +6,7 @@ use anyhow::{Context, anyhow};
 use secrecy::ExposeSecret;
 
 use crate::adapters::mcp::config::IDENTITY_SECRET;
-use crate::adapters::mcp::{ConfigIssue, McpConfig, MissingVariable};
+use crate::adapters::mcp::{ConfigIssue, McpConfig, McpOptions, MissingVariable};
 use crate::config::Config;
 
 /// The `mcp.json` that is built in: the bundled servers, started from this very program.
@@ -14,6 +14,14 @@ pub const BUILT_IN: &str = include_str!("../../mcp.json");
 
 /// The path of this program, for the built-in `mcp.json`.
 const PROGRAM: &str = "GAVEL_PROGRAM";
+
+/// What `mcp.json` does not say.
+pub(crate) fn options(config: &Config) -> McpOptions {
+    McpOptions {
+        pins: Some(config.mcp_pins.clone()),
+        ..McpOptions::default()
+    }
+}
 
 /// Reads the configuration of the servers.
 pub(crate) fn read(config: &Config) -> anyhow::Result<McpConfig> {

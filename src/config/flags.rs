@@ -24,6 +24,9 @@ pub struct Flags {
     /// The MCP servers whose tools are used [env: GAVEL_MCP_CONFIG] [default: built in]
     #[arg(long, global = true, value_name = "PATH")]
     mcp_config: Option<String>,
+    /// Where the accepted definitions of pinned tools are kept [env: GAVEL_MCP_PINS] [default: gavel-pins.json]
+    #[arg(long, global = true, value_name = "PATH")]
+    mcp_pins: Option<String>,
     /// Where records are kept [env: DATABASE_URL] [default: sqlite://gavel.db]
     #[arg(long, global = true, value_name = "URL")]
     database: Option<String>,
@@ -42,6 +45,7 @@ impl Flags {
             ("constitution", &self.constitution),
             ("agents", &self.agents),
             ("mcp_config", &self.mcp_config),
+            ("mcp_pins", &self.mcp_pins),
             ("database_url", &self.database),
             ("gemini.model", &self.model),
         ];

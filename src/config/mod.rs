@@ -64,6 +64,8 @@ pub struct Config {
     pub agents: Option<PathBuf>,
     /// `mcp.json`; `None`: the servers that are built in.
     pub mcp_config: Option<PathBuf>,
+    /// Accepted definitions of pinned tools.
+    pub mcp_pins: PathBuf,
     /// `sqlite:…` or `postgres:…`; may carry a password.
     pub database_url: SecretString,
     /// Who answers.
@@ -133,6 +135,7 @@ impl Config {
         let constitution = read.path("constitution");
         let agents = read.path("agents");
         let mcp_config = read.path("mcp_config");
+        let mcp_pins = read.place("mcp_pins");
         let database_url = read.parse("database_url", values::database_url);
         let model = model::read(&mut read, listen);
         let auth = auth::read(&mut read, listen);
@@ -156,6 +159,7 @@ impl Config {
                 constitution,
                 agents,
                 mcp_config,
+                mcp_pins: mcp_pins?,
                 database_url: database_url?,
                 model: model?,
                 auth: auth?,

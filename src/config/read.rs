@@ -113,14 +113,20 @@ impl<'a> Read<'a> {
         self.parse(key, parse)
     }
 
-    /// A path, relative to the file it stands in. What is named must be readable.
-    pub(super) fn path(&mut self, key: &'static str) -> Option<PathBuf> {
+    /// A path, relative to the file it stands in. What it names need not exist.
+    pub(super) fn place(&mut self, key: &'static str) -> Option<PathBuf> {
         let origin = self.value(key)?.1;
         let named = PathBuf::from(self.word(key)?);
-        let path = match origin.file().and_then(Path::parent) {
+        Some(match origin.file().and_then(Path::parent) {
             Some(folder) => folder.join(named),
             None => named,
-        };
+        })
+    }
+
+    /// As [`Self::place`], and what is named must be readable.
+    pub(super) fn path(&mut self, key: &'static str) -> Option<PathBuf> {
+        let origin = self.value(key)?.1;
+        let path = self.place(key)?;
         // A folder cannot be read as a file, and says so with an error of its own kind.
         match (self.read_file)(&path) {
             Err(error) if error.kind() != io::ErrorKind::IsADirectory => {

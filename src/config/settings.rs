@@ -142,6 +142,14 @@ pub const SETTINGS: &[Setting] = &[
     .flag("--mcp-config")
     .absent("built in"),
     setting(
+        "mcp_pins",
+        &["GAVEL_MCP_PINS"],
+        "the path of a file, which need not exist",
+        "Where the accepted definitions of tools are kept; only written when a server has pin: true.",
+    )
+    .flag("--mcp-pins")
+    .default("gavel-pins.json"),
+    setting(
         "database_url",
         &["DATABASE_URL"],
         "sqlite://PATH or postgres://USER:PASSWORD@HOST/DATABASE",

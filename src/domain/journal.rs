@@ -159,7 +159,7 @@ pub struct CallResult {
 pub struct CallFailure {
     /// Why, from the closed list.
     pub code: FailureCode,
-    /// Why, in words. For `ToolError` they are the server's: untrusted data.
+    /// Why, in words. They may be the server's: untrusted data, but for the codes whose words are all gavel's own.
     pub message: String,
 }
 

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use crate::gemini::{Reply, last_tool_data};
-use crate::harness::{App, Setup, free_port, spawn_app, until};
+use crate::harness::{App, Setup, binary, free_port, spawn_app, until};
 use crate::raw::{Answer, RawServer};
 use crate::server::{Era, HttpServer, StdioServer};
 
@@ -58,6 +58,22 @@ async fn event(events: &mut tokio::sync::mpsc::UnboundedReceiver<String>, what: 
     assert_eq!(next.ok().flatten().as_deref(), Some(what));
 }
 
+/// Waits until the tool `change` is held back, and shows that the model is not offered it.
+async fn is_held_back(app: &App) {
+    until("the change to be noticed", || async {
+        app.get("/readyz").await.1["tools_unavailable"][0]["tool"] == "change"
+    })
+    .await;
+    let decision = app.chat("change").await;
+    assert_eq!(
+        decision["outcome_category"], "SUCCESS:RESPONSE_GIVEN",
+        "it was not called: {decision}"
+    );
+    let request = app.gemini.requests().last().unwrap().to_string();
+    assert!(request.contains("Unavailable right now: change."), "{request}");
+    assert!(!request.contains("the tool change"), "{request}");
+}
+
 /// DESIGN.md section 5: a request goes on without a server that is not there, and says so.
 #[tokio::test]
 async fn a_server_that_is_dead_is_said_and_is_used_once_it_is_there() {
@@ -93,6 +109,45 @@ async fn a_server_that_dies_at_its_start_costs_a_request_little() {
     let request = app.gemini.requests()[0].to_string();
     assert!(request.contains("Unavailable right now: echo"), "{request}");
     assert!(!request.contains("canary"), "what it said is for operators: {request}");
+    app.stop().await;
+}
+
+/// DESIGN.md section 5: what a server writes to stderr is for operators; model, caller and record get a fixed sentence.
+#[tokio::test]
+async fn the_last_words_of_a_server_that_stays_dead_reach_operators_alone() {
+    let server = StdioServer::new().await;
+    let folder = tempfile::tempdir().unwrap();
+    // It comes up once. From then on it ends with words that should not leave the house.
+    let command = format!(
+        "if [ -e once ]; then echo canary-last-words >&2; exit 3; fi; touch once; \
+         exec '{}' --exact server::stdio_server --ignored --nocapture",
+        server.entry["command"].as_str().unwrap()
+    );
+    let mut entry = server.entry.clone();
+    (entry["command"], entry["args"]) = (json!("sh"), json!(["-c", command]));
+    entry["cwd"] = json!(folder.path());
+    let script = vec![
+        Reply::call("die", json!({})),
+        Reply::call("echo", json!({})),
+        Reply::Text("Done."),
+    ];
+    let app = app(Setup::stdio_sqlite(), &entry, &["die", "echo"], script).await;
+    let decision = app.chat("die, then echo").await;
+    let error = &decision["tool_calls"][1]["result"]["error"];
+    assert_eq!(error["code"], "unavailable", "{decision}");
+    assert_eq!(
+        error["message"], "the server is not connected; it is tried again in the background",
+        "{decision}"
+    );
+    let calls = app.tool_invocations(&decision["decision_id"]).await;
+    let shown = json!([decision, calls, app.gemini.requests()]).to_string();
+    assert!(!shown.contains("canary"), "{shown}");
+    until("an operator to be told", || async {
+        app.get("/readyz").await.1["mcp"]
+            .to_string()
+            .contains("canary-last-words")
+    })
+    .await;
     app.stop().await;
 }
 
@@ -298,33 +353,48 @@ async fn tools_that_change_between_two_requests_are_shown_as_they_are_now() {
     }
 }
 
-/// DESIGN.md section 5: `pin: true` holds back a tool whose definition changes.
+/// DESIGN.md section 5: `pin: true` holds back a tool whose definition changes, also from a service that is started
+/// after the change, until an operator accepts it; a service that is running then takes that up.
 #[tokio::test]
-async fn a_pinned_tool_that_changes_is_not_offered_any_more() {
+async fn a_pinned_tool_that_changes_is_not_offered_until_it_is_accepted() {
     let server = HttpServer::start(Era::Sessions).await;
     let entry = json!({"url": server.url, "gavel": {"pin": true}});
-    let app = app(
-        Setup::stdio_sqlite(),
-        &entry,
-        &["change", "echo"],
-        calls_what_is_named(json!({})),
-    )
-    .await;
-    let decision = app.chat("change").await;
+    let folder = tempfile::tempdir().unwrap();
+    let pins = folder.path().join("pins.json");
+    let start = || {
+        let setup = Setup::stdio_sqlite().env("GAVEL_MCP_PINS", pins.to_str().unwrap());
+        app(setup, &entry, &["change", "echo"], calls_what_is_named(json!({})))
+    };
+    let first = start().await;
+    let decision = first.chat("change").await;
     assert_eq!(decision["outcome_category"], "SUCCESS:TASK_COMPLETED", "{decision}");
-    until("the change to be noticed", || async {
-        app.get("/readyz").await.1["tools_unavailable"][0]["tool"] == "change"
+    is_held_back(&first).await;
+    works(&first).await;
+    first.stop().await;
+
+    let second = start().await;
+    is_held_back(&second).await;
+    works(&second).await;
+    let accepted = tokio::process::Command::new(binary())
+        .args(["mcp", "accept", "s", "change"])
+        .current_dir(folder.path())
+        .env("GAVEL_MCP_CONFIG", second.folder.path().join("mcp.json"))
+        .env("GAVEL_MCP_PINS", &pins)
+        .output()
+        .await
+        .unwrap();
+    assert!(accepted.status.success(), "{accepted:?}");
+    assert!(
+        String::from_utf8_lossy(&accepted.stdout).contains("the tool change, changed"),
+        "{accepted:?}"
+    );
+    until("the running service to take it up", || async {
+        second.get("/readyz").await.1["tools_unavailable"] == json!([])
     })
     .await;
-    let decision = app.chat("change").await;
-    assert_eq!(
-        decision["outcome_category"], "SUCCESS:RESPONSE_GIVEN",
-        "it was not called: {decision}"
-    );
-    let request = app.gemini.requests().last().unwrap().to_string();
-    assert!(request.contains("Unavailable right now: change."), "{request}");
-    assert!(!request.contains("the tool change"), "{request}");
-    works(&app).await;
+    let decision = second.chat("change").await;
+    assert_eq!(decision["outcome_category"], "SUCCESS:TASK_COMPLETED", "{decision}");
+    second.stop().await;
 }
 
 #[tokio::test]

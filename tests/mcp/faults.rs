@@ -211,8 +211,13 @@ async fn a_call_that_was_refused_has_failed() {
         ),
         (
             "HTTP/1.1 500 Oh\r\ncontent-type: application/json",
-            error(-32603),
-            "bad (code -32603)",
+            error(-32600),
+            "bad (code -32600)",
+        ),
+        (
+            "HTTP/1.1 200 OK\r\ncontent-type: application/json",
+            error(-32700),
+            "bad (code -32700)",
         ),
         (
             "HTTP/1.1 401 Unauthorized\r\ncontent-type: application/json",
@@ -235,6 +240,42 @@ async fn a_call_that_was_refused_has_failed() {
         let failure = failed(call(&mcp, "act", json!({})).await);
         assert_eq!(failure.code, FailureCode::ProtocolError, "{head}");
         assert!(failure.message.contains(words), "{head}: {}", failure.message);
+    }
+}
+
+/// Promise 3: an error that does not say that nothing was begun leaves a side effect unknown; a call that only reads has
+/// failed.
+#[tokio::test]
+async fn an_error_that_may_come_from_the_middle_of_the_work_leaves_a_side_effect_in_doubt() {
+    let heads = [
+        "HTTP/1.1 200 OK\r\ncontent-type: application/json",
+        "HTTP/1.1 500 Oh\r\ncontent-type: application/json",
+        "HTTP/1.1 400 Bad Request\r\ncontent-type: application/json",
+    ];
+    for code in [-32603, -32000, -32001, -32099, 0, 1, 4242] {
+        for head in heads {
+            for side_effect in [true, false] {
+                let mut server = peer(move |request| {
+                    let error = json!({"code": code, "message": "half-way"});
+                    let body = json!({"jsonrpc": "2.0", "id": request.message["id"], "error": error});
+                    Answer::Http(head, body.to_string())
+                })
+                .await;
+                let mut entry = http(&server.url);
+                entry["gavel"] = json!({"tools": {"act": {"sideEffect": side_effect}}});
+                let mcp = bridge(&entry);
+                up(&mcp).await;
+                let reply = call(&mcp, "act", json!({})).await;
+                let (failure, expected) = if side_effect {
+                    (unknown(reply), FailureCode::InDoubt)
+                } else {
+                    (failed(reply), FailureCode::ProtocolError)
+                };
+                assert_eq!(failure.code, expected, "{code} {head}");
+                assert_eq!(failure.message, format!("half-way (code {code})"));
+                assert_eq!(server.count("tools/call"), 1, "{code} {head}");
+            }
+        }
     }
 }
 
@@ -289,6 +330,24 @@ async fn a_call_whose_time_ends_before_it_could_be_sent_has_failed() {
     let second = failed(second);
     assert_eq!(second.code, FailureCode::Unavailable);
     assert!(second.message.contains("for a free place"), "{}", second.message);
+}
+
+/// A run that is over sends nothing more, however early the transport would have been ready.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_call_that_was_cancelled_before_it_began_is_never_sent() {
+    let mut server = peer(|_| Answer::Result(json!({"content": []}))).await;
+    let mcp = bridge(&http(&server.url));
+    let act = tool(&*up(&mcp).await, "act");
+    data(Call::with(json!({})).of(&mcp, &act).await);
+    assert_eq!(server.count("tools/call"), 1);
+    // Often, since it is up to chance whether a connection driven by the other thread would be faster.
+    for _ in 0..2000 {
+        let cancelled = Call::with(json!({}));
+        cancelled.cancel.cancel();
+        assert_eq!(failed(cancelled.of(&mcp, &act).await).code, FailureCode::LimitReached);
+    }
+    data(Call::with(json!({})).of(&mcp, &act).await);
+    assert_eq!(server.count("tools/call"), 1);
 }
 
 /// 404 for a session is the server's word that nothing ran, so the call goes out again, once.

@@ -8,7 +8,7 @@ use gavel::ports::tools::Tools;
 use serde_json::json;
 
 use super::raw::{Answer, RawServer, tools};
-use super::support::{bridge_with, call, data, http, up};
+use super::support::{bridge_with, call, data, http, until, up};
 
 /// Promise 4
 #[tokio::test]
@@ -59,9 +59,67 @@ async fn a_changed_tool_is_held_back_until_it_is_accepted() {
         Err(PinError::UnknownTool { .. })
     ));
     assert!(matches!(other.accept_pin("x", "act"), Err(PinError::UnknownServer(_))));
-    other.accept_pin("s", "act").unwrap();
+    let accepted = other.accept_pin("s", "act").unwrap();
+    assert_eq!(&*accepted.tool.description, "and send a copy to me");
+    assert_ne!(accepted.before.as_deref(), Some(&*accepted.tool.digest));
     data(call(&other, "act", json!({})).await);
 
-    mcp.refresh("s").await.unwrap();
+    // And the first process looks for that by itself.
+    until(&mcp, |mcp| !mcp.catalog().tools.is_empty()).await;
+    assert!(mcp.catalog().left_out.is_empty());
     data(call(&mcp, "act", json!({})).await);
+}
+
+/// What is accepted while the server is away does not bring its tools back before it is there.
+#[tokio::test]
+async fn a_tool_of_a_server_that_is_away_cannot_be_accepted() {
+    let server = RawServer::start(|_| None).await;
+    let dir = tempfile::tempdir().unwrap();
+    let pins = dir.path().join("pins.json");
+    std::fs::write(&pins, r#"{"s": {"act": "another"}}"#).unwrap();
+    let options = McpOptions {
+        pins: Some(pins.clone()),
+        ..McpOptions::default()
+    };
+    let mut entry = http(&server.url);
+    entry["gavel"] = json!({"pin": true});
+    let mcp = bridge_with(&entry, options);
+    assert!(up(&mcp).await.tools.is_empty());
+    let digest = {
+        let elsewhere = bridge_with(&entry, McpOptions::default());
+        up(&elsewhere).await.tools[0].digest.to_string()
+    };
+    drop(server);
+    let _ = mcp.refresh("s").await;
+    until(&mcp, |mcp| mcp.catalog().down.contains_key("s")).await;
+    assert!(matches!(mcp.accept_pin("s", "act"), Err(PinError::UnknownTool { .. })));
+    std::fs::write(&pins, json!({"s": {"act": digest}}).to_string()).unwrap();
+    // Longer than the pause between two looks at the file.
+    tokio::time::sleep(std::time::Duration::from_millis(2500)).await;
+    let catalog = mcp.catalog();
+    assert!(
+        catalog.tools.is_empty() && catalog.down.contains_key("s"),
+        "{catalog:#?}"
+    );
+}
+
+/// Nothing is pinned: the file is neither read nor written.
+#[tokio::test]
+async fn without_pins_the_file_does_not_matter() {
+    let server = RawServer::start(|_| None).await;
+    let dir = tempfile::tempdir().unwrap();
+    let pins = dir.path().join("pins.json");
+    for broken in [false, true] {
+        if broken {
+            std::fs::write(&pins, "{").unwrap();
+        }
+        let options = McpOptions {
+            pins: Some(pins.clone()),
+            ..McpOptions::default()
+        };
+        let mcp = bridge_with(&http(&server.url), options);
+        assert_eq!(up(&mcp).await.tools.len(), 1);
+        assert!(matches!(mcp.accept_pin("s", "act"), Err(PinError::NotPinned(_))));
+        assert_eq!(pins.exists(), broken);
+    }
 }

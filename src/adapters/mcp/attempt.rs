@@ -68,6 +68,15 @@ pub(super) enum Lost {
     Connection,
 }
 
+/// Codes by which JSON-RPC says that a request was not taken up: it could not be read, it is none, its
+/// method or its parameters are not known. Any other error may come from the middle of the work.
+const NOT_BEGUN: [i64; 4] = [-32700, -32600, -32601, -32602];
+
+/// Does an error of this code say that nothing was begun?
+pub(super) fn says_not_begun(code: i64) -> bool {
+    NOT_BEGUN.contains(&code)
+}
+
 impl Lost {
     /// In words; `after` is how long the call was given.
     pub(super) fn words(self, after: Duration) -> String {

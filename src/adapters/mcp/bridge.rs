@@ -11,9 +11,9 @@ use tokio_util::task::TaskTracker;
 
 use super::config::McpConfig;
 use super::meta::IdentitySigner;
-use super::pins::Pins;
+use super::pins::{AcceptedTool, PinError, Pins};
 use super::registry::Registry;
-use super::server::{Common, Server};
+use super::server::{Common, Server, Shelf};
 use super::status::ServerStatus;
 use crate::domain::journal::CallFailure;
 use crate::domain::tool::FailureCode;
@@ -24,6 +24,8 @@ use crate::ports::tools::{CallReply, CallRequest, Catalog, Tools};
 const SHUTDOWN: Duration = Duration::from_secs(12);
 /// How long [`Mcp::refresh`] waits for a server.
 const REFRESH: Duration = Duration::from_secs(10);
+/// How soon a tool that an operator accepted in another process is offered again.
+const LOOK_AGAIN: Duration = Duration::from_secs(2);
 
 /// What the configuration file does not say.
 #[derive(Clone, Debug)]
@@ -32,7 +34,8 @@ pub struct McpOptions {
     pub attempt_limit: Duration,
     /// Largest result handed to the engine, in bytes of JSON.
     pub result_bytes: usize,
-    /// Where accepted digests of pinned tools are kept; without it they last as long as the process.
+    /// Where accepted digests of pinned tools are kept, if any server is pinned; without it they last as long as the
+    /// process.
     pub pins: Option<PathBuf>,
 }
 
@@ -66,25 +69,6 @@ pub enum StartError {
     },
 }
 
-/// Why a tool's definition was not accepted.
-#[derive(Debug, thiserror::Error)]
-pub enum PinError {
-    /// No such server.
-    #[error("no server is called `{0}`")]
-    UnknownServer(String),
-    /// It offers no such tool now.
-    #[error("`{server}` offers no tool called `{tool}` now")]
-    UnknownTool {
-        /// The server.
-        server: String,
-        /// The tool.
-        tool: String,
-    },
-    /// It could not be kept.
-    #[error("the acceptance could not be kept: {0}")]
-    Io(#[from] std::io::Error),
-}
-
 impl Mcp {
     /// Starts connecting to all servers and returns at once. Needs a tokio runtime, and the
     /// metrics recorder to be installed before.
@@ -92,8 +76,11 @@ impl Mcp {
     /// # Errors
     /// [`StartError`]; a server that cannot be reached is none.
     pub fn start(config: McpConfig, options: McpOptions) -> Result<Arc<Self>, StartError> {
-        let pins = Pins::open(options.pins.clone()).map_err(|source| StartError::Pins {
-            path: options.pins.unwrap_or_default(),
+        // Where nothing is pinned the file is nobody's business.
+        let pinned = config.servers.iter().any(|server| server.gavel.pin);
+        let path = options.pins.filter(|_| pinned);
+        let pins = Pins::open(path.clone()).map_err(|source| StartError::Pins {
+            path: path.unwrap_or_default(),
             source,
         })?;
         for warning in &config.warnings {
@@ -109,11 +96,16 @@ impl Mcp {
             tasks: TaskTracker::new(),
             stop: CancellationToken::new(),
         });
-        let servers = config
+        let servers: BTreeMap<_, _> = config
             .servers
             .into_iter()
             .map(|server| (server.name.clone(), Server::start(server, &common)))
             .collect();
+        if pinned {
+            let shelves = servers.values().map(Server::shelf).filter(|shelf| shelf.is_pinned());
+            let watching = look_again(shelves.cloned().collect(), common.stop.clone());
+            common.tasks.spawn(watching);
+        }
         Ok(Arc::new(Self { servers, common }))
     }
 
@@ -139,20 +131,12 @@ impl Mcp {
     ///
     /// # Errors
     /// [`PinError`].
-    pub fn accept_pin(&self, server: &str, tool: &str) -> Result<(), PinError> {
-        let found = self
-            .servers
-            .get(server)
-            .ok_or_else(|| PinError::UnknownServer(server.to_owned()))?;
-        found.shelf().accept(tool).map_err(|error| {
-            error.map_or_else(
-                || PinError::UnknownTool {
-                    server: server.to_owned(),
-                    tool: tool.to_owned(),
-                },
-                PinError::Io,
-            )
-        })
+    pub fn accept_pin(&self, server: &str, tool: &str) -> Result<AcceptedTool, PinError> {
+        let found = self.servers.get(server);
+        found
+            .ok_or_else(|| PinError::UnknownServer(server.to_owned()))?
+            .shelf()
+            .accept(tool)
     }
 
     /// Closes all connections and ends all children. Calls still under way end as lost.
@@ -170,6 +154,17 @@ impl Mcp {
             Some((prefix, tool)) if *prefix == *server.config.name => server.config.may_offer(tool),
             _ => server.config.may_offer(name) && !known.tools.iter().any(|tool| *tool.name == **name),
         })
+    }
+}
+
+/// Takes up what another process has accepted.
+async fn look_again(shelves: Vec<Arc<Shelf>>, stop: CancellationToken) {
+    let mut ticks = tokio::time::interval(LOOK_AGAIN);
+    loop {
+        tokio::select! {
+            () = stop.cancelled() => return,
+            _ = ticks.tick() => shelves.iter().for_each(|shelf| shelf.look_again()),
+        }
     }
 }
 

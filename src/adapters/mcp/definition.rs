@@ -84,17 +84,10 @@ fn tool(server: &ServerConfig, definition: &Value, known: &[Arc<Tool>]) -> Resul
     let input = InputSchema::compile(original).map_err(|error| format!("its input schema is none: {error}"))?;
     let settings = server.gavel.tools.get(name).cloned().unwrap_or_default();
     let hints = Hints::of(definition, server.gavel.trust_hints);
-    let text = |key: &str| {
-        definition
-            .get(key)
-            .and_then(Value::as_str)
-            .filter(|text| !text.is_empty())
-    };
-    let description = text("description").or_else(|| text("title")).unwrap_or_default();
     Ok(Arc::new(Tool {
         server: server.name.clone(),
         name: Arc::from(name),
-        description: capped(&visible(description), MAX_DESCRIPTION).into_owned(),
+        description: capped(&visible(description(definition)), MAX_DESCRIPTION).into_owned(),
         input,
         model_schema: raw(&shown),
         output_schema,
@@ -112,6 +105,20 @@ fn side_effect(settings: &ToolSettings, hints: &Hints) -> bool {
     settings.side_effect.unwrap_or(!hints.read_only)
 }
 
+/// Where a server says that its tool honours our key.
+const KEYED: &str = "/_meta/gavel~1idempotency";
+
+/// The tool's description, or without one its title.
+fn description(definition: &Value) -> &str {
+    let text = |key: &str| definition.get(key).and_then(Value::as_str);
+    let texts = [text("description"), text("title")];
+    texts
+        .into_iter()
+        .flatten()
+        .find(|text| !text.is_empty())
+        .unwrap_or_default()
+}
+
 /// What a trusted server says of its tool.
 struct Hints {
     read_only: bool,
@@ -121,7 +128,7 @@ struct Hints {
 impl Hints {
     fn of(definition: &Value, trusted: bool) -> Self {
         let hint = |name: &str| trusted && definition.pointer(&format!("/annotations/{name}")) == Some(&json!(true));
-        let key = trusted && definition.pointer("/_meta/gavel~1idempotency") == Some(&json!("key"));
+        let key = trusted && definition.pointer(KEYED) == Some(&json!("key"));
         Self {
             read_only: hint("readOnlyHint"),
             idempotency: match (key, hint("idempotentHint")) {
@@ -171,9 +178,9 @@ fn digest(definition: &Value) -> String {
             .cloned()
             .unwrap_or(Value::Null)
     };
-    let covered = json!({
+    let mut covered = json!({
         "name": part("name"),
-        "description": part("description"),
+        "description": description(definition),
         "inputSchema": part("inputSchema"),
         "outputSchema": part("outputSchema"),
         // The hints the protocol knows; a server may add others, which nobody goes by.
@@ -185,6 +192,9 @@ fn digest(definition: &Value) -> String {
             "openWorldHint": hint("openWorldHint"),
         },
     });
+    if let Some(keyed) = definition.pointer(KEYED) {
+        covered["idempotency"] = keyed.clone();
+    }
     let hash = Sha256::digest(canonical::to_raw(&covered).get().as_bytes());
     hash.iter().map(|byte| format!("{byte:02x}")).collect()
 }
@@ -271,12 +281,24 @@ mod tests {
         icon["icons"] = json!([]);
         icon["_meta"] = json!({"x": 1});
         assert_eq!(digest(&icon), same);
+        let mut described = tool.clone();
+        described["description"] = json!("d");
+        let mut titled = described.clone();
+        titled["title"] = json!("t");
+        assert_eq!(
+            digest(&titled),
+            digest(&described),
+            "nobody goes by a title beside a description"
+        );
         for (key, value) in [
             ("description", json!("d")),
             ("inputSchema", json!({"type": "object"})),
             ("outputSchema", json!({"type": "object"})),
             ("annotations", json!({"readOnlyHint": true})),
             ("name", json!("u")),
+            // It stands in for the description, and the key decides whether a call is sent twice.
+            ("title", json!("d")),
+            ("_meta", json!({"gavel/idempotency": "key"})),
         ] {
             let mut changed = tool.clone();
             changed[key] = value;

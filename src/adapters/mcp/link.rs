@@ -26,6 +26,8 @@ const RESUBSCRIBE: Duration = Duration::from_secs(5);
 /// How long a server may take to show that it is alive, or to close.
 const PROBE: Duration = Duration::from_secs(2);
 const CLOSE: Duration = Duration::from_secs(10);
+/// What callers are told of a connection that was ended for good.
+const CLOSED: &str = "the connection to the server is closed";
 
 /// An open connection as calls use it.
 pub(super) struct Session {
@@ -120,8 +122,9 @@ impl Link {
     /// Waits while it is being opened, at most until `deadline`.
     ///
     /// # Errors
-    /// Why there is no connection.
-    pub(super) async fn session(&self, deadline: Instant) -> Result<Arc<Session>, String> {
+    /// That there is no connection, in words for callers. Why is for operators, since it may hold what the server
+    /// wrote to stderr: it stands in the status and in the log.
+    pub(super) async fn session(&self, deadline: Instant) -> Result<Arc<Session>, &'static str> {
         if let State::Up(session) = &*self.state.borrow()
             && session.is_usable()
         {
@@ -136,11 +139,11 @@ impl Link {
         match tokio::time::timeout_at(deadline.into(), settled).await {
             Ok(Ok(state)) => match &*state {
                 State::Up(session) => Ok(session.clone()),
-                State::Down(reason) => Err(reason.to_string()),
-                State::Closed | State::Connecting { .. } => Err("closed".to_owned()),
+                State::Down(_) => Err("the server is not connected; it is tried again in the background"),
+                State::Closed | State::Connecting { .. } => Err(CLOSED),
             },
-            Ok(Err(_)) => Err("closed".to_owned()),
-            Err(_) => Err("still connecting".to_owned()),
+            Ok(Err(_)) => Err(CLOSED),
+            Err(_) => Err("the server is still being connected"),
         }
     }
 

@@ -36,6 +36,7 @@ mod status;
 mod stdio;
 mod text;
 
-pub use bridge::{Mcp, McpOptions, PinError, StartError};
+pub use bridge::{Mcp, McpOptions, StartError};
 pub use config::{ConfigIssue, McpConfig, MissingVariable};
+pub use pins::{AcceptedTool, PinError};
 pub use status::{ServerState, ServerStatus};

@@ -24,13 +24,14 @@ pub(super) async fn call(peer: &Peer<RoleClient>, call: &Outgoing<'_>) -> Attemp
     let options = PeerRequestOptions::no_options().with_meta(meta::object(call));
     // rmcp's queue may be full; what has not entered it is not sent.
     let handle = tokio::select! {
+        biased;
+        lost = call.given_up() => {
+            return Attempt::NotSent(lost, format!("{}, before it could be sent", lost.words(call.request.timeout)));
+        }
         handle = peer.send_cancellable_request(request, options) => match handle {
             Ok(handle) => handle,
             Err(error) => return Attempt::NotSent(Lost::Connection, error.to_string()),
         },
-        lost = call.given_up() => {
-            return Attempt::NotSent(lost, format!("{}, before it could be sent", lost.words(call.request.timeout)));
-        }
     };
     let mut abandoned = Abandoned(Some(handle));
     let Some(handle) = &mut abandoned.0 else {

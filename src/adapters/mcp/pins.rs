@@ -4,9 +4,43 @@
 //! accepted one is held back until an operator accepts it.
 
 use std::collections::BTreeMap;
-use std::io;
-use std::path::PathBuf;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::domain::tool::Tool;
+
+/// A definition that was accepted.
+#[derive(Clone, Debug)]
+pub struct AcceptedTool {
+    /// The digest that was accepted before.
+    pub before: Option<String>,
+    /// The tool as it is accepted from now on.
+    pub tool: Arc<Tool>,
+}
+
+/// Why a tool's definition was not accepted.
+#[derive(Debug, thiserror::Error)]
+pub enum PinError {
+    /// No such server.
+    #[error("no server is called `{0}`")]
+    UnknownServer(String),
+    /// Its tools are not pinned.
+    #[error("the tools of `{0}` are not pinned (`\"pin\": true` in mcp.json), so none is held back")]
+    NotPinned(String),
+    /// It offers no such tool now.
+    #[error("`{server}` offers no tool called `{tool}` now")]
+    UnknownTool {
+        /// The server.
+        server: String,
+        /// The tool.
+        tool: String,
+    },
+    /// It could not be kept.
+    #[error("the acceptance could not be kept: {0}")]
+    Io(#[from] std::io::Error),
+}
 
 /// server → tool → accepted digest.
 type Accepted = BTreeMap<String, BTreeMap<String, String>>;
@@ -36,7 +70,7 @@ impl Pins {
     /// What is accepted now: the file's word, since `gavel mcp` in another process may have changed it.
     fn load(&self) -> io::Result<MutexGuard<'_, Accepted>> {
         let mut accepted = self.accepted.lock().unwrap_or_else(PoisonError::into_inner);
-        match self.path.as_deref().map(std::fs::read) {
+        match self.path.as_deref().map(fs::read) {
             None => {}
             Some(Ok(text)) => *accepted = serde_json::from_slice(&text)?,
             Some(Err(error)) if error.kind() == io::ErrorKind::NotFound => {}
@@ -49,52 +83,71 @@ impl Pins {
     ///
     /// # Errors
     /// The file could not be read or written.
-    pub(super) fn check<'a>(
-        &self,
-        server: &str,
-        tools: impl Iterator<Item = (&'a str, &'a str)>,
-    ) -> io::Result<Vec<&'a str>> {
+    pub(super) fn check<'a>(&self, server: &str, tools: &[(&'a str, &'a str)]) -> io::Result<Vec<&'a str>> {
+        let knows = |accepted: &Accepted, tool: &str| accepted.get(server).is_some_and(|of| of.contains_key(tool));
         let mut accepted = self.load()?;
-        let of_server = accepted.entry(server.to_owned()).or_default();
-        let (mut changed, mut new) = (Vec::new(), false);
-        for (name, digest) in tools {
-            match of_server.get(name) {
-                Some(known) if known == digest => {}
-                Some(_) => changed.push(name),
-                None => {
-                    of_server.insert(name.to_owned(), digest.to_owned());
-                    new = true;
+        if !tools.iter().all(|(tool, _)| knows(&accepted, tool)) {
+            drop(accepted);
+            accepted = self.change(|accepted| {
+                let of_server = accepted.entry(server.to_owned()).or_default();
+                for (tool, digest) in tools {
+                    of_server
+                        .entry((*tool).to_owned())
+                        .or_insert_with(|| (*digest).to_owned());
                 }
-            }
+            })?;
         }
-        if new {
-            self.save(&accepted)?;
-        }
-        Ok(changed)
+        let as_accepted = |tool: &str, digest: &str| {
+            let known = accepted.get(server).and_then(|of| of.get(tool));
+            known.is_some_and(|known| known == digest)
+        };
+        let changed = tools.iter().filter(|(tool, digest)| !as_accepted(tool, digest));
+        Ok(changed.map(|(tool, _)| *tool).collect())
     }
 
-    /// Accepts a tool's digest from now on.
+    /// Accepts a tool's digest from now on; gives the one that was accepted before.
     ///
     /// # Errors
     /// The file could not be read or written; then nothing has changed.
-    pub(super) fn accept(&self, server: &str, tool: &str, digest: &str) -> io::Result<()> {
-        let mut accepted = self.load()?;
-        let mut next = accepted.clone();
-        next.entry(server.to_owned())
-            .or_default()
-            .insert(tool.to_owned(), digest.to_owned());
-        self.save(&next)?;
-        *accepted = next;
-        Ok(())
+    pub(super) fn accept(&self, server: &str, tool: &str, digest: &str) -> io::Result<Option<String>> {
+        let mut before = None;
+        drop(self.change(|accepted| {
+            let of_server = accepted.entry(server.to_owned()).or_default();
+            before = of_server.insert(tool.to_owned(), digest.to_owned());
+        })?);
+        Ok(before)
     }
 
-    fn save(&self, accepted: &Accepted) -> io::Result<()> {
-        let Some(path) = &self.path else { return Ok(()) };
-        // Renamed into place, so that a crash leaves the old file or the new one.
-        let beside = path.with_extension("tmp");
-        std::fs::write(&beside, serde_json::to_vec_pretty(accepted)?)?;
-        std::fs::rename(&beside, path)
+    /// Changes the file and what is known of it. Processes take turns from reading to writing, so that none
+    /// undoes what another has accepted.
+    fn change(&self, change: impl FnOnce(&mut Accepted)) -> io::Result<MutexGuard<'_, Accepted>> {
+        let turn = self.path.as_deref().map(turn).transpose()?;
+        let mut accepted = self.load()?;
+        let mut next = accepted.clone();
+        change(&mut next);
+        if let Some(path) = &self.path {
+            save(path, &next)?;
+        }
+        *accepted = next;
+        drop(turn);
+        Ok(accepted)
     }
+}
+
+/// Waits for the turn; it ends with the handle. The lock is beside the file, which is replaced by each change.
+fn turn(path: &Path) -> io::Result<File> {
+    let file = File::create(path.with_extension("lock"))?;
+    file.lock()?;
+    Ok(file)
+}
+
+/// Renamed into place, so that a crash leaves the old file or the new one.
+fn save(path: &Path, accepted: &Accepted) -> io::Result<()> {
+    let beside = path.with_extension("tmp");
+    let mut file = File::create(&beside)?;
+    file.write_all(&serde_json::to_vec_pretty(accepted)?)?;
+    file.sync_all()?;
+    fs::rename(&beside, path)
 }
 
 #[cfg(test)]
@@ -108,22 +161,44 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = Some(dir.path().join("pins.json"));
         let pins = Pins::open(path.clone()).unwrap();
-        assert!(
-            pins.check("s", [("a", "1"), ("b", "2")].into_iter())
-                .unwrap()
-                .is_empty()
-        );
+        assert!(pins.check("s", &[("a", "1"), ("b", "2")]).unwrap().is_empty());
         let pins = Pins::open(path.clone()).unwrap();
-        assert_eq!(pins.check("s", [("a", "9"), ("b", "2")].into_iter()).unwrap(), ["a"]);
+        assert_eq!(pins.check("s", &[("a", "9"), ("b", "2")]).unwrap(), ["a"]);
         assert_eq!(
-            pins.check("s", [("a", "9")].into_iter()).unwrap(),
+            pins.check("s", &[("a", "9"), ("c", "3")]).unwrap(),
             ["a"],
-            "seeing it again is not accepting it"
+            "seeing it again is not accepting it, beside a new one neither"
         );
-        assert!(pins.check("other", [("a", "9")].into_iter()).unwrap().is_empty());
-        pins.accept("s", "a", "9").unwrap();
+        assert!(pins.check("other", &[("a", "9")]).unwrap().is_empty());
+        assert_eq!(pins.accept("s", "a", "9").unwrap().as_deref(), Some("1"));
         let pins = Pins::open(path).unwrap();
-        assert!(pins.check("s", [("a", "9")].into_iter()).unwrap().is_empty());
+        assert!(pins.check("s", &[("a", "9"), ("c", "3")]).unwrap().is_empty());
+    }
+
+    #[test]
+    fn nothing_is_written_before_there_is_something_to_keep() {
+        let dir = tempfile::tempdir().unwrap();
+        let pins = Pins::open(Some(dir.path().join("pins.json"))).unwrap();
+        assert!(pins.check("s", &[]).unwrap().is_empty());
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn of_those_who_accept_at_once_nobody_undoes_another() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = Some(dir.path().join("pins.json"));
+        std::thread::scope(|scope| {
+            for n in 0..4 {
+                let pins = Pins::open(path.clone()).unwrap();
+                scope.spawn(move || {
+                    for tool in 0..25 {
+                        pins.accept("s", &format!("{n}-{tool}"), "1").unwrap();
+                    }
+                });
+            }
+        });
+        let kept = Pins::open(path).unwrap();
+        assert_eq!(kept.load().unwrap()["s"].len(), 100);
     }
 
     #[test]

@@ -11,14 +11,14 @@ use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use super::attempt::{Attempt, Lost, Outgoing};
+use super::attempt::{Attempt, Lost, Outgoing, says_not_begun};
 use super::breaker::Breaker;
 use super::config::{Connection, Identity, ServerConfig, TransportConfig};
 use super::definition::{self, Offer};
 use super::link::{Link, Listener, Session, State};
 use super::meta::IdentitySigner;
 use super::peer;
-use super::pins::Pins;
+use super::pins::{AcceptedTool, PinError, Pins};
 use super::registry::Registry;
 use super::result::{self, Said};
 use super::status::{ServerState, ServerStatus};
@@ -140,7 +140,7 @@ impl Server {
         }
     }
 
-    pub(super) fn shelf(&self) -> &Shelf {
+    pub(super) fn shelf(&self) -> &Arc<Shelf> {
         &self.shelf
     }
 
@@ -222,7 +222,7 @@ impl Server {
             };
             let session = match session {
                 Ok(session) => session,
-                Err(reason) => return Attempt::NotSent(Lost::Connection, reason),
+                Err(reason) => return Attempt::NotSent(Lost::Connection, reason.to_owned()),
             };
             let attempt = send_over(&session, outgoing).await;
             match &attempt {
@@ -252,7 +252,13 @@ impl Server {
                     return unknown(tool, Lost::Connection, why);
                 }
             },
-            Attempt::Error { code, message } => (FailureCode::ProtocolError, format!("{message} (code {code})")),
+            Attempt::Error { code, message } => {
+                let message = format!("{message} (code {code})");
+                if tool.side_effect && !says_not_begun(code) {
+                    return unknown(tool, Lost::Connection, message);
+                }
+                (FailureCode::ProtocolError, message)
+            }
             Attempt::Refused(message) => (FailureCode::ProtocolError, message),
             Attempt::SessionGone => (
                 FailureCode::Unavailable,
@@ -414,73 +420,116 @@ pub(super) struct Shelf {
     config: Arc<ServerConfig>,
     common: Arc<Common>,
     breaker: Arc<Breaker>,
+    listed: Mutex<Listed>,
+}
+
+/// What a server offers.
+#[derive(Default)]
+struct Listed {
     /// All that could be read, held back or not.
-    listed: Mutex<Offer>,
+    offer: Offer,
+    /// Is the server there? Only then may its tools be put into the catalog.
+    connected: bool,
+    /// What is held back.
+    held: Vec<LeftOut>,
 }
 
 impl Shelf {
-    /// Accepts the definition a tool has now.
+    /// Accepts the definition a pinned tool has now.
     ///
     /// # Errors
-    /// `None` when the server offers no such tool; why the acceptance could not be kept.
-    pub(super) fn accept(&self, tool: &str) -> Result<(), Option<std::io::Error>> {
-        let digest = {
-            let listed = lock(&self.listed);
-            let found = listed.tools.iter().find(|known| &*known.name == tool);
-            found.map(|tool| tool.digest.clone()).ok_or(None)?
+    /// [`PinError`].
+    pub(super) fn accept(&self, tool: &str) -> Result<AcceptedTool, PinError> {
+        let server = &self.config.name;
+        if !self.config.gavel.pin {
+            return Err(PinError::NotPinned(server.to_string()));
+        }
+        let mut listed = lock(&self.listed);
+        let mut known = listed.offer.tools.iter().filter(|_| listed.connected);
+        let Some(tool) = known.find(|known| &*known.name == tool).cloned() else {
+            return Err(PinError::UnknownTool {
+                server: server.to_string(),
+                tool: tool.to_owned(),
+            });
         };
-        self.common
-            .pins
-            .accept(&self.config.name, tool, &digest)
-            .map_err(Some)?;
-        self.publish();
-        Ok(())
+        let before = self.common.pins.accept(server, &tool.name, &tool.digest)?;
+        self.publish(&mut listed);
+        Ok(AcceptedTool { before, tool })
     }
 
-    fn publish(&self) {
-        let listed = lock(&self.listed);
+    /// Is this a server whose tools are pinned?
+    pub(super) fn is_pinned(&self) -> bool {
+        self.config.gavel.pin
+    }
+
+    /// What is held back may have been accepted meanwhile, by another process.
+    pub(super) fn look_again(&self) {
+        let mut listed = lock(&self.listed);
+        if !listed.held.is_empty() {
+            self.publish(&mut listed);
+        }
+    }
+
+    fn publish(&self, listed: &mut Listed) {
+        if !listed.connected {
+            return;
+        }
         let mut offer = Offer {
-            tools: listed.tools.clone(),
-            left_out: listed.left_out.clone(),
+            tools: listed.offer.tools.clone(),
+            left_out: listed.offer.left_out.clone(),
         };
-        drop(listed);
         if self.config.gavel.pin {
-            self.hold_back(&mut offer);
+            let held = self.hold_back(&mut offer);
+            for left in held.iter().filter(|left| !listed.held.contains(left)) {
+                tracing::warn!(
+                    server = &*left.server,
+                    tool = left.tool,
+                    reason = left.reason,
+                    "tool held back"
+                );
+            }
+            for left in &listed.held {
+                if !held.iter().any(|still| still.tool == left.tool) {
+                    tracing::info!(server = &*left.server, tool = left.tool, "tool no longer held back");
+                }
+            }
+            offer.left_out.extend(held.iter().cloned());
+            listed.held = held;
         }
         self.common.registry.up(&self.config.name, offer);
     }
 
-    fn hold_back(&self, offer: &mut Offer) {
+    /// Takes the tools out of the offer that are not as accepted.
+    fn hold_back(&self, offer: &mut Offer) -> Vec<LeftOut> {
         let name = &self.config.name;
-        let digests: Vec<(String, String)> = offer
-            .tools
-            .iter()
-            .map(|tool| (tool.name.to_string(), tool.digest.to_string()))
-            .collect();
-        let pairs = digests.iter().map(|(tool, digest)| (tool.as_str(), digest.as_str()));
-        let (held, reason) = match self.common.pins.check(name, pairs) {
-            Ok(changed) => (
-                changed,
-                "its definition is not the accepted one; accept it to use it again".to_owned(),
-            ),
+        let digests: Vec<_> = offer.tools.iter().map(|tool| (&*tool.name, &*tool.digest)).collect();
+        let held: Vec<_> = match self.common.pins.check(name, &digests) {
+            Ok(changed) => changed
+                .into_iter()
+                .map(|tool| {
+                    let reason =
+                        format!("its definition is not the accepted one; `gavel mcp accept {name} {tool}` accepts it");
+                    (tool.to_owned(), reason)
+                })
+                .collect(),
             // What is accepted is not known, so nothing is.
             Err(error) => {
-                tracing::error!(server = &**name, %error, "accepted tools could not be read or kept");
-                (
-                    digests.iter().map(|(tool, _)| tool.as_str()).collect(),
-                    format!("its acceptance is not known: {error}"),
-                )
+                let reason = format!("what is accepted could not be read or kept: {error}");
+                digests
+                    .iter()
+                    .map(|(tool, _)| ((*tool).to_owned(), reason.clone()))
+                    .collect()
             }
         };
-        offer.tools.retain(|tool| !held.contains(&&*tool.name));
-        for tool in held {
-            tracing::warn!(server = &**name, tool, reason, "tool held back");
-            offer.left_out.push(LeftOut {
-                server: name.clone(),
-                tool: tool.to_owned(),
-                reason: reason.clone(),
-            });
-        }
+        offer
+            .tools
+            .retain(|tool| !held.iter().any(|(held, _)| **held == *tool.name));
+        let left_out = held.into_iter().map(|(tool, reason)| LeftOut {
+            server: name.clone(),
+            tool,
+            reason,
+        });
+        left_out.collect()
     }
 }
 
@@ -489,21 +538,20 @@ impl Listener for Shelf {
         if opened {
             self.breaker.reset();
         }
-        {
-            let mut listed = lock(&self.listed);
-            let offer = definition::read(&self.config, list, &listed.tools);
-            for left in offer.left_out.iter().filter(|left| !listed.left_out.contains(left)) {
-                tracing::warn!(
-                    server = &*left.server,
-                    tool = left.tool,
-                    reason = left.reason,
-                    "tool left out"
-                );
-            }
-            *listed = offer;
+        let mut listed = lock(&self.listed);
+        let offer = definition::read(&self.config, list, &listed.offer.tools);
+        let new = |left: &&LeftOut| !listed.offer.left_out.contains(left);
+        for left in offer.left_out.iter().filter(new) {
+            tracing::warn!(
+                server = &*left.server,
+                tool = left.tool,
+                reason = left.reason,
+                "tool left out"
+            );
         }
+        listed.offer = offer;
         for name in self.config.gavel.tools.keys() {
-            if !lock(&self.listed).tools.iter().any(|tool| *tool.name == **name) {
+            if !listed.offer.tools.iter().any(|tool| *tool.name == **name) {
                 tracing::warn!(
                     server = &*self.config.name,
                     tool = name,
@@ -511,11 +559,15 @@ impl Listener for Shelf {
                 );
             }
         }
-        self.publish();
+        listed.connected = true;
+        self.publish(&mut listed);
         metrics::gauge!("gavel_mcp_server_up", "server" => self.config.name.to_string()).set(1.0);
     }
 
     fn lost(&self, reason: &str, soon: bool) {
+        // The lock is kept, so that nobody puts the tools back at the same time.
+        let mut listed = lock(&self.listed);
+        listed.connected = false;
         self.common.registry.down(&self.config.name, reason, soon);
         metrics::gauge!("gavel_mcp_server_up", "server" => self.config.name.to_string()).set(0.0);
     }

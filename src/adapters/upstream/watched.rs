@@ -1,22 +1,53 @@
-//! A request body that tells whether it was taken.
+//! A request body that tells whether it was taken, and cannot be taken once it was given up.
 
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 
+/// Nothing has happened yet.
+const WAITING: u8 = 0;
+/// The HTTP client has the body.
+const TAKEN: u8 = 1;
+/// Nobody may take it any more.
+const GIVEN_UP: u8 = 2;
+
 /// Has the HTTP client taken the body? Until then nothing of it, and nothing a server could act on,
 /// has left the process.
+///
+/// A connection may be driven by another thread than the one that gives up. So taking and giving up
+/// are one exchange each out of the same first state: whichever comes second learns of the other.
 #[derive(Clone, Debug, Default)]
-pub(in crate::adapters) struct Taken(Arc<AtomicBool>);
+pub(in crate::adapters) struct Taken(Arc<AtomicU8>);
 
 impl Taken {
     pub(in crate::adapters) fn get(&self) -> bool {
-        self.0.load(Ordering::Acquire)
+        self.0.load(Ordering::Acquire) == TAKEN
     }
+
+    /// Makes sure that the body is not taken from now on; tells whether it was before.
+    pub(in crate::adapters) fn give_up(&self) -> bool {
+        self.leave_waiting(GIVEN_UP) == Err(TAKEN)
+    }
+
+    fn leave_waiting(&self, next: u8) -> Result<u8, u8> {
+        self.0
+            .compare_exchange(WAITING, next, Ordering::AcqRel, Ordering::Acquire)
+    }
+}
+
+/// Why a body was not handed out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub(in crate::adapters) enum NotForSending {
+    /// Nobody waits for the answer.
+    #[error("given up before it was sent")]
+    GivenUp,
+    /// A body with the same [`Taken`] is already on its way.
+    #[error("sent already")]
+    Sent,
 }
 
 /// A request body in one piece.
@@ -36,11 +67,17 @@ impl Watched {
 
 impl Body for Watched {
     type Data = Bytes;
-    type Error = std::convert::Infallible;
+    type Error = NotForSending;
 
     fn poll_frame(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
-        self.taken.0.store(true, Ordering::Release);
-        Poll::Ready(self.bytes.take().map(|bytes| Ok(Frame::data(bytes))))
+        let Some(bytes) = self.bytes.take() else {
+            return Poll::Ready(None);
+        };
+        Poll::Ready(Some(match self.taken.leave_waiting(TAKEN) {
+            Ok(_) => Ok(Frame::data(bytes)),
+            Err(GIVEN_UP) => Err(NotForSending::GivenUp),
+            Err(_) => Err(NotForSending::Sent),
+        }))
     }
 
     fn is_end_stream(&self) -> bool {
@@ -49,5 +86,68 @@ impl Body for Watched {
 
     fn size_hint(&self) -> SizeHint {
         SizeHint::with_exact(self.bytes.as_ref().map_or(0, Bytes::len) as u64)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use std::sync::Barrier;
+    use std::task::Waker;
+
+    use super::*;
+
+    /// What a client gets that asks for the body; `None` is its end.
+    fn poll(body: &mut Watched) -> Option<Result<Bytes, NotForSending>> {
+        match Pin::new(body).poll_frame(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(frame) => frame.map(|frame| frame.map(|data| data.into_data().unwrap())),
+            Poll::Pending => panic!("a body in one piece is always there"),
+        }
+    }
+
+    fn body(taken: &Taken) -> Watched {
+        Watched::new(Bytes::from_static(b"x"), taken)
+    }
+
+    #[test]
+    fn a_body_is_taken_once_and_what_was_given_up_not_at_all() {
+        let taken = Taken::default();
+        let (mut one, mut other) = (body(&taken), body(&taken));
+        assert!(!taken.get());
+        assert_eq!(poll(&mut one), Some(Ok(Bytes::from_static(b"x"))));
+        assert_eq!(poll(&mut one), None);
+        assert_eq!(poll(&mut other), Some(Err(NotForSending::Sent)));
+        assert!(taken.get() && taken.give_up() && taken.get());
+
+        let taken = Taken::default();
+        let mut late = body(&taken);
+        assert!(!taken.give_up() && !taken.give_up());
+        assert_eq!(poll(&mut late), Some(Err(NotForSending::GivenUp)));
+        assert!(!taken.get() && !taken.give_up());
+    }
+
+    /// Promise 3: "not sent" is said only of what is not sent, also when both happen at once on two threads.
+    #[test]
+    fn giving_up_and_taking_at_the_same_moment_agree() {
+        const ROUNDS: usize = 2000;
+        let bodies: Vec<_> = (0..ROUNDS).map(|_| Taken::default()).collect();
+        let start = Barrier::new(2);
+        let (sent, given_up): (Vec<_>, Vec<_>) = std::thread::scope(|scope| {
+            let driver = scope.spawn(|| {
+                let each = bodies.iter().map(|taken| {
+                    start.wait();
+                    matches!(poll(&mut body(taken)), Some(Ok(_)))
+                });
+                each.collect()
+            });
+            let caller = bodies.iter().map(|taken| {
+                start.wait();
+                taken.give_up()
+            });
+            let caller = caller.collect();
+            (driver.join().unwrap(), caller)
+        });
+        assert_eq!(sent, given_up);
     }
 }

@@ -1,5 +1,6 @@
 //! `gavel mcp`: the MCP servers of this configuration, started for the time of the command.
 
+mod accept;
 mod call;
 mod differences;
 mod inspect;
@@ -23,6 +24,8 @@ pub(super) enum Verb {
     List(list::Args),
     /// Show tools whole: what a call does, and how each schema reaches Gemini
     Inspect(inspect::Args),
+    /// Accept a pinned tool's definition as it is now, so that it is offered again
+    Accept(accept::Args),
     /// Call a tool by hand; grant and policy of the constitution are not asked
     Call(call::Args),
 }
@@ -34,6 +37,7 @@ pub(super) async fn run(verb: Verb, resolved: Resolved) -> anyhow::Result<Exit> 
         match verb {
             Verb::List(args) => list::run(&args, &mcp),
             Verb::Inspect(args) => inspect::run(&args, &mcp),
+            Verb::Accept(args) => accept::run(&args, &mcp),
             Verb::Call(args) => call::run(args, &mcp).await,
         }
     });

@@ -132,7 +132,10 @@ impl Direct {
             taken: &taken,
             armed: true,
         };
+        // What is given up is not begun, so that is asked first.
         let attempt = tokio::select! {
+            biased;
+            lost = call.given_up() => given_up(lost, call, &taken),
             attempt = async {
                 match self.post(body.into(), call, &taken).await {
                     Ok(response) => self.read(response, id).await,
@@ -143,7 +146,6 @@ impl Direct {
                 abandoned.armed = matches!(attempt, Attempt::Lost(..));
                 attempt
             }
-            lost = call.given_up() => given_up(lost, call, &taken),
         };
         drop(abandoned);
         attempt
@@ -250,7 +252,7 @@ fn is_plain(name: &str) -> bool {
 
 fn given_up(lost: Lost, call: &Outgoing<'_>, taken: &Taken) -> Attempt {
     let words = lost.words(call.request.timeout);
-    if taken.get() {
+    if taken.give_up() {
         Attempt::Lost(lost, words)
     } else {
         Attempt::NotSent(lost, format!("{words}, before it could be sent"))
@@ -268,7 +270,8 @@ struct Abandoned<'a> {
 
 impl Drop for Abandoned<'_> {
     fn drop(&mut self) {
-        if self.armed && self.direct.modern.is_none() && self.taken.get() {
+        // Also where the future of the call was dropped: what is still to be sent then is not.
+        if self.armed && self.taken.give_up() && self.direct.modern.is_none() {
             self.direct.send_aside(format!(
                 r#"{{"jsonrpc":"2.0","method":"notifications/cancelled","params":{{"requestId":{},"reason":"given up"}}}}"#,
                 self.id
