@@ -149,7 +149,7 @@ impl Config {
         let github_token = read.secret("github.token");
         let logs = logs::read(&mut read);
         for key in NOT_USED_YET {
-            if read.value(key).is_some() {
+            if read.is_given(key) {
                 read.warn(format!("{key} is given, and this version does not use it yet"));
             }
         }
