@@ -239,7 +239,7 @@ impl Error {
             Self::OutcomeUnrecorded(id) => Told {
                 decision: Some(id),
                 ..Told::new(Code::OutcomeUnrecorded, format!(
-                    "Decision {id} had effects, and its outcome is not recorded yet. Do not send the request again; see \
+                    "Decision {id} may have had effects, and its outcome is not recorded yet. Do not send the request again; see \
                      the decision for what is known."
                 ))
             },
