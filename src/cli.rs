@@ -35,7 +35,7 @@ const LAST_TASKS: Duration = Duration::from_millis(200);
 
 /// Turns chat messages into typed, logged decisions: Gemini under a constitution, tools over MCP.
 #[derive(Debug, Parser)]
-#[command(name = "gavel", version, after_help = EXAMPLES, after_long_help = EXAMPLES)]
+#[command(name = "gavel", version, max_term_width = 100, after_help = EXAMPLES, after_long_help = EXAMPLES)]
 struct Cli {
     #[command(flatten)]
     flags: Flags,
