@@ -8,7 +8,6 @@ use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 use sqlx::sqlite::{SqliteConnectOptions, SqlitePoolOptions, SqliteSynchronous};
 use sqlx::{ConnectOptions, Connection, PgConnection, SqliteConnection};
 
-use super::checkpoint::BY_THE_WRITER;
 use super::db::{Conn, Dialect, Readers};
 use super::error::{StoreError, describe};
 
@@ -94,7 +93,6 @@ impl Target {
                     .create_if_missing(false)
                     .busy_timeout(SQLITE_LOCK_WAIT)
                     .synchronous(SqliteSynchronous::Normal)
-                    .pragma("wal_autocheckpoint", BY_THE_WRITER)
                     .pragma("journal_size_limit", "67108864")
                     .pragma("cache_size", "-16384")
                     .pragma("temp_store", "MEMORY");

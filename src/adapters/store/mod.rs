@@ -9,7 +9,6 @@
 //! acknowledged survives a loss of power (SQLite `synchronous = FULL` for its commit; PostgreSQL always).
 
 mod batch;
-mod checkpoint;
 mod config;
 mod connect;
 mod content;
@@ -112,13 +111,6 @@ impl Store {
             keeper::recover(&queue).await;
         }
         keeping.spawn(keeper::keep(Arc::clone(&shared), queue.clone(), stop_keeping.clone()));
-        if dialect == Dialect::Sqlite {
-            keeping.spawn(checkpoint::run(
-                Arc::clone(&shared),
-                readers.clone(),
-                stop_keeping.clone(),
-            ));
-        }
         keeping.close();
         writing.close();
         Ok(Arc::new(Self {

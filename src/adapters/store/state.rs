@@ -1,7 +1,6 @@
 //! Is the store there? Told by what the last writes met; no I/O.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use arc_swap::ArcSwapOption;
 
@@ -11,7 +10,6 @@ pub(super) struct State {
     down: ArcSwapOption<Arc<str>>,
     /// What the last failed transaction met, for the reason.
     last_fault: ArcSwapOption<Arc<str>>,
-    commits: AtomicU64,
 }
 
 impl State {
@@ -20,7 +18,6 @@ impl State {
         Self {
             down: ArcSwapOption::empty(),
             last_fault: ArcSwapOption::empty(),
-            commits: AtomicU64::new(0),
         }
     }
 
@@ -28,14 +25,8 @@ impl State {
         self.down.load().as_deref().map(Arc::clone)
     }
 
-    /// How many commits have gone through.
-    pub(super) fn commits(&self) -> u64 {
-        self.commits.load(Ordering::Relaxed)
-    }
-
     /// A commit went through.
     pub(super) fn committed(&self) {
-        self.commits.fetch_add(1, Ordering::Relaxed);
         if self.last_fault.load().is_some() {
             self.last_fault.store(None);
         }
