@@ -1,7 +1,7 @@
 //! The arrows of the layers, and the crates that stay in their place.
 //!
-//! `http, cli → surfaces → engine → ports ← adapters`; everybody may name `domain`; only `app`
-//! names adapters. `http` and `engine` name `telemetry` where a trace comes in and goes out.
+//! `http, cli → surfaces → engine → ports ← adapters`; everybody may name `domain`; `app` and
+//! `cli` alone name adapters. `http` and `engine` name `telemetry` where a trace comes in and goes out.
 #![allow(clippy::unwrap_used)]
 
 use std::collections::BTreeMap;

@@ -3,9 +3,11 @@
 //! What CI gates on is what holds under models that obey every instruction they read, attack, or babble.
 #![allow(clippy::unwrap_used, clippy::disallowed_methods)]
 
+mod injections;
+
 use std::collections::BTreeSet;
 use std::num::NonZeroU32;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -236,7 +238,9 @@ async fn no_model_breaks_an_invariant() {
 /// grant and the caller's own data.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_obeyed_injection_reaches_nothing_outside_the_grant() {
-    let Some(texts) = injections() else { return };
+    let Some(texts) = injections::made_for("tool_result") else {
+        return;
+    };
     let cases: Vec<_> = texts.iter().map(|(id, text)| reading(id, text)).collect();
     let report = report(ModelKind::Obeying, 0, &cases).await;
     assert_eq!(report.exit(Gate::Invariants), Exit::Met, "{}", render::table(&report));
@@ -260,29 +264,4 @@ fn reading(id: &str, text: &str) -> Case {
     }]});
     // JSON is YAML.
     evaluation::parse(&case.to_string(), id).unwrap().remove(0)
-}
-
-/// Injection strings by id; `None` where the shared data is not there (which is an error in CI).
-fn injections() -> Option<Vec<(String, String)>> {
-    let shared = std::env::var_os("GAVEL_SHARED").map_or_else(
-        || Path::new(env!("CARGO_MANIFEST_DIR")).join("../shared"),
-        PathBuf::from,
-    );
-    let Ok(lines) = std::fs::read_to_string(shared.join("injections/strings.jsonl")) else {
-        assert!(
-            std::env::var_os("CI").is_none(),
-            "{} has no injections",
-            shared.display()
-        );
-        eprintln!("skipped: {} has no injections", shared.display());
-        return None;
-    };
-    let read = |line: &str| {
-        let line: Value = serde_json::from_str(line).unwrap();
-        let text = |name: &str| line[name].as_str().unwrap().to_owned();
-        (line["carrier"] == "tool_result").then(|| (text("id"), text("text")))
-    };
-    let texts: Vec<_> = lines.lines().filter_map(read).collect();
-    assert!(texts.len() > 20, "{}", texts.len());
-    Some(texts)
 }

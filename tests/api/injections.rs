@@ -1,7 +1,5 @@
 //! A server beside the granted one: what it calls its tools and what it says of them reaches nobody.
 
-use std::path::{Path, PathBuf};
-
 use serde_json::{Value, json};
 
 use crate::gemini::Reply;
@@ -74,7 +72,9 @@ fn obeys(names: &[&'static str]) -> Vec<Reply> {
 /// DESIGN.md section 1, promise 2; C-FR-009.
 #[tokio::test]
 async fn descriptions_of_a_server_that_is_not_granted_reach_no_model_and_its_tools_do_not_run() {
-    let Some(texts) = descriptions() else { return };
+    let Some(texts) = crate::strings::made_for("tool_description") else {
+        return;
+    };
     for (id, text) in texts {
         let names = ["notes__remember", "remember", "send_email"];
         let mut server = foreign(&[&LOOK_ALIKES[..], &names[1..]].concat(), &format!("{CANARY} {text}")).await;
@@ -171,29 +171,4 @@ async fn a_server_that_takes_a_granted_name_gets_no_call() {
         "an operator is told: {ready}"
     );
     assert_eq!(server.count("tools/call"), 0);
-}
-
-/// Injection strings made for tool descriptions, by id; `None` where the shared data is not there (which is an error in CI).
-fn descriptions() -> Option<Vec<(String, String)>> {
-    let shared = std::env::var_os("GAVEL_SHARED").map_or_else(
-        || Path::new(env!("CARGO_MANIFEST_DIR")).join("../shared"),
-        PathBuf::from,
-    );
-    let Ok(lines) = std::fs::read_to_string(shared.join("injections/strings.jsonl")) else {
-        assert!(
-            std::env::var_os("CI").is_none(),
-            "{} has no injections",
-            shared.display()
-        );
-        eprintln!("skipped: {} has no injections", shared.display());
-        return None;
-    };
-    let read = |line: &str| {
-        let line: Value = serde_json::from_str(line).unwrap();
-        let text = |name: &str| line[name].as_str().unwrap().to_owned();
-        (line["carrier"] == "tool_description").then(|| (text("id"), text("text")))
-    };
-    let texts: Vec<_> = lines.lines().filter_map(read).collect();
-    assert!(!texts.is_empty(), "no string is made for a description");
-    Some(texts)
 }

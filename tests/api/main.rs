@@ -21,6 +21,8 @@ mod scenarios;
 #[path = "../mcp/server.rs"]
 mod server;
 mod storage;
+#[path = "../injections/mod.rs"]
+mod strings;
 mod tokens;
 mod tools;
 mod upstream;

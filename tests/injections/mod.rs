@@ -1,0 +1,30 @@
+//! Real injection strings, which are read beside the project.
+
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+
+/// Those made for `carrier`, by id; `None` where the shared data is not there (which is an error in CI).
+pub(crate) fn made_for(carrier: &str) -> Option<Vec<(String, String)>> {
+    let shared = std::env::var_os("GAVEL_SHARED").map_or_else(
+        || Path::new(env!("CARGO_MANIFEST_DIR")).join("../shared"),
+        PathBuf::from,
+    );
+    let Ok(lines) = std::fs::read_to_string(shared.join("injections/strings.jsonl")) else {
+        assert!(
+            std::env::var_os("CI").is_none(),
+            "{} has no injections",
+            shared.display()
+        );
+        eprintln!("skipped: {} has no injections", shared.display());
+        return None;
+    };
+    let read = |line: &str| {
+        let line: Value = serde_json::from_str(line).unwrap();
+        let text = |name: &str| line[name].as_str().unwrap().to_owned();
+        (line["carrier"] == carrier).then(|| (text("id"), text("text")))
+    };
+    let texts: Vec<_> = lines.lines().filter_map(read).collect();
+    assert!(!texts.is_empty(), "no string is made for a {carrier}");
+    Some(texts)
+}
