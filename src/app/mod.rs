@@ -95,7 +95,9 @@ impl App {
         edge::metrics();
         let constitution = constitution(&config)?;
         let servers = servers::read(&config)?;
-        let store = store(&config, AtStart::Background).await?;
+        let store = Store::open(store_config(&config))
+            .await
+            .context("the record store cannot be opened")?;
         let mcp = Mcp::start(servers, servers::options(&config))?;
         let quota = Arc::new(LocalQuota::new(config.rate_limit.per_minute, config.rate_limit.burst));
         let engine = Engine {
@@ -180,19 +182,6 @@ impl App {
     }
 }
 
-/// The record alone, for those who only read it.
-///
-/// # Errors
-/// The database is wrong, or with [`AtStart::Fail`] away.
-pub async fn store(config: &Config, at_start: AtStart) -> anyhow::Result<Arc<Store>> {
-    let opened = Store::open(StoreConfig {
-        at_start,
-        ..store_config(config)
-    })
-    .await;
-    opened.context("the record store cannot be opened")
-}
-
 /// The MCP servers alone. They are connected in the background.
 ///
 /// # Errors
@@ -249,6 +238,7 @@ fn store_config(config: &Config) -> StoreConfig {
             Content::Hash(key) => ContentMode::Hash(ContentKey::new(key.expose_secret().as_bytes())),
             Content::None => ContentMode::None,
         },
+        at_start: AtStart::Background,
         ..StoreConfig::new(config.database_url.expose_secret(), InstanceId::new())
     }
 }

@@ -44,7 +44,13 @@ const CHAT_PROBLEMS: &[Code] = &[
     Code::RecordUnavailable,
     CALLER[1],
 ];
-const LIST_PROBLEMS: &[Code] = &[Code::InvalidRequest, CALLER[0], Code::RecordUnavailable, CALLER[1]];
+const LIST_PROBLEMS: &[Code] = &[
+    Code::InvalidRequest,
+    CALLER[0],
+    Code::QueryTooSlow,
+    Code::RecordUnavailable,
+    CALLER[1],
+];
 const GET_PROBLEMS: &[Code] = &[
     Code::InvalidRequest,
     CALLER[0],
