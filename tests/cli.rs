@@ -575,6 +575,13 @@ fn doctor_says_what_to_do_about_each_thing_that_is_wrong() {
         ("GEMINI_BASE_URL", &format!("http://{closed}")),
         ("DATABASE_URL", &format!("postgres://me:canary@{closed}/x")),
         ("GAVEL_CONSTITUTION", "bad.md"),
+        ("GAVEL_AUTH_MODE", "jwt"),
+        ("GAVEL_AUTH_JWT_ISSUER", "https://issuer.example"),
+        ("GAVEL_AUTH_JWT_AUDIENCE", "gavel"),
+        (
+            "GAVEL_AUTH_JWT_JWKS_URL",
+            &format!("http://{closed}/keys?canary=canary"),
+        ),
     ];
     let ill = place.run_with(&["doctor"], &environment).ended(1);
     assert!(!ill.contains("canary"), "{ill}");
@@ -582,6 +589,7 @@ fn doctor_says_what_to_do_about_each_thing_that_is_wrong() {
         "the constitution is wrong",
         "database: postgres://me:********@",
         "model: Gemini cannot be reached",
+        "issuer: the issuer's keys are unavailable",
     ] {
         let mut lines = ill.lines().skip_while(|line| !line.starts_with(&format!("✗ {part}")));
         assert!(lines.any(|line| line.trim_start().starts_with("→ ")), "{part}: {ill}");

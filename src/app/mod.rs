@@ -20,10 +20,11 @@ use tokio_util::task::TaskTracker;
 pub use servers::BUILT_IN as BUILT_IN_SERVERS;
 
 use crate::adapters::gemini::Gemini;
+use crate::adapters::jwks::Jwks;
 use crate::adapters::mcp::Mcp;
 use crate::adapters::quota::LocalQuota;
 use crate::adapters::store::{AtStart, ContentKey, ContentMode, Store, StoreConfig};
-use crate::config::{Config, Content, ModelConfig};
+use crate::config::{Auth, Config, Content, Jwt, JwtKeys, ModelConfig};
 use crate::domain::definition::Constitution;
 use crate::domain::ids::InstanceId;
 use crate::domain::templates::Templates;
@@ -196,6 +197,20 @@ pub fn mcp(config: &Config) -> anyhow::Result<Arc<Mcp>> {
 /// Its settings or credentials are wrong.
 pub fn gemini(config: &ModelConfig) -> anyhow::Result<Option<Gemini>> {
     model::real(config)
+}
+
+/// The keys of the issuer of tokens alone, to ask how they are; `None` when no issuer is asked for keys.
+///
+/// # Errors
+/// The HTTP client cannot be made.
+pub fn issuer(config: &Config) -> anyhow::Result<Option<Jwks>> {
+    match &config.auth {
+        Auth::Jwt(Jwt {
+            keys: JwtKeys::Jwks(url),
+            ..
+        }) => Ok(Some(Jwks::new(url.clone())?)),
+        _ => Ok(None),
+    }
 }
 
 /// With room for a burst of new connections: one that finds no room waits a second for its next try.

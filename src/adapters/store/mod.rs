@@ -147,6 +147,24 @@ impl Store {
         migrate::status_target(&Target::parse(url, None)?).await
     }
 
+    /// Can a row be written? Tried in a transaction that is rolled back. The schema must be there.
+    ///
+    /// # Errors
+    /// [`StoreError::Unavailable`]: what stands in the way.
+    pub async fn try_write(url: &str) -> Result<(), StoreError> {
+        let target = Target::parse(url, None)?;
+        let mut conn = target.writer().await.map_err(StoreError::from)?;
+        let begin = conn.dialect().begin();
+        let mut tried = conn.execute(&begin.into(), vec![]).await;
+        if tried.is_ok() {
+            let row = "INSERT INTO instance (id, started_at, lease_until) VALUES ('doctor', 0, 0)";
+            tried = conn.execute(&row.into(), vec![]).await;
+        }
+        // Closing the connection rolls back.
+        conn.close().await;
+        tried.map(drop).map_err(StoreError::from)
+    }
+
     /// Writes what is queued, ends the lease and the tasks, and closes the connections. What comes later is
     /// `Unavailable`. A database that is away is waited for 5 s.
     pub async fn shutdown(&self) {
