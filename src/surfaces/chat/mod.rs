@@ -157,6 +157,12 @@ impl Chat {
         &self.constitution.definition.tools
     }
 
+    /// The content hash of the constitution in effect, as every decision carries it.
+    #[must_use]
+    pub fn definition_hash(&self) -> &str {
+        &self.constitution.definition.hash
+    }
+
     /// The granted tools that no server offers now, with the reason.
     #[must_use]
     pub fn unavailable_tools(&self) -> Vec<crate::engine::toolset::Missing> {
