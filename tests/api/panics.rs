@@ -164,7 +164,6 @@ async fn serve(database: Database) -> Served {
         auth: Auth::none(),
         surroundings: Arc::new(Around),
         limits: EdgeLimits::default(),
-        docs: false,
     };
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();

@@ -92,19 +92,10 @@ async fn the_reference_loads_nothing_from_elsewhere() {
 }
 
 #[tokio::test]
-async fn the_root_leads_to_the_reference_unless_it_is_switched_off() {
+async fn the_root_leads_to_the_reference() {
     let edge = serve(Setup::default()).await;
     let root = edge.get("/").await;
     assert_eq!((root.status, root.header("location")), (307, "/docs"));
-    let edge = serve(Setup {
-        docs: false,
-        ..Setup::default()
-    })
-    .await;
-    assert_eq!(edge.get("/").await.text, "gavel\n");
-    for path in ["/docs", "/openapi.json", "/docs/swagger-ui.css"] {
-        edge.get(path).await.problem(404, "not_found");
-    }
 }
 
 /// CORS: no page of another origin may read an answer.
