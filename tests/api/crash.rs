@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use sqlx::{Connection, SqliteConnection};
 
 use crate::gemini::{Gemini, Reply};
-use crate::harness::{Database, Ended, Setup, binary, free_port, spawn_app, until};
+use crate::harness::{Database, Ended, Setup, binary, free_port, ready, spawn_app, until};
 use crate::postgres;
 
 /// The program itself, as a process that can be killed.
@@ -51,11 +51,7 @@ pub async fn start_by(mut command: Command, gemini: &Gemini, database: &str, fol
         .spawn()
         .unwrap();
     let url = format!("http://127.0.0.1:{port}");
-    let probe = format!("{url}/readyz");
-    until("gavel to be ready", || async {
-        reqwest::get(&probe).await.is_ok_and(|answer| answer.status() == 200)
-    })
-    .await;
+    ready(&url).await;
     Process {
         child: Ended(child),
         url,
