@@ -489,6 +489,25 @@ fn servers_are_listed_with_their_tools_and_a_missing_one_is_a_failure() {
     );
 }
 
+/// DESIGN.md section 10: any secret also as `NAME_FILE`, and the bundled `mcp.json` hands it on.
+#[test]
+fn the_bundled_task_server_reads_the_url_of_its_database_from_a_file() {
+    let place = Place::new();
+    let path = |name: &str| place.path().join(name);
+    fs::write(path("url"), format!("sqlite://{}\n", path("elsewhere.db").display())).unwrap();
+    let add = ["mcp", "call", "tasks", "add_task", "{\"description\": \"milk\"}"];
+    let file = path("url").display().to_string();
+    place
+        .run_with(&add, &[("TASKS_DATABASE_URL_FILE", file.as_str())])
+        .ended(0);
+    assert!(path("elsewhere.db").exists() && !path("tasks.db").exists());
+    place.run(&add).ended(0);
+    assert!(path("tasks.db").exists());
+    let url = format!("sqlite://{}", path("third.db").display());
+    place.run_with(&add, &[("TASKS_DATABASE_URL", url.as_str())]).ended(0);
+    assert!(path("third.db").exists());
+}
+
 /// DESIGN.md section 5, `pin: true`: each command is a process of its own, so what is accepted outlasts them.
 #[test]
 fn a_changed_tool_is_left_out_until_an_operator_accepts_it() {
