@@ -27,6 +27,7 @@ mod server;
 mod storage;
 #[path = "../injections/mod.rs"]
 mod strings;
+mod tls;
 mod tokens;
 mod tools;
 mod upstream;
