@@ -49,8 +49,6 @@ pub struct Edge {
     pub surroundings: Arc<dyn Surroundings>,
     /// Bounds of connections and requests.
     pub limits: EdgeLimits,
-    /// Are `/docs` and `/openapi.json` served?
-    pub docs: bool,
 }
 
 /// Bounds of connections and requests.
@@ -87,16 +85,15 @@ impl Default for EdgeLimits {
 struct State {
     edge: Edge,
     meters: meters::Meters,
-    docs: Option<docs::Docs>,
+    docs: docs::Docs,
 }
 
 impl State {
     fn new(edge: Edge) -> Self {
-        let docs = edge.docs.then(docs::Docs::new);
         Self {
             edge,
             meters: meters::Meters::default(),
-            docs,
+            docs: docs::Docs::new(),
         }
     }
 }
