@@ -500,6 +500,27 @@ async fn after_five_faults_in_a_row_calls_are_refused_at_once() {
     assert_eq!(server.count("tools/call"), 5);
 }
 
+/// A run that is nearly over gives its calls little time, which says nothing about the server. Its tool's own limit does.
+#[tokio::test]
+async fn only_a_call_that_had_its_time_counts_against_the_server() {
+    let late = || Call {
+        timeout: Duration::from_millis(100),
+        ..Call::with(json!({}))
+    };
+    for (limit, counts) in [(30_000, false), (100, true)] {
+        let server = peer(|_| Answer::Hang).await;
+        let mut entry = http(&server.url);
+        entry["gavel"] = json!({"tools": {"act": {"timeoutMs": limit}}});
+        let mcp = bridge(&entry);
+        let act = tool(&*up(&mcp).await, "act");
+        let replies = futures_util::future::join_all((0..6).map(|_| late().of(&mcp, &act))).await;
+        for reply in replies {
+            assert_eq!(unknown(reply).code, FailureCode::InDoubt);
+        }
+        assert_eq!(mcp.status()[0].breaker_open, counts, "{limit}");
+    }
+}
+
 #[tokio::test]
 async fn an_error_of_a_tool_does_not_count_against_the_server() {
     let server = peer(|_| Answer::Result(json!({"isError": true, "content": []}))).await;

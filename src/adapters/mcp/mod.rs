@@ -8,7 +8,8 @@
 //! - `bridge`: all servers together, [`Mcp`].
 //!
 //! Metrics: `gavel_mcp_calls_total{server,outcome}`, `gavel_mcp_call_seconds{server}`,
-//! `gavel_mcp_server_up{server}`, `gavel_mcp_connections_lost_total{server}`, `gavel_mcp_catalog_tools`.
+//! `gavel_mcp_server_up{server}`, `gavel_mcp_breaker_open{server}`, `gavel_mcp_connections_lost_total{server}`,
+//! `gavel_mcp_catalog_tools`.
 //! Log lines of children have the target `gavel::mcp::stderr`. rmcp itself logs whole messages from
 //! `info` down, so its target belongs at `warn`.
 //!
