@@ -94,6 +94,7 @@ fn failed(call: ActionId, code: FailureCode, message: String) -> Entry {
         call,
         result: CallResult {
             outcome: Err(CallFailure { code, message }),
+            sent: false,
             duration_us: 0,
         },
     }
@@ -159,21 +160,27 @@ async fn call(engine: &Engine, run: &Run, one: &Cleared<'_>) -> CallResult {
     let time = run
         .limits
         .tool_time(one.tool.timeout, began.saturating_duration_since(run.began));
-    let outcome = if time.is_zero() {
+    let reply = if time.is_zero() {
         let message = "no time was left for this call; it was not sent".to_owned();
-        Err(CallFailure {
+        CallReply::NotSent(CallFailure {
             code: FailureCode::LimitReached,
             message,
         })
     } else {
-        match attempt(engine, run, one, time).await {
-            CallReply::Data(data) => Ok(data),
-            CallReply::Failed(failure) => Err(failure),
-            CallReply::Unknown(failure) => once_more(engine, run, one, time.saturating_sub(took()), failure).await,
+        attempt(engine, run, one, time).await
+    };
+    let (outcome, sent) = match reply {
+        CallReply::Data(data) => (Ok(data), true),
+        CallReply::NotSent(failure) => (Err(failure), false),
+        CallReply::Failed(failure) => (Err(failure), true),
+        CallReply::Unknown(failure) => {
+            let left = time.saturating_sub(took());
+            (once_more(engine, run, one, left, failure).await, true)
         }
     };
     CallResult {
         outcome,
+        sent,
         duration_us: i64::try_from(took().as_micros()).unwrap_or(i64::MAX),
     }
 }
@@ -216,7 +223,7 @@ async fn once_more(
             {
                 return Err(failure);
             }
-            CallReply::Failed(_) | CallReply::Unknown(_) => {}
+            CallReply::NotSent(_) | CallReply::Failed(_) | CallReply::Unknown(_) => {}
         }
     }
     Err(if one.tool.side_effect { in_doubt(&first) } else { first })

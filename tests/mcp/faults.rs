@@ -11,7 +11,7 @@ use gavel::ports::tools::Tools;
 use serde_json::json;
 
 use super::raw::{Answer, RawServer, Request, tools};
-use super::support::{Call, bridge, bridge_with, call, data, failed, http, read, tool, unknown, until, up};
+use super::support::{Call, bridge, bridge_with, call, data, failed, http, not_sent, read, tool, unknown, until, up};
 
 /// A raw peer that answers calls in this way.
 async fn peer(answer: impl Fn(&Request) -> Answer + Send + Sync + 'static) -> RawServer {
@@ -290,7 +290,7 @@ async fn a_connection_that_was_never_made_has_carried_nothing() {
     for _ in 0..3 {
         replies.push(Call::with(json!({})).of(&mcp, &act).await);
     }
-    assert_eq!(failed(replies.pop().unwrap()).code, FailureCode::Unavailable);
+    assert_eq!(not_sent(replies.pop().unwrap()).code, FailureCode::Unavailable);
 }
 
 #[tokio::test]
@@ -327,7 +327,7 @@ async fn a_call_whose_time_ends_before_it_could_be_sent_has_failed() {
     };
     let (first, second) = tokio::join!(first.of(&mcp, &act), second.of(&mcp, &act));
     assert_eq!(unknown(first).code, FailureCode::InDoubt);
-    let second = failed(second);
+    let second = not_sent(second);
     assert_eq!(second.code, FailureCode::Unavailable);
     assert!(second.message.contains("for a free place"), "{}", second.message);
 }
@@ -344,7 +344,7 @@ async fn a_call_that_was_cancelled_before_it_began_is_never_sent() {
     for _ in 0..2000 {
         let cancelled = Call::with(json!({}));
         cancelled.cancel.cancel();
-        assert_eq!(failed(cancelled.of(&mcp, &act).await).code, FailureCode::LimitReached);
+        assert_eq!(not_sent(cancelled.of(&mcp, &act).await).code, FailureCode::LimitReached);
     }
     data(Call::with(json!({})).of(&mcp, &act).await);
     assert_eq!(server.count("tools/call"), 1);
@@ -396,7 +396,7 @@ async fn a_session_that_is_lost_again_and_again_is_not_tried_for_ever() {
         up(&mcp).await;
         assert_eq!(server.count("initialize"), 1);
         let failure = failed(call(&mcp, "act", json!({})).await);
-        assert_eq!(failure.code, FailureCode::Unavailable, "{status}");
+        assert_eq!(failure.code, FailureCode::ProtocolError, "{status}");
         assert_eq!(calls.load(Ordering::SeqCst), 2, "{status}");
         assert_eq!(server.count("initialize"), 1, "a new session for the second attempt");
         lives.store(true, Ordering::SeqCst);
@@ -493,7 +493,7 @@ async fn after_five_faults_in_a_row_calls_are_refused_at_once() {
     for _ in 0..5 {
         unknown(call(&mcp, "act", json!({})).await);
     }
-    let failure = failed(call(&mcp, "act", json!({})).await);
+    let failure = not_sent(call(&mcp, "act", json!({})).await);
     assert_eq!(failure.code, FailureCode::Unavailable);
     assert!(failure.message.contains("many calls in a row"), "{}", failure.message);
     assert!(mcp.status()[0].breaker_open);

@@ -66,6 +66,7 @@ pub(super) struct Server {
 
 struct Meters {
     answered: Counter,
+    not_sent: Counter,
     failed: Counter,
     unknown: Counter,
     seconds: Histogram,
@@ -97,6 +98,7 @@ impl Server {
         Self {
             meters: Meters {
                 answered: calls("answered"),
+                not_sent: calls("not_sent"),
                 failed: calls("failed"),
                 unknown: calls("unknown"),
                 seconds: metrics::histogram!("gavel_mcp_call_seconds", "server" => config.name.to_string()),
@@ -153,13 +155,14 @@ impl Server {
         let reply = self.attempt(&request, started).await;
         let (counter, outcome) = match &reply {
             CallReply::Data(_) => (&self.meters.answered, "answered"),
+            CallReply::NotSent(_) => (&self.meters.not_sent, "not_sent"),
             CallReply::Failed(_) => (&self.meters.failed, "failed"),
             CallReply::Unknown(_) => (&self.meters.unknown, "unknown"),
         };
         counter.increment(1);
         let took = started.elapsed();
         self.meters.seconds.record(took.as_secs_f64());
-        if let CallReply::Failed(failure) | CallReply::Unknown(failure) = &reply {
+        if let CallReply::NotSent(failure) | CallReply::Failed(failure) | CallReply::Unknown(failure) = &reply {
             tracing::debug!(
                 server = &*self.config.name,
                 tool = &*request.tool.name,
@@ -243,7 +246,7 @@ impl Server {
             }
             Attempt::Refused(message) => (FailureCode::ProtocolError, message),
             Attempt::SessionGone => (
-                FailureCode::Unavailable,
+                FailureCode::ProtocolError,
                 "the server does not keep its session".to_owned(),
             ),
             Attempt::NotSent(lost, message) => return not_sent(lost, message),
@@ -417,7 +420,7 @@ async fn send_over(session: &Session, outgoing: &Outgoing<'_>) -> Attempt {
 }
 
 fn unavailable(message: String) -> CallReply {
-    CallReply::Failed(CallFailure {
+    CallReply::NotSent(CallFailure {
         code: FailureCode::Unavailable,
         message,
     })
@@ -429,14 +432,14 @@ fn not_sent(lost: Lost, message: String) -> CallReply {
         Lost::Cancelled => FailureCode::LimitReached,
         Lost::Timeout | Lost::Connection => FailureCode::Unavailable,
     };
-    CallReply::Failed(CallFailure { code, message })
+    CallReply::NotSent(CallFailure { code, message })
 }
 
 fn unknown(tool: &Tool, lost: Lost, message: String) -> CallReply {
     let code = match lost {
         _ if tool.side_effect => FailureCode::InDoubt,
         Lost::Timeout | Lost::Cancelled => FailureCode::Timeout,
-        Lost::Connection => FailureCode::Unavailable,
+        Lost::Connection => FailureCode::ProtocolError,
     };
     CallReply::Unknown(CallFailure { code, message })
 }
