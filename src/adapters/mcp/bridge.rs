@@ -158,12 +158,12 @@ impl Mcp {
 }
 
 /// Takes up what another process has accepted.
-async fn look_again(shelves: Vec<Arc<Shelf>>, stop: CancellationToken) {
-    let mut ticks = tokio::time::interval(LOOK_AGAIN);
-    loop {
-        tokio::select! {
-            () = stop.cancelled() => return,
-            _ = ticks.tick() => shelves.iter().for_each(|shelf| shelf.look_again()),
+async fn look_again(shelves: Arc<[Arc<Shelf>]>, stop: CancellationToken) {
+    while stop.run_until_cancelled(tokio::time::sleep(LOOK_AGAIN)).await.is_some() {
+        let shelves = shelves.clone();
+        let looked = tokio::task::spawn_blocking(move || shelves.iter().for_each(|shelf| shelf.look_again()));
+        if looked.await.is_err() {
+            tracing::error!("what was accepted meanwhile could not be looked at");
         }
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! - `config`: `mcp.json`.
 //! - `connect`, `stdio`, `group`, `http`, `handler`: one connection, opened and listed.
-//! - `link`: a connection kept alive; `server`: a configured server with its links.
+//! - `link`: a connection kept alive, `beside`: what goes on beside its calls; `server`: a configured server with its links.
 //! - `definition`, `schema`, `pins`, `registry`: from a server's list to the catalog.
 //! - `attempt`, `peer`, `http::direct`, `meta`: one call on its way; `result`: what came back.
 //! - `bridge`: all servers together, [`Mcp`].
@@ -17,6 +17,7 @@
 //! any second sending of a call that a server may have begun.
 
 mod attempt;
+mod beside;
 mod breaker;
 mod bridge;
 pub mod config;

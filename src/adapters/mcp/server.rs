@@ -120,6 +120,7 @@ impl Server {
             common.base_env.clone(),
             listener,
             common.attempt_limit,
+            &common.tasks,
             common.stop.child_token(),
         )
     }
@@ -415,7 +416,7 @@ fn tells_of_the_server(lost: Lost, tool: &Tool, given: Duration) -> bool {
 async fn send_over(session: &Session, outgoing: &Outgoing<'_>) -> Attempt {
     match &session.direct {
         Some(direct) if !direct.leaves_to_rmcp(&outgoing.request.tool.name) => direct.call(outgoing).await,
-        _ => peer::call(&session.peer, outgoing).await,
+        _ => peer::call(&session.peer, &session.beside, outgoing).await,
     }
 }
 
@@ -492,6 +493,8 @@ impl Shelf {
     }
 
     /// What is held back may have been accepted meanwhile, by another process.
+    ///
+    /// It reads a file and may wait for its lock, so it is no work for an async task.
     pub(super) fn look_again(&self) {
         let mut listed = lock(&self.listed);
         if !listed.held.is_empty() {

@@ -109,7 +109,7 @@ impl Direct {
     /// A request or a notification of the server on the stream of our call.
     fn other(&self, method: &str, id: Option<&RawValue>) {
         match (method, id) {
-            ("notifications/tools/list_changed", None) => self.changed.notify_one(),
+            ("notifications/tools/list_changed", None) => self.beside.changed.notify_one(),
             (_, None) => {}
             ("ping", Some(id)) => self.send_aside(format!(r#"{{"jsonrpc":"2.0","id":{},"result":{{}}}}"#, id.get())),
             (_, Some(id)) => {
