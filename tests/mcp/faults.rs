@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use gavel::adapters::mcp::{Mcp, McpOptions, ServerState};
 use gavel::domain::tool::FailureCode;
 use gavel::ports::tools::Tools;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::raw::{Answer, RawServer, Request, tools};
 use super::support::{Call, bridge, bridge_with, call, data, failed, http, not_sent, read, tool, unknown, until, up};
@@ -16,6 +16,25 @@ use super::support::{Call, bridge, bridge_with, call, data, failed, http, not_se
 /// A raw peer that answers calls in this way.
 async fn peer(answer: impl Fn(&Request) -> Answer + Send + Sync + 'static) -> RawServer {
     RawServer::start(move |request| (request.method() == "tools/call").then(|| answer(request))).await
+}
+
+const BAD_REQUEST: &str = "HTTP/1.1 400 Bad Request\r\ncontent-type: application/json";
+
+/// A raw peer of the session era that gives out sessions.
+async fn with_session(answer: impl Fn(&Request) -> Option<Answer> + Send + Sync + 'static) -> RawServer {
+    RawServer::start(move |request| {
+        answer(request).or_else(|| {
+            (request.method() == "initialize").then(|| {
+                let result = json!({"protocolVersion": "2025-06-18", "capabilities": {"tools": {}},
+                    "serverInfo": {"name": "raw", "version": "1"}});
+                Answer::Http(
+                    "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\nmcp-session-id: one",
+                    json!({"jsonrpc": "2.0", "id": request.message["id"], "result": result}).to_string(),
+                )
+            })
+        })
+    })
+    .await
 }
 
 fn quick() -> McpOptions {
@@ -402,6 +421,110 @@ async fn a_session_that_is_lost_again_and_again_is_not_tried_for_ever() {
         lives.store(true, Ordering::SeqCst);
         data(call(&mcp, "act", json!({})).await);
     }
+}
+
+/// The words of a complaint about arguments may be the model's. They end no session and have nothing sent again.
+#[tokio::test]
+async fn an_answer_to_the_call_that_speaks_of_a_session_does_not_end_the_session() {
+    type Body = fn(&Value) -> String;
+    let plain: Body = |_| json!({"detail": "no valid session could be booked"}).to_string();
+    let invalid: Body = |_| {
+        json!({"jsonrpc": "2.0", "id": null, "error": {"code": -32602, "message": "Session not found"}}).to_string()
+    };
+    let ours: Body = |id| {
+        let error = json!({"code": -32600, "message": "Bad Request: No valid session ID provided"});
+        json!({"jsonrpc": "2.0", "id": id, "error": error}).to_string()
+    };
+    for body in [plain, invalid, ours] {
+        let mut server = with_session(move |request| {
+            (request.method() == "tools/call").then(|| Answer::Http(BAD_REQUEST, body(&request.message["id"])))
+        })
+        .await;
+        let mcp = bridge(&http(&server.url));
+        up(&mcp).await;
+        let failure = failed(call(&mcp, "act", json!({})).await);
+        assert_eq!(failure.code, FailureCode::ProtocolError, "{}", failure.message);
+        // Looked after, it is found to be well.
+        mcp.refresh("s").await.unwrap();
+        assert_eq!(mcp.status()[0].connections, 1, "{}", failure.message);
+        assert_eq!(server.count("tools/call"), 1, "{}", failure.message);
+    }
+}
+
+/// A server that says in its own words that the session is gone is not called again for that, but it is looked after.
+#[tokio::test]
+async fn a_session_that_was_lost_in_unknown_words_is_opened_again() {
+    let gone = Arc::new(AtomicBool::new(false));
+    let is_gone = gone.clone();
+    let mut server = with_session(move |request| {
+        if request.method() == "initialize" {
+            is_gone.store(false, Ordering::SeqCst);
+        }
+        let refused = is_gone.load(Ordering::SeqCst) && !request.method().is_empty();
+        refused.then(|| Answer::Http(BAD_REQUEST, "who are you?".to_owned()))
+    })
+    .await;
+    let mcp = bridge(&http(&server.url));
+    up(&mcp).await;
+    gone.store(true, Ordering::SeqCst);
+    failed(call(&mcp, "act", json!({})).await);
+    assert_eq!(server.count("tools/call"), 1);
+    until(&mcp, |mcp| mcp.status()[0].connections == 2).await;
+}
+
+/// A list that cannot be read when it has changed is no reason to end a connection over which calls go well.
+#[tokio::test]
+async fn a_changed_list_that_cannot_be_read_ends_no_connection() {
+    let lists = Arc::new(AtomicUsize::new(0));
+    let mut server = RawServer::start(move |request| match request.method() {
+        "tools/list" => (lists.fetch_add(1, Ordering::SeqCst) > 0).then_some(Answer::Hang),
+        "tools/call" => {
+            let answer = json!({"jsonrpc": "2.0", "id": request.message["id"], "result": {"content": []}});
+            let changed = json!({"jsonrpc": "2.0", "method": "notifications/tools/list_changed"});
+            Some(Answer::Http(
+                "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream",
+                format!("data: {changed}\n\ndata: {answer}\n\n"),
+            ))
+        }
+        _ => None,
+    })
+    .await;
+    let mcp = bridge_with(&http(&server.url), quick());
+    up(&mcp).await;
+    assert_eq!(data(call(&mcp, "act", json!({})).await), json!([]));
+    for _ in 0..2 {
+        server.saw("tools/list").await;
+    }
+    // Longer than a list may take.
+    tokio::time::sleep(quick().attempt_limit * 2).await;
+    for _ in 0..3 {
+        assert_eq!(data(call(&mcp, "act", json!({})).await), json!([]));
+    }
+    let status = mcp.status().remove(0);
+    assert_eq!((status.state, status.connections), (ServerState::Up, 1));
+    assert_eq!(server.count("initialize"), 0, "after the first");
+    mcp.shutdown().await;
+}
+
+/// Neither the end of a server nor a stop waits for a list that does not come.
+#[tokio::test]
+async fn a_stop_does_not_wait_for_a_list() {
+    let lists = Arc::new(AtomicUsize::new(0));
+    let listed = lists.clone();
+    let server = RawServer::start(move |request| {
+        let again = request.method() == "tools/list" && listed.fetch_add(1, Ordering::SeqCst) > 0;
+        again.then_some(Answer::Hang)
+    })
+    .await;
+    let mcp = bridge(&http(&server.url));
+    up(&mcp).await;
+    let (refreshed, ()) = tokio::join!(mcp.refresh("s"), async {
+        until(&mcp, |_| lists.load(Ordering::SeqCst) == 2).await;
+        let begun = Instant::now();
+        mcp.shutdown().await;
+        assert!(begun.elapsed() < Duration::from_secs(8), "{:?}", begun.elapsed());
+    });
+    refreshed.unwrap_err();
 }
 
 /// Events beside the answer: a ping is answered, a request for sampling refused, comments and
