@@ -15,7 +15,7 @@ use super::{Engine, Run, spans};
 use crate::domain::event::Event;
 use crate::domain::ids::ActionId;
 use crate::domain::journal::{CallFailure, CallResult, Entry, Judgement, Proposed, Target};
-use crate::domain::tool::{FailureCode, Idempotency, Tool};
+use crate::domain::tool::{FailureCode, Tool};
 use crate::ports::records::{Intent, RecordError};
 use crate::ports::tools::{CallReply, CallRequest};
 use crate::telemetry;
@@ -203,9 +203,9 @@ async fn attempt(engine: &Engine, run: &Run, one: &Cleared<'_>, time: Duration) 
     engine.tools.call(request).await
 }
 
-/// After an attempt of which nobody knows what it did. Only the tool's own answer settles that: a second attempt that did
-/// not reach it says nothing of the first. Nor does an error of a tool that keeps no keys: a second delete finds nothing
-/// because the first has worked.
+/// After an attempt of which nobody knows what it did. Only the tool's data settles that: a second attempt that did not
+/// reach it says nothing of the first. Nor does a tool's error: a second delete finds nothing because the first has worked,
+/// and who cannot reach its database now cannot see what stands there under our key.
 async fn once_more(
     engine: &Engine,
     run: &Run,
@@ -218,11 +218,6 @@ async fn once_more(
         match attempt(engine, run, one, left).await {
             CallReply::Data(data) => return Ok(data),
             CallReply::Failed(failure) if !one.tool.side_effect => return Err(failure),
-            CallReply::Failed(failure)
-                if failure.code == FailureCode::ToolError && one.tool.idempotency == Idempotency::Key =>
-            {
-                return Err(failure);
-            }
             CallReply::NotSent(_) | CallReply::Failed(_) | CallReply::Unknown(_) => {}
         }
     }
