@@ -278,3 +278,35 @@ async fn a_task_whose_commit_was_cut_off_is_there_once_and_not_told_as_failed() 
         app.stop().await;
     }
 }
+
+/// A line without words is no part that Gemini takes; the other lines go out as they came.
+#[tokio::test]
+async fn an_empty_line_of_the_history_is_left_out() {
+    let app = spawn_app(Setup::stdio_sqlite()).await;
+    let history = json!([
+        {"role": "user", "content": "hi"},
+        {"role": "assistant", "content": ""},
+        {"role": "user", "content": " \n"},
+        {"role": "assistant", "content": "Hello."},
+    ]);
+    let (status, _, decision) = app
+        .post(&json!({"message": "and now?", "user_id": "ann", "history": history}))
+        .await;
+    assert_eq!(status, 200, "{decision}");
+    let contents = app.gemini.requests()[0]["contents"].clone();
+    let texts: Vec<_> = contents
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|content| {
+            (
+                content["role"].as_str().unwrap(),
+                content["parts"][0]["text"].as_str().unwrap(),
+            )
+        })
+        .collect();
+    assert_eq!(texts.len(), 3, "{texts:?}");
+    assert_eq!(texts[..2], [("user", "hi"), ("model", "Hello.")]);
+    assert!(texts[2].1.ends_with("and now?"), "{texts:?}");
+    app.stop().await;
+}
