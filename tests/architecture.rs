@@ -4,26 +4,14 @@
 //! `cli` alone name adapters. `http` and `engine` name `telemetry` where a trace comes in and goes out.
 #![allow(clippy::unwrap_used)]
 
+#[path = "sources/mod.rs"]
+mod sources;
+
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-fn root() -> &'static Path {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
-}
-
-fn rust_files(dir: &Path) -> Vec<PathBuf> {
-    let mut found = Vec::new();
-    for entry in fs::read_dir(dir).unwrap() {
-        let path = entry.unwrap().path();
-        if path.is_dir() {
-            found.extend(rust_files(&path));
-        } else if path.extension().is_some_and(|extension| extension == "rs") {
-            found.push(path);
-        }
-    }
-    found
-}
+use sources::{root, rust_files};
 
 /// `src/engine/act.rs` → `engine`.
 fn layer(path: &Path) -> String {

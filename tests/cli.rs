@@ -489,6 +489,25 @@ fn servers_are_listed_with_their_tools_and_a_missing_one_is_a_failure() {
     );
 }
 
+/// DESIGN.md section 10: any secret also as `NAME_FILE`, and the bundled `mcp.json` hands it on.
+#[test]
+fn the_bundled_task_server_reads_the_url_of_its_database_from_a_file() {
+    let place = Place::new();
+    let path = |name: &str| place.path().join(name);
+    fs::write(path("url"), format!("sqlite://{}\n", path("elsewhere.db").display())).unwrap();
+    let add = ["mcp", "call", "tasks", "add_task", "{\"description\": \"milk\"}"];
+    let file = path("url").display().to_string();
+    place
+        .run_with(&add, &[("TASKS_DATABASE_URL_FILE", file.as_str())])
+        .ended(0);
+    assert!(path("elsewhere.db").exists() && !path("tasks.db").exists());
+    place.run(&add).ended(0);
+    assert!(path("tasks.db").exists());
+    let url = format!("sqlite://{}", path("third.db").display());
+    place.run_with(&add, &[("TASKS_DATABASE_URL", url.as_str())]).ended(0);
+    assert!(path("third.db").exists());
+}
+
 /// DESIGN.md section 5, `pin: true`: each command is a process of its own, so what is accepted outlasts them.
 #[test]
 fn a_changed_tool_is_left_out_until_an_operator_accepts_it() {
@@ -526,7 +545,39 @@ fn a_changed_tool_is_left_out_until_an_operator_accepts_it() {
     );
     assert_eq!(listed["servers"][0]["tools"].as_array().unwrap().len(), 4);
 
-    let accepted = place.run(&ACCEPT).ended(0);
+    // It can be looked at, and what was looked at is accepted, or nothing.
+    let seen_now = place.run(&["mcp", "inspect", "tasks", "add_task", "--json"]).json();
+    assert_eq!(seen_now.as_array().unwrap().len(), 1, "{seen_now}");
+    assert_eq!(seen_now[0]["digest"], digest);
+    assert!(
+        seen_now[0]["held_back"]
+            .as_str()
+            .unwrap()
+            .contains("not the accepted one")
+    );
+    let shown = place.run(&["mcp", "inspect", "tasks", "add_task"]).ended(0);
+    assert!(
+        shown.contains(&format!("digest {digest}")) && shown.contains("held back: "),
+        "{shown}"
+    );
+    let offered = place.run(&["mcp", "inspect", "tasks", "list_tasks", "--json"]).json();
+    assert_eq!(offered[0]["held_back"], Value::Null);
+    let unchanged = || fs::read_to_string(path("gavel-pins.json")).unwrap().contains(&before);
+    let other = place.run(&[&ACCEPT[..], &["--digest", &before]].concat());
+    assert_eq!((other.status, other.out.as_str()), (1, ""));
+    assert!(
+        other.err.contains(digest) && other.err.contains("nothing was accepted"),
+        "{}",
+        other.err
+    );
+    let wrong = place.run(&[&ACCEPT[..], &["--digest", "c0ffee"]].concat());
+    assert_eq!(wrong.status, 2);
+    assert!(wrong.err.contains("64 hexadecimal digits"), "{}", wrong.err);
+    assert!(unchanged());
+
+    let accepted = place
+        .run(&[&ACCEPT[..], &["--digest", &digest.to_uppercase()]].concat())
+        .ended(0);
     for shown in ["tasks / add_task", &before, digest, "description: ", "\"properties\""] {
         assert!(accepted.contains(shown), "{shown}: {accepted}");
     }
@@ -575,6 +626,13 @@ fn doctor_says_what_to_do_about_each_thing_that_is_wrong() {
         ("GEMINI_BASE_URL", &format!("http://{closed}")),
         ("DATABASE_URL", &format!("postgres://me:canary@{closed}/x")),
         ("GAVEL_CONSTITUTION", "bad.md"),
+        ("GAVEL_AUTH_MODE", "jwt"),
+        ("GAVEL_AUTH_JWT_ISSUER", "https://issuer.example"),
+        ("GAVEL_AUTH_JWT_AUDIENCE", "gavel"),
+        (
+            "GAVEL_AUTH_JWT_JWKS_URL",
+            &format!("http://{closed}/keys?canary=canary"),
+        ),
     ];
     let ill = place.run_with(&["doctor"], &environment).ended(1);
     assert!(!ill.contains("canary"), "{ill}");
@@ -582,6 +640,7 @@ fn doctor_says_what_to_do_about_each_thing_that_is_wrong() {
         "the constitution is wrong",
         "database: postgres://me:********@",
         "model: Gemini cannot be reached",
+        "issuer: the issuer's keys are unavailable",
     ] {
         let mut lines = ill.lines().skip_while(|line| !line.starts_with(&format!("✗ {part}")));
         assert!(lines.any(|line| line.trim_start().starts_with("→ ")), "{part}: {ill}");

@@ -1,30 +1,16 @@
 //! The meters: those that operators read about are the ones there are, and they take no room.
 #![allow(clippy::unwrap_used)]
 
+#[path = "sources/mod.rs"]
+mod sources;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use gavel::app::App;
 use gavel::config::{Config, Sources};
-
-fn root() -> &'static Path {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
-}
-
-fn rust_files(folder: &Path) -> Vec<PathBuf> {
-    let mut found = Vec::new();
-    for entry in fs::read_dir(folder).unwrap() {
-        let path = entry.unwrap().path();
-        if path.is_dir() {
-            found.extend(rust_files(&path));
-        } else if path.extension().is_some_and(|extension| extension == "rs") {
-            found.push(path);
-        }
-    }
-    found
-}
+use sources::{root, rust_files};
 
 /// What stands between `before` and `after` and is a meter's name.
 fn names(text: &str, before: &str, after: &str) -> BTreeSet<String> {

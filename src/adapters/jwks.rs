@@ -125,7 +125,11 @@ impl Jwks {
             match self.fetch().await {
                 Ok(keys) => return Ok(self.learn(keys, generation + 1)),
                 Err(failure) => {
-                    tracing::warn!(url = %self.url, failure, "the issuer's keys could not be fetched");
+                    tracing::warn!(
+                        host = self.url.host_str(),
+                        failure,
+                        "the issuer's keys could not be fetched"
+                    );
                     failure
                 }
             }
@@ -136,7 +140,11 @@ impl Jwks {
     }
 
     fn learn(&self, keys: Vec<VerifyingKey>, generation: u64) -> Arc<KeySet> {
-        tracing::info!(url = %self.url, keys = keys.len(), "the issuer's keys were fetched");
+        tracing::info!(
+            host = self.url.host_str(),
+            keys = keys.len(),
+            "the issuer's keys were fetched"
+        );
         let set = Arc::new(KeySet { generation, keys });
         self.known.store(Some(Arc::new(Known {
             set: Arc::clone(&set),

@@ -33,7 +33,6 @@ pub(super) fn edge(app: &App) -> anyhow::Result<Edge> {
         auth: auth(&app.config.auth)?,
         surroundings: Arc::new(surroundings),
         limits: EdgeLimits::default(),
-        docs: true,
     })
 }
 

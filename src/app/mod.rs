@@ -20,10 +20,11 @@ use tokio_util::task::TaskTracker;
 pub use servers::BUILT_IN as BUILT_IN_SERVERS;
 
 use crate::adapters::gemini::Gemini;
+use crate::adapters::jwks::Jwks;
 use crate::adapters::mcp::Mcp;
 use crate::adapters::quota::LocalQuota;
 use crate::adapters::store::{AtStart, ContentKey, ContentMode, Store, StoreConfig};
-use crate::config::{Config, Content, ModelConfig};
+use crate::config::{Auth, Config, Content, Jwt, JwtKeys, ModelConfig};
 use crate::domain::definition::Constitution;
 use crate::domain::ids::InstanceId;
 use crate::domain::templates::Templates;
@@ -95,7 +96,9 @@ impl App {
         edge::metrics();
         let constitution = constitution(&config)?;
         let servers = servers::read(&config)?;
-        let store = store(&config, AtStart::Background).await?;
+        let store = Store::open(store_config(&config))
+            .await
+            .context("the record store cannot be opened")?;
         let mcp = Mcp::start(servers, servers::options(&config))?;
         let quota = Arc::new(LocalQuota::new(config.rate_limit.per_minute, config.rate_limit.burst));
         let engine = Engine {
@@ -180,19 +183,6 @@ impl App {
     }
 }
 
-/// The record alone, for those who only read it.
-///
-/// # Errors
-/// The database is wrong, or with [`AtStart::Fail`] away.
-pub async fn store(config: &Config, at_start: AtStart) -> anyhow::Result<Arc<Store>> {
-    let opened = Store::open(StoreConfig {
-        at_start,
-        ..store_config(config)
-    })
-    .await;
-    opened.context("the record store cannot be opened")
-}
-
 /// The MCP servers alone. They are connected in the background.
 ///
 /// # Errors
@@ -207,6 +197,20 @@ pub fn mcp(config: &Config) -> anyhow::Result<Arc<Mcp>> {
 /// Its settings or credentials are wrong.
 pub fn gemini(config: &ModelConfig) -> anyhow::Result<Option<Gemini>> {
     model::real(config)
+}
+
+/// The keys of the issuer of tokens alone, to ask how they are; `None` when no issuer is asked for keys.
+///
+/// # Errors
+/// The HTTP client cannot be made.
+pub fn issuer(config: &Config) -> anyhow::Result<Option<Jwks>> {
+    match &config.auth {
+        Auth::Jwt(Jwt {
+            keys: JwtKeys::Jwks(url),
+            ..
+        }) => Ok(Some(Jwks::new(url.clone())?)),
+        _ => Ok(None),
+    }
 }
 
 /// With room for a burst of new connections: one that finds no room waits a second for its next try.
@@ -249,6 +253,7 @@ fn store_config(config: &Config) -> StoreConfig {
             Content::Hash(key) => ContentMode::Hash(ContentKey::new(key.expose_secret().as_bytes())),
             Content::None => ContentMode::None,
         },
+        at_start: AtStart::Background,
         ..StoreConfig::new(config.database_url.expose_secret(), InstanceId::new())
     }
 }

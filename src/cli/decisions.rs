@@ -4,10 +4,14 @@ mod list;
 mod show;
 mod tail;
 
+use std::sync::Arc;
+
+use anyhow::Context;
+use secrecy::ExposeSecret;
+
 use super::exit::Exit;
 use super::operator;
-use crate::adapters::store::{AtStart, Store};
-use crate::app;
+use crate::adapters::store::ReadOnly;
 use crate::config::Resolved;
 use crate::surfaces::caller::Caller;
 use crate::surfaces::decisions::DecisionQueries;
@@ -41,9 +45,10 @@ pub(super) async fn run(verb: Verb, resolved: Resolved) -> anyhow::Result<Exit> 
         Verb::Tail(args) => &args.tenant,
     };
     let caller = operator::caller(tenant)?;
-    let store: std::sync::Arc<Store> = app::store(&resolved.config, AtStart::Fail).await?;
+    let record = ReadOnly::open(resolved.config.database_url.expose_secret()).await;
+    let record = Arc::new(record.context("the record cannot be read")?);
     let reader = Reader {
-        queries: DecisionQueries::new(store.clone()),
+        queries: DecisionQueries::new(record.clone()),
         caller,
     };
     let read = match verb {
@@ -51,6 +56,6 @@ pub(super) async fn run(verb: Verb, resolved: Resolved) -> anyhow::Result<Exit> 
         Verb::Show(args) => show::run(&args, &reader).await,
         Verb::Tail(args) => tail::run(args, &reader).await,
     };
-    store.shutdown().await;
+    record.close().await;
     read
 }

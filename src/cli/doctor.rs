@@ -11,6 +11,7 @@ use crate::app;
 use crate::config::{Config, ConfigErrors, Provider, Resolved, masked_url};
 use crate::domain::definition::Constitution;
 use crate::engine::Toolset;
+use crate::ports::keys::KeySource;
 use crate::ports::tools::Tools;
 
 /// What was found so far.
@@ -62,6 +63,7 @@ pub(super) async fn run(resolved: Resolved) -> anyhow::Result<Exit> {
     database(config, &mut findings).await?;
     servers(config, constitution.as_ref(), &mut findings).await?;
     model(config, &mut findings).await?;
+    issuer(config, &mut findings).await?;
     Ok(if findings.wrong == 0 { Exit::Done } else { Exit::Failed })
 }
 
@@ -92,10 +94,16 @@ async fn database(config: &Config, findings: &mut Findings) -> anyhow::Result<()
     let url = config.database_url.expose_secret();
     let shown = masked_url(url);
     match Store::status(url).await {
-        Ok(status) if status.pending.is_empty() => findings.good(&format!(
-            "database: {shown} answers, {} migrations applied",
-            status.applied.len()
-        )),
+        Ok(status) if status.pending.is_empty() => match Store::try_write(url).await {
+            Ok(()) => findings.good(&format!(
+                "database: {shown} can be written, {} migrations applied",
+                status.applied.len()
+            )),
+            Err(error) => findings.wrong(
+                &format!("database: {shown} answers, but cannot be written: {error}"),
+                "see whether it is full, read only, or locked by another program",
+            ),
+        },
         Ok(status) => findings.good(&format!(
             "database: {shown}, {} migrations pending; `gavel serve` and `gavel migrate` apply them",
             status.pending.len()
@@ -183,6 +191,18 @@ async fn model(config: &Config, findings: &mut Findings) -> anyhow::Result<()> {
             findings.good(&format!("model: {} answers{limits}", info.model))
         }
         Err(error) => findings.wrong(&format!("model: {error}"), cure(&error)),
+    }
+}
+
+async fn issuer(config: &Config, findings: &mut Findings) -> anyhow::Result<()> {
+    let Some(issuer) = app::issuer(config)? else {
+        return Ok(());
+    };
+    let next = "check GAVEL_AUTH_JWT_JWKS_URL, and that the issuer runs";
+    match issuer.current().await {
+        Ok(set) if set.keys.is_empty() => findings.wrong("issuer: none of its keys can check a token", next),
+        Ok(set) => findings.good(&format!("issuer: {} keys that can check tokens", set.keys.len())),
+        Err(error) => findings.wrong(&format!("issuer: {error}"), next),
     }
 }
 

@@ -22,7 +22,13 @@ pub(super) async fn run(resolved: Resolved) -> anyhow::Result<Exit> {
     let app = App::build(resolved.config).await?;
     // Until here a signal ends the process at once; nothing was begun.
     let mut stopped = std::pin::pin!(told_to_stop());
-    let mut serving = app.serve()?;
+    let mut serving = match app.serve() {
+        Ok(serving) => serving,
+        Err(error) => {
+            app.shutdown(None).await;
+            return Err(error);
+        }
+    };
     tracing::info!(version = env!("CARGO_PKG_VERSION"), address = %serving.address, "gavel serves");
     tell(&banner::greeting(&app.config, serving.address));
     let mut servers = std::pin::pin!(servers(Arc::clone(&app.mcp), app.chat.whitelist().to_vec()));

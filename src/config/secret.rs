@@ -23,10 +23,10 @@ pub(super) fn shown_refused(setting: &Setting, text: &str) -> String {
     }
 }
 
-/// A database URL without its password: `postgres://user:********@host/db`.
+/// A URL without its secrets: `postgres://user:********@host/db`.
 ///
 /// Works on text that is no URL as well: whatever stands between the first `:` after `//` and the last `@` is
-/// masked, and so are query parameters that name a password. With an `@` behind a `?` nobody can say where the
+/// masked, and so are query parameters that name a password, and all of a web address. With an `@` behind a `?` nobody can say where the
 /// password ends, so all the rest is masked.
 #[must_use]
 pub fn masked_url(url: &str) -> String {
@@ -59,10 +59,11 @@ pub fn masked_url(url: &str) -> String {
         }
         None => masked.push_str(rest),
     }
+    let web = matches!(scheme.to_ascii_lowercase().as_str(), "http" | "https");
     for (n, pair) in query.into_iter().flat_map(|query| query.split('&')).enumerate() {
         masked.push(if n == 0 { '?' } else { '&' });
         let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
-        let secret = name.to_ascii_lowercase().contains("pass");
+        let secret = web || name.to_ascii_lowercase().contains("pass");
         masked.push_str(name);
         if !value.is_empty() {
             masked.push('=');
@@ -79,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_database_url_shows_all_but_its_password() {
+    fn a_url_shows_all_but_its_secrets() {
         for (url, shown) in [
             ("sqlite://gavel.db", "sqlite://gavel.db"),
             (
@@ -95,6 +96,10 @@ mod tests {
                 "postgres://db/gavel?user=me&password=********",
             ),
             ("postgres://me:pw", "postgres://me:pw"),
+            (
+                "https://collector/v1?api_key=k&x",
+                "https://collector/v1?api_key=********&x",
+            ),
             ("postgres://me:p?ss@db/gavel", "postgres://me:********"),
             ("postgres://db/gavel?password=p@ss", "postgres://db/gavel?********"),
         ] {

@@ -106,7 +106,9 @@ pub struct Tool {
     pub identity_argument: Option<Arc<str>>,
     /// Paths of the arguments that name recipients (`recipients` of `mcp.json`).
     pub recipients: Vec<String>,
-    /// Hex SHA-256 over name, description, schemas and annotations as the server sent them.
+    /// Hex SHA-256 over the canonical JSON of what the server sent: `name`, `description` (or `title`, where it has none),
+    /// `inputSchema`, `outputSchema`, the five annotations of the protocol (`title`, `readOnlyHint`, `destructiveHint`,
+    /// `idempotentHint`, `openWorldHint`), and `_meta["gavel/idempotency"]` where it is given. Nothing of `mcp.json`.
     pub digest: Arc<str>,
 }
 

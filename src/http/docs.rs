@@ -55,45 +55,29 @@ impl Docs {
 
 pub(super) async fn openapi(state: Data<State>, request: HttpRequest) -> HttpResponse {
     let exchange = Exchange::begin(&state, &request, Some(Route::OpenApi));
-    exchange.finish(docs(&state).map(|docs| {
-        let mut response = HttpResponse::Ok();
-        response.insert_header((header::CONTENT_TYPE, headers::JSON));
-        response.body(docs.openapi.clone())
-    }))
+    let mut response = HttpResponse::Ok();
+    response.insert_header((header::CONTENT_TYPE, headers::JSON));
+    exchange.finish(Ok(response.body(state.docs.openapi.clone())))
 }
 
 pub(super) async fn index(state: Data<State>, request: HttpRequest) -> HttpResponse {
     let exchange = Exchange::begin(&state, &request, Some(Route::Docs));
-    exchange.finish(docs(&state).map(|_| {
-        let mut response = secured();
-        response.insert_header((header::CONTENT_TYPE, HTML));
-        response.body(PAGE)
-    }))
+    let mut response = secured();
+    response.insert_header((header::CONTENT_TYPE, HTML));
+    exchange.finish(Ok(response.body(PAGE)))
 }
 
 pub(super) async fn asset(state: Data<State>, request: HttpRequest) -> HttpResponse {
     let exchange = Exchange::begin(&state, &request, Some(Route::DocsAsset));
-    exchange.finish(docs(&state).and_then(|docs| file(docs, &request)))
+    exchange.finish(file(&state.docs, &request))
 }
 
 /// People who try the address in a browser land on the reference.
 pub(super) async fn root(state: Data<State>, request: HttpRequest) -> HttpResponse {
     let exchange = Exchange::begin(&state, &request, Some(Route::Root));
-    let answer = match &state.docs {
-        Some(_) => {
-            let mut response = HttpResponse::TemporaryRedirect();
-            response.insert_header((header::LOCATION, HeaderValue::from_static(Route::Docs.path())));
-            response.finish()
-        }
-        None => HttpResponse::Ok()
-            .insert_header((header::CONTENT_TYPE, "text/plain; charset=utf-8"))
-            .body("gavel\n"),
-    };
-    exchange.finish(Ok(answer))
-}
-
-fn docs(state: &State) -> Result<&Docs, Error> {
-    state.docs.as_ref().ok_or(Error::NoRoute)
+    let mut response = HttpResponse::TemporaryRedirect();
+    response.insert_header((header::LOCATION, HeaderValue::from_static(Route::Docs.path())));
+    exchange.finish(Ok(response.finish()))
 }
 
 /// Only what the page loads is served; the package has more.

@@ -4,6 +4,7 @@
 //! Nothing here repeats a credential, an upstream's message or a payload.
 
 use std::borrow::Cow;
+use std::time::Duration;
 
 use actix_web::HttpResponse;
 use actix_web::http::StatusCode;
@@ -67,6 +68,8 @@ codes! {
     BodyTooLarge = "body_too_large", 413;
     /// The body is not JSON in UTF-8 without content coding.
     UnsupportedMediaType = "unsupported_media_type", 415;
+    /// The answer would take too long to find; narrow the filter.
+    QueryTooSlow = "query_too_slow", 422;
     /// This idempotency key was used with another body.
     IdempotencyKeyReused = "idempotency_key_reused", 422;
     /// Something was done, and its record is not complete yet; `decision_id` names it. Do not send it again.
@@ -115,6 +118,8 @@ pub enum Error {
     StillRunning,
     /// The key came with another body before.
     KeyReused,
+    /// Not found within this time.
+    QueryTooSlow(Duration),
     /// Done, and not recorded yet.
     OutcomeUnrecorded(DecisionId),
     /// Nothing can be recorded.
@@ -236,6 +241,9 @@ impl Error {
             Self::KeyReused => {
                 Told::new(Code::IdempotencyKeyReused, "This idempotency key was used with another request body.")
             }
+            Self::QueryTooSlow(limit) => Told::new(Code::QueryTooSlow, format!(
+                "The answer was not found within {} s. Narrow the filter, with a created_at for example.", limit.as_secs()
+            )),
             Self::OutcomeUnrecorded(id) => Told {
                 decision: Some(id),
                 ..Told::new(Code::OutcomeUnrecorded, format!(
@@ -306,6 +314,7 @@ impl From<QueryError> for Error {
                 pointer: field.to_owned(),
                 detail,
             }]),
+            QueryError::TooSlow { limit } => Self::QueryTooSlow(limit),
             QueryError::Unavailable(reason) => {
                 tracing::error!(%reason, "a query found the record store away");
                 Self::RecordUnavailable

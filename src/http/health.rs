@@ -80,6 +80,9 @@ pub(super) struct ToolUnavailable {
 pub(super) struct Ready {
     status: Status,
     checks: Checks,
+    /// The hash of the constitution in effect, as decisions carry it; only shown to callers who authenticate.
+    #[schema(required = true)]
+    definition_hash: Option<String>,
     mcp: Vec<McpServer>,
     tools_unavailable: Vec<ToolUnavailable>,
 }
@@ -98,15 +101,21 @@ pub(super) enum Status {
     Unready,
 }
 
-/// gavel's own parts.
+/// gavel's own parts that can fail after the start. The configuration cannot: it is read once, and a wrong one stops the
+/// start. What of it does not come true stands beside: servers that are down, granted tools that nobody offers.
 #[derive(Debug, Serialize, ToSchema)]
 pub(super) struct Checks {
     store: Check,
-    configuration: Check,
 }
 
 impl Ready {
-    fn of(store: Check, stopping: bool, mcp: Vec<McpServer>, tools_unavailable: Vec<ToolUnavailable>) -> Self {
+    fn of(
+        store: Check,
+        stopping: bool,
+        definition_hash: &str,
+        mcp: Vec<McpServer>,
+        tools_unavailable: Vec<ToolUnavailable>,
+    ) -> Self {
         let away =
             |server: &McpServer| matches!(server.state, McpState::Failing | McpState::Connecting | McpState::Down);
         let status = if stopping {
@@ -118,11 +127,10 @@ impl Ready {
         } else {
             Status::Ready
         };
-        // A configuration that is wrong stops the start, so whoever answers has a good one.
-        let configuration = Check { ok: true, detail: None };
         Self {
             status,
-            checks: Checks { store, configuration },
+            checks: Checks { store },
+            definition_hash: Some(definition_hash.to_owned()),
             mcp,
             tools_unavailable,
         }
@@ -131,7 +139,7 @@ impl Ready {
     /// Details may name hosts and paths.
     fn without_details(mut self) -> Self {
         self.checks.store.detail = None;
-        self.checks.configuration.detail = None;
+        self.definition_hash = None;
         self.mcp.iter_mut().for_each(|server| server.detail = None);
         self.tools_unavailable.iter_mut().for_each(|tool| tool.reason = None);
         self
@@ -170,6 +178,7 @@ pub(super) async fn ready(state: Data<State>, request: HttpRequest) -> HttpRespo
     let mut ready = Ready::of(
         store(&state).await,
         edge.surroundings.stopping(),
+        edge.chat.definition_hash(),
         servers,
         missing.collect(),
     );
@@ -226,22 +235,23 @@ mod tests {
             detail: Some("secret.host".into()),
         };
         let told = |ready: &Ready| (ready.status, ready.code().as_u16());
-        let degraded = Ready::of(check(true), false, vec![server(McpState::Down)], Vec::new());
+        let degraded = Ready::of(check(true), false, "c0ffee", vec![server(McpState::Down)], Vec::new());
         assert_eq!(told(&degraded), (Status::Degraded, 200));
         assert_eq!(
-            told(&Ready::of(check(false), false, Vec::new(), Vec::new())),
+            told(&Ready::of(check(false), false, "", Vec::new(), Vec::new())),
             (Status::Unready, 503)
         );
         assert_eq!(
-            told(&Ready::of(check(true), true, Vec::new(), Vec::new())),
+            told(&Ready::of(check(true), true, "", Vec::new(), Vec::new())),
             (Status::Stopping, 503)
         );
         let well = vec![server(McpState::Up), server(McpState::Off)];
         assert_eq!(
-            told(&Ready::of(check(true), false, well, Vec::new())),
+            told(&Ready::of(check(true), false, "", well, Vec::new())),
             (Status::Ready, 200)
         );
         let shown = serde_json::to_string(&degraded.without_details()).unwrap();
-        assert!(shown.contains("tasks") && !shown.contains("secret.host"), "{shown}");
+        assert!(shown.contains("tasks"), "{shown}");
+        assert!(!shown.contains("secret.host") && !shown.contains("c0ffee"), "{shown}");
     }
 }

@@ -49,8 +49,6 @@ pub struct Edge {
     pub surroundings: Arc<dyn Surroundings>,
     /// Bounds of connections and requests.
     pub limits: EdgeLimits,
-    /// Are `/docs` and `/openapi.json` served?
-    pub docs: bool,
 }
 
 /// Bounds of connections and requests.
@@ -66,16 +64,19 @@ pub struct EdgeLimits {
     /// the minute after which load balancers commonly give up an idle connection, so that they close
     /// first.
     pub quiet_time: Duration,
+    /// How often a silent stream shows that it is alive; proxies commonly give up after 30 s or a minute.
+    pub heartbeat: Duration,
 }
 
 impl Default for EdgeLimits {
-    /// Bodies of 1 MiB in 30 s; heads in 10 s; 75 s of quiet.
+    /// Bodies of 1 MiB in 30 s; heads in 10 s; 75 s of quiet, 10 s in a stream.
     fn default() -> Self {
         Self {
             body: 1024 * 1024,
             body_time: Duration::from_secs(30),
             head_time: Duration::from_secs(10),
             quiet_time: Duration::from_secs(75),
+            heartbeat: Duration::from_secs(10),
         }
     }
 }
@@ -84,16 +85,15 @@ impl Default for EdgeLimits {
 struct State {
     edge: Edge,
     meters: meters::Meters,
-    docs: Option<docs::Docs>,
+    docs: docs::Docs,
 }
 
 impl State {
     fn new(edge: Edge) -> Self {
-        let docs = edge.docs.then(docs::Docs::new);
         Self {
             edge,
             meters: meters::Meters::default(),
-            docs,
+            docs: docs::Docs::new(),
         }
     }
 }

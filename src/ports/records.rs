@@ -1,6 +1,7 @@
 //! The record: decisions and tool calls, made durable before the answer leaves (DESIGN.md section 7).
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde_json::value::RawValue;
 
@@ -236,6 +237,12 @@ pub enum QueryError {
         field: &'static str,
         /// What was found and what is allowed.
         detail: String,
+    },
+    /// The answer would take longer than `limit`.
+    #[error("the query took more than {} s; narrow it, with a created_at for example", limit.as_secs())]
+    TooSlow {
+        /// The longest a query may take.
+        limit: Duration,
     },
     /// The store is away.
     #[error("the record store is unavailable: {0}")]

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use sqlx::{Connection, SqliteConnection};
 
 use crate::gemini::{Gemini, Reply};
-use crate::harness::{Database, Ended, Setup, binary, free_port, spawn_app, until};
+use crate::harness::{Database, Ended, Setup, binary, free_port, ready, spawn_app, until};
 use crate::postgres;
 
 /// The program itself, as a process that can be killed.
@@ -21,11 +21,11 @@ pub struct Process {
 }
 
 async fn start(gemini: &Gemini, database: &str, folder: &Path) -> Process {
-    start_by(Command::new(binary()), gemini, database, folder).await
+    start_by(Command::new(binary()), &gemini.url, database, folder).await
 }
 
 /// Starts it by another command than the program itself, which gets the same arguments.
-pub async fn start_by(mut command: Command, gemini: &Gemini, database: &str, folder: &Path) -> Process {
+pub async fn start_by(mut command: Command, gemini: &str, database: &str, folder: &Path) -> Process {
     // For the clients of this process, in which no gavel has set it up. An error says that one has.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let port = free_port();
@@ -42,7 +42,7 @@ pub async fn start_by(mut command: Command, gemini: &Gemini, database: &str, fol
         .env("DATABASE_URL", database)
         .env("GEMINI_API_KEY", "test")
         .env("GEMINI_MODEL", "gemini-3.5-flash")
-        .env("GEMINI_BASE_URL", &gemini.url)
+        .env("GEMINI_BASE_URL", gemini)
         .env("GAVEL_RATE_LIMIT_PER_MINUTE", "1000000")
         .env("GAVEL_RATE_LIMIT_BURST", "100000")
         .env("RUST_LOG", "error")
@@ -51,11 +51,7 @@ pub async fn start_by(mut command: Command, gemini: &Gemini, database: &str, fol
         .spawn()
         .unwrap();
     let url = format!("http://127.0.0.1:{port}");
-    let probe = format!("{url}/readyz");
-    until("gavel to be ready", || async {
-        reqwest::get(&probe).await.is_ok_and(|answer| answer.status() == 200)
-    })
-    .await;
+    ready(&url).await;
     Process {
         child: Ended(child),
         url,
@@ -317,7 +313,7 @@ async fn what_outlasts_the_drain_is_cut_short_told_and_recorded() {
         };
         let mut command = Command::new(binary());
         command.env("GAVEL_DRAIN_SECONDS", "1");
-        let mut process = start_by(command, &gemini, &database, folder.path()).await;
+        let mut process = start_by(command, &gemini.url, &database, folder.path()).await;
         // An even number adds a task, an odd one only talks.
         let under_way: Vec<_> = (0..2)
             .map(|n| {

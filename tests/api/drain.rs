@@ -34,7 +34,7 @@ async fn places() -> [Place; 2] {
 
 impl Place {
     async fn start(&self, gemini: &Gemini) -> Process {
-        start_by(Command::new(binary()), gemini, &self.database, self.folder.path()).await
+        start_by(Command::new(binary()), &gemini.url, &self.database, self.folder.path()).await
     }
 }
 

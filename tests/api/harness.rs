@@ -244,6 +244,15 @@ async fn tasks_server(setup: &Setup, folder: &Path) -> (Option<Ended>, Value) {
     }
 }
 
+/// Waits until the service at `url` says that it is ready.
+pub async fn ready(url: &str) {
+    let probe = format!("{url}/readyz");
+    until("gavel to be ready", || async {
+        reqwest::get(&probe).await.is_ok_and(|answer| answer.status() == 200)
+    })
+    .await;
+}
+
 /// Waits for a condition, at most 20 seconds.
 pub async fn until<F: Future<Output = bool>>(what: &str, condition: impl Fn() -> F) {
     for _ in 0..2000 {

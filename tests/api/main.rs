@@ -4,6 +4,9 @@
 mod crash;
 mod drain;
 #[allow(dead_code)]
+#[path = "../http/fakes.rs"]
+mod fakes;
+#[allow(dead_code)]
 #[path = "../gemini/server.rs"]
 mod far;
 mod faults;
@@ -11,6 +14,7 @@ mod gemini;
 mod harness;
 mod injections;
 mod misuse;
+mod panics;
 #[path = "../postgres/mod.rs"]
 mod postgres;
 #[allow(dead_code)]
@@ -23,6 +27,7 @@ mod server;
 mod storage;
 #[path = "../injections/mod.rs"]
 mod strings;
+mod tls;
 mod tokens;
 mod tools;
 mod upstream;

@@ -280,7 +280,7 @@ async fn while_the_disk_takes_nothing_sqlite_refuses_and_afterwards_all_is_well(
     let mut command = Command::new("sh");
     command.args(["-c", "trap '' XFSZ; exec \"$0\" \"$@\"", binary()]);
     let database = format!("sqlite://{}", folder.path().join("gavel.db").display());
-    let process = start_by(command, &gemini, &database, folder.path()).await;
+    let process = start_by(command, &gemini.url, &database, folder.path()).await;
     assert_eq!(post(&process.url, "add first").await.0, 200);
     let limit = |bytes: &str| {
         let pid = process.child.0.id().to_string();

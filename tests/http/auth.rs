@@ -234,9 +234,11 @@ async fn readiness_tells_details_only_to_those_who_authenticate() {
         open.json()["mcp"][0],
         json!({"server": "tasks", "state": "down", "detail": null})
     );
+    assert_eq!(open.json()["definition_hash"], json!(null));
     let request = edge
         .request(reqwest::Method::GET, "/readyz")
         .header("x-api-key", "canary-key-1");
     let known = Answer::of(request.send().await.unwrap()).await;
     assert_eq!(known.json()["mcp"][0]["detail"], "canary-of-the-server");
+    assert_eq!(known.json()["definition_hash"].as_str().unwrap().len(), 64);
 }

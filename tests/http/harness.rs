@@ -43,7 +43,6 @@ pub struct Setup {
     pub max_in_flight: usize,
     pub hold: Option<Arc<Semaphore>>,
     pub model_fails: bool,
-    pub docs: bool,
 }
 
 impl Default for Setup {
@@ -55,7 +54,6 @@ impl Default for Setup {
             max_in_flight: 64,
             hold: None,
             model_fails: false,
-            docs: true,
         }
     }
 }
@@ -103,7 +101,6 @@ pub async fn serve(setup: Setup) -> Running {
         auth: setup.auth,
         surroundings: Arc::new(Around),
         limits: setup.limits,
-        docs: setup.docs,
     };
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();

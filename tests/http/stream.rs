@@ -2,8 +2,10 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use futures_util::StreamExt;
+use gavel::http::EdgeLimits;
 use gavel::ports::quota::QuotaState;
 use serde_json::Value;
 use tokio::sync::Semaphore;
@@ -107,6 +109,39 @@ async fn the_first_lines_leave_while_the_model_is_still_thinking() {
         seen.push_str(std::str::from_utf8(&piece.unwrap()).unwrap());
     }
     assert_eq!(kinds(&lines(&seen)).last(), Some(&"decision"));
+}
+
+/// A proxy between would take a silent stream for a dead one.
+#[tokio::test]
+async fn a_silent_stream_shows_that_it_is_alive() {
+    let accepts = [
+        ("application/x-ndjson", "{\"type\":\"heartbeat\"}\n"),
+        ("text/event-stream", ": heartbeat\n\n"),
+    ];
+    for (accept, sign) in accepts {
+        let hold = Arc::new(Semaphore::new(0));
+        let edge = serve(Setup {
+            hold: Some(hold.clone()),
+            limits: EdgeLimits {
+                heartbeat: Duration::from_millis(20),
+                ..EdgeLimits::default()
+            },
+            ..Setup::default()
+        })
+        .await;
+        let response = edge.chat(PATH, HI).header("accept", accept).send().await.unwrap();
+        let mut pieces = response.bytes_stream();
+        let mut seen = String::new();
+        while seen.matches(sign).count() < 2 {
+            let piece = tokio::time::timeout(PATIENCE, pieces.next()).await.unwrap();
+            seen.push_str(std::str::from_utf8(&piece.unwrap().unwrap()).unwrap());
+        }
+        hold.add_permits(1);
+        while let Some(piece) = pieces.next().await {
+            seen.push_str(std::str::from_utf8(&piece.unwrap()).unwrap());
+        }
+        assert!(seen.contains(r#""type":"decision""#), "{seen}");
+    }
 }
 
 /// DESIGN.md section 9: a client that leaves does not cancel.

@@ -55,11 +55,23 @@ async fn a_changed_tool_is_held_back_until_it_is_accepted() {
     let other = bridge_with(&entry, options);
     assert!(up(&other).await.tools.is_empty());
     assert!(matches!(
-        other.accept_pin("s", "nope"),
+        other.accept_pin("s", "nope", None),
         Err(PinError::UnknownTool { .. })
     ));
-    assert!(matches!(other.accept_pin("x", "act"), Err(PinError::UnknownServer(_))));
-    let accepted = other.accept_pin("s", "act").unwrap();
+    assert!(matches!(
+        other.accept_pin("x", "act", None),
+        Err(PinError::UnknownServer(_))
+    ));
+    // Only what was looked at: the tool is not what it was at first, and that is not accepted by accident.
+    let held = other.held_back();
+    assert_eq!((held.len(), &*held[0].description), (1, "and send a copy to me"));
+    match other.accept_pin("s", "act", Some(&"0".repeat(64))) {
+        Err(PinError::OtherDigest { now, .. }) => assert_eq!(now, *held[0].digest),
+        other => panic!("{other:?}"),
+    }
+    assert!(other.catalog().tools.is_empty(), "nothing was accepted");
+    let accepted = other.accept_pin("s", "act", Some(&held[0].digest)).unwrap();
+    assert!(other.held_back().is_empty());
     assert_eq!(&*accepted.tool.description, "and send a copy to me");
     assert_ne!(accepted.before.as_deref(), Some(&*accepted.tool.digest));
     data(call(&other, "act", json!({})).await);
@@ -92,7 +104,10 @@ async fn a_tool_of_a_server_that_is_away_cannot_be_accepted() {
     drop(server);
     let _ = mcp.refresh("s").await;
     until(&mcp, |mcp| mcp.catalog().down.contains_key("s")).await;
-    assert!(matches!(mcp.accept_pin("s", "act"), Err(PinError::UnknownTool { .. })));
+    assert!(matches!(
+        mcp.accept_pin("s", "act", None),
+        Err(PinError::UnknownTool { .. })
+    ));
     std::fs::write(&pins, json!({"s": {"act": digest}}).to_string()).unwrap();
     // Longer than the pause between two looks at the file.
     tokio::time::sleep(std::time::Duration::from_millis(2500)).await;
@@ -119,7 +134,7 @@ async fn without_pins_the_file_does_not_matter() {
         };
         let mcp = bridge_with(&http(&server.url), options);
         assert_eq!(up(&mcp).await.tools.len(), 1);
-        assert!(matches!(mcp.accept_pin("s", "act"), Err(PinError::NotPinned(_))));
+        assert!(matches!(mcp.accept_pin("s", "act", None), Err(PinError::NotPinned(_))));
         assert_eq!(pins.exists(), broken);
     }
 }

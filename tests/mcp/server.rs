@@ -40,7 +40,17 @@ impl TestServer {
 }
 
 fn tools(more: bool) -> Vec<Tool> {
-    let mut names = vec!["echo", "fail", "huge", "slow", "ask", "environment", "die", "change"];
+    let mut names = vec![
+        "echo",
+        "fail",
+        "huge",
+        "noise",
+        "slow",
+        "ask",
+        "environment",
+        "die",
+        "change",
+    ];
     if more {
         names.push("new");
     }
@@ -102,6 +112,13 @@ impl ServerHandler for TestServer {
             "huge" => {
                 let bytes = usize::try_from(arguments["n"].as_u64().unwrap()).unwrap();
                 CallToolResult::success(vec![ContentBlock::text("x".repeat(bytes))])
+            }
+            "noise" => {
+                let bytes = usize::try_from(arguments["n"].as_u64().unwrap()).unwrap();
+                std::io::Write::write_all(&mut std::io::stdout(), format!("{}\n", "x".repeat(bytes)).as_bytes())
+                    .unwrap();
+                context.ct.cancelled().await;
+                CallToolResult::success(vec![])
             }
             "slow" => {
                 (self.tell)("slow began".to_owned());

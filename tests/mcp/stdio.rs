@@ -26,7 +26,7 @@ fn runs(pid: u32) -> bool {
 async fn a_tool_is_listed_and_called_and_told_who_acts() {
     let server = StdioServer::new().await;
     let mcp = bridge(&server.entry);
-    assert_eq!(up(&mcp).await.tools.len(), 8);
+    assert_eq!(up(&mcp).await.tools.len(), 9);
     let data = data(call(&mcp, "echo", json!({"n": 7})).await);
     assert_eq!(data["arguments"], json!({"n": 7}));
     assert_eq!(data["meta"]["gavel/user_id"], "u1");
@@ -212,6 +212,66 @@ async fn a_changed_list_of_tools_is_a_new_generation() {
     data(call(&mcp, "change", json!({})).await);
     until(&mcp, |mcp| mcp.catalog().tools.iter().any(|tool| &*tool.name == "new")).await;
     assert!(mcp.catalog().generation > before);
+    mcp.shutdown().await;
+}
+
+/// Promise 5: beyond what is read at all. The call ends at once and names the size, those beside it are answered, and the
+/// same child goes on.
+#[tokio::test]
+async fn an_answer_beyond_all_bounds_ends_its_own_call_and_no_other() {
+    let mut server = StdioServer::new().await;
+    server.entry["gavel"] = json!({"tools": {"huge": {"sideEffect": false}}});
+    let mcp = bridge(&server.entry);
+    let catalog = up(&mcp).await;
+    let pid = mcp.status()[0].pid;
+    let (huge, slow, echo) = (tool(&catalog, "huge"), tool(&catalog, "slow"), tool(&catalog, "echo"));
+    let beside = Call::with(json!({}));
+    let stop = beside.cancel.clone();
+    let (reply, ()) = tokio::join!(beside.of(&mcp, &slow), async {
+        event(&mut server, "slow began").await;
+        let begun = std::time::Instant::now();
+        let failure = failed(Call::with(json!({"n": 40_000_000})).of(&mcp, &huge).await);
+        assert!(begun.elapsed() < PATIENCE / 2, "{:?}", begun.elapsed());
+        assert_eq!(failure.code, FailureCode::ProtocolError);
+        assert!(failure.message.contains("more than 16 MiB"), "{}", failure.message);
+        assert_eq!(
+            data(Call::with(json!({"n": 7})).of(&mcp, &echo).await)["arguments"],
+            json!({"n": 7})
+        );
+        stop.cancel();
+    });
+    assert_eq!(
+        unknown(reply).code,
+        FailureCode::InDoubt,
+        "it was under way all the time"
+    );
+    event(&mut server, "slow cancelled").await;
+    assert_eq!((mcp.status()[0].pid, mcp.status()[0].connections), (pid, 1));
+    mcp.shutdown().await;
+}
+
+/// A tool that changes something may have done it, however long its answer is.
+#[tokio::test]
+async fn an_answer_beyond_all_bounds_leaves_a_side_effect_in_doubt() {
+    let server = StdioServer::new().await;
+    let mcp = bridge(&server.entry);
+    up(&mcp).await;
+    let failure = unknown(call(&mcp, "huge", json!({"n": 17_000_000})).await);
+    assert_eq!(failure.code, FailureCode::InDoubt);
+    assert!(failure.message.contains("more than 16 MiB"), "{}", failure.message);
+    mcp.shutdown().await;
+}
+
+/// A line that answers no call: nobody knows whose it was, so all of them are given up, and the server is started again.
+#[tokio::test]
+async fn a_line_beyond_all_bounds_that_answers_nobody_ends_the_connection() {
+    let server = StdioServer::new().await;
+    let mcp = bridge(&server.entry);
+    let catalog = up(&mcp).await;
+    let failure = unknown(call(&mcp, "noise", json!({"n": 17_000_000})).await);
+    assert_eq!(failure.code, FailureCode::InDoubt);
+    data(Call::with(json!({})).of(&mcp, &tool(&catalog, "echo")).await);
+    assert_eq!(mcp.status()[0].connections, 2);
     mcp.shutdown().await;
 }
 

@@ -40,8 +40,11 @@ pub(crate) async fn a_locked_database_is_unavailable_in_bounded_time(db: TestDb)
     };
     assert_eq!(store.list(&tenant(), &page).await.unwrap().items.len(), 1);
     assert!(store.ping().await.is_err());
+    assert!(Store::try_write(&db.url).await.is_err());
 
     lock.release().await;
+    Store::try_write(&db.url).await.unwrap();
+    assert_eq!(db.count("SELECT COUNT(*) FROM instance WHERE id = 'doctor'").await, 0);
     eventually("available again", async || store.available().is_ok()).await;
     store.ping().await.unwrap();
     store.close(closed(open_decision(), vec![], false)).await.unwrap();

@@ -2,8 +2,9 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
-use gavel::adapters::store::Store;
+use gavel::adapters::store::{ReadOnly, Store, StoreConfig};
 use gavel::domain::decision::{DecisionType, Outcome};
 use gavel::domain::ids::{ConversationId, DecisionId, TenantId, UserId};
 use gavel::domain::tool::FailureCode;
@@ -221,6 +222,71 @@ pub(crate) async fn a_page_is_bounded_in_bytes(db: TestDb) {
 }
 
 /// What is wrong in a question is named, with what is allowed.
+/// DESIGN.md section 9: `/readyz` speaks of the database, not of how busy its analysts are.
+pub(crate) async fn a_slow_query_is_told_so_and_does_not_make_the_store_look_away(db: TestDb) {
+    let limit = Duration::from_millis(700);
+    let store = Store::open(StoreConfig {
+        read_limit: limit,
+        ..db.config()
+    })
+    .await
+    .unwrap();
+    // A table that takes for ever to read.
+    let _lock = if db.is_sqlite() {
+        db.run(
+            "ALTER TABLE decision_log RENAME TO away; CREATE VIEW decision_log AS \
+             WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) \
+             SELECT away.* FROM n CROSS JOIN away WHERE n.i < 0",
+        )
+        .await;
+        None
+    } else {
+        Some(db.lock_out_readers().await)
+    };
+    let slow = query("");
+    let tenant = tenant();
+    let analysts = futures_util::future::join_all((0..4).map(|_| store.list(&tenant, &slow)));
+    let probe = async {
+        tokio::time::sleep(limit / 7).await;
+        let asked = Instant::now();
+        store.ping().await.unwrap();
+        asked.elapsed()
+    };
+    let (told, probed) = tokio::join!(analysts, probe);
+    for told in told {
+        assert_eq!(told, Err(QueryError::TooSlow { limit }));
+    }
+    assert!(probed < limit / 2, "{probed:?}");
+    store.shutdown().await;
+}
+
+/// What reads the record neither makes nor changes a database, and needs no lock of a writer.
+pub(crate) async fn who_only_reads_changes_nothing(db: TestDb) {
+    let refused = ReadOnly::open(&db.url).await.err().unwrap().to_string();
+    if db.is_sqlite() {
+        assert!(refused.starts_with("there is no database at "), "{refused}");
+        assert!(!db.file().exists() && !db.file().parent().unwrap().exists());
+    } else {
+        assert!(refused.contains("`gavel migrate` applies them"), "{refused}");
+        let tables = "SELECT count(*) FROM information_schema.tables WHERE table_schema = current_schema()";
+        assert_eq!(db.count(tables).await, 0);
+    }
+    let store = db.open().await;
+    let decision = closed(open_decision(), vec![], false);
+    store.close(decision.clone()).await.unwrap();
+    store.shutdown().await;
+    db.run("DELETE FROM instance").await;
+
+    let lock = db.lock().await;
+    let reader = ReadOnly::open(&db.url).await.unwrap();
+    let page = reader.list(&tenant(), &query("")).await.unwrap();
+    assert_eq!(page.items[0]["decision_id"], decision.open.id.to_string());
+    reader.ping().await.unwrap();
+    reader.close().await;
+    drop(lock);
+    assert_eq!(db.count("SELECT count(*) FROM instance").await, 0);
+}
+
 pub(crate) async fn a_wrong_question_is_told_what_is_allowed(db: TestDb) {
     let store = db.open().await;
     fill(&store).await;

@@ -118,6 +118,16 @@ impl TestDb {
         }
     }
 
+    /// Lets nobody read the decisions either; PostgreSQL only.
+    pub(crate) async fn lock_out_readers(&self) -> Lock {
+        let mut connection = PgConnection::connect(&self.url).await.unwrap();
+        sqlx::raw_sql("BEGIN; LOCK TABLE decision_log IN ACCESS EXCLUSIVE MODE")
+            .execute(&mut connection)
+            .await
+            .unwrap();
+        Lock::Postgres(connection)
+    }
+
     /// One number.
     pub(crate) async fn count(&self, sql: &str) -> i64 {
         self.rows(sql).await[0][0].as_ref().unwrap().parse().unwrap()

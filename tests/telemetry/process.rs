@@ -10,7 +10,7 @@ use tempfile::TempDir;
 
 use crate::collector::Collector;
 use crate::gemini::{Gemini, Reply};
-use crate::harness::{Database, Ended, binary, free_port, until};
+use crate::harness::{Database, Ended, binary, free_port, ready};
 use crate::postgres;
 use crate::raw::{Answer, RawServer, Request};
 
@@ -61,11 +61,7 @@ pub async fn start(script: Vec<Reply>, database: Database, traced: bool) -> Proc
     }
     let child = Ended(command.spawn().unwrap());
     let url = format!("http://127.0.0.1:{port}");
-    let probe = format!("{url}/readyz");
-    until("gavel to be ready", || async {
-        reqwest::get(&probe).await.is_ok_and(|answer| answer.status() == 200)
-    })
-    .await;
+    ready(&url).await;
     Process {
         url,
         collector,

@@ -1,5 +1,6 @@
 //! Options of the command line.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 use crate::secret::Secret;
@@ -17,15 +18,14 @@ pub struct Args {
     /// Where tasks are kept: sqlite://PATH or postgres://USER:PASSWORD@HOST/DATABASE
     ///
     /// A SQLite file and its directories are created when missing. sqlite://tasks.db is a path
-    /// relative to the current directory, sqlite:///var/lib/tasks.db an absolute one.
-    #[arg(
-        long,
-        value_name = "URL",
-        env = "TASKS_DATABASE_URL",
-        hide_env_values = true,
-        default_value = "sqlite://tasks.db"
-    )]
-    pub database: String,
+    /// relative to the current directory, which is the default, sqlite:///var/lib/tasks.db an absolute one.
+    #[arg(long, value_name = "URL", env = "TASKS_DATABASE_URL", hide_env_values = true)]
+    pub database: Option<String>,
+
+    /// A file that holds the URL of the database, which may carry a password
+    // No `PathBuf`, since that may not be empty.
+    #[arg(long, value_name = "PATH", env = "TASKS_DATABASE_URL_FILE")]
+    pub database_file: Option<OsString>,
 
     /// The user whose tasks these are when the client names none (stdio only)
     ///
@@ -74,7 +74,7 @@ Examples:
   Many users, over HTTP; each call carries a signed identity token:
     GAVEL_IDENTITY_SECRET_FILE=/run/secrets/identity \\
       gavel-mcp-tasks --http 0.0.0.0:8090 --allowed-host tasks.internal \\
-      --database postgres://tasks@db/tasks
+      --database-file /run/secrets/tasks_database_url
 
   A try on one's own machine, without identity:
     gavel-mcp-tasks --http 127.0.0.1:8090 --insecure-user me
@@ -87,7 +87,8 @@ impl Default for Args {
     fn default() -> Self {
         Self {
             http: None,
-            database: "sqlite://tasks.db".to_owned(),
+            database: None,
+            database_file: None,
             user: None,
             identity_secret: None,
             identity_secret_file: None,

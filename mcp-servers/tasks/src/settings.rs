@@ -1,5 +1,7 @@
 //! What the options mean together; a combination that would be unsafe or senseless is refused.
 
+use std::path::Path;
+
 use anyhow::{Context, bail, ensure};
 
 use crate::args::Args;
@@ -31,7 +33,7 @@ impl TryFrom<Args> for Settings {
     type Error = anyhow::Error;
 
     fn try_from(args: Args) -> anyhow::Result<Self> {
-        let database = Location::parse(&args.database)?;
+        let database = Location::parse(&database(&args)?)?;
         let wire = match &args.http {
             None => stdio(&args)?,
             Some(address) => Wire::Http(HttpSettings {
@@ -42,6 +44,30 @@ impl TryFrom<Args> for Settings {
         };
         Ok(Self { database, wire })
     }
+}
+
+/// Where tasks are kept when nothing is said.
+const DEFAULT_DATABASE: &str = "sqlite://tasks.db";
+
+/// An empty variable is not given: `mcp.json` hands on both, whichever is set.
+fn database(args: &Args) -> anyhow::Result<String> {
+    let url = args.database.as_deref().filter(|url| !url.is_empty());
+    let file = args.database_file.as_deref().filter(|path| !path.is_empty());
+    match (url, file) {
+        (Some(_), Some(_)) => bail!(
+            "the tasks database is given twice; keep one of TASKS_DATABASE_URL (--database) and \
+             TASKS_DATABASE_URL_FILE (--database-file)"
+        ),
+        (Some(url), None) => Ok(url.to_owned()),
+        (None, Some(path)) => secret_file("the URL of the tasks database", Path::new(path)),
+        (None, None) => Ok(DEFAULT_DATABASE.to_owned()),
+    }
+}
+
+/// What a file holds, without the newline at its end.
+fn secret_file(what: &str, path: &Path) -> anyhow::Result<String> {
+    let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {what}, {}", path.display()))?;
+    Ok(text.trim_end_matches(['\r', '\n']).to_owned())
 }
 
 fn stdio(args: &Args) -> anyhow::Result<Wire> {
@@ -85,11 +111,7 @@ fn secret(args: &Args) -> anyhow::Result<Option<Secret>> {
              GAVEL_IDENTITY_SECRET_FILE"
         ),
         (Some(secret), None) => secret.clone(),
-        (None, Some(path)) => {
-            let text = std::fs::read_to_string(path)
-                .with_context(|| format!("cannot read the identity secret {}", path.display()))?;
-            Secret::new(text.trim_end_matches(['\r', '\n']))
-        }
+        (None, Some(path)) => Secret::new(secret_file("the identity secret", path)?),
         (None, None) => return Ok(None),
     };
     ensure!(

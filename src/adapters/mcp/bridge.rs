@@ -16,7 +16,7 @@ use super::registry::Registry;
 use super::server::{Common, Server, Shelf};
 use super::status::ServerStatus;
 use crate::domain::journal::CallFailure;
-use crate::domain::tool::FailureCode;
+use crate::domain::tool::{FailureCode, Tool};
 use crate::ports::BoxFuture;
 use crate::ports::tools::{CallReply, CallRequest, Catalog, Tools};
 
@@ -127,16 +127,25 @@ impl Mcp {
         found.refresh(Instant::now() + REFRESH).await
     }
 
-    /// Accepts the definition a pinned tool has now.
+    /// The tools that are held back, as their servers give them now.
+    #[must_use]
+    pub fn held_back(&self) -> Vec<Arc<Tool>> {
+        self.servers
+            .values()
+            .flat_map(|server| server.shelf().held_back())
+            .collect()
+    }
+
+    /// Accepts the definition a pinned tool has now; with `digest` only if that is its digest.
     ///
     /// # Errors
     /// [`PinError`].
-    pub fn accept_pin(&self, server: &str, tool: &str) -> Result<AcceptedTool, PinError> {
+    pub fn accept_pin(&self, server: &str, tool: &str, digest: Option<&str>) -> Result<AcceptedTool, PinError> {
         let found = self.servers.get(server);
         found
             .ok_or_else(|| PinError::UnknownServer(server.to_owned()))?
             .shelf()
-            .accept(tool)
+            .accept(tool, digest)
     }
 
     /// Closes all connections and ends all children. Calls still under way end as lost.

@@ -1,7 +1,7 @@
 //! MCP servers behind the port [`Tools`](crate::ports::tools::Tools), over rmcp.
 //!
 //! - `config`: `mcp.json`.
-//! - `connect`, `stdio`, `group`, `http`, `handler`: one connection, opened and listed.
+//! - `connect`, `stdio`, `pipes`, `lines`, `group`, `http`, `handler`: one connection, opened and listed.
 //! - `link`: a connection kept alive, `beside`: what goes on beside its calls; `server`: a configured server with its links.
 //! - `definition`, `schema`, `pins`, `registry`: from a server's list to the catalog.
 //! - `attempt`, `peer`, `http::direct`, `meta`: one call on its way; `result`: what came back.
@@ -26,10 +26,12 @@ mod definition;
 mod group;
 mod handler;
 mod http;
+mod lines;
 mod link;
 mod meta;
 mod peer;
 mod pins;
+mod pipes;
 mod registry;
 mod result;
 mod schema;

@@ -42,6 +42,16 @@ pub enum PinError {
         /// The tool.
         tool: String,
     },
+    /// It is not what was to be accepted.
+    #[error("`{server}` gives another definition of `{tool}` now: its digest is {now}; nothing was accepted")]
+    OtherDigest {
+        /// The server.
+        server: String,
+        /// The tool.
+        tool: String,
+        /// The digest it has.
+        now: String,
+    },
     /// It could not be kept.
     #[error("the acceptance could not be kept: {0}")]
     Io(#[from] std::io::Error),

@@ -465,11 +465,19 @@ struct Listed {
 }
 
 impl Shelf {
-    /// Accepts the definition a pinned tool has now.
+    /// The tools that are held back, as the server gives them now.
+    pub(super) fn held_back(&self) -> Vec<Arc<Tool>> {
+        let listed = lock(&self.listed);
+        let is_held = |tool: &&Arc<Tool>| listed.held.iter().any(|held| *held.tool == *tool.name);
+        let tools = listed.offer.tools.iter().filter(|_| listed.connected);
+        tools.filter(is_held).cloned().collect()
+    }
+
+    /// Accepts the definition a pinned tool has now; with `digest` only if that is its digest.
     ///
     /// # Errors
     /// [`PinError`].
-    pub(super) fn accept(&self, tool: &str) -> Result<AcceptedTool, PinError> {
+    pub(super) fn accept(&self, tool: &str, digest: Option<&str>) -> Result<AcceptedTool, PinError> {
         let server = &self.config.name;
         if !self.config.gavel.pin {
             return Err(PinError::NotPinned(server.to_string()));
@@ -482,6 +490,13 @@ impl Shelf {
                 tool: tool.to_owned(),
             });
         };
+        if digest.is_some_and(|digest| *digest != *tool.digest) {
+            return Err(PinError::OtherDigest {
+                server: server.to_string(),
+                tool: tool.name.to_string(),
+                now: tool.digest.to_string(),
+            });
+        }
         let before = self.common.pins.accept(server, &tool.name, &tool.digest)?;
         self.publish(&mut listed);
         Ok(AcceptedTool { before, tool })
@@ -539,8 +554,10 @@ impl Shelf {
             Ok(changed) => changed
                 .into_iter()
                 .map(|tool| {
-                    let reason =
-                        format!("its definition is not the accepted one; `gavel mcp accept {name} {tool}` accepts it");
+                    let reason = format!(
+                        "its definition is not the accepted one; `gavel mcp inspect {name} {tool}` shows it, \
+                         `gavel mcp accept {name} {tool}` accepts it"
+                    );
                     (tool.to_owned(), reason)
                 })
                 .collect(),

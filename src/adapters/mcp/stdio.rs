@@ -1,16 +1,17 @@
 //! A server as a child process: how it is started, and what becomes of its stderr.
 
+use std::process::Stdio;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use process_wrap::tokio::{CommandWrap, KillOnDrop, ProcessGroup};
-use rmcp::transport::TokioChildProcess;
 use secrecy::{ExposeSecret, SecretString};
 use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, BufReader};
 use tokio::process::Command;
 
 use super::config::TransportConfig;
 use super::group::EndsWithLeader;
+use super::pipes::Pipes;
 use super::text::{capped, visible};
 
 /// A line of stderr is kept up to this length.
@@ -23,7 +24,7 @@ const SECRET_BYTES: usize = 8;
 /// A started child.
 pub(super) struct Child {
     /// rmcp's transport over its pipes; closing it ends the process group.
-    pub(super) transport: TokioChildProcess,
+    pub(super) transport: Pipes,
     /// Its process id.
     pub(super) pid: Option<u32>,
     /// The last line it wrote to stderr.
@@ -66,6 +67,9 @@ pub(super) fn start(
     let mut process = Command::new(command);
     process
         .args(args)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
         .env_clear()
         .envs(base_env.iter().map(|(name, value)| (*name, value)))
         .envs(env.iter().map(|(name, value)| (name, value.expose_secret())));
@@ -74,19 +78,15 @@ pub(super) fn start(
     }
     let mut wrap = CommandWrap::from(process);
     wrap.wrap(KillOnDrop).wrap(ProcessGroup::leader()).wrap(EndsWithLeader);
-    let (transport, stderr) = TokioChildProcess::builder(wrap)
-        .stderr(std::process::Stdio::piped())
-        .spawn()
-        .map_err(|error| format!("`{command}` could not be started: {error}"))?;
+    let (transport, stderr) =
+        Pipes::open(wrap, server.clone()).map_err(|error| format!("`{command}` could not be started: {error}"))?;
     let pid = transport.id();
     let last_words = LastWords::default();
-    if let Some(stderr) = stderr {
-        #[expect(
-            clippy::disallowed_methods,
-            reason = "ends with the child, whose end the shutdown waits for"
-        )]
-        tokio::spawn(log(server.clone(), stderr, secrets(env), last_words.clone()));
-    }
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "ends with the child, whose end the shutdown waits for"
+    )]
+    tokio::spawn(log(server.clone(), stderr, secrets(env), last_words.clone()));
     Ok(Child {
         transport,
         pid,

@@ -9,6 +9,9 @@ use sha2::Sha256;
 
 use crate::domain::ids::InstanceId;
 
+/// The longest a query of the record may take.
+pub(super) const READ_LIMIT: Duration = Duration::from_secs(10);
+
 /// How a store is opened. [`StoreConfig::new`] has the defaults.
 #[derive(Clone, Debug)]
 pub struct StoreConfig {
@@ -26,6 +29,8 @@ pub struct StoreConfig {
     pub close_deadline: Duration,
     /// Writes that may wait; one more is `Unavailable` at once.
     pub queue: usize,
+    /// Longest time of a query; then it is `TooSlow`.
+    pub read_limit: Duration,
     /// A process that does not renew its lease for so long counts as dead.
     pub lease: Duration,
     /// SQLite only: the file does not grow beyond so many bytes; writes are then `Unavailable`.
@@ -43,6 +48,7 @@ impl StoreConfig {
             write_deadline: Duration::from_secs(2),
             close_deadline: Duration::from_secs(5),
             queue: 4096,
+            read_limit: READ_LIMIT,
             lease: Duration::from_secs(10),
             max_bytes: None,
         }

@@ -19,8 +19,6 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 const ALL_WRITTEN: &str = "CREATE TEMP VIEW all_written AS SELECT 0 AS given, 0 AS written; \
      CREATE TEMP TRIGGER not_all_written INSTEAD OF INSERT ON all_written WHEN new.written <> new.given \
      BEGIN SELECT RAISE(ABORT, 'a row was not written: its id is taken'); END";
-/// Connections for analysts' reads.
-const READERS: u32 = 4;
 
 /// Where the database is.
 #[derive(Clone, Debug)]
@@ -120,38 +118,69 @@ impl Target {
         }
     }
 
-    /// Connections that read. Made when first needed.
-    pub(super) fn readers(&self) -> Readers {
+    /// Up to `count` connections that read. Made when first needed. The database itself ends a statement that takes
+    /// longer than `limit`.
+    pub(super) fn readers(&self, count: u32, limit: Duration) -> Readers {
         match self {
             Self::Sqlite { options, .. } => {
-                let options = options
-                    .as_ref()
-                    .clone()
-                    .create_if_missing(false)
-                    .busy_timeout(CONNECT_TIMEOUT)
-                    .pragma("query_only", "ON")
-                    .pragma("cache_size", "-16384");
                 let pool = SqlitePoolOptions::new()
                     .min_connections(0)
-                    .max_connections(READERS)
+                    .max_connections(count)
                     .acquire_timeout(CONNECT_TIMEOUT)
                     .idle_timeout(Duration::from_secs(60));
-                Readers::Sqlite(pool.connect_lazy_with(options))
+                Readers::Sqlite(pool.connect_lazy_with(reading_sqlite(options)), limit)
             }
             Self::Postgres(options) => {
-                let options = options
-                    .as_ref()
-                    .clone()
-                    .options([("default_transaction_read_only", "on"), ("statement_timeout", "10s")]);
                 let pool = PgPoolOptions::new()
                     .min_connections(0)
-                    .max_connections(READERS)
+                    .max_connections(count)
                     .acquire_timeout(CONNECT_TIMEOUT)
                     .idle_timeout(Duration::from_secs(60));
-                Readers::Postgres(pool.connect_lazy_with(options))
+                Readers::Postgres(pool.connect_lazy_with(reading_postgres(options, limit)))
             }
         }
     }
+
+    /// One connection that reads.
+    pub(super) async fn reader(&self) -> Result<Conn, sqlx::Error> {
+        match self {
+            Self::Sqlite { options, .. } => {
+                let connection = SqliteConnection::connect_with(&reading_sqlite(options)).await?;
+                Ok(Conn::Sqlite(connection))
+            }
+            Self::Postgres(options) => {
+                let options = reading_postgres(options, CONNECT_TIMEOUT);
+                let connecting = PgConnection::connect_with(&options);
+                let connection = tokio::time::timeout(CONNECT_TIMEOUT, connecting).await;
+                Ok(Conn::Postgres(connection.map_err(|_| timed_out("connecting"))??))
+            }
+        }
+    }
+
+    /// The SQLite file, when there should be one and is none.
+    pub(super) fn missing(&self) -> Option<&Path> {
+        match self {
+            Self::Sqlite { options, .. } => Some(options.get_filename()).filter(|path| !path.exists()),
+            Self::Postgres(_) => None,
+        }
+    }
+}
+
+fn reading_sqlite(options: &SqliteConnectOptions) -> SqliteConnectOptions {
+    options
+        .clone()
+        .create_if_missing(false)
+        .busy_timeout(CONNECT_TIMEOUT)
+        .pragma("query_only", "ON")
+        .pragma("cache_size", "-16384")
+}
+
+fn reading_postgres(options: &PgConnectOptions, limit: Duration) -> PgConnectOptions {
+    let limit = format!("{}ms", limit.as_millis());
+    options.clone().options([
+        ("default_transaction_read_only", "on"),
+        ("statement_timeout", limit.as_str()),
+    ])
 }
 
 /// A statement for a writer's connection to SQLite that fails unless the one before it wrote so many rows. Fewer means

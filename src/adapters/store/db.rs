@@ -6,6 +6,7 @@
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use futures_util::TryStreamExt;
 use sqlx::sqlite::{SqlitePool, SqliteRow};
@@ -83,6 +84,9 @@ pub(super) type Sql = Arc<str>;
 /// Takes the rows of an answer, one by one, until it breaks.
 pub(super) type EachRow<'a> = dyn FnMut(Row) -> Result<ControlFlow<()>, sqlx::Error> + Send + 'a;
 
+/// SQLite looks at the clock so often while it reads, some thousand times a second.
+const OPCODES_BETWEEN_LOOKS: i32 = 10_000;
+
 /// A connection of its own, for a writer.
 pub(super) enum Conn {
     Sqlite(SqliteConnection),
@@ -92,7 +96,9 @@ pub(super) enum Conn {
 /// Connections for reading.
 #[derive(Clone)]
 pub(super) enum Readers {
-    Sqlite(SqlitePool),
+    /// With the longest a statement may take.
+    Sqlite(SqlitePool, Duration),
+    /// Has its own setting for that.
     Postgres(PgPool),
 }
 
@@ -255,11 +261,16 @@ impl Conn {
 }
 
 impl Readers {
-    /// Gives each row to `each` until it breaks.
+    /// Gives each row to `each` until it breaks. SQLite's thread would go on with a slow statement when nobody waits any
+    /// more, so it looks at the clock.
     pub(super) async fn fetch(&self, sql: &Sql, values: Vec<Value>, each: &mut EachRow<'_>) -> Result<(), sqlx::Error> {
         match self {
-            Self::Sqlite(pool) => {
+            Self::Sqlite(pool, limit) => {
                 let mut connection = pool.acquire().await?;
+                let end = Instant::now() + *limit;
+                let mut handle = connection.lock_handle().await?;
+                handle.set_progress_handler(OPCODES_BETWEEN_LOOKS, move || Instant::now() < end);
+                drop(handle);
                 sqlite::fetch(&mut connection, sql, values, each).await
             }
             Self::Postgres(pool) => {
@@ -272,7 +283,7 @@ impl Readers {
     /// Gives all connections back.
     pub(super) async fn close(&self) {
         match self {
-            Self::Sqlite(pool) => pool.close().await,
+            Self::Sqlite(pool, _) => pool.close().await,
             Self::Postgres(pool) => pool.close().await,
         }
     }

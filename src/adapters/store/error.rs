@@ -53,6 +53,12 @@ pub enum StoreError {
         /// The database's words.
         cause: Arc<str>,
     },
+    /// There is nothing to read.
+    #[error("there is no database at {0}; `gavel serve` and `gavel migrate` make it")]
+    Missing(String),
+    /// Too old a database for one who only reads.
+    #[error("the database lacks {0} migrations of this gavel; `gavel migrate` applies them")]
+    Behind(usize),
     /// The SQLite file, or its folder, cannot be made.
     #[error("{path}: {cause}")]
     File {
@@ -134,6 +140,17 @@ fn refuses(error: &dyn sqlx::error::DatabaseError) -> bool {
     !AWAY.iter().any(|class| code.starts_with(class))
 }
 
+/// Did the database end a statement for the time it took?
+pub(super) fn is_too_slow(error: &sqlx::Error) -> bool {
+    let sqlx::Error::Database(database) = error else {
+        return false;
+    };
+    match sqlite_class(database.as_ref()) {
+        Some(class) => class == SQLITE_INTERRUPT,
+        None => database.code().as_deref() == Some(POSTGRES_QUERY_CANCELED),
+    }
+}
+
 /// Is somebody else holding SQLite's lock?
 pub(super) fn is_locked(error: &sqlx::Error) -> bool {
     match error {
@@ -154,11 +171,13 @@ fn sqlite_class(error: &dyn sqlx::error::DatabaseError) -> Option<i32> {
 const SQLITE_ERROR: i32 = 1;
 const SQLITE_BUSY: i32 = 5;
 const SQLITE_LOCKED: i32 = 6;
+const SQLITE_INTERRUPT: i32 = 9;
 const SQLITE_TOOBIG: i32 = 18;
 const SQLITE_CONSTRAINT: i32 = 19;
 const SQLITE_MISMATCH: i32 = 20;
 const SQLITE_RANGE: i32 = 25;
 const SQLITE_NOTADB: i32 = 26;
+const POSTGRES_QUERY_CANCELED: &str = "57014";
 
 #[cfg(test)]
 mod tests {

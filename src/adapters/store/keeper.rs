@@ -37,8 +37,8 @@ pub(super) async fn keep(shared: Arc<Shared>, queue: Queue, stop: CancellationTo
             tracing::debug!(%error, "no heartbeat");
             continue;
         }
-        for decision in shared.lost.take() {
-            queue.hand_over(Ticket::silent(Op::Lose(decision)));
+        for op in shared.lost.take() {
+            queue.hand_over(Ticket::silent(op));
         }
         if sweep.due() {
             recover(&queue).await;

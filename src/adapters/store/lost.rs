@@ -1,32 +1,69 @@
-//! Decisions whose close could not be kept for later: only their ids are, for recovery to close them.
+//! What could not be kept for later: of a decision's close only its id is, for recovery to close it.
 
+use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 
 use super::op::Op;
 use crate::domain::ids::DecisionId;
 
-/// The ids; 16 bytes each.
+/// What is left to do for each decision.
 #[derive(Default)]
-pub(super) struct Lost(Mutex<Vec<DecisionId>>);
+pub(super) struct Lost(Mutex<BTreeMap<DecisionId, Left>>);
+
+#[derive(Clone, Copy)]
+enum Left {
+    /// Its row may be open.
+    Lose,
+    /// Its row may tell of an answer that nobody got.
+    Unsay,
+}
 
 impl Lost {
-    /// Notes what `op` leaves open, if anything. A decision may be noted twice; it is closed once.
+    /// Notes what `op` leaves to be done, if anything. A decision may be noted twice.
     pub(super) fn note(&self, op: &Op) {
-        let decision = match op {
+        let (decision, left) = match op {
             Op::Close(decision) if decision.opened => {
                 let decision = decision.open.id;
                 tracing::error!(%decision, "the outcome of an open decision is lost; recovery will close it");
                 metrics::counter!("gavel_store_lost_total").increment(1);
-                decision
+                (decision, Left::Lose)
             }
-            Op::Abandon(decision, _) | Op::Lose(decision) => *decision,
+            Op::Abandon(decision, _) | Op::Lose(decision) => (*decision, Left::Lose),
+            Op::Unsay(decision) => (*decision, Left::Unsay),
             _ => return,
         };
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(decision);
+        let mut lost = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        lost.insert(decision, left);
     }
 
-    /// Takes them all.
-    pub(super) fn take(&self) -> Vec<DecisionId> {
-        std::mem::take(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    /// Takes it all.
+    pub(super) fn take(&self) -> impl Iterator<Item = Op> {
+        let lost = std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner));
+        lost.into_iter().map(|(decision, left)| match left {
+            Left::Lose => Op::Lose(decision),
+            Left::Unsay => Op::Unsay(decision),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_nobody_heard_of_is_not_forgotten_in_a_long_outage() {
+        let lost = Lost::default();
+        let (open, answered) = (DecisionId::new(), DecisionId::new());
+        lost.note(&Op::Abandon(open, None));
+        lost.note(&Op::Lose(open));
+        lost.note(&Op::Unsay(answered));
+        lost.note(&Op::Beat);
+        let left: Vec<_> = lost.take().collect();
+        assert!(
+            matches!(left[..], [Op::Lose(first), Op::Unsay(second)] if (first, second) == (open, answered)),
+            "{}",
+            left.len()
+        );
+        assert_eq!(lost.take().count(), 0);
     }
 }

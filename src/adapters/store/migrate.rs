@@ -245,12 +245,10 @@ pub(super) async fn migrate_target(target: &Target) -> Result<MigrationStatus, S
 
 /// Connects and looks: `gavel migrate --status`. Makes no file.
 pub(super) async fn status_target(target: &Target) -> Result<MigrationStatus, StoreError> {
-    if let Target::Sqlite { options, .. } = target
-        && !options.get_filename().exists()
-    {
+    if target.missing().is_some() {
         return Ok(summary(Vec::new()));
     }
-    let mut conn = target.writer().await.map_err(StoreError::from)?;
+    let mut conn = target.reader().await.map_err(StoreError::from)?;
     let result = status(&mut conn).await;
     conn.close().await;
     result

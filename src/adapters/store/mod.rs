@@ -1,4 +1,4 @@
-//! The record on SQLite or PostgreSQL: ports [`Recorder`] and [`Decisions`](crate::ports::records::Decisions).
+//! The record on SQLite or PostgreSQL: ports [`Recorder`](crate::ports::records::Recorder) and [`Decisions`].
 //!
 //! A write travels: port (`recorder`) → [`queue`](self) with a deadline → `writer`, which puts whatever is queued into
 //! one transaction (`batch`) of multi-row statements (`insert`, `statements`, `rows`) on its connection (`db`, the one
@@ -32,6 +32,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use serde_json::Value;
 use tokio::sync::{Mutex, mpsc};
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
@@ -39,9 +40,10 @@ use tokio_util::task::TaskTracker;
 pub use config::{AtStart, ContentKey, ContentMode, StoreConfig};
 pub use error::StoreError;
 pub use migrate::MigrationStatus;
+pub use read::ReadOnly;
 
 use connect::Target;
-use db::{Conn, Dialect, Readers};
+use db::{Conn, Dialect};
 use lost::Lost;
 use op::Op;
 use queue::Queue;
@@ -49,6 +51,10 @@ use rows::Writing;
 use state::State;
 use statements::Statements;
 use writer::{Shared, Writer};
+
+use crate::domain::ids::{DecisionId, TenantId};
+use crate::ports::BoxFuture;
+use crate::ports::records::{Decisions, ListQuery, Page, QueryError};
 
 /// Writers on PostgreSQL: while one waits for its commit, another writes.
 const POSTGRES_WRITERS: usize = 3;
@@ -58,7 +64,7 @@ const POSTGRES_WRITERS: usize = 3;
 pub struct Store {
     shared: Arc<Shared>,
     queue: Queue,
-    readers: Readers,
+    reading: ReadOnly,
     keeping: TaskTracker,
     writing: TaskTracker,
     stop_keeping: CancellationToken,
@@ -74,7 +80,7 @@ impl Store {
     /// [`StoreError`]; with [`AtStart::Background`] only for a wrong URL.
     pub async fn open(config: StoreConfig) -> Result<Arc<Self>, StoreError> {
         let target = Target::parse(config.url(), config.max_bytes)?;
-        let readers = target.readers();
+        let reading = ReadOnly::of(&target, config.read_limit);
         let dialect = target.dialect();
         let shared = Arc::new(Shared {
             target,
@@ -116,7 +122,7 @@ impl Store {
         Ok(Arc::new(Self {
             shared,
             queue,
-            readers,
+            reading,
             keeping,
             writing,
             _stop: [stop_keeping.clone().drop_guard(), stop_writing.clone().drop_guard()],
@@ -141,6 +147,24 @@ impl Store {
         migrate::status_target(&Target::parse(url, None)?).await
     }
 
+    /// Can a row be written? Tried in a transaction that is rolled back. The schema must be there.
+    ///
+    /// # Errors
+    /// [`StoreError::Unavailable`]: what stands in the way.
+    pub async fn try_write(url: &str) -> Result<(), StoreError> {
+        let target = Target::parse(url, None)?;
+        let mut conn = target.writer().await.map_err(StoreError::from)?;
+        let begin = conn.dialect().begin();
+        let mut tried = conn.execute(&begin.into(), vec![]).await;
+        if tried.is_ok() {
+            let row = "INSERT INTO instance (id, started_at, lease_until) VALUES ('doctor', 0, 0)";
+            tried = conn.execute(&row.into(), vec![]).await;
+        }
+        // Closing the connection rolls back.
+        conn.close().await;
+        tried.map(drop).map_err(StoreError::from)
+    }
+
     /// Writes what is queued, ends the lease and the tasks, and closes the connections. What comes later is
     /// `Unavailable`. A database that is away is waited for 5 s.
     pub async fn shutdown(&self) {
@@ -152,7 +176,33 @@ impl Store {
         }
         self.stop_writing.cancel();
         self.writing.wait().await;
-        self.readers.close().await;
+        self.reading.close().await;
+    }
+}
+
+impl Decisions for Store {
+    fn list<'a>(&'a self, tenant: &'a TenantId, query: &'a ListQuery) -> BoxFuture<'a, Result<Page, QueryError>> {
+        self.reading.list(tenant, query)
+    }
+
+    fn get<'a>(&'a self, tenant: &'a TenantId, id: DecisionId) -> BoxFuture<'a, Result<Option<Value>, QueryError>> {
+        self.reading.get(tenant, id)
+    }
+
+    fn tool_invocations<'a>(
+        &'a self,
+        tenant: &'a TenantId,
+        query: &'a ListQuery,
+    ) -> BoxFuture<'a, Result<Page, QueryError>> {
+        self.reading.tool_invocations(tenant, query)
+    }
+
+    /// What the writer met lately counts as well.
+    fn ping(&self) -> BoxFuture<'_, Result<(), QueryError>> {
+        match self.shared.state.reason() {
+            Some(reason) => Box::pin(async move { Err(QueryError::Unavailable(reason)) }),
+            None => self.reading.ping(),
+        }
     }
 }
 

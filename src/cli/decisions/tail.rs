@@ -50,12 +50,13 @@ pub(super) async fn run(args: Args, reader: &Reader) -> anyhow::Result<Exit> {
 async fn follow(args: &Args, reader: &Reader) -> anyhow::Result<Exit> {
     let began = Utc::now();
     let mut seen = Seen::default();
-    let mut first = latest(args, reader).await?;
-    first.reverse();
-    // What is older than the first look stays unprinted, but for the lines asked for.
+    // What is older than the first look stays unprinted, but for the lines asked for. Those are asked for later, so
+    // that a row which is closed in between is printed with them or by the next look.
     for row in since(args, reader, began - LONG).await? {
         seen.is_new(&row);
     }
+    let mut first = latest(args, reader).await?;
+    first.reverse();
     for row in &first {
         seen.is_new(row);
     }

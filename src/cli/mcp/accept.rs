@@ -17,6 +17,9 @@ pub(in crate::cli) struct Args {
     server: String,
     /// The tool, by its own name
     tool: String,
+    /// Accept only the definition with this digest, which `gavel mcp inspect` shows
+    #[arg(long, value_name = "SHA-256", value_parser = digest)]
+    digest: Option<String>,
     /// As JSON
     #[arg(long)]
     json: bool,
@@ -27,12 +30,25 @@ A server with \"pin\": true in mcp.json has its tools held back when their defin
 digest of the definition that the server gives now into the file of GAVEL_MCP_PINS, and prints that definition. A
 running gavel that uses the same file offers the tool again within seconds.
 
+A server can give another definition to each who asks. With --digest the one that was looked at is accepted, or none.
+
 Examples:
   gavel mcp list                          which tools are left out, and why
-  gavel mcp accept crm find_customer      use it as it is now";
+  gavel mcp inspect crm find_customer     what it is now, with its digest
+  gavel mcp accept crm find_customer --digest DIGEST";
+
+/// # Errors
+/// It is no SHA-256 in hexadecimal.
+fn digest(text: &str) -> Result<String, String> {
+    if text.len() == 64 && text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+        Ok(text.to_ascii_lowercase())
+    } else {
+        Err("64 hexadecimal digits are expected, as `gavel mcp inspect` prints them".to_owned())
+    }
+}
 
 pub(super) fn run(args: &Args, mcp: &Arc<Mcp>) -> anyhow::Result<Exit> {
-    let accepted = match mcp.accept_pin(&args.server, &args.tool) {
+    let accepted = match mcp.accept_pin(&args.server, &args.tool, args.digest.as_deref()) {
         Ok(accepted) => accepted,
         Err(error @ PinError::UnknownTool { .. }) => {
             // Why it offers none, where that is because it is not there.

@@ -13,7 +13,7 @@ use crate::cli::output;
 use crate::domain::tool::{ApprovalDefault, Idempotency, Tool};
 use crate::engine::Toolset;
 use crate::engine::verdict::VerdictFunction;
-use crate::ports::tools::{Catalog, Tools};
+use crate::ports::tools::{Catalog, LeftOut, Tools};
 
 /// Options of `gavel mcp inspect`.
 #[derive(Debug, clap::Args)]
@@ -29,6 +29,8 @@ pub(in crate::cli) struct Args {
 }
 
 const EXAMPLES: &str = "\
+A pinned tool that is held back is shown as it is now, with the reason. Its digest is what `gavel mcp accept --digest` takes.
+
 Between the two schemas, | marks lines that differ, < and > lines that only one side has.
 
 Examples:
@@ -36,7 +38,7 @@ Examples:
   gavel mcp inspect tasks add_task --json | jq '.[0].shown_to_model'";
 
 pub(super) fn run(args: &Args, mcp: &Arc<Mcp>) -> anyhow::Result<Exit> {
-    let catalog = mcp.catalog();
+    let catalog = with_held_back(&mcp.catalog(), mcp.held_back());
     let servers = mcp.status();
     if let Some(server) = &args.server
         && !servers.iter().any(|status| *status.name == **server)
@@ -56,6 +58,7 @@ pub(super) fn run(args: &Args, mcp: &Arc<Mcp>) -> anyhow::Result<Exit> {
         .left_out
         .iter()
         .filter(|left| wanted(&left.server, &left.tool))
+        .filter(|left| !tools.iter().any(|tool| is(left, tool)))
         .collect();
     if args.json {
         let shown = tools
@@ -87,6 +90,26 @@ pub(super) fn run(args: &Args, mcp: &Arc<Mcp>) -> anyhow::Result<Exit> {
         bail!("there is no such tool now; `gavel mcp list` shows all");
     }
     Ok(Exit::Done)
+}
+
+/// The catalog as it would be if what is held back were accepted: that is what has to be looked at before.
+fn with_held_back(catalog: &Catalog, held: Vec<Arc<Tool>>) -> Catalog {
+    Catalog {
+        generation: catalog.generation,
+        tools: catalog.tools.iter().cloned().chain(held).collect(),
+        down: catalog.down.clone(),
+        left_out: catalog.left_out.clone(),
+    }
+}
+
+/// Why it is not offered, if it is not.
+fn held_back<'a>(catalog: &'a Catalog, tool: &Tool) -> Option<&'a str> {
+    let left = catalog.left_out.iter().find(|left| is(left, tool));
+    left.map(|left| left.reason.as_str())
+}
+
+fn is(left: &LeftOut, tool: &Tool) -> bool {
+    left.server == tool.server && *left.tool == *tool.name
 }
 
 /// A tool with both of its schemas.
@@ -146,6 +169,7 @@ fn document(catalog: &Catalog, tool: &Arc<Tool>) -> anyhow::Result<Value> {
         "approval": approval(tool),
         "timeout_ms": u64::try_from(tool.timeout.as_millis()).unwrap_or(u64::MAX),
         "digest": tool.digest,
+        "held_back": held_back(catalog, tool),
         "recipients": tool.recipients,
         "input_schema": seen.original,
         "shown_to_model": seen.shown,
@@ -176,6 +200,9 @@ fn text(catalog: &Catalog, tool: &Arc<Tool>) -> anyhow::Result<String> {
         tool.timeout.as_secs_f64(),
         tool.digest,
     ));
+    if let Some(reason) = held_back(catalog, tool) {
+        text.push_str(&format!("  held back: {}\n", output::printable(reason)));
+    }
     for warning in &seen.warnings {
         text.push_str(&format!("  ! {}\n", output::printable(warning)));
     }

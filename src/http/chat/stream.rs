@@ -28,8 +28,6 @@ use crate::http::lines::Form;
 use crate::http::routes::Route;
 use crate::surfaces::chat::{Answer, ChatError, EventSink};
 
-/// How often a silent stream shows that it is alive; proxies commonly give up after 30 s or a minute.
-const HEARTBEAT: Duration = Duration::from_secs(10);
 /// Lines that are there together leave together, up to about this many bytes.
 const BATCH: usize = 16 * 1024;
 
@@ -60,7 +58,7 @@ async fn begin(state: &Data<State>, exchange: Exchange, ask: Ask, form: Form) ->
     response.insert_header((headers::REQUEST_ID, exchange.id.header.clone()));
     response.insert_header((header::CACHE_CONTROL, headers::NO_STORE));
     response.streaming(stream::unfold(
-        Telling::new(exchange, form, events, deciding, &first),
+        Telling::new(exchange, form, events, deciding, state.edge.limits.heartbeat, &first),
         Telling::next,
     ))
 }
@@ -123,8 +121,15 @@ struct Telling {
 }
 
 impl Telling {
-    fn new(exchange: Exchange, form: Form, events: Receiver<Numbered>, deciding: Deciding, first: &Numbered) -> Self {
-        let mut heartbeat = tokio::time::interval(HEARTBEAT);
+    fn new(
+        exchange: Exchange,
+        form: Form,
+        events: Receiver<Numbered>,
+        deciding: Deciding,
+        heartbeat: Duration,
+        first: &Numbered,
+    ) -> Self {
+        let mut heartbeat = tokio::time::interval(heartbeat);
         heartbeat.set_missed_tick_behavior(MissedTickBehavior::Delay);
         heartbeat.reset();
         let mut telling = Self {

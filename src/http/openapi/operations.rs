@@ -44,7 +44,13 @@ const CHAT_PROBLEMS: &[Code] = &[
     Code::RecordUnavailable,
     CALLER[1],
 ];
-const LIST_PROBLEMS: &[Code] = &[Code::InvalidRequest, CALLER[0], Code::RecordUnavailable, CALLER[1]];
+const LIST_PROBLEMS: &[Code] = &[
+    Code::InvalidRequest,
+    CALLER[0],
+    Code::QueryTooSlow,
+    Code::RecordUnavailable,
+    CALLER[1],
+];
 const GET_PROBLEMS: &[Code] = &[
     Code::InvalidRequest,
     CALLER[0],
@@ -267,8 +273,9 @@ fn asset() -> About {
 }
 
 fn ready() -> About {
-    let about = "Speaks of gavel's own database and configuration. An MCP server that is down makes it `degraded`, not \
-                 unready. Details are shown to callers who authenticate.";
+    let about = "Speaks of gavel's own database, and names the constitution in effect; a wrong configuration stops the \
+                 start. An MCP server that is down makes it `degraded`, not unready. Details are shown to callers who \
+                 authenticate.";
     let unready =
         response("Unready or stopping: send nothing here.").content("application/json", content("Ready", None));
     let mut about = get("isReady", "health", "Can it decide?", about, "Ready", None);

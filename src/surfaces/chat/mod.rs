@@ -7,10 +7,12 @@ pub mod request;
 mod record;
 mod span;
 
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Instant;
 
 use arc_swap::ArcSwapOption;
+use futures_util::FutureExt;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -32,6 +34,7 @@ use crate::ports::model::ModelSettings;
 use crate::ports::quota::Quota;
 pub use crate::ports::quota::QuotaState;
 use crate::ports::records::{Claim, Claimed, OpenDecision, RecordError, StoredAnswer};
+use crate::ports::tools::Catalog;
 
 /// How long a request waits for servers its grant names before it goes on without them.
 const SERVER_WAIT: std::time::Duration = std::time::Duration::from_secs(2);
@@ -46,6 +49,7 @@ pub struct Chat {
     limits: Limits,
     templates: Templates,
     toolset: ArcSwapOption<Toolset>,
+    no_tools: Arc<Toolset>,
     admission: Arc<Semaphore>,
     running: TaskTracker,
     stop: CancellationToken,
@@ -110,6 +114,8 @@ struct Accepted {
     record: OpenDecision,
     meta: RequestMeta,
     opened: bool,
+    /// May it have had an effect?
+    acted: bool,
     quota: Option<QuotaState>,
     began: Instant,
 }
@@ -137,6 +143,7 @@ impl Chat {
             limits,
             templates,
             toolset: ArcSwapOption::empty(),
+            no_tools: Arc::new(Toolset::build(&Catalog::default(), &[], &[])),
             admission: Arc::new(Semaphore::new(max_in_flight)),
             running: TaskTracker::new(),
             stop: CancellationToken::new(),
@@ -148,6 +155,12 @@ impl Chat {
     #[must_use]
     pub fn whitelist(&self) -> &[String] {
         &self.constitution.definition.tools
+    }
+
+    /// The content hash of the constitution in effect, as every decision carries it.
+    #[must_use]
+    pub fn definition_hash(&self) -> &str {
+        &self.constitution.definition.hash
     }
 
     /// The granted tools that no server offers now, with the reason.
@@ -187,11 +200,10 @@ impl Chat {
         let task = self.running.spawn(Arc::clone(self).traced(accepted, events, span));
         match task.await {
             Ok(answer) => answer,
-            // The engine catches the panics of a run. One outside it may have come after effects.
+            // Panics are caught before; this one came while one was being recorded, or the runtime ends.
             Err(error) => {
                 tracing::error!(decision_id = %id, %error, "a chat request ended without an answer");
-                self.engine.recorder.lose(id);
-                Err(ChatError::OutcomeUnrecorded(id))
+                Err(self.lost(id))
             }
         }
     }
@@ -235,6 +247,7 @@ impl Chat {
             record,
             meta,
             opened: false,
+            acted: false,
             quota: None,
             began: self.engine.clock.instant(),
         }
@@ -243,19 +256,47 @@ impl Chat {
     /// The work in its span.
     async fn traced(
         self: Arc<Self>,
-        accepted: Accepted,
+        mut accepted: Accepted,
         events: Option<EventSink>,
         span: Span,
     ) -> Result<Answer, ChatError> {
-        let answer = self.go(accepted, events).instrument(span.clone()).await;
+        let work = async {
+            match AssertUnwindSafe(self.go(&mut accepted, events)).catch_unwind().await {
+                Ok(answer) => answer,
+                Err(_) => self.broken(&accepted).await,
+            }
+        };
+        let answer = work.instrument(span.clone()).await;
         span::ended(&span, &answer);
         answer
     }
 
+    /// After a panic outside the engine's run, which catches its own. Where nothing was done the request is recorded and
+    /// answered like any other that failed; else the record alone tells what was done, and recovery closes it.
+    async fn broken(&self, accepted: &Accepted) -> Result<Answer, ChatError> {
+        let id = accepted.record.id;
+        tracing::error!(decision_id = %id, acted = accepted.acted, "the work of a chat request broke down");
+        if accepted.acted {
+            return Err(self.lost(id));
+        }
+        let mut run = self.unasked(accepted);
+        run.fault_detail = Some(Arc::from("the service broke down outside of the run"));
+        let derived = derive::derive(&run.journal, &Ending::Broken);
+        let response = self.fixed_reply(derived.outcome, &run.journal);
+        self.conclude(run, derived, response, accepted.meta.clone(), accepted.quota)
+            .await
+    }
+
+    /// Nobody here can tell what became of it; should its row be open, recovery closes it.
+    fn lost(&self, id: DecisionId) -> ChatError {
+        self.engine.recorder.lose(id);
+        ChatError::OutcomeUnrecorded(id)
+    }
+
     /// Idempotency, quota, admission, then the run (DESIGN.md section 9: the order at the edge).
-    async fn go(self: Arc<Self>, mut accepted: Accepted, events: Option<EventSink>) -> Result<Answer, ChatError> {
+    async fn go(&self, accepted: &mut Accepted, events: Option<EventSink>) -> Result<Answer, ChatError> {
         self.engine.recorder.available().map_err(unavailable)?;
-        if let Some(stored) = self.claim(&mut accepted).await? {
+        if let Some(stored) = self.claim(accepted).await? {
             return Ok(Answer {
                 status: stored.status,
                 body: stored.body,
@@ -301,7 +342,7 @@ impl Chat {
         }
     }
 
-    async fn run(&self, accepted: Accepted, events: Option<EventSink>) -> Result<Answer, ChatError> {
+    async fn run(&self, accepted: &mut Accepted, events: Option<EventSink>) -> Result<Answer, ChatError> {
         let toolset = self
             .toolset_for(accepted.request.tools.as_deref(), accepted.began)
             .await;
@@ -312,38 +353,33 @@ impl Chat {
             &toolset.missing,
         );
         let mut run = Run {
-            record: accepted.record,
-            opened: accepted.opened,
-            system: Arc::clone(&self.system),
-            settings: Arc::clone(&self.settings),
-            approval: self.constitution.definition.approval,
-            can_wait: false,
             toolset,
-            history: accepted.request.history,
+            history: std::mem::take(&mut accepted.request.history),
             journal: vec![Entry::User(said)],
-            limits: self.limits,
-            began: accepted.began,
             traceparent: accepted.meta.traceparent.clone(),
             events,
             cancel: self.stop.child_token(),
-            intended: Vec::new(),
-            fault_detail: None,
+            ..self.unasked(accepted)
         };
         if let Some(sink) = &mut run.events {
             sink.tell(Event::Started {
                 decision_id: run.record.id,
             });
         }
-        let ending = match self.engine.run(&mut run).await {
+        // Until its intents can be looked at.
+        accepted.acted = true;
+        let ended = self.engine.run(&mut run).await;
+        accepted.acted = !run.intended.is_empty();
+        let ending = match ended {
             Ok(ending) => ending,
-            Err(error) => return Err(self.abandon(run, accepted.meta, error).await),
+            Err(error) => return Err(self.abandon(run, accepted.meta.clone(), error).await),
         };
         let mut derived = derive::derive(&run.journal, &ending);
         let response = derived
             .words
             .take()
             .unwrap_or_else(|| self.fixed_reply(derived.outcome, &run.journal));
-        self.conclude(run, derived, response, accepted.meta, accepted.quota)
+        self.conclude(run, derived, response, accepted.meta.clone(), accepted.quota)
             .await
     }
 
@@ -399,7 +435,7 @@ impl Chat {
     /// A request that is answered without asking the model.
     async fn refused(
         &self,
-        accepted: Accepted,
+        accepted: &Accepted,
         outcome: Outcome,
         over: Option<OverLimit>,
     ) -> Result<Answer, ChatError> {
@@ -419,14 +455,27 @@ impl Chat {
             ..ReplyArgs::default()
         };
         let response = self.templates.render(outcome, &args);
-        let run = Run {
-            record: accepted.record,
+        let derived = Derived {
+            decision_type,
+            outcome,
+            intent,
+            words: None,
+        };
+        let run = self.unasked(accepted);
+        self.conclude(run, derived, response, accepted.meta.clone(), accepted.quota)
+            .await
+    }
+
+    /// A run in which nothing has happened, and which may call nothing.
+    fn unasked(&self, accepted: &Accepted) -> Run {
+        Run {
+            record: accepted.record.clone(),
             opened: accepted.opened,
             system: Arc::clone(&self.system),
             settings: Arc::clone(&self.settings),
             approval: self.constitution.definition.approval,
             can_wait: false,
-            toolset: self.whole_toolset(),
+            toolset: Arc::clone(&self.no_tools),
             history: Vec::new(),
             journal: Vec::new(),
             limits: self.limits,
@@ -436,15 +485,7 @@ impl Chat {
             cancel: CancellationToken::new(),
             intended: Vec::new(),
             fault_detail: None,
-        };
-        let derived = Derived {
-            decision_type,
-            outcome,
-            intent,
-            words: None,
-        };
-        self.conclude(run, derived, response, accepted.meta, accepted.quota)
-            .await
+        }
     }
 
     /// Commit 2, then the answer.

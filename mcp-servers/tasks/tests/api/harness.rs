@@ -91,7 +91,7 @@ impl World {
     pub(crate) fn http_args(&self) -> Args {
         Args {
             http: Some("127.0.0.1:0".to_owned()),
-            database: self.url.clone(),
+            database: Some(self.url.clone()),
             identity_secret: Some(Secret::new(SECRET)),
             ..Args::default()
         }

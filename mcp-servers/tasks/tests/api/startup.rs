@@ -107,6 +107,42 @@ async fn a_new_sqlite_file_and_its_log_are_for_their_owner_alone() {
     assert!(files >= 2, "the database and its log");
 }
 
+/// DESIGN.md section 10: any secret also as `NAME_FILE`, and the URL of a database is one.
+#[tokio::test]
+async fn the_url_of_the_database_can_stand_in_a_file() {
+    let world = World::new(Wire::Stdio, Database::Sqlite).await;
+    let (tasks, file) = (world.directory().join("own/tasks.db"), world.directory().join("url"));
+    let write = |text: &str| std::fs::write(&file, text).expect("a file");
+    let with_file = |url: &str| {
+        let mut command = program(url);
+        command
+            .env("TASKS_DATABASE_URL_FILE", &file)
+            .current_dir(world.directory())
+            .stdin(Stdio::null());
+        command
+    };
+    write(&format!("sqlite://{}\n", tasks.display()));
+    // Empty is not given: mcp.json hands on both variables.
+    assert!(with_file("").status().await.expect("it runs").success());
+    assert!(tasks.exists() && !world.directory().join("tasks.db").exists());
+    let mut neither = program("");
+    neither
+        .env("TASKS_DATABASE_URL_FILE", "")
+        .current_dir(world.directory())
+        .stdin(Stdio::null());
+    assert!(neither.status().await.expect("it runs").success());
+    assert!(world.directory().join("tasks.db").exists());
+
+    let said = refused(&mut with_file("sqlite://other.db")).await;
+    assert!(said.contains("given twice") && !said.contains("other.db"), "{said}");
+    write("postgres://u:canary@localhost:x/tasks");
+    let said = refused(&mut with_file("")).await;
+    assert!(said.contains("not a URL") && !said.contains("canary"), "{said}");
+    std::fs::remove_file(&file).expect("it is there");
+    let said = refused(&mut with_file("")).await;
+    assert!(said.contains(&file.display().to_string()), "{said}");
+}
+
 /// C-FR-002
 #[tokio::test]
 async fn help_teaches() {
@@ -115,6 +151,7 @@ async fn help_teaches() {
     for word in [
         "--http",
         "--database",
+        "TASKS_DATABASE_URL_FILE",
         "--user",
         "GAVEL_IDENTITY_SECRET",
         "GAVEL_IDENTITY_SECRET_FILE",

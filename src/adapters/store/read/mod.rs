@@ -1,4 +1,4 @@
-//! Analysts' reads: port [`Decisions`]. Bound to a tenant, bounded in size, on connections of their own.
+//! Analysts' reads: port [`Decisions`]. Bound to a tenant, bounded in size and time, on connections of their own.
 //!
 //! `fields` says what may be asked, `filter` reads the question, `select` makes it one statement that an index
 //! answers, `token` marks where the next page begins, `json` shapes the rows.
@@ -19,21 +19,35 @@ use self::filter::Filter;
 use self::json::Shape;
 use self::select::{Question, select};
 use self::token::Token;
-use super::Store;
-use super::db::{EachRow, Sql, Value};
-use super::error::describe;
+use super::config::READ_LIMIT;
+use super::connect::Target;
+use super::db::{Dialect, EachRow, Readers, Sql, Value};
+use super::error::{StoreError, describe, is_too_slow};
+use super::migrate;
 use crate::domain::ids::{DecisionId, TenantId};
 use crate::ports::BoxFuture;
 use crate::ports::records::{Decisions, ListQuery, Page, QueryError};
 
-/// The longest a read may take.
-const TIMEOUT: Duration = Duration::from_secs(10);
+/// Connections for analysts' reads.
+const READERS: u32 = 4;
+/// A database that does not end a read by itself is waited for so much longer.
+const SILENCE: Duration = Duration::from_secs(2);
 /// Rows of a page at most.
 const MAX_PAGE: u32 = 1000;
 /// A page ends early, with a token for the rest, when its rows hold so many bytes.
 const MAX_PAGE_BYTES: usize = 8 << 20;
 
-impl Decisions for Store {
+/// The record for those who only read it: no migration, no lease, no writer.
+pub struct ReadOnly {
+    readers: Readers,
+    /// For signs of life: analysts may hold all the others.
+    probe: Readers,
+    dialect: Dialect,
+    /// The longest a query may take.
+    limit: Duration,
+}
+
+impl Decisions for ReadOnly {
     fn list<'a>(&'a self, tenant: &'a TenantId, query: &'a ListQuery) -> BoxFuture<'a, Result<Page, QueryError>> {
         Box::pin(self.page(&DECISIONS, json::decision, tenant, query))
     }
@@ -51,18 +65,47 @@ impl Decisions for Store {
     }
 
     fn ping(&self) -> BoxFuture<'_, Result<(), QueryError>> {
+        // A table, since a constant would not touch the file.
+        let sql = "SELECT version FROM gavel_schema LIMIT 1".into();
         Box::pin(async move {
-            if let Some(reason) = self.shared.state.reason() {
-                return Err(QueryError::Unavailable(reason));
-            }
-            // A table, since a constant would not touch the file.
-            let sql = "SELECT version FROM gavel_schema LIMIT 1".into();
-            self.read(sql, vec![], &mut |_| Ok(ControlFlow::Break(()))).await
+            let first = &mut |_| Ok(ControlFlow::Break(()));
+            self.read(&self.probe, sql, vec![], first).await
         })
     }
 }
 
-impl Store {
+impl ReadOnly {
+    /// Reads a database that is there and has every migration of this gavel. Changes nothing.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub async fn open(url: &str) -> Result<Self, StoreError> {
+        let target = Target::parse(url, None)?;
+        if let Some(path) = target.missing() {
+            return Err(StoreError::Missing(path.display().to_string()));
+        }
+        match migrate::status_target(&target).await?.pending.len() {
+            0 => Ok(Self::of(&target, READ_LIMIT)),
+            lacking => Err(StoreError::Behind(lacking)),
+        }
+    }
+
+    /// Does no I/O: connections are made when first needed.
+    pub(super) fn of(target: &Target, limit: Duration) -> Self {
+        Self {
+            readers: target.readers(READERS, limit),
+            probe: target.readers(1, limit),
+            dialect: target.dialect(),
+            limit,
+        }
+    }
+
+    /// Closes its connections.
+    pub async fn close(&self) {
+        self.readers.close().await;
+        self.probe.close().await;
+    }
+
     async fn page(
         &self,
         table: &'static Table,
@@ -94,11 +137,11 @@ impl Store {
             // One more than asked for tells whether there is a next page.
             limit: size + 1,
         };
-        let (sql, values) = select(self.shared.target.dialect(), &question);
+        let (sql, values) = select(self.dialect, &question);
 
         let mut page = Page::default();
         let (mut last, mut bytes) = (None, 0);
-        self.read(sql.into(), values, &mut |row| {
+        self.read(&self.readers, sql.into(), values, &mut |row| {
             if page.items.len() == size || (bytes > MAX_PAGE_BYTES && !page.items.is_empty()) {
                 page.next_page_token = last.take().map(|place: Token| place.write(fingerprint));
                 return Ok(ControlFlow::Break(()));
@@ -114,14 +157,19 @@ impl Store {
         Ok(page)
     }
 
-    /// Gives each row to `each` until it breaks. A database that falls silent is given up.
-    async fn read(&self, sql: Sql, values: Vec<Value>, each: &mut EachRow<'_>) -> Result<(), QueryError> {
-        let reading = self.readers.fetch(&sql, values, each);
-        match tokio::time::timeout(TIMEOUT, reading).await {
+    /// Gives each row to `each` until it breaks.
+    async fn read(
+        &self,
+        readers: &Readers,
+        sql: Sql,
+        values: Vec<Value>,
+        each: &mut EachRow<'_>,
+    ) -> Result<(), QueryError> {
+        let reading = readers.fetch(&sql, values, each);
+        match tokio::time::timeout(self.limit + SILENCE, reading).await {
+            Ok(Err(error)) if is_too_slow(&error) => Err(QueryError::TooSlow { limit: self.limit }),
             Ok(done) => done.map_err(|error| QueryError::Unavailable(describe(&error).into())),
-            Err(_) => Err(QueryError::Unavailable(
-                "the query took more than 10 s; a narrower created_at makes it faster".into(),
-            )),
+            Err(_) => Err(QueryError::Unavailable("the database does not answer a query".into())),
         }
     }
 
@@ -132,7 +180,7 @@ impl Store {
             DECISIONS.columns
         );
         let values = vec![Value::text(&id.to_string()), Value::text(tenant.as_str())];
-        self.read(sql.into(), values.clone(), &mut |row| {
+        self.read(&self.readers, sql.into(), values.clone(), &mut |row| {
             found = Some(json::decision(&row, &mut bytes)?);
             Ok(ControlFlow::Break(()))
         })
@@ -144,7 +192,7 @@ impl Store {
             "SELECT {} FROM tool_invocation_log WHERE decision_id = $1 AND tenant = $2 ORDER BY sequence",
             TOOL_INVOCATIONS.columns
         );
-        self.read(sql.into(), values, &mut |row| {
+        self.read(&self.readers, sql.into(), values, &mut |row| {
             calls.push(json::tool_call(&row, &mut bytes)?);
             Ok(ControlFlow::Continue(()))
         })

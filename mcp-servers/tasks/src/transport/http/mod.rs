@@ -198,7 +198,7 @@ mod tests {
         let directory = tempfile::tempdir().expect("a temporary directory");
         let mut server = HttpServer::bind(Args {
             http: Some("127.0.0.1:0".to_owned()),
-            database: format!("sqlite://{}/tasks.db", directory.path().display()),
+            database: Some(format!("sqlite://{}/tasks.db", directory.path().display())),
             insecure_user: Some("anna".to_owned()),
             ..Args::default()
         })

@@ -1,0 +1,87 @@
+//! A child's pipes as rmcp's transport. Closing it ends the child: its stdin is closed, then SIGTERM, then SIGKILL.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use process_wrap::tokio::{ChildWrapper, CommandWrap};
+use rmcp::RoleClient;
+use rmcp::service::{RxJsonRpcMessage, TxJsonRpcMessage};
+use rmcp::transport::Transport;
+use rmcp::transport::async_rw::AsyncRwTransport;
+use tokio::process::{ChildStderr, ChildStdin, ChildStdout};
+
+use super::lines::{Lines, MAX_LINE};
+
+/// How long a child may take to end, each time it is told to.
+const GRACE: Duration = Duration::from_secs(3);
+const SIGTERM: i32 = 15;
+
+/// The transport, and the child behind it.
+pub(super) struct Pipes {
+    child: Option<Box<dyn ChildWrapper>>,
+    messages: AsyncRwTransport<RoleClient, Lines<ChildStdout>, ChildStdin>,
+}
+
+impl Pipes {
+    /// Starts `command`, whose streams are pipes; gives its stderr as well.
+    ///
+    /// # Errors
+    /// It cannot be started.
+    pub(super) fn open(mut command: CommandWrap, server: Arc<str>) -> io::Result<(Self, ChildStderr)> {
+        let mut child = command.spawn()?;
+        let taken = || io::Error::other("a stream of the child is no pipe");
+        let inner = child.inner_mut();
+        let stdin = inner.stdin().take().ok_or_else(taken)?;
+        let stdout = inner.stdout().take().ok_or_else(taken)?;
+        let stderr = inner.stderr().take().ok_or_else(taken)?;
+        let messages = AsyncRwTransport::new_client(Lines::new(stdout, server), stdin).with_max_line_length(MAX_LINE);
+        let child = Some(child);
+        Ok((Self { child, messages }, stderr))
+    }
+
+    /// Its process id.
+    pub(super) fn id(&self) -> Option<u32> {
+        self.child.as_ref()?.id()
+    }
+}
+
+impl Transport<RoleClient> for Pipes {
+    type Error = io::Error;
+
+    fn send(&mut self, message: TxJsonRpcMessage<RoleClient>) -> impl Future<Output = io::Result<()>> + Send + 'static {
+        self.messages.send(message)
+    }
+
+    fn receive(&mut self) -> impl Future<Output = Option<RxJsonRpcMessage<RoleClient>>> + Send {
+        self.messages.receive()
+    }
+
+    async fn close(&mut self) -> io::Result<()> {
+        self.messages.close().await?;
+        // It stays here until it has ended: whoever drops this future drops, and so kills, the child.
+        let Some(child) = &mut self.child else { return Ok(()) };
+        if tokio::time::timeout(GRACE, child.wait()).await.is_err() {
+            // It fails when the child has just ended.
+            let _ = child.signal(SIGTERM);
+            if tokio::time::timeout(GRACE, child.wait()).await.is_err() {
+                Box::into_pin(child.kill()).await?;
+            }
+        }
+        self.child = None;
+        Ok(())
+    }
+}
+
+impl Drop for Pipes {
+    fn drop(&mut self) {
+        if let Some(mut child) = self.child.take() {
+            #[expect(clippy::disallowed_methods, reason = "ends as soon as the killed child is reaped")]
+            tokio::spawn(async move {
+                if let Err(error) = Box::into_pin(child.kill()).await {
+                    tracing::warn!(%error, "a child could not be killed");
+                }
+            });
+        }
+    }
+}

@@ -1,0 +1,286 @@
+//! A panic anywhere in the work of a request: promise 1 holds all the same (DESIGN.md section 1; section 7).
+//!
+//! The ports between edge and store have a fuse: one touch of them panics, and so the code that touched it does. Every
+//! touch of a request gets its turn.
+
+use std::net::TcpListener;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use gavel::adapters::store::{Store, StoreConfig};
+use gavel::domain::definition::Constitution;
+use gavel::domain::ids::{InstanceId, TenantId, UserId};
+use gavel::domain::journal::ModelTurn;
+use gavel::domain::templates::Templates;
+use gavel::engine::Engine;
+use gavel::http::caller::Auth;
+use gavel::http::{Edge, EdgeLimits, ServerSettings};
+use gavel::ports::BoxFuture;
+use gavel::ports::clock::{Clock, SystemClock};
+use gavel::ports::model::{Model, ModelEvent, ModelFault, ModelRequest};
+use gavel::ports::quota::{Quota, QuotaState};
+use gavel::ports::tools::{CallReply, CallRequest, Catalog, Tools};
+use gavel::surfaces::chat::Chat;
+use gavel::surfaces::decisions::DecisionQueries;
+use serde_json::{Value, json};
+
+use crate::fakes::{Around, Fixed, OneTool, Scripted};
+use crate::harness::{Database, until};
+use crate::postgres;
+
+/// Panics once, at the touch it is set to. Touches are counted from the first one of the quota, the first port that a
+/// request meets once it has its id.
+#[derive(Default)]
+struct Fuse {
+    touches: AtomicUsize,
+    blows_at: AtomicUsize,
+}
+
+impl Fuse {
+    fn set(&self, blows_at: usize) {
+        self.touches.store(0, Ordering::SeqCst);
+        self.blows_at.store(blows_at, Ordering::SeqCst);
+    }
+
+    fn first(&self) {
+        self.touches.store(1, Ordering::SeqCst);
+        self.blow(1);
+    }
+
+    fn touch(&self) {
+        if self.touches.load(Ordering::SeqCst) > 0 {
+            self.blow(self.touches.fetch_add(1, Ordering::SeqCst) + 1);
+        }
+    }
+
+    fn blow(&self, touch: usize) {
+        assert_ne!(touch, self.blows_at.load(Ordering::SeqCst), "the fuse of this test");
+    }
+}
+
+/// A port behind the fuse.
+struct Fused<T>(Arc<Fuse>, T);
+
+impl Quota for Fused<Fixed> {
+    fn take<'a>(&'a self, tenant: &'a TenantId, user: &'a UserId) -> BoxFuture<'a, QuotaState> {
+        self.0.first();
+        self.1.take(tenant, user)
+    }
+}
+
+impl Tools for Fused<OneTool> {
+    fn catalog(&self) -> Arc<Catalog> {
+        self.0.touch();
+        self.1.catalog()
+    }
+    fn ready<'a>(&'a self, names: &'a [String], deadline: Instant) -> BoxFuture<'a, ()> {
+        self.0.touch();
+        self.1.ready(names, deadline)
+    }
+    fn call<'a>(&'a self, request: CallRequest<'a>) -> BoxFuture<'a, CallReply> {
+        self.0.touch();
+        self.1.call(request)
+    }
+}
+
+impl Clock for Fused<SystemClock> {
+    fn now_us(&self) -> i64 {
+        self.0.touch();
+        self.1.now_us()
+    }
+    fn instant(&self) -> Instant {
+        self.0.touch();
+        self.1.instant()
+    }
+}
+
+/// Calls a tool when it is asked to, and has a last word on what came of it.
+impl Model for Fused<Scripted> {
+    fn generate<'a>(
+        &'a self,
+        request: ModelRequest<'a>,
+        events: Option<&'a mut (dyn FnMut(ModelEvent<'_>) + Send)>,
+    ) -> BoxFuture<'a, Result<ModelTurn, ModelFault>> {
+        self.0.touch();
+        self.1.generate(request, events)
+    }
+    fn default_model(&self) -> &str {
+        self.1.default_model()
+    }
+}
+
+struct Served {
+    url: String,
+    fuse: Arc<Fuse>,
+    store: Arc<Store>,
+    client: reqwest::Client,
+    task: tokio::task::JoinHandle<std::io::Result<()>>,
+    _folder: tempfile::TempDir,
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+async fn serve(database: Database) -> Served {
+    let folder = tempfile::tempdir().unwrap();
+    let url = match database {
+        Database::Sqlite => format!("sqlite://{}", folder.path().join("gavel.db").display()),
+        Database::Postgres => postgres::database().await,
+    };
+    let store = Store::open(StoreConfig::new(url, InstanceId::new())).await.unwrap();
+    let fuse = Arc::new(Fuse::default());
+    let behind = || Arc::clone(&fuse);
+    let model = Scripted {
+        asked: Default::default(),
+        hold: None,
+    };
+    let engine = Engine {
+        model: Arc::new(Fused(behind(), model)),
+        tools: Arc::new(Fused(behind(), OneTool::new())),
+        recorder: store.clone(),
+        clock: Arc::new(Fused(behind(), SystemClock)),
+    };
+    let quota = QuotaState {
+        allowed: true,
+        limit: 60,
+        window_s: 60,
+        remaining: 59,
+        reset_s: 1,
+    };
+    let chat = Chat::new(
+        engine,
+        Arc::new(Fused(behind(), Fixed(quota))),
+        Constitution::from_markdown(Constitution::BUILT_IN, "constitution.md").unwrap(),
+        Templates::built_in(),
+        8,
+    );
+    let edge = Edge {
+        chat,
+        decisions: DecisionQueries::new(store.clone()),
+        auth: Auth::none(),
+        surroundings: Arc::new(Around),
+        limits: EdgeLimits::default(),
+    };
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let settings = ServerSettings {
+        workers: 1.try_into().ok(),
+        drain: Duration::from_secs(5),
+    };
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    Served {
+        url: format!("http://{address}"),
+        fuse,
+        store,
+        client: reqwest::Client::builder().no_proxy().build().unwrap(),
+        task: tokio::spawn(gavel::http::server(edge, listener, settings).unwrap()),
+        _folder: folder,
+    }
+}
+
+impl Served {
+    async fn post(&self, message: &str, key: Option<&str>) -> (u16, Value) {
+        let mut request = self.client.post(format!("{}/v1/chat", self.url));
+        if let Some(key) = key {
+            request = request.header("idempotency-key", key);
+        }
+        let body = json!({"message": message, "user_id": "ann"});
+        let answer = request.json(&body).send().await.unwrap();
+        (answer.status().as_u16(), answer.json().await.unwrap())
+    }
+
+    async fn list(&self, what: &str) -> Vec<Value> {
+        let answer = reqwest::get(format!("{}/v1/{what}?page_size=1000", self.url));
+        let page: Value = answer.await.unwrap().json().await.unwrap();
+        page[what.replace('-', "_")].as_array().unwrap().clone()
+    }
+
+    /// Sends the message again and again, and each time the next touch panics, until none is left. Gives how each
+    /// request ended.
+    async fn blow_at_every_touch(&self, message: &str, keyed: bool) -> Vec<String> {
+        let mut ends = Vec::new();
+        for touch in 1.. {
+            assert!(touch < 100, "a request has so many touches? {ends:?}");
+            let before = self.list("decisions").await.len();
+            self.fuse.set(touch);
+            let key = format!("{}-{touch}", message.replace(' ', "-"));
+            let key = keyed.then_some(key.as_str());
+            let (status, body) = self.post(message, key).await;
+            let whole = self.fuse.touches.load(Ordering::SeqCst) < touch;
+            // Exactly one row, and it is closed as what the caller was told.
+            let closed = || async {
+                let rows = self.list("decisions").await;
+                rows.len() == before + 1 && rows[0]["status"] == "closed"
+            };
+            until("one closed row", closed).await;
+            let row = self.list("decisions").await[0].clone();
+            let id = if status == 200 {
+                &body["decision_id"]
+            } else {
+                &row["decision_id"]
+            };
+            assert_eq!(&row["decision_id"], id, "touch {touch}: {body}");
+            let outcome = row["outcome_category"].as_str().unwrap().to_owned();
+            if whole {
+                assert_eq!((status, outcome.starts_with("SUCCESS:")), (200, true), "{body}");
+                return ends;
+            }
+            match status {
+                200 => {
+                    assert_eq!(body["outcome_category"], outcome, "touch {touch}: {body}");
+                    assert_eq!(body["response"], row["response"], "touch {touch}");
+                }
+                _ => {
+                    assert_eq!((status, &body["code"]), (500, &json!("outcome_unrecorded")), "{body}");
+                    let told = body["detail"].as_str().unwrap();
+                    assert!(told.contains(row["decision_id"].as_str().unwrap()), "{told}");
+                }
+            }
+            assert!(!body.to_string().contains("fuse"), "{body}");
+            if key.is_some() && status == 200 {
+                let again = self.post(message, key).await;
+                assert_eq!(again, (200, body), "touch {touch}: a second run");
+            }
+            ends.push(format!("{status} {outcome}"));
+        }
+        unreachable!("the loop ends by itself")
+    }
+}
+
+async fn a_panic_anywhere_leaves_one_row_and_an_answer(database: Database) {
+    let served = serve(database).await;
+    for keyed in [false, true] {
+        // Nothing is done, so the caller gets a decision, wherever it broke: in the quota, in the tools' catalog, in
+        // the run, after it.
+        let ends = served.blow_at_every_touch("hi", keyed).await;
+        assert!(ends.len() >= 5, "{ends:?}");
+        assert!(ends.iter().all(|end| end == "200 ERROR:INTERNAL"), "{ends:?}");
+        assert_eq!(served.list("tool-invocations").await.len(), 0);
+    }
+    // With an effect the record alone can tell what was done, if it broke outside of the run.
+    let ends = served.blow_at_every_touch("call the tool", false).await;
+    let unrecorded = ends.iter().filter(|end| *end == "500 ERROR:INTERNAL").count();
+    let decided = ends.iter().filter(|end| *end == "200 ERROR:INTERNAL").count();
+    assert!(unrecorded > 0 && decided >= 5, "{ends:?}");
+    assert_eq!(unrecorded + decided, ends.len(), "{ends:?}");
+    let calls = served.list("tool-invocations").await;
+    let done = calls.iter().filter(|call| call["status"] == "completed").count();
+    assert!(done > 0, "{calls:?}");
+    let open = calls.iter().find(|call| call["status"] == "started");
+    assert_eq!(open, None, "a call that nobody settles");
+    served.store.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn on_sqlite_a_panic_anywhere_leaves_one_row_and_an_answer() {
+    a_panic_anywhere_leaves_one_row_and_an_answer(Database::Sqlite).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn on_postgres_a_panic_anywhere_leaves_one_row_and_an_answer() {
+    a_panic_anywhere_leaves_one_row_and_an_answer(Database::Postgres).await;
+}

@@ -1,0 +1,256 @@
+//! Gemini over TLS, as it is in the field: HTTP/2 or HTTP/1.1 by ALPN, checked against the roots of the machine, which
+//! `SSL_CERT_FILE` names (DESIGN.md section 11). The service is a process of its own, since that variable is one's.
+
+use std::convert::Infallible;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use http_body_util::combinators::BoxBody;
+use http_body_util::{BodyExt, Full, StreamBody};
+use hyper::body::{Bytes, Frame, Incoming};
+use hyper::service::service_fn;
+use hyper::{Request, Response, Version};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, KeyUsagePurpose};
+use serde_json::{Value, json};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::rustls::ServerConfig;
+use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
+
+use crate::crash::{Process, start_by};
+use crate::harness::binary;
+
+/// An authority that nobody knows, and a certificate that it issued.
+struct Authority {
+    pem: String,
+    issuer: Issuer<'static, KeyPair>,
+}
+
+impl Authority {
+    fn new(name: &str) -> Self {
+        let key = KeyPair::generate().unwrap();
+        let mut params = CertificateParams::new(Vec::new()).unwrap();
+        params.distinguished_name.push(DnType::CommonName, name);
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params.key_usages = vec![KeyUsagePurpose::KeyCertSign];
+        let pem = params.self_signed(&key).unwrap().pem();
+        let issuer = Issuer::new(params, key);
+        Self { pem, issuer }
+    }
+
+    fn certificate(&self, host: &str) -> (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>) {
+        let key = KeyPair::generate().unwrap();
+        let params = CertificateParams::new(vec![host.to_owned()]).unwrap();
+        let certificate = params.signed_by(&key, &self.issuer).unwrap();
+        let key = PrivateKeyDer::try_from(key.serialize_der()).unwrap();
+        (vec![certificate.der().clone()], key)
+    }
+
+    /// The file that `SSL_CERT_FILE` names.
+    fn file(&self, folder: &Path) -> PathBuf {
+        let path = folder.join("ca.pem");
+        std::fs::write(&path, &self.pem).unwrap();
+        path
+    }
+}
+
+/// A stand-in for Gemini behind TLS. It greets in two pieces; in a stream the second is held back until it is let go.
+struct Gemini {
+    url: String,
+    versions: Arc<Mutex<Vec<Version>>>,
+    second: Arc<Semaphore>,
+}
+
+impl Gemini {
+    async fn serve(authority: &Authority, host: &str, protocols: &[&str]) -> Self {
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let (chain, key) = authority.certificate(host);
+        let mut config = ServerConfig::builder()
+            .with_no_client_auth()
+            .with_single_cert(chain, key)
+            .unwrap();
+        config.alpn_protocols = protocols.iter().map(|name| name.as_bytes().to_vec()).collect();
+        let acceptor = TlsAcceptor::from(Arc::new(config));
+        let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
+        let gemini = Self {
+            url: format!("https://localhost:{}", listener.local_addr().unwrap().port()),
+            versions: Arc::default(),
+            second: Arc::new(Semaphore::new(0)),
+        };
+        let (versions, second) = (Arc::clone(&gemini.versions), Arc::clone(&gemini.second));
+        tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                tokio::spawn(converse(stream, acceptor.clone(), versions.clone(), second.clone()));
+            }
+        });
+        gemini
+    }
+
+    fn versions(&self) -> Vec<Version> {
+        self.versions.lock().unwrap().clone()
+    }
+}
+
+async fn converse(
+    stream: TcpStream,
+    acceptor: TlsAcceptor,
+    versions: Arc<Mutex<Vec<Version>>>,
+    second: Arc<Semaphore>,
+) {
+    // A client that does not trust us ends it here.
+    let Ok(stream) = acceptor.accept(stream).await else {
+        return;
+    };
+    let h2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
+    let service = service_fn(move |request: Request<Incoming>| {
+        versions.lock().unwrap().push(request.version());
+        let second = Arc::clone(&second);
+        async move { Ok::<_, Infallible>(answer(request, second).await) }
+    });
+    let stream = TokioIo::new(stream);
+    // A client that leaves ends its connection.
+    if h2 {
+        let _ = hyper::server::conn::http2::Builder::new(TokioExecutor::new())
+            .serve_connection(stream, service)
+            .await;
+    } else {
+        let _ = hyper::server::conn::http1::Builder::new()
+            .serve_connection(stream, service)
+            .await;
+    }
+}
+
+async fn answer(request: Request<Incoming>, second: Arc<Semaphore>) -> Response<BoxBody<Bytes, Infallible>> {
+    let stream = request.uri().path().ends_with(":streamGenerateContent");
+    let body = request.into_body().collect().await.unwrap().to_bytes();
+    assert!(serde_json::from_slice::<Value>(&body).unwrap()["contents"].is_array());
+    let chunk = |text: &str, rest: Value| {
+        let mut chunk = json!({"candidates": [{"content": {"parts": [{"text": text}], "role": "model"}, "index": 0}]});
+        for (name, value) in rest.as_object().unwrap() {
+            chunk["candidates"][0][name] = value.clone();
+        }
+        chunk.to_string()
+    };
+    let stop = json!({"finishReason": "STOP"});
+    if !stream {
+        return Response::builder()
+            .header("content-type", "application/json; charset=UTF-8")
+            .body(Full::from(chunk("Hello there.", stop)).boxed())
+            .unwrap();
+    }
+    let pieces = futures_util::stream::unfold(0, move |n| {
+        let (second, stop) = (Arc::clone(&second), stop.clone());
+        async move {
+            let text = match n {
+                0 => chunk("Hello ", json!({})),
+                1 => {
+                    second.acquire().await.unwrap().forget();
+                    chunk("there.", stop)
+                }
+                _ => return None,
+            };
+            let event = Bytes::from(format!("data: {text}\r\n\r\n"));
+            Some((Ok::<_, Infallible>(Frame::data(event)), n + 1))
+        }
+    });
+    Response::builder()
+        .header("content-type", "text/event-stream")
+        .body(BodyExt::boxed(StreamBody::new(pieces)))
+        .unwrap()
+}
+
+/// Starts the service with `trusted` as the roots of its machine; what it logs goes to `log` in the folder.
+async fn start(gemini: &Gemini, trusted: &Authority, folder: &Path) -> Process {
+    let mut command = Command::new("sh");
+    command
+        .args(["-c", "RUST_LOG=warn exec \"$0\" \"$@\" 2>log", binary()])
+        .env("SSL_CERT_FILE", trusted.file(folder))
+        .env_remove("SSL_CERT_DIR");
+    let database = format!("sqlite://{}", folder.join("gavel.db").display());
+    start_by(command, &gemini.url, &database, folder).await
+}
+
+async fn post(process: &Process, route: &str) -> reqwest::Response {
+    let body = json!({"message": "hi", "user_id": "ann"});
+    let request = reqwest::Client::new()
+        .post(format!("{}{route}", process.url))
+        .json(&body);
+    let answer = request.timeout(Duration::from_secs(20)).send().await.unwrap();
+    assert_eq!(answer.status(), 200);
+    answer
+}
+
+/// C-FR-001
+#[tokio::test]
+async fn over_tls_gemini_is_asked_in_the_best_protocol_it_speaks() {
+    let authority = Authority::new("ours");
+    for (protocols, version) in [
+        (&["h2", "http/1.1"][..], Version::HTTP_2),
+        (&["http/1.1"], Version::HTTP_11),
+        (&[], Version::HTTP_11),
+    ] {
+        let gemini = Gemini::serve(&authority, "localhost", protocols).await;
+        let folder = tempfile::tempdir().unwrap();
+        let process = start(&gemini, &authority, folder.path()).await;
+        for _ in 0..2 {
+            let decision: Value = post(&process, "/v1/chat").await.json().await.unwrap();
+            assert_eq!(decision["outcome_category"], "SUCCESS:RESPONSE_GIVEN", "{decision}");
+            assert_eq!(decision["response"], "Hello there.");
+        }
+        assert_eq!(gemini.versions(), [version; 2], "{protocols:?}");
+    }
+}
+
+/// DESIGN.md section 11: a stream of parts, each handed on as it comes.
+#[tokio::test]
+async fn over_http_2_words_are_handed_on_as_they_come() {
+    let authority = Authority::new("ours");
+    let gemini = Gemini::serve(&authority, "localhost", &["h2"]).await;
+    let folder = tempfile::tempdir().unwrap();
+    let process = start(&gemini, &authority, folder.path()).await;
+    let mut answer = post(&process, "/v1/chat/stream").await;
+    let mut text = String::new();
+    let mut let_go = false;
+    while let Some(piece) = answer.chunk().await.unwrap() {
+        text.push_str(std::str::from_utf8(&piece).unwrap());
+        // The rest is not sent before the beginning has come through.
+        if !let_go && text.contains("\"Hello \"") {
+            assert!(!text.contains("there."), "{text}");
+            gemini.second.add_permits(1);
+            let_go = true;
+        }
+    }
+    assert!(let_go, "{text}");
+    let decision: Value = serde_json::from_str(text.lines().last().unwrap()).unwrap();
+    assert_eq!(decision["type"], "decision", "{text}");
+    assert!(decision.to_string().contains("Hello there."), "{decision}");
+    assert_eq!(gemini.versions(), [Version::HTTP_2]);
+}
+
+/// C-EC-1, C-FR-010: whoever answers in Gemini's place is not believed, the caller gets safe words, operators the cause.
+#[tokio::test]
+async fn a_certificate_that_is_not_trusted_is_a_model_that_is_unavailable() {
+    let (authority, other) = (Authority::new("ours"), Authority::new("another"));
+    for (trusted, host, cause) in [
+        (&other, "localhost", "UnknownIssuer"),
+        (&authority, "elsewhere.test", "not valid for name"),
+    ] {
+        let gemini = Gemini::serve(&authority, host, &["h2", "http/1.1"]).await;
+        let folder = tempfile::tempdir().unwrap();
+        let process = start(&gemini, trusted, folder.path()).await;
+        let decision: Value = post(&process, "/v1/chat").await.json().await.unwrap();
+        assert_eq!(decision["outcome_category"], "ERROR:MODEL_UNAVAILABLE", "{decision}");
+        assert!(!decision.to_string().contains("certificate"), "{decision}");
+        assert_eq!(gemini.versions(), [], "nothing is said to a stranger");
+        let log = std::fs::read_to_string(folder.path().join("log")).unwrap();
+        let line = log
+            .lines()
+            .find(|line| line.contains("the model gave no usable answer"));
+        let line = line.unwrap_or_else(|| panic!("no such line: {log}"));
+        assert!(line.contains("certificate") && line.contains(cause), "{line}");
+    }
+}
