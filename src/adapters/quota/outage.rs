@@ -89,7 +89,10 @@ mod tests {
     fn an_outage_is_one_warning_and_its_end_one_line() {
         let lines = Lines::default();
         let writer = lines.clone();
-        let subscriber = tracing_subscriber::fmt().with_writer(move || writer.clone()).finish();
+        let subscriber = tracing_subscriber::fmt()
+            .with_ansi(false)
+            .with_writer(move || writer.clone())
+            .finish();
         tracing::subscriber::with_default(subscriber, || {
             let (outage, now) = (Outage::none(), Instant::now());
             outage.answered();
