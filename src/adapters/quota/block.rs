@@ -8,8 +8,11 @@ use crate::ports::quota::{Ask, Lease};
 /// How long a token may be spent after it was leased.
 pub(super) const HOLD: Duration = Duration::from_secs(1);
 /// How long it may be put back. After that it is lost: the bucket may have filled up meanwhile, and the token would come
-/// on top. So in any time `t` all replicas together admit at most the burst and what comes in `t` and this.
-pub(super) const RETURN: Duration = Duration::from_secs(2);
+/// on top. So in any time `t` all replicas together admit at most the burst, what comes in `t`, and what comes in this
+/// time and that of a [`ROUND`].
+pub(super) const RETURN: Duration = Duration::from_millis(1750);
+/// How often unspent tokens are looked for, and how long a round of putting them back may take.
+pub(super) const ROUND: Duration = Duration::from_millis(250);
 
 /// How a bucket fills.
 #[derive(Clone, Copy, Debug)]

@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::Key;
-use super::block::{Block, Rate, Told};
+use super::block::{Block, ROUND, Rate, Told};
 use super::local::LocalQuota;
 use super::outage::{Leave, Outage};
 use crate::domain::ids::{TenantId, UserId};
@@ -23,8 +23,6 @@ use crate::ports::quota::{Buckets, Quota, QuotaState};
 
 /// How long a request waits for the buckets. Then it is counted by the local limit alone.
 const PATIENCE: Duration = Duration::from_millis(50);
-/// How often unspent tokens are looked for.
-const SWEEP: Duration = Duration::from_millis(500);
 /// How often buckets that are whole are forgotten; also keeps the connections in use.
 const PRUNE: Duration = Duration::from_secs(30);
 
@@ -77,7 +75,7 @@ impl LeasedQuota {
     /// Puts unspent tokens back and forgets what is over, until `stop`.
     pub async fn keep(self: Arc<Self>, stop: CancellationToken) {
         let rounds = async {
-            let mut sweeps = tokio::time::interval(SWEEP);
+            let mut sweeps = tokio::time::interval(ROUND);
             let mut prunes = tokio::time::interval(PRUNE);
             loop {
                 tokio::select! {
@@ -103,8 +101,8 @@ impl LeasedQuota {
 
     /// One round of putting unspent tokens back.
     async fn sweep(&self) {
+        let now = Instant::now();
         let over: Vec<_> = {
-            let now = Instant::now();
             let mut over = Vec::new();
             let mut users = self.users.lock().unwrap_or_else(PoisonError::into_inner);
             users.retain(|key, user| {
@@ -122,8 +120,8 @@ impl LeasedQuota {
             over
         };
         for ((tenant, user), tokens) in over {
-            // While the buckets do not answer the tokens are lost; they come again by themselves.
-            if self.shared.outage.is_on() {
+            // The others are lost; they come again by themselves.
+            if self.shared.outage.is_on() || now.elapsed() >= ROUND {
                 return;
             }
             let ask = self.shared.rate.ask(tokens, 0, 0);
@@ -247,13 +245,15 @@ mod tests {
     use std::sync::atomic::{AtomicU32, Ordering};
 
     use super::super::block::HOLD;
+    use super::super::outage::PAUSE;
     use super::*;
     use crate::ports::quota::{Ask, BucketsUnavailable, Lease};
 
-    /// Gives what is asked for, or panics.
+    /// Gives what is asked for, or panics, or does not answer the first lease.
     #[derive(Default)]
     struct Fake {
         broken: bool,
+        silent: bool,
         leases: AtomicU32,
     }
 
@@ -265,8 +265,11 @@ mod tests {
             ask: Ask,
         ) -> BoxFuture<'a, Result<Lease, BucketsUnavailable>> {
             assert!(!self.broken, "the buckets broke down");
-            self.leases.fetch_add(1, Ordering::Relaxed);
+            let first = self.leases.fetch_add(1, Ordering::Relaxed) == 0;
             Box::pin(async move {
+                if first && self.silent {
+                    std::future::pending::<()>().await;
+                }
                 Ok(Lease {
                     tokens: ask.waiting,
                     missing: Duration::ZERO,
@@ -313,6 +316,32 @@ mod tests {
             allowed.push(take(&quota, "ann").await.allowed);
         }
         assert_eq!(allowed, [true, true, false]);
+    }
+
+    /// One request waits 50 ms; those after it do not, until one in a second tries. A lease that never ends holds up
+    /// nobody but its user.
+    #[tokio::test]
+    async fn buckets_that_are_silent_cost_one_request_a_little_and_are_tried_again() {
+        let fake = Arc::new(Fake {
+            silent: true,
+            ..Fake::default()
+        });
+        let quota = quota(fake.clone(), 20);
+        let begun = Instant::now();
+        for _ in 0..10 {
+            assert!(take(&quota, "ann").await.allowed);
+        }
+        assert!(
+            (50..250).contains(&begun.elapsed().as_millis()),
+            "{:?}",
+            begun.elapsed()
+        );
+        assert_eq!(fake.leases.load(Ordering::Relaxed), 1);
+        tokio::time::sleep(PAUSE).await;
+        for user in ["bob", "cleo"] {
+            assert!(take(&quota, user).await.allowed);
+        }
+        assert_eq!(fake.leases.load(Ordering::Relaxed), 3);
     }
 
     /// The buckets may be wrong (they are of a database); one process alone still admits no more than the limit.
