@@ -192,7 +192,10 @@ async fn a_refused_user_costs_no_query_until_the_next_token() {
     let begun = Instant::now();
     assert!(one.take("ann").await.allowed);
     for replica in [&one, &two] {
-        assert_eq!(replica.admitted("ann", 500).await, 0);
+        for _ in 0..10 {
+            assert_eq!(replica.admitted("ann", 50).await, 0);
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
     }
     assert!(
         begun.elapsed() < Duration::from_secs(3),
