@@ -3,7 +3,7 @@
 //! there is none until a certain time.
 //!
 //! Every admitted request is counted by the local limit too, so one process alone never admits more than the limit,
-//! whatever becomes of the database; it does not refuse what all replicas together may admit.
+//! whatever becomes of the database.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex as Lock, PoisonError};
