@@ -157,6 +157,23 @@ impl Target {
         }
     }
 
+    /// A connection for counting requests, on PostgreSQL. It waits for no disk, and not long for a lock: those who ask
+    /// have other means. `limit` is the longest a statement may take.
+    pub(super) async fn counter(&self, limit: Duration) -> Result<Conn, sqlx::Error> {
+        let Self::Postgres(options) = self else {
+            return Err(sqlx::Error::Configuration(
+                "requests are not counted in a SQLite file".into(),
+            ));
+        };
+        let limit = format!("{}ms", limit.as_millis());
+        let options = options.as_ref().clone().options([
+            ("lock_timeout", "50ms"),
+            ("statement_timeout", limit.as_str()),
+            ("synchronous_commit", "off"),
+        ]);
+        PgConnection::connect_with(&options).await.map(Conn::Postgres)
+    }
+
     /// The SQLite file, when there should be one and is none.
     pub(super) fn missing(&self) -> Option<&Path> {
         match self {

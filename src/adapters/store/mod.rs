@@ -3,12 +3,14 @@
 //! A write travels: port (`recorder`) → [`queue`](self) with a deadline → `writer`, which puts whatever is queued into
 //! one transaction (`batch`) of multi-row statements (`insert`, `statements`, `rows`) on its connection (`db`, the one
 //! place that knows two drivers). `keeper` beats the lease and has dead processes' rows closed; `state` tells
-//! whether the store is there. Reads (`read`) have connections of their own and never wait for the writer.
+//! whether the store is there. Reads (`read`) and the users' quotas (`buckets`) have connections of their own and never
+//! wait for the writer.
 //!
 //! What survives: a decision that was acknowledged survives the death of the process; an intent that was
 //! acknowledged survives a loss of power (SQLite `synchronous = FULL` for its commit; PostgreSQL always).
 
 mod batch;
+mod buckets;
 mod config;
 mod connect;
 mod content;
@@ -37,6 +39,7 @@ use tokio::sync::{Mutex, mpsc};
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
 
+pub use buckets::SharedBuckets;
 pub use config::{AtStart, ContentKey, ContentMode, StoreConfig};
 pub use error::StoreError;
 pub use migrate::MigrationStatus;
@@ -65,6 +68,7 @@ pub struct Store {
     shared: Arc<Shared>,
     queue: Queue,
     reading: ReadOnly,
+    buckets: Option<Arc<SharedBuckets>>,
     keeping: TaskTracker,
     writing: TaskTracker,
     stop_keeping: CancellationToken,
@@ -81,6 +85,7 @@ impl Store {
     pub async fn open(config: StoreConfig) -> Result<Arc<Self>, StoreError> {
         let target = Target::parse(config.url(), config.max_bytes)?;
         let reading = ReadOnly::of(&target, config.read_limit);
+        let buckets = SharedBuckets::of(&target).map(Arc::new);
         let dialect = target.dialect();
         let shared = Arc::new(Shared {
             target,
@@ -123,6 +128,7 @@ impl Store {
             shared,
             queue,
             reading,
+            buckets,
             keeping,
             writing,
             _stop: [stop_keeping.clone().drop_guard(), stop_writing.clone().drop_guard()],
@@ -165,6 +171,12 @@ impl Store {
         tried.map(drop).map_err(StoreError::from)
     }
 
+    /// The users' quotas that all replicas share; `None` on SQLite, where a process counts by itself.
+    #[must_use]
+    pub fn buckets(&self) -> Option<Arc<SharedBuckets>> {
+        self.buckets.clone()
+    }
+
     /// Writes what is queued, ends the lease and the tasks, and closes the connections. What comes later is
     /// `Unavailable`. A database that is away is waited for 5 s.
     pub async fn shutdown(&self) {
@@ -177,6 +189,9 @@ impl Store {
         self.stop_writing.cancel();
         self.writing.wait().await;
         self.reading.close().await;
+        if let Some(buckets) = &self.buckets {
+            buckets.close().await;
+        }
     }
 }
 
