@@ -116,7 +116,11 @@ impl Store {
         };
         for _ in 0..writers {
             let receiver = Arc::clone(&receiver);
-            writing.spawn(Writer::new(Arc::clone(&shared), receiver, conn.take(), stop_writing.clone()).run());
+            let writer = Writer::new(Arc::clone(&shared), receiver, conn.take(), stop_writing.clone());
+            match dialect {
+                Dialect::Sqlite => on_its_own_thread(writing.track_future(writer.run()))?,
+                Dialect::Postgres => drop(writing.spawn(writer.run())),
+            }
         }
         if connected {
             keeper::recover(&queue).await;
@@ -219,6 +223,18 @@ impl Decisions for Store {
             None => self.reading.ping(),
         }
     }
+}
+
+/// SQLite's writer needs no reactor: requests and the driver's thread wake it. On a thread of its own that is one futex each
+/// way; on a shared runtime each wake goes through a reactor, and often to a second worker that finds nothing to do.
+fn on_its_own_thread(writer: impl Future<Output = ()> + Send + 'static) -> Result<(), StoreError> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build();
+    let spawned = runtime.and_then(|runtime| {
+        std::thread::Builder::new()
+            .name("gavel-writer".into())
+            .spawn(move || runtime.block_on(writer))
+    });
+    spawned.map(drop).map_err(|cause| StoreError::Thread { cause })
 }
 
 /// The first writer's connection; `None` when the store is to come up later, and its state then says why.
