@@ -47,7 +47,7 @@ pub(super) fn read(server: &ServerConfig, list: &[Value], known: &[Arc<Tool>]) -
     let mut more: usize = 0;
     for (n, definition) in list.iter().take(MAX_LISTED).enumerate() {
         let name = definition.get("name").and_then(Value::as_str);
-        let label = name.map_or_else(|| format!("#{n}"), |name| capped(&visible(name), MAX_NAME).into_owned());
+        let label = name.map_or_else(|| format!("#{n}"), |name| line(name, MAX_NAME));
         if name.is_some_and(|name| !server.may_offer(name)) {
             continue;
         }
@@ -81,8 +81,14 @@ fn left_out(server: &ServerConfig, tool: String, reason: &str) -> LeftOut {
     LeftOut {
         server: server.name.clone(),
         tool,
-        reason: capped(&visible(reason), MAX_REASON).into_owned(),
+        reason: line(reason, MAX_REASON),
     }
+}
+
+/// A server's text as one line of an operator's screen or log.
+fn line(text: &str, bytes: usize) -> String {
+    let line = visible(text).replace(['\n', '\t'], " ");
+    capped(&line, bytes).into_owned()
 }
 
 fn tool(server: &ServerConfig, definition: &Value, known: &[Arc<Tool>]) -> Result<Arc<Tool>, String> {
@@ -278,7 +284,7 @@ mod tests {
 
     #[test]
     fn a_reason_quotes_the_server_briefly_and_without_what_steers_a_terminal() {
-        let evil = format!("\u{1b}[2J\u{202e}{}", "x".repeat(400_000));
+        let evil = format!("\u{1b}[2J\n\t\u{202e}{}", "x".repeat(400_000));
         for schema in [
             json!({"type": evil}),
             json!({"type": "object", "properties": {"a": {"$ref": evil}}}),
@@ -288,6 +294,7 @@ mod tests {
             let offer = read(&server("{}"), &[json!({"name": "t", "inputSchema": schema})], &[]);
             let reason = &offer.left_out[0].reason;
             assert!(reason.len() <= MAX_REASON && is_visible(reason), "{reason:?}");
+            assert!(!reason.contains(['\n', '\t']), "{reason:?}");
         }
     }
 

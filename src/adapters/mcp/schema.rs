@@ -38,7 +38,7 @@ const MAX_WORK: usize = 16 * MAX_BYTES;
 const PART: usize = 8;
 
 /// Keywords whose value is text, a number, a boolean, or a list of these.
-const PLAIN: [&str; 24] = [
+const PLAIN: [&str; 25] = [
     "type",
     "format",
     "title",
@@ -63,6 +63,7 @@ const PLAIN: [&str; 24] = [
     "readOnly",
     "writeOnly",
     "contentEncoding",
+    "contentMediaType",
 ];
 
 /// Translates `schema`. With `hidden`, that property is not shown.
