@@ -8,7 +8,8 @@ mod traces;
 
 use std::io::IsTerminal;
 
-use tracing_subscriber::filter::Filtered;
+use tracing_subscriber::filter::combinator::And;
+use tracing_subscriber::filter::{FilterExt, Filtered, LevelFilter, Targets};
 use tracing_subscriber::layer::{Layered, SubscriberExt};
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{EnvFilter, Layer, Registry};
@@ -80,11 +81,40 @@ fn logs(filter: &str, lines: Lines) -> Result<Logs, tracing_subscriber::filter::
         Lines::Auto if !std::io::stderr().is_terminal() => json(),
         Lines::Auto | Lines::Text => text(),
     };
-    Ok(tracing_subscriber::registry().with(layer.with_filter(EnvFilter::try_new(filter)?)))
+    let filter = EnvFilter::try_new(filter)?.and(discreet(filter));
+    Ok(tracing_subscriber::registry().with(layer.with_filter(filter)))
 }
 
-type Logs = Layered<Filtered<Boxed, EnvFilter, Registry>, Registry>;
+type Logs = Layered<Filtered<Boxed, Filter, Registry>, Registry>;
+type Filter = And<EnvFilter, Targets, Registry>;
 type Boxed = Box<dyn Layer<Registry> + Send + Sync>;
+
+/// Crates that log what passes through them, and the most of it that says nothing of its content: rmcp prints notifications
+/// at info and messages below, the others statements, frames and headers at debug and trace.
+const TALKATIVE: [(&str, LevelFilter); 7] = [
+    ("rmcp", LevelFilter::WARN),
+    ("h2", LevelFilter::INFO),
+    ("hyper", LevelFilter::INFO),
+    ("hyper_util", LevelFilter::INFO),
+    ("reqwest", LevelFilter::INFO),
+    ("rustls", LevelFilter::INFO),
+    ("sqlx", LevelFilter::INFO),
+];
+
+/// Keeps talkative crates quiet, whatever the filter says of all crates. One that the filter names is as it says there:
+/// whoever does that wants to read it.
+fn discreet(filter: &str) -> Targets {
+    let named = |name: &str| {
+        filter.split(',').any(|directive| {
+            let rest = directive.trim().strip_prefix(name);
+            rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(['=', ':', '[']))
+        })
+    };
+    let quiet = TALKATIVE
+        .into_iter()
+        .map(|(name, level)| (name, if named(name) { LevelFilter::TRACE } else { level }));
+    Targets::new().with_default(LevelFilter::TRACE).with_targets(quiet)
+}
 
 fn json() -> Boxed {
     let layer = tracing_subscriber::fmt::layer().json().flatten_event(true);
@@ -109,10 +139,75 @@ fn text() -> Boxed {
 mod tests {
     #![allow(clippy::unwrap_used)]
 
+    use std::io::Write;
+    use std::sync::{Arc, Mutex};
+
     use tracing::Subscriber;
-    use tracing_subscriber::filter::LevelFilter;
 
     use super::*;
+
+    #[derive(Clone, Default)]
+    struct Written(Arc<Mutex<Vec<u8>>>);
+
+    impl Write for Written {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            self.0.lock().unwrap().write(bytes)
+        }
+
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+
+    /// What is logged with this filter of an event of every level in each crate, in and out of a span.
+    fn logged(filter: &str) -> String {
+        let written = Written::default();
+        let writer = written.clone();
+        let layer = tracing_subscriber::fmt::layer()
+            .with_ansi(false)
+            .without_time()
+            .with_writer(move || writer.clone());
+        let filter = EnvFilter::try_new(filter).unwrap().and(discreet(filter));
+        tracing::subscriber::with_default(tracing_subscriber::registry().with(layer.with_filter(filter)), || {
+            macro_rules! speak {
+                ($($name:literal $module:literal,)*) => { $(
+                    tracing::trace!(target: concat!($name, "::", $module), "frames");
+                    tracing::debug!(target: concat!($name, "::", $module), "messages");
+                    tracing::info!(target: concat!($name, "::", $module), "notifications");
+                    tracing::warn!(target: concat!($name, "::", $module), "warnings");
+                )* };
+            }
+            let _span = tracing::error_span!("request").entered();
+            speak!(
+                "gavel" "engine", "rmcp" "service", "hyper" "proto", "hyper_util" "client", "h2" "codec",
+                "reqwest" "connect", "rustls" "client", "sqlx" "query",
+            );
+        });
+        let bytes = written.0.lock().unwrap().clone();
+        String::from_utf8(bytes).unwrap()
+    }
+
+    /// DESIGN.md section 7: secrets never reach a log.
+    #[test]
+    fn crates_that_print_what_passes_through_them_stay_quiet_unless_they_are_named() {
+        for filter in ["info", "gavel=debug,info", "trace", "debug", "[request]=trace", "INFO"] {
+            let logged = logged(filter);
+            let of = |name: &str| logged.lines().filter(|line| line.contains(name)).count();
+            assert!(of(" gavel::") >= 2, "{filter}: {logged}");
+            assert_eq!(of(" rmcp:"), 1, "{filter}: {logged}");
+            for name in ["hyper", "hyper_util", "h2", "reqwest", "rustls", "sqlx"] {
+                assert!(of(&format!(" {name}:")) <= 2, "{filter}, {name}: {logged}");
+            }
+        }
+        let named = logged("info,rmcp=debug,hyper::proto=trace");
+        assert!(
+            named.contains(&format!("DEBUG request: {}::service: messages", "rmcp")),
+            "{named}"
+        );
+        assert!(named.contains("TRACE request: hyper::proto: frames"), "{named}");
+        let quieter = logged("error,rmcpx=trace");
+        assert!(quieter.is_empty(), "{quieter}");
+    }
 
     /// DESIGN.md section 12: a span compares its level with this one number before it does anything else.
     #[test]

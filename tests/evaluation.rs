@@ -333,6 +333,64 @@ async fn a_case_that_could_not_be_run_is_neither_success_nor_failure() {
     assert!(!report.evidence, "nothing answered");
 }
 
+/// A model that cannot be reached, or is too slow, has made no mistake.
+#[tokio::test]
+async fn a_case_the_model_did_not_answer_is_not_run_unless_that_was_expected() {
+    type Spoil = fn(&mut Observed);
+    let spoils: [Spoil; 4] = [
+        |observed| observed.outcome = Outcome::ModelUnavailable,
+        |observed| observed.outcome = Outcome::ModelTimeout,
+        |observed| (observed.decision_type, observed.outcome) = (DecisionType::Refuse, Outcome::Overloaded),
+        |observed| (observed.decision_type, observed.outcome) = (DecisionType::Refuse, Outcome::RateLimited),
+    ];
+    let mut cases: Vec<_> = shipped().into_iter().filter(|case| case.id == "talk-hi").collect();
+    // Expects no particular outcome, so that only the verdict keeps it from being a success.
+    cases[0].expect.outcome.clear();
+    for spoil in spoils {
+        let report = run(&cases, &InMemory::spoiled(ModelKind::Demo, 0, spoil)).await;
+        assert!(
+            matches!(&report.cases[0].verdict, Verdict::NotRun { error } if error.contains("did not answer")),
+            "{:?}",
+            report.cases[0].verdict
+        );
+        assert_eq!(
+            (report.not_run, report.clear_requests.total, report.kinds[0].rate.total),
+            (1, 0, 0)
+        );
+        assert_eq!(report.exit(Gate::Quality), Exit::NotRun);
+        assert_eq!(report.confusion.get(DecisionType::RespondOnly, "NOT_RUN"), 1);
+        assert!(!report.evidence && report.models.is_empty(), "nothing answered");
+        let table = render::table(&report);
+        assert!(
+            table.contains("1 cases were not run") && table.contains("No model answered"),
+            "{table}"
+        );
+        assert!(render::junit(&report).contains("did not answer"));
+    }
+    cases[0].expect.outcome = vec![Outcome::ModelTimeout];
+    let report = run(&cases, &InMemory::spoiled(ModelKind::Demo, 0, spoils[1])).await;
+    assert_eq!((report.not_run, report.clear_requests.total), (0, 1));
+}
+
+/// One real answer among outages is evidence, and the score is that of the answers.
+#[tokio::test]
+async fn cases_that_were_not_run_are_in_no_rate() {
+    let spoil: fn(&mut Observed) = |observed| {
+        observed.model = "gemini-x".to_owned();
+        if observed.tool_calls.is_empty() {
+            observed.outcome = Outcome::ModelUnavailable;
+        }
+    };
+    let cases: Vec<_> = shipped()
+        .into_iter()
+        .filter(|case| ["talk-hi", "add-call-mom"].contains(&case.id.as_str()))
+        .collect();
+    let report = run(&cases, &InMemory::spoiled(ModelKind::Demo, 0, spoil)).await;
+    assert_eq!((report.clear_requests.succeeded, report.clear_requests.total), (1, 1));
+    assert_eq!((report.not_run, report.evidence), (1, true));
+    assert_eq!(report.exit(Gate::Quality), Exit::NotRun);
+}
+
 #[tokio::test]
 async fn an_empty_evaluation_proves_nothing() {
     let report = run(&[], &InMemory::of(ModelKind::Demo, 0)).await;

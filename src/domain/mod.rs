@@ -7,5 +7,6 @@ pub mod event;
 pub mod ids;
 pub mod journal;
 pub mod nesting;
+pub mod surrogates;
 pub mod templates;
 pub mod tool;

@@ -20,9 +20,11 @@ pub const STAND_INS: [&str; 4] = ["demo", "obeying", "hostile", "random"];
 pub struct Report {
     /// The models that answered.
     pub models: BTreeSet<String>,
-    /// False when a stand-in answered: then the scores say nothing about Gemini.
+    /// False when a stand-in answered, or no model did: then the scores say nothing about Gemini.
     pub evidence: bool,
-    /// C-SC-1: of the clear requests, how many succeeded.
+    /// Cases that were not run; they are in no rate.
+    pub not_run: usize,
+    /// C-SC-1: of the clear requests that were run, how many succeeded.
     pub clear_requests: Rate,
     /// The least share of clear requests that must succeed.
     pub threshold: f64,
@@ -64,7 +66,7 @@ impl Rate {
     }
 }
 
-/// The score of a kind.
+/// The score of a kind. Cases that were not run do not count.
 #[derive(Clone, Debug, Serialize)]
 pub struct KindScore {
     /// Which.
@@ -144,7 +146,7 @@ pub enum Verdict {
         /// What differs.
         differences: Vec<String>,
     },
-    /// There was no decision: trouble of the set-up.
+    /// There was no decision, or none of the model's: trouble of the set-up.
     NotRun {
         /// Which.
         error: String,
@@ -180,6 +182,12 @@ impl CaseResult {
     #[must_use]
     pub fn succeeded(&self) -> bool {
         self.verdict == Verdict::Succeeded
+    }
+
+    /// Did the model have its say?
+    #[must_use]
+    pub fn ran(&self) -> bool {
+        !matches!(self.verdict, Verdict::NotRun { .. })
     }
 }
 
@@ -220,16 +228,17 @@ impl Exit {
 
 impl Report {
     pub(super) fn new(cases: Vec<CaseResult>, bystander: Option<String>, elapsed: Duration) -> Self {
-        let models: BTreeSet<_> = cases.iter().filter_map(|case| case.model.clone()).collect();
+        let answered = cases.iter().filter(|case| case.ran());
+        let models: BTreeSet<_> = answered.filter_map(|case| case.model.clone()).collect();
         let evidence = !models.is_empty() && !models.iter().any(|model| STAND_INS.contains(&model.as_str()));
         let mut clear_requests = Rate::default();
         let mut confusion = Confusion::default();
         let mut broken = Vec::new();
         for case in &cases {
-            if case.clear {
+            if case.clear && case.ran() {
                 clear_requests.count(case.succeeded());
             }
-            let observed = case.decision_type.unwrap_or(NOT_RUN);
+            let observed = case.decision_type.filter(|_| case.ran()).unwrap_or(NOT_RUN);
             // A case that allows several decisions expects the one it got, if that is among them.
             let expected = if case.expected.contains(&observed) {
                 observed
@@ -247,6 +256,7 @@ impl Report {
         Self {
             models,
             evidence,
+            not_run: cases.iter().filter(|case| !case.ran()).count(),
             clear_requests,
             threshold: THRESHOLD,
             kinds: Kind::NAMES
@@ -271,12 +281,7 @@ impl Report {
     pub fn exit(&self, gate: Gate) -> Exit {
         if !self.invariants_broken.is_empty() {
             Exit::InvariantBroken
-        } else if self.cases.is_empty()
-            || self
-                .cases
-                .iter()
-                .any(|case| matches!(case.verdict, Verdict::NotRun { .. }))
-        {
+        } else if self.cases.is_empty() || self.not_run > 0 {
             Exit::NotRun
         } else if gate == Gate::Quality && !self.meets_threshold() {
             Exit::BelowThreshold
@@ -289,11 +294,15 @@ impl Report {
 fn kind_score(kind: &'static str, cases: &[CaseResult]) -> Option<KindScore> {
     let mut rate = Rate::default();
     let mut durations = Vec::new();
+    let mut some = false;
     for case in cases.iter().filter(|case| case.kind == kind) {
-        rate.count(case.succeeded());
-        durations.extend(case.duration_ms);
+        some = true;
+        if case.ran() {
+            rate.count(case.succeeded());
+            durations.extend(case.duration_ms);
+        }
     }
     durations.sort_unstable();
     let median_ms = durations.get(durations.len() / 2).copied().unwrap_or(0);
-    (rate.total > 0).then_some(KindScore { kind, rate, median_ms })
+    some.then_some(KindScore { kind, rate, median_ms })
 }

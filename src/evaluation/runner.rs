@@ -8,6 +8,7 @@ use super::case::Case;
 use super::report::{CaseResult, Report, Verdict};
 use super::subject::{Observed, ObservedTask, Seed, Subject};
 use super::{invariants, score};
+use crate::domain::decision::Outcome;
 
 /// How to run.
 #[derive(Clone, Debug)]
@@ -94,12 +95,23 @@ async fn one(case: &Case, subject: &dyn Subject, user: &str, most: Duration) -> 
 }
 
 fn judged(case: &Case, observed: Observed, differs: Vec<String>, broken: Vec<String>) -> CaseResult {
-    let verdict = if differs.is_empty() {
+    let verdict = if is_no_answer(observed.outcome) && !case.expect.outcome.contains(&observed.outcome) {
+        let error = format!("the model did not answer: {}", observed.outcome.as_str());
+        Verdict::NotRun { error }
+    } else if differs.is_empty() {
         Verdict::Succeeded
     } else {
         Verdict::Failed { differences: differs }
     };
     CaseResult::of(case, verdict, Some(observed), broken)
+}
+
+/// Outcomes that say nothing of what the model would have done.
+fn is_no_answer(outcome: Outcome) -> bool {
+    matches!(
+        outcome,
+        Outcome::ModelUnavailable | Outcome::ModelTimeout | Outcome::Overloaded | Outcome::RateLimited
+    )
 }
 
 fn on_the_day(task: &super::case::SeedTask, today: chrono::NaiveDate) -> Seed {

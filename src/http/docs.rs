@@ -101,9 +101,7 @@ fn file(docs: &Docs, request: &HttpRequest) -> Result<HttpResponse, Error> {
     let file = file.ok_or(Error::NotFound)?;
     let mut response = secured();
     response.insert_header((header::CONTENT_TYPE, file.content_type));
-    if file.gzpipped {
-        response.insert_header((header::CONTENT_ENCODING, HeaderValue::from_static("gzip")));
-    }
+    // They are never packed (the package's feature `gzip` is off), so every client can read them.
     response.insert_header((header::CACHE_CONTROL, HeaderValue::from_static("public, max-age=3600")));
     Ok(response.body(match file.bytes {
         Cow::Borrowed(bytes) => Bytes::from_static(bytes),

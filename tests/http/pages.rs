@@ -91,6 +91,40 @@ async fn the_reference_loads_nothing_from_elsewhere() {
     edge.get("/docs/..%2f..%2fCargo.toml").await.problem(404, "not_found");
 }
 
+/// Whatever a client takes, or says nothing of, it can read them.
+#[tokio::test]
+async fn assets_are_never_packed() {
+    let edge = serve(Setup::default()).await;
+    for accepted in [None, Some("gzip"), Some("identity"), Some("gzip;q=0")] {
+        let mut request = edge.request(reqwest::Method::GET, "/docs/swagger-ui.css");
+        if let Some(accepted) = accepted {
+            request = request.header("accept-encoding", accepted);
+        }
+        let answer = request.send().await.unwrap();
+        assert_eq!(answer.headers().get("content-encoding"), None);
+        assert!(answer.text().await.unwrap().contains(".swagger-ui"), "{accepted:?}");
+    }
+}
+
+/// What is always served is not described as if it might not be.
+#[tokio::test]
+async fn the_reference_describes_itself_as_it_is() {
+    let edge = serve(Setup::default()).await;
+    let described = edge.get("/openapi.json").await.json();
+    let statuses = |path: &str| -> Vec<String> {
+        described["paths"][path]["get"]["responses"]
+            .as_object()
+            .unwrap()
+            .keys()
+            .cloned()
+            .collect()
+    };
+    assert_eq!(statuses("/"), ["307", "405"]);
+    assert_eq!(statuses("/docs"), ["200", "405"]);
+    assert_eq!(statuses("/openapi.json"), ["200", "405"]);
+    assert!(!described.to_string().contains("if it is served"));
+}
+
 #[tokio::test]
 async fn the_root_leads_to_the_reference() {
     let edge = serve(Setup::default()).await;

@@ -706,3 +706,56 @@ async fn a_refresh_connects_now_and_says_how_it_went() {
     assert!(mcp.refresh("s").await.unwrap_err().contains("refused"));
     assert!(mcp.refresh("t").await.unwrap_err().contains("`t`"));
 }
+
+/// Promise 5: half a character, as a JavaScript server sends it over HTTP, is no reason to hand on JSON that nobody reads.
+#[tokio::test]
+async fn half_a_character_over_http_is_replaced() {
+    let server = peer(|request| {
+        let id = &request.message["id"];
+        let result = r#"{"content":[],"structuredContent":{"text":"cut \ud83d"}}"#;
+        let body = format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{result}}}"#);
+        Answer::Http("HTTP/1.1 200 OK\r\ncontent-type: application/json", body)
+    })
+    .await;
+    let mcp = bridge(&http(&server.url));
+    up(&mcp).await;
+    assert_eq!(
+        data(call(&mcp, "act", json!({})).await),
+        json!({"text": "cut \u{fffd}"})
+    );
+}
+
+/// Promise 5: a server that pages without end, or at great length, is no more than a server with a reason.
+#[tokio::test]
+async fn a_list_of_tools_without_end_is_cut_short() {
+    let page = |from: usize, description: String| {
+        let tools: Vec<_> = (from..from + 100)
+            .map(|n| json!({"name": format!("t{n:06}"), "description": description, "inputSchema": {"type": "object"}}))
+            .collect();
+        json!({"tools": tools, "nextCursor": (from + 100).to_string()})
+    };
+    let from = |request: &Request| -> usize {
+        request.message["params"]["cursor"]
+            .as_str()
+            .map_or(0, |cursor| cursor.parse().unwrap())
+    };
+    let mut many = RawServer::start(move |request| {
+        (request.method() == "tools/list").then(|| Answer::Result(page(from(request), String::new())))
+    })
+    .await;
+    let mcp = bridge(&http(&many.url));
+    let catalog = up(&mcp).await;
+    assert_eq!(catalog.tools.len(), 512);
+    assert!(catalog.left_out.len() < 100, "{}", catalog.left_out.len());
+    let last = &catalog.left_out.last().unwrap().reason;
+    assert!(last.contains("more than 1024 tools"), "{last}");
+    assert_eq!(many.count("tools/list"), 11, "no page beyond is asked for");
+
+    let long = RawServer::start(move |request| {
+        (request.method() == "tools/list").then(|| Answer::Result(page(from(request), "x".repeat(30_000))))
+    })
+    .await;
+    let mcp = bridge(&http(&long.url));
+    until(&mcp, |mcp| mcp.catalog().down.contains_key("s")).await;
+    until(&mcp, |mcp| mcp.catalog().down["s"].contains("more than 16777216 bytes")).await;
+}

@@ -284,3 +284,44 @@ async fn a_huge_result_is_cut() {
     assert!(data.as_str().unwrap().ends_with("[cut: 4000000 bytes in all]"));
     mcp.shutdown().await;
 }
+
+/// A server in a few lines of shell, which answers every call with the text of a file.
+const BY_HAND: &str = r#"
+say() { printf '{"jsonrpc":"2.0","id":%s,"result":%s}\n' "$id" "$1"; }
+while IFS= read -r line; do
+  id=$(printf '%s' "$line" | sed -n 's/.*"id":\([0-9]*\).*/\1/p')
+  case "$line" in
+    *'"method":"initialize"'*)
+      say '{"protocolVersion":"2025-11-25","capabilities":{"tools":{}},"serverInfo":{"name":"x","version":"1"}}' ;;
+    *'"method":"tools/list"'*) say '{"tools":[{"name":"act","inputSchema":{"type":"object"}}]}' ;;
+    *'"method":"tools/call"'*) say "$(cat answer)" ;;
+  esac
+done
+"#;
+
+/// Promises 3 and 5: an effect whose answer JSON readers refuse is known to have happened as far as the answer can be read,
+/// and nobody waits for the time to be over.
+#[tokio::test]
+async fn an_answer_that_readers_refuse_is_mended_or_told_at_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let mcp = bridge(&json!({"command": "sh", "args": ["-c", BY_HAND], "cwd": folder.path()}));
+    up(&mcp).await;
+    let answer = async |text: &str| {
+        std::fs::write(folder.path().join("answer"), text).unwrap();
+        let began = std::time::Instant::now();
+        let reply = call(&mcp, "act", json!({})).await;
+        assert!(began.elapsed() < PATIENCE / 2, "{text} took {:?}", began.elapsed());
+        reply
+    };
+    let cut = r#"{"content":[{"type":"text","text":"a text cut inside of \ud83d"}]}"#;
+    assert_eq!(data(answer(cut).await), json!("a text cut inside of \u{fffd}"));
+    let nested = format!("{}{}", "[".repeat(200), "]".repeat(200));
+    let deep = format!(r#"{{"content":[],"structuredContent":{nested}}}"#);
+    assert_eq!(data(answer(&deep).await), json!(nested));
+    let failure = unknown(answer(r#"{"content":[],"structuredContent":{"n":NaN}}"#).await);
+    assert_eq!(failure.code, FailureCode::InDoubt);
+    assert!(failure.message.contains("no JSON-RPC message"), "{failure:?}");
+    assert_eq!(data(answer(r#"{"content":[],"structuredContent":1}"#).await), json!(1));
+    assert_eq!(mcp.status()[0].connections, 1, "it is still the first child");
+    mcp.shutdown().await;
+}

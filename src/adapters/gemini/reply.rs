@@ -9,6 +9,7 @@ use super::finish::FinishReason;
 use super::retry::Retry;
 use super::wire::{self, Count, Response, UsageMetadata};
 use crate::domain::decision::Usage;
+use crate::domain::surrogates;
 
 /// What came so far.
 #[derive(Default)]
@@ -70,7 +71,9 @@ impl Reply {
         oauth: bool,
         take: impl FnOnce(&mut Pieces, &RawValue) -> Result<(), String>,
     ) -> Result<(), Failure> {
-        let response: Response<'_> = wire::read(json).map_err(Failure::malformed)?;
+        // What is echoed and recorded as it came has to be JSON that others can read.
+        let json = surrogates::mended(json);
+        let response: Response<'_> = wire::read(&json).map_err(Failure::malformed)?;
         if let Some(error) = response.error {
             return Err(ApiError::of_text(error.get()).into_failure(oauth));
         }
@@ -175,7 +178,7 @@ mod tests {
 
     use super::*;
     use crate::adapters::gemini::sse::{Frame, Framer};
-    use crate::domain::journal::FaultKind;
+    use crate::domain::journal::{FaultKind, Part};
 
     fn streamed(chunks: &[&str]) -> (Result<Hop, Failure>, Usage, String) {
         let (mut reply, mut heard) = (Reply::default(), String::new());
@@ -188,6 +191,22 @@ mod tests {
 
     fn candidate(parts: &str, rest: &str) -> String {
         format!(r#"{{"candidates":[{{"content":{{"role":"model","parts":[{parts}]}}{rest}}}]}}"#)
+    }
+
+    /// What the turn says is recorded, echoed and sent to a tool as it came, so it has to be JSON for everybody.
+    #[test]
+    fn half_a_character_is_replaced_in_words_and_arguments() {
+        let parts = r#"{"text":"cut \ud83d"},{"functionCall":{"name":"f","args":{"a":"\ude00"}}}"#;
+        let (hop, _, heard) = streamed(&[&candidate(parts, r#","finishReason":"STOP""#)]);
+        assert_eq!(heard, "cut \u{fffd}");
+        let (content, read) = hop.unwrap().pieces.finish().unwrap();
+        let echoed: serde_json::Value = serde_json::from_str(content.get()).unwrap();
+        assert_eq!(echoed["parts"][1]["functionCall"]["args"]["a"], "\u{fffd}");
+        let args = read.iter().find_map(|part| match part {
+            Part::Call(call) => Some(call.args.get()),
+            _ => None,
+        });
+        assert_eq!(args, Some(r#"{"a":"\ufffd"}"#));
     }
 
     #[test]

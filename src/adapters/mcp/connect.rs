@@ -24,6 +24,7 @@ use url::Url;
 
 use super::beside::Beside;
 use super::config::{ServerConfig, TransportConfig};
+use super::definition::MAX_LISTED;
 use super::handler::{Handler, client_info};
 use super::http::direct::Direct;
 use super::http::{self, Tap};
@@ -34,6 +35,8 @@ use super::text::{capped, visible};
 const DISCOVER: Duration = Duration::from_millis(1500);
 /// Pages of a list that are read.
 const MAX_PAGES: usize = 64;
+/// Bytes of a list that are read, all pages together.
+const MAX_LIST: usize = 16 * 1024 * 1024;
 
 /// An open connection.
 pub(super) struct Open {
@@ -183,13 +186,15 @@ fn discover() -> ClientLifecycleMode {
     }
 }
 
-/// Lists all tools, each as the JSON it came as, so that one odd tool does not hide the others.
+/// Lists all tools, each as the JSON it came as, so that one odd tool does not hide the others. Where there are more than
+/// [`MAX_LISTED`], it ends with the first one beyond.
 ///
 /// # Errors
 /// Why there is no list.
 pub(super) async fn list(peer: &Peer<RoleClient>) -> Result<Vec<Value>, NoList> {
     let mut tools = Vec::new();
     let mut cursor: Option<String> = None;
+    let mut bytes = 0;
     for _ in 0..MAX_PAGES {
         // Not by `list_tools`, which may answer from a cache.
         let request = ListToolsRequest {
@@ -213,12 +218,21 @@ pub(super) async fn list(peer: &Peer<RoleClient>) -> Result<Vec<Value>, NoList> 
             }
         };
         let mut page = page.map_err(|error| NoList::answered(error.to_string()))?;
+        bytes += page.to_string().len();
+        if bytes > MAX_LIST {
+            let words = format!("its list of tools has more than {MAX_LIST} bytes");
+            return Err(NoList::answered(words));
+        }
         match page.get_mut("tools").map(Value::take) {
             Some(Value::Array(more)) => tools.extend(more),
             _ => {
                 let words = "its answer to `tools/list` holds no tools".to_owned();
                 return Err(NoList::answered(words));
             }
+        }
+        if tools.len() > MAX_LISTED {
+            tools.truncate(MAX_LISTED + 1);
+            return Ok(tools);
         }
         match page.get("nextCursor").and_then(Value::as_str) {
             Some(next) => cursor = Some(next.to_owned()),

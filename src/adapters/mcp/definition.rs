@@ -12,13 +12,19 @@ use sha2::{Digest, Sha256};
 
 use super::config::{Identity, ServerConfig, ToolSettings};
 use super::schema::translate;
-use super::text::{capped, visible};
+use super::text::{capped, is_visible, visible};
 use crate::domain::canonical;
 use crate::domain::tool::{Idempotency, InputSchema, Tool};
 use crate::ports::tools::LeftOut;
 
 /// Tools taken of one server; Gemini takes 512 functions in a request (WIRE.md section 2).
 const MAX_TOOLS: usize = 512;
+/// Definitions of one server that are read at all: some may be left out, and some are not wanted.
+pub(super) const MAX_LISTED: usize = 2 * MAX_TOOLS;
+/// Tools left out that are told of by name; the others are counted.
+const MAX_LEFT_OUT: usize = 64;
+/// Longest reason, in bytes; it may quote the server.
+const MAX_REASON: usize = 512;
 /// Longest name, as MCP recommends.
 const MAX_NAME: usize = 128;
 /// Longest description shown to the model, in bytes.
@@ -38,9 +44,10 @@ pub(super) struct Offer {
 /// Reads a list of tools as JSON. A tool that is the same as one in `known` is that one.
 pub(super) fn read(server: &ServerConfig, list: &[Value], known: &[Arc<Tool>]) -> Offer {
     let mut offer = Offer::default();
-    for (n, definition) in list.iter().enumerate() {
+    let mut more: usize = 0;
+    for (n, definition) in list.iter().take(MAX_LISTED).enumerate() {
         let name = definition.get("name").and_then(Value::as_str);
-        let label = name.map_or_else(|| format!("#{n}"), |name| capped(&visible(name), MAX_NAME).into_owned());
+        let label = name.map_or_else(|| format!("#{n}"), |name| line(name, MAX_NAME));
         if name.is_some_and(|name| !server.may_offer(name)) {
             continue;
         }
@@ -53,15 +60,35 @@ pub(super) fn read(server: &ServerConfig, list: &[Value], known: &[Arc<Tool>]) -
         };
         match read {
             Ok(tool) => offer.tools.push(tool),
-            Err(reason) => offer.left_out.push(LeftOut {
-                server: server.name.clone(),
-                tool: label,
-                reason,
-            }),
+            Err(_) if offer.left_out.len() >= MAX_LEFT_OUT => more += 1,
+            Err(reason) => offer.left_out.push(left_out(server, label, &reason)),
         }
+    }
+    if more > 0 {
+        let reason = format!("{more} more tools are left out, each for a reason like these");
+        offer.left_out.push(left_out(server, "…".to_owned(), &reason));
+    }
+    if list.len() > MAX_LISTED {
+        let reason = format!("the server lists more than {MAX_LISTED} tools; the others are not read");
+        offer.left_out.push(left_out(server, "…".to_owned(), &reason));
     }
     offer.tools.sort_by(|a, b| a.name.cmp(&b.name));
     offer
+}
+
+/// The reason is shown to operators and logged, and may hold the server's own text.
+fn left_out(server: &ServerConfig, tool: String, reason: &str) -> LeftOut {
+    LeftOut {
+        server: server.name.clone(),
+        tool,
+        reason: line(reason, MAX_REASON),
+    }
+}
+
+/// A server's text as one line of an operator's screen or log.
+fn line(text: &str, bytes: usize) -> String {
+    let line = visible(text).replace(['\n', '\t'], " ");
+    capped(&line, bytes).into_owned()
 }
 
 fn tool(server: &ServerConfig, definition: &Value, known: &[Arc<Tool>]) -> Result<Arc<Tool>, String> {
@@ -148,7 +175,7 @@ fn name(definition: &Value) -> Result<&str, String> {
             name.len()
         ));
     }
-    if visible(name) != name || name.chars().any(char::is_whitespace) {
+    if !is_visible(name) || name.chars().any(char::is_whitespace) {
         return Err("its name holds white space or characters nobody can see".to_owned());
     }
     Ok(name)
@@ -236,6 +263,39 @@ mod tests {
         let left: Vec<_> = offer.left_out.iter().map(|left| left.tool.as_str()).collect();
         assert_eq!(left, ["no_schema", "#2", "", "two words", "bad", "none", "b"]);
         assert!(offer.left_out.iter().all(|left| !left.reason.is_empty()));
+    }
+
+    /// Promise 5: a server's list of any length is told of in a bounded number of words.
+    #[test]
+    fn a_list_without_end_is_told_of_in_few_words() {
+        let list: Vec<_> = (0..20_000).map(|n| plain(&format!("t{n}"))).collect();
+        let offer = read(&server("{}"), &list, &[]);
+        assert_eq!(offer.tools.len(), MAX_TOOLS);
+        assert_eq!(offer.left_out.len(), MAX_LEFT_OUT + 2);
+        assert_eq!(offer.left_out[0].reason, "the server lists more than 512 tools");
+        let last: Vec<_> = offer.left_out[MAX_LEFT_OUT..]
+            .iter()
+            .map(|left| left.reason.as_str())
+            .collect();
+        let counted = MAX_LISTED - MAX_TOOLS - MAX_LEFT_OUT;
+        assert!(last[0].starts_with(&format!("{counted} more tools")), "{last:?}");
+        assert!(last[1].contains("more than 1024 tools"), "{last:?}");
+    }
+
+    #[test]
+    fn a_reason_quotes_the_server_briefly_and_without_what_steers_a_terminal() {
+        let evil = format!("\u{1b}[2J\n\t\u{202e}{}", "x".repeat(400_000));
+        for schema in [
+            json!({"type": evil}),
+            json!({"type": "object", "properties": {"a": {"$ref": evil}}}),
+            json!({"type": "object", "properties": {"a": evil}}),
+            json!({"type": "object", "properties": {"a": {"minimum": evil}}}),
+        ] {
+            let offer = read(&server("{}"), &[json!({"name": "t", "inputSchema": schema})], &[]);
+            let reason = &offer.left_out[0].reason;
+            assert!(reason.len() <= MAX_REASON && is_visible(reason), "{reason:?}");
+            assert!(!reason.contains(['\n', '\t']), "{reason:?}");
+        }
     }
 
     #[test]

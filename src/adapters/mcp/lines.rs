@@ -1,38 +1,48 @@
-//! A child's stdout with a bound on its lines.
+//! A child's stdout: one JSON-RPC message a line.
 //!
-//! rmcp drops a line that is too long and says so to nobody, so the call that it answers would wait for its time to be over.
-//! Here an error takes the place of such an answer, and what comes behind it is read as usual. Which call it answers stands
-//! at the beginning of the line or at its end, depending on who wrote it. Where neither tells, or the line goes on without
-//! an end, the connection is given up, and every call on it with it.
+//! rmcp drops a line that is too long or that it cannot read, and says so to nobody, so the call that it answers would wait
+//! for its time to be over. Here such an answer is mended where that is possible, else an error takes its place, and what
+//! comes behind it is read as usual:
+//!
+//! - halves of characters are replaced (`surrogates`), and data that nests too deeply becomes text;
+//! - which call any other answer belongs to stands at the beginning of the line or at its end, depending on who wrote it.
+//!
+//! A line that is too long and tells nothing, or goes on without an end, is the end of the connection, and of every call on
+//! it. Other lines that are no messages (servers print there what belongs to stderr) are left out.
 
+use std::collections::BTreeMap;
 use std::io;
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, ready};
 
-use serde::Deserializer;
+use rmcp::RoleClient;
+use rmcp::service::RxJsonRpcMessage;
 use serde::de::{IgnoredAny, MapAccess, Visitor};
+use serde::{Deserialize, Deserializer};
+use serde_json::value::RawValue;
 use serde_json::{Value, json};
-use tokio::io::{AsyncRead, ReadBuf};
+use tokio::io::{AsyncBufReadExt, AsyncRead, BufReader};
 
-/// Longest line, its end included; rmcp's own limit.
-pub(super) const MAX_LINE: usize = 16 * 1024 * 1024;
+use crate::domain::{nesting, surrogates};
+
+/// Longest line, its end included.
+const MAX_LINE: usize = 16 * 1024 * 1024;
 /// So much of a line that is too long is read to find its end.
 const MAX_SKIPPED: usize = 16 * MAX_LINE;
-/// What is kept of a line's beginning and of its end.
+/// What is looked at of the beginning and of the end of a line that is too long.
 const HEAD: usize = 4 * 1024;
 const TAIL: usize = 512;
+/// A buffer that had to grow beyond this is given back after the line.
+const USUAL_LINE: usize = 256 * 1024;
 
-/// Bytes of `inner`, with errors in place of answers that are too long.
+type Message = RxJsonRpcMessage<RoleClient>;
+
+/// The messages on `inner`.
 pub(super) struct Lines<R> {
-    inner: R,
+    inner: BufReader<R>,
     server: Arc<str>,
-    /// Bytes of the line that is being handed on, and its beginning.
-    length: usize,
-    head: Vec<u8>,
+    /// What has come of the current line.
+    line: Vec<u8>,
     skipping: Option<Skipping>,
-    /// To be handed on before anything else is read.
-    ready: Vec<u8>,
 }
 
 /// A line that is too long, until its end.
@@ -44,150 +54,219 @@ struct Skipping {
     tail: Vec<u8>,
 }
 
-impl<R> Lines<R> {
+/// What one read brought.
+enum Step {
+    More,
+    Line,
+    Message(Box<Message>),
+}
+
+impl Step {
+    /// In the place of an answer that is too long.
+    fn instead(id: &Value) -> Self {
+        let message = instead(id, "the answer has more than 16 MiB and was not read");
+        message.map_or(Self::More, |message| Self::Message(Box::new(message)))
+    }
+}
+
+impl<R: AsyncRead + Unpin> Lines<R> {
     pub(super) fn new(inner: R, server: Arc<str>) -> Self {
         Self {
-            inner,
+            inner: BufReader::new(inner),
             server,
-            length: 0,
-            head: Vec::new(),
+            line: Vec::new(),
             skipping: None,
-            ready: Vec::new(),
         }
     }
 
-    /// Notes what is handed on.
-    fn note(&mut self, bytes: &[u8]) {
-        let line = match memchr::memrchr(b'\n', bytes) {
-            Some(end) => {
-                self.length = 0;
-                self.head.clear();
-                &bytes[end + 1..]
+    /// The next message; `None` at the end. When the future is dropped nothing is lost: a line that has not come whole is
+    /// kept for the next call.
+    ///
+    /// # Errors
+    /// The stream broke, or nothing good can come of it any more.
+    pub(super) async fn next(&mut self) -> io::Result<Option<Message>> {
+        loop {
+            let bytes = self.inner.fill_buf().await?;
+            if bytes.is_empty() {
+                return Ok(None);
             }
-            None => bytes,
-        };
-        self.length += line.len();
-        let missing = HEAD.saturating_sub(self.head.len()).min(line.len());
-        self.head.extend_from_slice(&line[..missing]);
+            let end = memchr::memchr(b'\n', bytes).map(|end| end + 1);
+            let bytes = &bytes[..end.unwrap_or(bytes.len())];
+            let read = bytes.len();
+            let step = match &mut self.skipping {
+                Some(skipping) => {
+                    skipping.add(bytes);
+                    self.skip(end.is_some())
+                }
+                None => {
+                    self.line.extend_from_slice(bytes);
+                    match end {
+                        Some(_) if self.line.len() <= MAX_LINE => Ok(Step::Line),
+                        None if self.line.len() < MAX_LINE => Ok(Step::More),
+                        _ => self.too_long(end.is_some()),
+                    }
+                }
+            };
+            self.inner.consume(read);
+            match step? {
+                Step::More => {}
+                Step::Message(message) => return Ok(Some(*message)),
+                Step::Line => {
+                    let message = self.message();
+                    self.line.clear();
+                    self.line.shrink_to(USUAL_LINE);
+                    if let Some(message) = message {
+                        return Ok(Some(message));
+                    }
+                }
+            }
+        }
     }
 
-    /// The line is too long. The reader drops what it has of it at the line's end, which comes first.
-    fn begin_skipping(&mut self) {
+    /// The current line has reached its limit; `ended`: and its end.
+    fn too_long(&mut self, ended: bool) -> io::Result<Step> {
         tracing::warn!(
             server = &*self.server,
             limit = MAX_LINE,
             "a line on stdout is too long; it is not read"
         );
-        let whose = whose(&self.head);
-        self.ready.push(b'\n');
-        if let Whose::Answer(id) = &whose {
-            self.ready.extend_from_slice(&too_long(id));
-        }
-        self.skipping = Some(Skipping {
-            unknown: matches!(whose, Whose::Unknown),
+        let keys = Keys::of(&self.line[..HEAD]);
+        let known = keys.id.filter(|_| keys.answer && !keys.theirs);
+        let mut skipping = Skipping {
+            unknown: known.is_none() && !keys.theirs,
             ..Skipping::default()
-        });
-        self.length = 0;
-        self.head.clear();
+        };
+        skipping.add(&self.line);
+        self.line = Vec::new();
+        self.skipping = Some(skipping);
+        match known {
+            Some(id) => {
+                if ended {
+                    self.skipping = None;
+                }
+                Ok(Step::instead(&id))
+            }
+            None => self.skip(ended),
+        }
     }
 
-    /// More of it. What stands behind its end is handed on.
-    fn skip(&mut self, mut skipping: Skipping, bytes: &[u8]) -> io::Result<()> {
-        let end = memchr::memchr(b'\n', bytes);
-        let line = &bytes[..end.unwrap_or(bytes.len())];
-        skipping.bytes += line.len();
-        skipping
-            .tail
-            .extend_from_slice(&line[line.len().saturating_sub(TAIL)..]);
-        skipping.tail.drain(..skipping.tail.len().saturating_sub(TAIL));
-        let Some(end) = end else {
+    /// More of a line that is too long has been added to what is skipped.
+    fn skip(&mut self, ended: bool) -> io::Result<Step> {
+        let Some(skipping) = &self.skipping else {
+            return Ok(Step::More);
+        };
+        if !ended {
             if skipping.bytes > MAX_SKIPPED {
                 return Err(self.given_up("a line on stdout has no end"));
             }
-            self.skipping = Some(skipping);
-            return Ok(());
-        };
-        if skipping.unknown {
-            let Some(id) = last_id(&skipping.tail) else {
-                return Err(self.given_up("a line on stdout is too long, and does not say which call it answers"));
-            };
-            self.ready.extend_from_slice(&too_long(&id));
+            return Ok(Step::More);
         }
-        let rest = &bytes[end + 1..];
-        self.ready.extend_from_slice(rest);
-        self.note(rest);
-        Ok(())
+        let id = last_id(&skipping.tail).filter(|_| skipping.unknown);
+        if skipping.unknown && id.is_none() {
+            return Err(self.given_up("a line on stdout is too long, and does not say which call it answers"));
+        }
+        self.skipping = None;
+        Ok(id.map_or(Step::More, |id| Step::instead(&id)))
     }
 
     fn given_up(&self, why: &'static str) -> io::Error {
         tracing::error!(server = &*self.server, "{why}; the server is started again");
         io::Error::new(io::ErrorKind::InvalidData, why)
     }
-}
 
-impl<R: AsyncRead + Unpin> AsyncRead for Lines<R> {
-    fn poll_read(self: Pin<&mut Self>, context: &mut Context<'_>, out: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        let this = self.get_mut();
-        loop {
-            if !this.ready.is_empty() {
-                let now = this.ready.len().min(out.remaining());
-                out.put_slice(&this.ready[..now]);
-                this.ready.drain(..now);
-                return Poll::Ready(Ok(()));
-            }
-            if let Some(skipping) = this.skipping.take() {
-                let mut bytes = [0; 8 * 1024];
-                let mut buffer = ReadBuf::new(&mut bytes);
-                match Pin::new(&mut this.inner).poll_read(context, &mut buffer) {
-                    Poll::Ready(Ok(())) if !buffer.filled().is_empty() => this.skip(skipping, buffer.filled())?,
-                    other => {
-                        this.skipping = Some(skipping);
-                        return other;
-                    }
-                }
-                continue;
-            }
-            // Never beyond the limit, so that a line that is too long is met at its last good byte.
-            let room = out.remaining().min(MAX_LINE - this.length);
-            let mut some = ReadBuf::new(out.initialize_unfilled_to(room));
-            ready!(Pin::new(&mut this.inner).poll_read(context, &mut some))?;
-            let read = some.filled().len();
-            this.note(some.filled());
-            out.advance(read);
-            if this.length == MAX_LINE {
-                this.begin_skipping();
-            }
-            return Poll::Ready(Ok(()));
+    /// What the current line says, if it is a message.
+    fn message(&self) -> Option<Message> {
+        let line = self.line.trim_ascii();
+        // A byte order mark (RFC 8259 section 8.1).
+        let line = line.strip_prefix(b"\xef\xbb\xbf").unwrap_or(line);
+        if line.is_empty() {
+            return None;
         }
+        let error = match serde_json::from_slice(line) {
+            Ok(message) => return Some(message),
+            Err(error) => error,
+        };
+        let mended = surrogates::mended(line);
+        if let Ok(message) = serde_json::from_slice(&mended) {
+            return Some(message);
+        }
+        if let Some(message) = shallow(&mended) {
+            return Some(message);
+        }
+        let keys = Keys::of(&mended);
+        let answer = keys.answer && !keys.theirs;
+        let Some(id) = keys.id.or_else(|| last_id(&mended)).filter(|_| answer) else {
+            tracing::debug!(server = &*self.server, "a line on stdout is no message; it is left out");
+            return None;
+        };
+        // serde's words may quote the line, its place does not.
+        let (category, column) = (error.classify(), error.column());
+        tracing::warn!(
+            server = &*self.server,
+            ?category,
+            column,
+            "an answer on stdout cannot be read"
+        );
+        instead(&id, "the answer is no JSON-RPC message that can be read")
     }
 }
 
-/// What a line's beginning tells.
-#[derive(Debug, PartialEq, Eq)]
-enum Whose {
-    /// The answer to this call.
-    Answer(Value),
-    /// A request or a notification of the server's own, which nobody waits for.
-    Theirs,
-    /// Nothing yet.
-    Unknown,
-}
-
-fn whose(head: &[u8]) -> Whose {
-    let mut keys = Keys::default();
-    // It is cut, so it ends with an error; what was found before counts.
-    let _ = serde_json::Deserializer::from_slice(head).deserialize_map(&mut keys);
-    match keys {
-        Keys { theirs: true, .. } => Whose::Theirs,
-        Keys { id: Some(id), .. } => Whose::Answer(id),
-        Keys { id: None, .. } => Whose::Unknown,
+impl Skipping {
+    fn add(&mut self, bytes: &[u8]) {
+        self.bytes += bytes.len();
+        self.tail.extend_from_slice(&bytes[bytes.len().saturating_sub(TAIL)..]);
+        self.tail.drain(..self.tail.len().saturating_sub(TAIL));
     }
 }
 
+/// The members of an answer, each as it came.
+#[derive(Deserialize)]
+struct Answer<'a> {
+    id: Value,
+    #[serde(borrow)]
+    result: BTreeMap<String, &'a RawValue>,
+}
+
+/// An answer with text in place of what nests so deeply that readers stop. They take raw JSON of any depth.
+fn shallow(line: &[u8]) -> Option<Message> {
+    let answer: Answer<'_> = serde_json::from_slice(line).ok()?;
+    let is_deep = |raw: &RawValue| !nesting::within(raw.get().as_bytes(), nesting::MAX_LEVELS);
+    if !answer.result.values().any(|raw| is_deep(raw)) {
+        return None;
+    }
+    let result: Result<BTreeMap<_, Value>, _> = answer
+        .result
+        .into_iter()
+        .map(|(name, raw)| {
+            let text = || Ok(json!(raw.get()));
+            let value = if is_deep(raw) {
+                text()
+            } else {
+                serde_json::from_str(raw.get())
+            };
+            value.map(|value| (name, value))
+        })
+        .collect();
+    serde_json::from_value(json!({"jsonrpc": "2.0", "id": answer.id, "result": result.ok()?})).ok()
+}
+
+/// What a line's members tell, as far as they could be read.
 #[derive(Default)]
 struct Keys {
     id: Option<Value>,
+    /// It is an answer.
+    answer: bool,
+    /// It is a request or a notification of the server's own, which nobody waits for.
     theirs: bool,
+}
+
+impl Keys {
+    fn of(line: &[u8]) -> Self {
+        let mut keys = Self::default();
+        // It is cut, or it is no JSON, so it ends with an error; what was found before counts.
+        let _ = serde_json::Deserializer::from_slice(line).deserialize_map(&mut keys);
+        keys
+    }
 }
 
 impl<'de> Visitor<'de> for &mut Keys {
@@ -200,15 +279,15 @@ impl<'de> Visitor<'de> for &mut Keys {
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
         while let Some(key) = map.next_key::<String>()? {
             match key.as_str() {
-                "id" => self.id = Some(map.next_value()?),
-                "method" | "params" => {
-                    self.theirs = true;
-                    map.next_value::<IgnoredAny>()?;
+                "id" => {
+                    self.id = Some(map.next_value()?);
+                    continue;
                 }
-                _ => {
-                    map.next_value::<IgnoredAny>()?;
-                }
+                "result" | "error" => self.answer = true,
+                "method" | "params" => self.theirs = true,
+                _ => {}
             }
+            map.next_value::<IgnoredAny>()?;
         }
         Ok(())
     }
@@ -217,7 +296,7 @@ impl<'de> Visitor<'de> for &mut Keys {
 /// The id where it is the last member of the line, or the last but `jsonrpc`. What stands directly before the line's last
 /// brace is a member of the message itself.
 fn last_id(tail: &[u8]) -> Option<Value> {
-    let tail = String::from_utf8_lossy(tail);
+    let tail = String::from_utf8_lossy(&tail[tail.len().saturating_sub(TAIL)..]);
     let members = tail.trim_end().strip_suffix('}')?;
     let members = members.strip_suffix(r#","jsonrpc":"2.0""#).unwrap_or(members);
     let (_, id) = members.rsplit_once(r#","id":"#)?;
@@ -225,40 +304,36 @@ fn last_id(tail: &[u8]) -> Option<Value> {
     (id.is_number() || id.is_string()).then_some(id)
 }
 
-/// The server may have done what it was asked to, so the code is not one of those that say otherwise.
-fn too_long(id: &Value) -> Vec<u8> {
-    let message = format!(
-        "the answer has more than {} MiB and was not read",
-        MAX_LINE / 1024 / 1024
-    );
-    let answer = json!({"jsonrpc": "2.0", "id": id, "error": {"code": -32000, "message": message}});
-    format!("{answer}\n").into_bytes()
+/// An error in the place of an answer. The server may have done what it was asked to, so the code is not one of those that
+/// say otherwise. `None`: such an id is none that we gave.
+fn instead(id: &Value, message: &str) -> Option<Message> {
+    serde_json::from_value(json!({"jsonrpc": "2.0", "id": id, "error": {"code": -32000, "message": message}})).ok()
 }
 
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
 
-    use tokio::io::AsyncReadExt;
-
     use super::*;
 
     async fn read(text: &[u8]) -> io::Result<Vec<Value>> {
-        let mut bytes = Vec::new();
-        Lines::new(text, Arc::from("s")).read_to_end(&mut bytes).await?;
-        // What rmcp makes of it: with its end a longer line is beyond its limit.
-        let lines = bytes.split(|byte| *byte == b'\n').filter(|line| line.len() < MAX_LINE);
-        Ok(lines.filter_map(|line| serde_json::from_slice(line).ok()).collect())
+        let mut lines = Lines::new(text, Arc::from("s"));
+        let mut read = Vec::new();
+        while let Some(message) = lines.next().await? {
+            read.push(serde_json::to_value(message).unwrap());
+        }
+        Ok(read)
     }
 
     fn long(before: &str, after: &str) -> Vec<u8> {
         [before.as_bytes(), &vec![b'x'; MAX_LINE], after.as_bytes()].concat()
     }
 
+    const NEXT: &str = "{\"jsonrpc\":\"2.0\",\"id\":8,\"result\":{}}\n";
+
     /// Promise 5: in bounded memory, and the calls behind it are answered.
     #[tokio::test]
     async fn an_error_takes_the_place_of_an_answer_that_is_too_long() {
-        let next = "{\"jsonrpc\":\"2.0\",\"id\":8,\"result\":{}}\n";
         for (before, after) in [
             (r#"{"jsonrpc":"2.0","id":7,"result":{"text":""#, "\"}}\n"),
             (
@@ -267,7 +342,7 @@ mod tests {
             ),
             (r#"{"result":{"text":""#, "\"},\"id\":7,\"jsonrpc\":\"2.0\"}\n"),
         ] {
-            let text = [next.as_bytes(), &long(before, after), next.as_bytes()].concat();
+            let text = [NEXT.as_bytes(), &long(before, after), NEXT.as_bytes()].concat();
             let read = read(&text).await.unwrap();
             assert_eq!(read.len(), 3, "{before}");
             assert_eq!((&read[0]["id"], &read[2]["id"]), (&json!(8), &json!(8)));
@@ -279,23 +354,25 @@ mod tests {
         }
         // A message of the server's own is not the answer to a call of ours that has the same id.
         let theirs = r#"{"jsonrpc":"2.0","id":7,"method":"sampling/createMessage","params":{"text":""#;
-        let text = [&long(theirs, "\"}}\n"), next.as_bytes()].concat();
-        assert_eq!(
-            read(&text).await.unwrap(),
-            [json!({"jsonrpc": "2.0", "id": 8, "result": {}})]
-        );
+        let text = [&long(theirs, "\"}}\n"), NEXT.as_bytes()].concat();
+        let read = read(&text).await.unwrap();
+        assert_eq!((read.len(), &read[0]["id"]), (1, &json!(8)));
     }
 
     #[tokio::test]
     async fn the_longest_line_is_handed_on_as_it_is() {
-        let frame = r#"{"id":7,"result":""}"#.len() + 1;
+        let frame = r#"{"jsonrpc":"2.0","id":7,"result":{"a":""}}"#.len() + 1;
         let line = |more: usize| {
             let text = "x".repeat(MAX_LINE - frame + more);
-            format!("{{\"id\":7,\"result\":\"{text}\"}}\n")
+            format!("{{\"jsonrpc\":\"2.0\",\"id\":7,\"result\":{{\"a\":\"{text}\"}}}}\n")
         };
         assert_eq!(line(0).len(), MAX_LINE);
-        assert!(read(line(0).as_bytes()).await.unwrap()[0]["result"].is_string());
-        assert!(read(line(1).as_bytes()).await.unwrap()[0]["error"].is_object());
+        for (more, whole) in [(0, true), (1, false), (2, false)] {
+            let read = read(format!("{}{NEXT}", line(more)).as_bytes()).await.unwrap();
+            assert_eq!(read[0]["result"]["a"].is_string(), whole, "{more}");
+            assert_eq!(read[0]["error"].is_object(), !whole, "{more}");
+            assert_eq!(read[1]["id"], 8);
+        }
     }
 
     #[tokio::test]
@@ -304,13 +381,67 @@ mod tests {
         assert!(silent.to_string().contains("which call"), "{silent}");
         let nested = read(&long("{\"result\":{\"text\":\"", "\",\"id\":7}}\n")).await;
         assert!(nested.is_err(), "an id inside of the result is not the call's");
-        let endless = tokio::io::repeat(b'x');
-        let mut bytes = Vec::new();
-        let error = Lines::new(endless, Arc::from("s"))
-            .read_to_end(&mut bytes)
-            .await
-            .unwrap_err();
+        let mut endless = Lines::new(tokio::io::repeat(b'x'), Arc::from("s"));
+        let error = endless.next().await.unwrap_err();
         assert!(error.to_string().contains("no end"), "{error}");
-        assert!(bytes.len() <= MAX_LINE + 1);
+        assert_eq!(endless.line.capacity(), 0, "it is given back");
+    }
+
+    /// Promise 5: no answer is dropped in silence.
+    #[tokio::test]
+    async fn an_answer_that_cannot_be_read_is_mended_or_told() {
+        let deep = format!("{}{}", "[".repeat(200), "]".repeat(200));
+        for (line, pointer, expected) in [
+            (
+                r#"{"jsonrpc":"2.0","id":7,"result":{"a":"cut \ud83d"}}"#.to_owned(),
+                "/result/a",
+                json!("cut \u{fffd}"),
+            ),
+            (
+                format!(r#"{{"result":{{"structuredContent":{deep},"b":"\ude00"}},"jsonrpc":"2.0","id":7}}"#),
+                "/result/structuredContent",
+                json!(deep),
+            ),
+            // Python writes it so.
+            (
+                r#"{"jsonrpc":"2.0","id":7,"result":{"a":NaN}}"#.to_owned(),
+                "/error/code",
+                json!(-32000),
+            ),
+            (
+                r#"{"result":{"a":NaN},"jsonrpc":"2.0","id":7}"#.to_owned(),
+                "/error/code",
+                json!(-32000),
+            ),
+            (
+                r#"{"jsonrpc":"1.0","id":7,"result":{}}"#.to_owned(),
+                "/error/code",
+                json!(-32000),
+            ),
+        ] {
+            let read = read(format!("{line}\n{NEXT}").as_bytes()).await.unwrap();
+            assert_eq!(read.len(), 2, "{line}");
+            assert_eq!(read[0]["id"], 7, "{line}");
+            assert_eq!(read[0].pointer(pointer), Some(&expected), "{line}: {read:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn lines_that_are_no_answers_are_left_out() {
+        for line in [
+            "listening",
+            "",
+            "{\"level\":\"info\",\"id\":7}",
+            "{\"jsonrpc\":\"2.0\",\"id\":7,\"method\":\"x\",\"params\":{\"a\":NaN}}",
+            "{\"jsonrpc\":\"2.0\",\"id\":{\"x\":1},\"result\":NaN}",
+            "\u{feff}",
+            "[",
+        ] {
+            let text = [line.as_bytes(), b"\r\n", NEXT.as_bytes(), b"{\"cut"].concat();
+            let read = read(&text).await.unwrap();
+            assert_eq!((read.len(), &read[0]["id"]), (1, &json!(8)), "{line}");
+        }
+        let marked = read(format!("\u{feff}{NEXT}").as_bytes()).await.unwrap();
+        assert_eq!(marked[0]["id"], 8);
     }
 }

@@ -11,7 +11,7 @@
 //! `gavel_mcp_server_up{server}`, `gavel_mcp_breaker_open{server}`, `gavel_mcp_connections_lost_total{server}`,
 //! `gavel_mcp_catalog_tools`.
 //! Log lines of children have the target `gavel::mcp::stderr`. rmcp itself logs whole messages from
-//! `info` down, so its target belongs at `warn`.
+//! `info` down, so `telemetry` keeps it at `warn`.
 //!
 //! Absent on purpose: sampling, elicitation, roots and tasks (a server asks gavel for nothing), and
 //! any second sending of a call that a server may have begun.

@@ -1,4 +1,4 @@
-//! A child's pipes as rmcp's transport. Closing it ends the child: its stdin is closed, then SIGTERM, then SIGKILL.
+//! A child's pipes as rmcp's transport: rmcp writes, and what it cannot read well is read here. Closing it ends the child: its stdin is closed, then SIGTERM, then SIGKILL.
 
 use std::io;
 use std::sync::Arc;
@@ -9,9 +9,10 @@ use rmcp::RoleClient;
 use rmcp::service::{RxJsonRpcMessage, TxJsonRpcMessage};
 use rmcp::transport::Transport;
 use rmcp::transport::async_rw::AsyncRwTransport;
+use tokio::io::Empty;
 use tokio::process::{ChildStderr, ChildStdin, ChildStdout};
 
-use super::lines::{Lines, MAX_LINE};
+use super::lines::Lines;
 
 /// How long a child may take to end, each time it is told to.
 const GRACE: Duration = Duration::from_secs(3);
@@ -20,7 +21,8 @@ const SIGTERM: i32 = 15;
 /// The transport, and the child behind it.
 pub(super) struct Pipes {
     child: Option<Box<dyn ChildWrapper>>,
-    messages: AsyncRwTransport<RoleClient, Lines<ChildStdout>, ChildStdin>,
+    stdout: Lines<ChildStdout>,
+    stdin: AsyncRwTransport<RoleClient, Empty, ChildStdin>,
 }
 
 impl Pipes {
@@ -35,9 +37,12 @@ impl Pipes {
         let stdin = inner.stdin().take().ok_or_else(taken)?;
         let stdout = inner.stdout().take().ok_or_else(taken)?;
         let stderr = inner.stderr().take().ok_or_else(taken)?;
-        let messages = AsyncRwTransport::new_client(Lines::new(stdout, server), stdin).with_max_line_length(MAX_LINE);
-        let child = Some(child);
-        Ok((Self { child, messages }, stderr))
+        let pipes = Self {
+            child: Some(child),
+            stdout: Lines::new(stdout, server),
+            stdin: AsyncRwTransport::new_client(tokio::io::empty(), stdin),
+        };
+        Ok((pipes, stderr))
     }
 
     /// Its process id.
@@ -50,15 +55,21 @@ impl Transport<RoleClient> for Pipes {
     type Error = io::Error;
 
     fn send(&mut self, message: TxJsonRpcMessage<RoleClient>) -> impl Future<Output = io::Result<()>> + Send + 'static {
-        self.messages.send(message)
+        self.stdin.send(message)
     }
 
-    fn receive(&mut self) -> impl Future<Output = Option<RxJsonRpcMessage<RoleClient>>> + Send {
-        self.messages.receive()
+    async fn receive(&mut self) -> Option<RxJsonRpcMessage<RoleClient>> {
+        match self.stdout.next().await {
+            Ok(message) => message,
+            Err(error) => {
+                tracing::error!(%error, "stdout of a child cannot be read any more");
+                None
+            }
+        }
     }
 
     async fn close(&mut self) -> io::Result<()> {
-        self.messages.close().await?;
+        self.stdin.close().await?;
         // It stays here until it has ended: whoever drops this future drops, and so kills, the child.
         let Some(child) = &mut self.child else { return Ok(()) };
         if tokio::time::timeout(GRACE, child.wait()).await.is_err() {

@@ -3,6 +3,8 @@
 //! Data is `structuredContent`, else the content: one text becomes a JSON string, several blocks an
 //! array. What a model cannot read (images, audio, blobs) is described by type, media type and size
 //! and not handed on; the text of an embedded text resource is content like any other.
+//!
+//! Data is handed on as the server wrote it, and others read it after us: halves of characters in it are replaced.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -14,6 +16,7 @@ use serde_json::{Value, json};
 use super::text::capped;
 use crate::domain::journal::CallFailure;
 use crate::domain::nesting;
+use crate::domain::surrogates;
 use crate::domain::tool::FailureCode;
 use crate::ports::tools::CallReply;
 
@@ -84,7 +87,8 @@ pub(super) enum Said {
 
 /// Reads the text of a `result`. `max` is the largest data in bytes.
 pub(super) fn read(result: &[u8], max: usize) -> Said {
-    let result: ToolResult<'_> = match serde_json::from_slice(result) {
+    let result = surrogates::mended(result);
+    let result: ToolResult<'_> = match serde_json::from_slice(&result) {
         // serde would also take an array for the members in their order.
         _ if !result.trim_ascii_start().starts_with(b"{") => {
             return Said::Unreadable("its result is not an object".to_owned());
@@ -161,7 +165,8 @@ fn is_string(raw: &RawValue) -> bool {
 fn described(block: &Block<'_>) -> Value {
     let kind = block.kind.as_ref();
     match (kind, block.text, &block.resource) {
-        ("text", Some(text), _) => serde_json::from_str(text.get()).unwrap_or(Value::Null),
+        // What is no text, and cannot be read as it nests too deeply, is handed on as text.
+        ("text", Some(text), _) => serde_json::from_str(text.get()).unwrap_or_else(|_| json!(text.get())),
         ("resource", _, Some(resource)) => {
             let mut out = json!({"type": kind, "uri": resource.uri, "mimeType": resource.mime_type});
             if let Some(text) = &resource.text {
@@ -195,13 +200,12 @@ fn decoded_bytes(raw: &RawValue) -> usize {
 fn error_words(blocks: &[Block<'_>], structured: Option<&RawValue>) -> String {
     let mut words = String::new();
     for block in blocks {
-        if let Some(text) = block.text
-            && let Ok(text) = serde_json::from_str::<Cow<'_, str>>(text.get())
-        {
+        if let Some(raw) = block.text {
+            let text = serde_json::from_str::<String>(raw.get());
             if !words.is_empty() {
                 words.push('\n');
             }
-            words.push_str(&text);
+            words.push_str(text.as_deref().unwrap_or(raw.get()));
         }
     }
     if words.is_empty() {
@@ -299,6 +303,50 @@ mod tests {
             let text: String = serde_json::from_str(&data(levels)).unwrap();
             assert_eq!(text, nested(levels));
         }
+    }
+
+    /// A JavaScript server that cuts a text may cut inside of an emoji.
+    #[test]
+    fn half_a_character_is_replaced_and_the_text_around_it_kept() {
+        let data = |result: &str| match read(result.as_bytes(), 1000) {
+            Said::Reply(CallReply::Data(raw)) => serde_json::from_str::<Value>(raw.get()).unwrap(),
+            other => panic!("{other:?}"),
+        };
+        let text = r#"{"type":"text","text":"cut \ud83d"}"#;
+        assert_eq!(data(&format!(r#"{{"content":[{text}]}}"#)), json!("cut \u{fffd}"));
+        assert_eq!(
+            data(&format!(r#"{{"content":[{text},{text}]}}"#)),
+            json!(["cut \u{fffd}", "cut \u{fffd}"])
+        );
+        let structured = r#"{"structuredContent":{"\uDE00":["cut \ud83d","\ud83d\ude00"]}}"#;
+        assert_eq!(data(structured), json!({"\u{fffd}": ["cut \u{fffd}", "\u{1f600}"]}));
+        let error = format!(r#"{{"isError":true,"content":[{text}]}}"#);
+        match read(error.as_bytes(), 1000) {
+            Said::Reply(CallReply::Failed(failure)) => assert_eq!(failure.message, "cut \u{fffd}"),
+            other => panic!("{other:?}"),
+        }
+        // And what is cut by us is cut from the text that was mended.
+        let long = format!(
+            r#"{{"content":[{{"type":"text","text":"{}\ud83d"}}]}}"#,
+            "x".repeat(5000)
+        );
+        assert!(data(&long).as_str().unwrap().contains("[cut: "));
+    }
+
+    #[test]
+    fn a_text_that_is_none_is_not_lost() {
+        let deep = format!("{}{}", "[".repeat(500), "]".repeat(500));
+        let result = format!(r#"{{"content":[{{"type":"text","text":{deep}}},{{"type":"text","text":7}}]}}"#);
+        match read(result.as_bytes(), 10_000) {
+            Said::Reply(CallReply::Data(raw)) => {
+                assert_eq!(serde_json::from_str::<Value>(raw.get()).unwrap(), json!([deep, 7]));
+            }
+            other => panic!("{other:?}"),
+        }
+        assert_eq!(
+            failure(&json!({"isError": true, "content": [{"type": "text", "text": {"a": 1}}]})).message,
+            r#"{"a":1}"#
+        );
     }
 
     #[test]

@@ -5,30 +5,71 @@
 //!
 //! - local `$ref`s are put in place, with their siblings merged in (a sibling's word wins); `$defs`
 //!   and `definitions` go away, used or not; a cycle or a reference elsewhere is impossible;
-//! - `const` becomes an `enum` of one value where it is text or a number, else the value's `type`;
+//! - `enum` holds text and numbers only, and `const` is an `enum` of one value; of other values the
+//!   type is told (`choices`);
 //! - `oneOf` becomes `anyOf`, `allOf` is merged into its schema;
-//! - `$schema`, `$id`, `$anchor`, `$comment`, other `$` keywords and extensions (`x-…`) are dropped;
 //! - the root is an object; an array without `items` gets `{}`; a `true` schema is `{}`, a property
 //!   that is `false` is left out;
-//! - characters nobody can see are taken out of titles and descriptions.
+//! - characters nobody can see are taken out of all text, and what the model has to repeat exactly
+//!   (names, the values of an `enum`) may not hold any;
+//! - every other keyword of JSON Schema is left as it is if it holds no schema, and what is not known
+//!   here is dropped: it might hold a `$ref`, and one that leads nowhere costs the entire request.
 //!
-//! Everything else is left as it is.
+//! A server may send half a megabyte of schema, and references multiply. So each byte that is read or
+//! copied counts, and a tool that needs too many is left out.
+
+mod choices;
+mod identity;
+
+use std::collections::HashSet;
 
 use serde_json::{Map, Value, json};
 
-use super::text::visible;
+use super::text::{is_visible, visible};
 
 /// Nesting beyond this is refused rather than sent.
 const MAX_DEPTH: usize = 48;
 /// Largest schema shown to the model, in bytes of JSON.
 pub(super) const MAX_BYTES: usize = 64 * 1024;
-/// Work bound while references are put in place, in schema nodes.
-const MAX_NODES: usize = 20_000;
+/// Work bound of one translation, in bytes read or copied. Much of it may go away again (what is merged, what is hidden),
+/// so it is a multiple of what may be left in the end.
+const MAX_WORK: usize = 16 * MAX_BYTES;
+/// What each value counts beside its text.
+const PART: usize = 8;
+
+/// Keywords whose value is text, a number, a boolean, or a list of these.
+const PLAIN: [&str; 25] = [
+    "type",
+    "format",
+    "title",
+    "description",
+    "nullable",
+    "pattern",
+    "minLength",
+    "maxLength",
+    "minimum",
+    "maximum",
+    "exclusiveMinimum",
+    "exclusiveMaximum",
+    "multipleOf",
+    "minItems",
+    "maxItems",
+    "uniqueItems",
+    "minContains",
+    "maxContains",
+    "minProperties",
+    "maxProperties",
+    "deprecated",
+    "readOnly",
+    "writeOnly",
+    "contentEncoding",
+    "contentMediaType",
+];
 
 /// Translates `schema`. With `hidden`, that property is not shown.
 ///
 /// # Errors
-/// Why there is no translation, in words for an operator.
+/// Why there is no translation, in words for an operator. They may quote the schema at length.
 pub(super) fn translate(schema: &Value, hidden: Option<&str>) -> Result<Value, String> {
     let Value::Object(root) = schema else {
         return Err("its input schema is not an object".to_owned());
@@ -36,7 +77,7 @@ pub(super) fn translate(schema: &Value, hidden: Option<&str>) -> Result<Value, S
     let mut work = Translation {
         root: schema,
         open: Vec::new(),
-        nodes: 0,
+        left: MAX_WORK,
     };
     let mut out = work.object(root, 0)?;
     match out.get("type") {
@@ -50,7 +91,7 @@ pub(super) fn translate(schema: &Value, hidden: Option<&str>) -> Result<Value, S
         Some(other) => return Err(format!("its input schema is of type {other}, not an object")),
     }
     if let Some(name) = hidden {
-        hide(&mut out, name)?;
+        identity::hide(&mut out, name)?;
     }
     let out = Value::Object(out);
     let bytes = out.to_string().len();
@@ -62,34 +103,22 @@ pub(super) fn translate(schema: &Value, hidden: Option<&str>) -> Result<Value, S
     Ok(out)
 }
 
-/// Takes a top-level property out.
-fn hide(schema: &mut Map<String, Value>, name: &str) -> Result<(), String> {
-    let known = schema
-        .get_mut("properties")
-        .and_then(Value::as_object_mut)
-        .is_some_and(|properties| properties.remove(name).is_some());
-    if !known {
-        return Err(format!(
-            "the identity argument `{name}` is not among the properties of its input schema"
-        ));
-    }
-    if let Some(Value::Array(required)) = schema.get_mut("required") {
-        required.retain(|entry| entry != name);
-        if required.is_empty() {
-            schema.remove("required");
-        }
-    }
-    Ok(())
-}
-
 struct Translation<'a> {
     root: &'a Value,
     /// The references being followed, outermost first.
     open: Vec<String>,
-    nodes: usize,
+    /// What is left of [`MAX_WORK`].
+    left: usize,
 }
 
 impl Translation<'_> {
+    fn spend(&mut self, bytes: usize) -> Result<(), String> {
+        self.left = self.left.checked_sub(bytes).ok_or_else(|| {
+            format!("its input schema has more than {MAX_WORK} bytes to read with its references in place")
+        })?;
+        Ok(())
+    }
+
     fn schema(&mut self, schema: &Value, depth: usize) -> Result<Value, String> {
         match schema {
             Value::Object(object) => self.object(object, depth).map(Value::Object),
@@ -100,28 +129,25 @@ impl Translation<'_> {
     }
 
     fn object(&mut self, schema: &Map<String, Value>, depth: usize) -> Result<Map<String, Value>, String> {
-        self.nodes += 1;
-        if depth > MAX_DEPTH {
-            return Err(format!("its input schema is nested deeper than {MAX_DEPTH} levels"));
-        }
-        if self.nodes > MAX_NODES {
-            return Err(format!(
-                "its input schema has more than {MAX_NODES} parts with its references in place"
-            ));
-        }
+        within(depth)?;
+        self.spend(PART)?;
         let mut out = Map::new();
+        let mut required = Required::default();
         for (key, value) in schema {
+            self.spend(key.len() + PART)?;
             match key.as_str() {
-                "$ref" | "allOf" | "oneOf" | "const" => {}
-                "definitions" => {}
-                odd if odd.starts_with('$') || odd.starts_with("x-") => {}
-                "properties" => {
+                "properties" | "patternProperties" | "dependentSchemas" => {
                     out.insert(key.clone(), self.properties(value, depth)?);
                 }
                 "items" | "additionalProperties" | "not" | "contains" | "propertyNames" | "if" | "then" | "else"
                     if value.is_object() =>
                 {
                     out.insert(key.clone(), self.schema(value, depth + 1)?);
+                }
+                "additionalProperties" | "not" | "contains" | "propertyNames" | "if" | "then" | "else"
+                    if value.is_boolean() =>
+                {
+                    out.insert(key.clone(), value.clone());
                 }
                 // The form of a tuple before draft 2020-12.
                 "items" if value.is_array() => {
@@ -133,21 +159,28 @@ impl Translation<'_> {
                 "anyOf" | "prefixItems" => {
                     out.insert(key.clone(), self.list(value, depth)?);
                 }
-                "patternProperties" | "dependentSchemas" => {
-                    out.insert(key.clone(), self.properties(value, depth)?);
+                "required" => required.add(self.names(value)?),
+                "propertyOrdering" => {
+                    out.insert(key.clone(), self.names(value)?.into());
                 }
-                "description" | "title" => {
-                    if let Value::String(text) = value {
-                        out.insert(key.clone(), Value::String(visible(text)));
-                    }
+                "dependentRequired" => {
+                    out.insert(key.clone(), self.dependent(value)?);
                 }
-                _ => {
-                    out.insert(key.clone(), value.clone());
+                "default" | "example" | "examples" => {
+                    out.insert(key.clone(), self.copy(value, depth)?);
                 }
+                plain if PLAIN.contains(&plain) && is_plain(value) => {
+                    out.insert(key.clone(), self.copy(value, depth)?);
+                }
+                // Read below, or dropped.
+                _ => {}
             }
         }
+        if let Some(Value::Array(values)) = schema.get("enum") {
+            self.choices(&mut out, values)?;
+        }
         if let Some(value) = schema.get("const") {
-            constant(&mut out, value);
+            self.choices(&mut out, std::slice::from_ref(value))?;
         }
         if let Some(choices) = schema.get("oneOf") {
             let choices = self.list(choices, depth)?;
@@ -156,17 +189,21 @@ impl Translation<'_> {
         }
         if let Some(Value::Array(parts)) = schema.get("allOf") {
             for part in parts {
+                self.spend(PART)?;
                 if let Value::Object(part) = part {
                     let part = self.object(part, depth + 1)?;
-                    merge(&mut out, part);
+                    merge(&mut out, &mut required, part);
                 }
             }
         }
         if let Some(reference) = schema.get("$ref") {
             let target = self.reference(reference, depth)?;
-            merge(&mut out, target);
+            merge(&mut out, &mut required, target);
         }
-        if is_array(&out) && !out.contains_key("items") && !out.contains_key("prefixItems") {
+        if !required.names.is_empty() {
+            out.insert("required".to_owned(), required.names.into());
+        }
+        if choices::types(&out).contains(&"array") && !out.contains_key("items") && !out.contains_key("prefixItems") {
             out.insert("items".to_owned(), json!({}));
         }
         Ok(out)
@@ -178,6 +215,7 @@ impl Translation<'_> {
         };
         let mut out = Map::new();
         for (name, schema) in properties {
+            self.exact(name)?;
             if *schema != Value::Bool(false) {
                 out.insert(name.clone(), self.schema(schema, depth + 1)?);
             }
@@ -189,18 +227,21 @@ impl Translation<'_> {
         let Value::Array(items) = value else {
             return Err(format!("{value} where a list of schemas should be"));
         };
-        let items: Result<Vec<Value>, String> = items
-            .iter()
-            .filter(|schema| **schema != Value::Bool(false))
-            .map(|schema| self.schema(schema, depth + 1))
-            .collect();
-        items.map(Value::Array)
+        let mut out = Vec::new();
+        for schema in items {
+            self.spend(PART)?;
+            if *schema != Value::Bool(false) {
+                out.push(self.schema(schema, depth + 1)?);
+            }
+        }
+        Ok(Value::Array(out))
     }
 
     fn reference(&mut self, reference: &Value, depth: usize) -> Result<Map<String, Value>, String> {
         let Value::String(reference) = reference else {
             return Err("a `$ref` that is not text".to_owned());
         };
+        self.spend(reference.len())?;
         let Some(pointer) = reference.strip_prefix('#') else {
             return Err(format!("`$ref` {reference} leads out of the schema"));
         };
@@ -216,6 +257,96 @@ impl Translation<'_> {
         let out = self.object(target, depth + 1);
         self.open.pop();
         out
+    }
+
+    fn choices(&mut self, out: &mut Map<String, Value>, values: &[Value]) -> Result<(), String> {
+        for value in values {
+            match value {
+                Value::String(text) => self.exact(text)?,
+                _ => self.spend(PART)?,
+            }
+        }
+        choices::put(out, values);
+        Ok(())
+    }
+
+    /// A list of properties' names.
+    fn names(&mut self, value: &Value) -> Result<Vec<Value>, String> {
+        let Value::Array(names) = value else {
+            return Err(format!("{value} where a list of names should be"));
+        };
+        for name in names {
+            match name {
+                Value::String(name) => self.exact(name)?,
+                other => return Err(format!("{other} where a name should be")),
+            }
+        }
+        Ok(names.clone())
+    }
+
+    fn dependent(&mut self, value: &Value) -> Result<Value, String> {
+        let Value::Object(lists) = value else {
+            return Err("`dependentRequired` that is not an object".to_owned());
+        };
+        let mut out = Map::new();
+        for (name, names) in lists {
+            self.exact(name)?;
+            out.insert(name.clone(), self.names(names)?.into());
+        }
+        Ok(Value::Object(out))
+    }
+
+    /// A value that is no schema, with all text in it made visible.
+    fn copy(&mut self, value: &Value, depth: usize) -> Result<Value, String> {
+        within(depth)?;
+        self.spend(PART)?;
+        Ok(match value {
+            Value::String(text) => {
+                self.spend(text.len())?;
+                Value::String(visible(text))
+            }
+            Value::Array(items) => {
+                let items: Result<_, String> = items.iter().map(|item| self.copy(item, depth + 1)).collect();
+                Value::Array(items?)
+            }
+            Value::Object(members) => {
+                let mut out = Map::new();
+                for (key, value) in members {
+                    self.spend(key.len())?;
+                    out.insert(visible(key), self.copy(value, depth + 1)?);
+                }
+                Value::Object(out)
+            }
+            scalar => scalar.clone(),
+        })
+    }
+
+    /// Text that the model has to repeat as it is, so nothing can be taken out of it.
+    fn exact(&mut self, text: &str) -> Result<(), String> {
+        self.spend(text.len() + PART)?;
+        if is_visible(text) {
+            return Ok(());
+        }
+        Err(format!(
+            "a name or a value of its input schema, `{}`, holds characters nobody can see",
+            visible(text)
+        ))
+    }
+}
+
+fn within(depth: usize) -> Result<(), String> {
+    if depth > MAX_DEPTH {
+        return Err(format!("its input schema is nested deeper than {MAX_DEPTH} levels"));
+    }
+    Ok(())
+}
+
+/// Holds it no object, which might be a schema?
+fn is_plain(value: &Value) -> bool {
+    match value {
+        Value::Object(_) => false,
+        Value::Array(items) => !items.iter().any(|item| item.is_object() || item.is_array()),
+        _ => true,
     }
 }
 
@@ -240,32 +371,26 @@ fn percent_decoded(pointer: &str) -> String {
     String::from_utf8(out).unwrap_or_else(|_| pointer.to_owned())
 }
 
-fn is_array(schema: &Map<String, Value>) -> bool {
-    match schema.get("type") {
-        Some(Value::String(kind)) => kind == "array",
-        Some(Value::Array(kinds)) => kinds.contains(&json!("array")),
-        _ => false,
-    }
+/// Names that must be given, each once, in the order they came.
+#[derive(Default)]
+struct Required {
+    names: Vec<Value>,
+    known: HashSet<Value>,
 }
 
-/// `enum` may hold text and numbers only; of other constants the type is all that can be said.
-fn constant(out: &mut Map<String, Value>, value: &Value) {
-    let kind = match value {
-        Value::String(_) | Value::Number(_) => {
-            out.insert("enum".to_owned(), json!([value]));
-            return;
+impl Required {
+    fn add(&mut self, names: Vec<Value>) {
+        for name in names {
+            if self.known.insert(name.clone()) {
+                self.names.push(name);
+            }
         }
-        Value::Bool(_) => "boolean",
-        Value::Null => "null",
-        Value::Array(_) => "array",
-        Value::Object(_) => "object",
-    };
-    out.entry("type").or_insert_with(|| json!(kind));
+    }
 }
 
 /// Merges `other` in. Where both speak, properties and required names are united and for all else
 /// the word already there stands.
-fn merge(out: &mut Map<String, Value>, other: Map<String, Value>) {
+fn merge(out: &mut Map<String, Value>, required: &mut Required, other: Map<String, Value>) {
     for (key, value) in other {
         match (key.as_str(), out.get_mut(&key), value) {
             ("properties", Some(Value::Object(mine)), Value::Object(theirs)) => {
@@ -273,13 +398,7 @@ fn merge(out: &mut Map<String, Value>, other: Map<String, Value>) {
                     mine.entry(name).or_insert(schema);
                 }
             }
-            ("required", Some(Value::Array(mine)), Value::Array(theirs)) => {
-                for name in theirs {
-                    if !mine.contains(&name) {
-                        mine.push(name);
-                    }
-                }
-            }
+            ("required", _, Value::Array(names)) => required.add(names),
             (_, Some(_), _) => {}
             (_, None, value) => {
                 out.insert(key, value);
@@ -344,18 +463,6 @@ mod tests {
     }
 
     #[test]
-    fn the_identity_argument_is_not_shown() {
-        let schema = json!({"type": "object", "properties": {"user_id": {"type": "string"}, "a": {"type": "string"}},
-                            "required": ["user_id"]});
-        let shown = translate(&schema, Some("user_id")).unwrap();
-        assert_eq!(
-            shown,
-            json!({"type": "object", "properties": {"a": {"type": "string"}}})
-        );
-        assert!(translate(&schema, Some("actor")).unwrap_err().contains("`actor`"));
-    }
-
-    #[test]
     fn the_impossible_is_refused_with_the_reason() {
         let cycle = json!({"type": "object", "properties": {"a": {"$ref": "#/$defs/N"}},
                            "$defs": {"N": {"properties": {"next": {"$ref": "#/$defs/N"}}}}});
@@ -392,9 +499,95 @@ mod tests {
         assert!(translate(&bomb, None).unwrap_err().contains("more than"));
     }
 
+    /// Promise 5: what references copy counts, whatever it is. Each of these would be gigabytes, or minutes of comparing.
     #[test]
-    fn unseen_characters_leave_descriptions() {
-        let schema = json!({"type": "object", "properties": {"a": {"description": "x\u{0}\u{202e}\u{e0041}y\nz"}}});
-        assert_eq!(ok(schema)["properties"]["a"]["description"], "xy\nz");
+    fn large_values_that_references_multiply_are_cut_short() {
+        let values: Vec<String> = (0..50_000).map(|n| n.to_string()).collect();
+        let properties = |one: &Value| -> Value { (0..4_000).map(|n| (n.to_string(), one.clone())).collect() };
+        for definition in [
+            json!({"enum": values}),
+            json!({"const": values.concat()}),
+            json!({"default": values}),
+            json!({"examples": [{"deep": values}]}),
+            json!({"description": values.concat()}),
+            json!({"required": values}),
+            json!({"dependentRequired": {"a": values}}),
+            json!({"properties": values.iter().map(|name| (name.clone(), json!(false))).collect::<Value>()}),
+            json!({"anyOf": vec![json!(false); 50_000]}),
+            values
+                .iter()
+                .map(|name| (format!("x-{name}"), json!(0)))
+                .collect::<Value>(),
+        ] {
+            let bomb = json!({"type": "object", "properties": properties(&json!({"$ref": "#/$defs/E"})),
+                              "$defs": {"E": definition}});
+            let began = std::time::Instant::now();
+            let reason = translate(&bomb, None).unwrap_err();
+            assert!(reason.contains("bytes to read"), "{reason}");
+            // A bound that a loaded machine keeps too; without the budget it is minutes.
+            assert!(began.elapsed().as_secs() < 10, "{:?}", began.elapsed());
+        }
+    }
+
+    #[test]
+    fn required_names_are_united_each_once() {
+        let part = |names: &[&str]| json!({"required": names});
+        let schema = json!({"type": "object", "required": ["a"], "allOf": [part(&["b", "a"]), part(&["c", "b"])]});
+        assert_eq!(ok(schema), json!({"type": "object", "required": ["a", "b", "c"]}));
+    }
+
+    /// WIRE.md section 2: one reference that leads nowhere is a 400 for the entire request, so none may be left.
+    #[test]
+    fn a_keyword_that_may_hold_an_unseen_reference_is_dropped() {
+        let reference = json!({"$ref": "#/$defs/A"});
+        for keyword in [
+            "dependencies",
+            "unevaluatedProperties",
+            "unevaluatedItems",
+            "additionalItems",
+            "contentSchema",
+            "extends",
+            "somebodys-own",
+        ] {
+            for value in [reference.clone(), json!({"a": reference}), json!([reference])] {
+                let mut schema = json!({"type": "object", "properties": {"a": {"type": "array"}}, "$defs": {"A": {}}});
+                schema[keyword] = value.clone();
+                schema["properties"]["a"][keyword] = value;
+                let shown = ok(schema);
+                assert_eq!(
+                    shown,
+                    json!({"type": "object", "properties": {"a": {"type": "array", "items": {}}}}),
+                    "{keyword}"
+                );
+            }
+        }
+        // And where a plain value is expected.
+        let shown = ok(json!({"type": "object", "properties": {"a": {"format": reference, "title": [reference]}}}));
+        assert_eq!(shown, json!({"type": "object", "properties": {"a": {}}}));
+    }
+
+    #[test]
+    fn unseen_characters_leave_all_text_and_may_not_stand_in_names() {
+        let tagged = "x\u{202e}\u{e0041}y";
+        let schema = json!({"type": "object", "properties": {"a": {
+            "title": tagged, "description": "x\u{0}\u{e0041}y\nz", "pattern": tagged,
+            "default": {tagged: [tagged]}, "examples": [tagged]}}});
+        assert_eq!(
+            ok(schema)["properties"]["a"],
+            json!({"title": "xy", "description": "xy\nz", "pattern": "xy", "default": {"xy": ["xy"]}, "examples": ["xy"]})
+        );
+        for hiding in [
+            json!({"properties": {tagged: {}}}),
+            json!({"patternProperties": {tagged: {}}}),
+            json!({"required": [tagged]}),
+            json!({"dependentRequired": {tagged: []}}),
+            json!({"dependentRequired": {"a": [tagged]}}),
+            json!({"propertyOrdering": [tagged]}),
+            json!({"properties": {"a": {"enum": ["a", tagged]}}}),
+            json!({"properties": {"a": {"anyOf": [{"const": tagged}]}}}),
+        ] {
+            let reason = translate(&hiding, None).unwrap_err();
+            assert!(reason.contains("`xy`, holds characters nobody can see"), "{reason}");
+        }
     }
 }

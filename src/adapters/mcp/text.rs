@@ -2,19 +2,46 @@
 
 use std::borrow::Cow;
 
-/// Leaves out what a person reading the text would not see: control characters (line breaks and
-/// tabs stay), marks that turn the writing direction, and Unicode's invisible tags and joiners,
-/// which carry hidden instructions.
+/// Leaves out what a person reading the text would not see, and what so can carry hidden instructions: control characters
+/// (line breaks and tabs stay), marks that turn the writing direction, fillers, Unicode's tags, and variation selectors.
+/// The two joiners stay, since some scripts cannot be written without them.
 pub(super) fn visible(text: &str) -> String {
-    text.chars().filter(|c| !is_hidden(*c)).collect()
+    seen(text).collect()
+}
+
+/// Would [`visible`] leave all of it?
+pub(super) fn is_visible(text: &str) -> bool {
+    seen(text).eq(text.chars())
+}
+
+fn seen(text: &str) -> impl Iterator<Item = char> {
+    let before = std::iter::once(None).chain(text.chars().map(Some));
+    text.chars()
+        .zip(before)
+        .filter(|(c, before)| !is_hidden(*c) || (*c == EMOJI && before.is_some_and(is_symbol)))
+        .map(|(c, _)| c)
+}
+
+/// Asks for the colourful form of the symbol before it. People write it so, and behind a symbol it can say nothing else.
+const EMOJI: char = '\u{fe0f}';
+
+/// May it have a colourful form?
+fn is_symbol(c: char) -> bool {
+    matches!(
+        c,
+        '©' | '®' | '\u{203c}'..='\u{2bff}' | '\u{3030}' | '\u{303d}' | '\u{3297}' | '\u{3299}'
+    ) || matches!(c, '\u{1f000}'..='\u{1faff}')
 }
 
 fn is_hidden(c: char) -> bool {
     match c {
         '\n' | '\t' => false,
         c if c.is_control() => true,
-        '\u{200b}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{206f}' => true,
-        '\u{feff}' | '\u{e0000}'..='\u{e007f}' => true,
+        '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{115f}' | '\u{1160}' | '\u{17b4}' | '\u{17b5}' => true,
+        '\u{180b}'..='\u{180f}' | '\u{200b}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' => true,
+        '\u{2060}'..='\u{206f}' | '\u{3164}' | '\u{fe00}'..='\u{fe0f}' | '\u{feff}' | '\u{ffa0}' => true,
+        '\u{fff0}'..='\u{fffb}' | '\u{1bca0}'..='\u{1bca3}' | '\u{1d173}'..='\u{1d17a}' => true,
+        '\u{e0000}'..='\u{e0fff}' => true,
         _ => false,
     }
 }
@@ -53,5 +80,27 @@ mod tests {
     #[test]
     fn line_breaks_stay_and_hidden_text_goes() {
         assert_eq!(visible("a\r\nb\t\u{1b}[31mc\u{200b}\u{e0061}"), "a\nb\t[31mc");
+        let carriers = [
+            0xad, 0x61c, 0x115f, 0x1160, 0x180e, 0x3164, 0xfe00, 0xfe0f, 0xffa0, 0xe0020, 0xe0100, 0xe01ef,
+        ];
+        for hidden in carriers.map(|c| char::from_u32(c).unwrap()) {
+            let text = format!("a{hidden}b");
+            assert_eq!(visible(&text), "ab", "{hidden:?}");
+            assert!(!is_visible(&text), "{hidden:?}");
+        }
+        for seen in [
+            "naïve",
+            "می\u{200c}خواهم",
+            "❤\u{fe0f}",
+            "☑\u{fe0f} 👩\u{200d}💻",
+            "\u{fffd}",
+        ] {
+            assert!(is_visible(seen), "{seen:?}");
+        }
+        assert_eq!(
+            visible("❤\u{fe0f}\u{fe0f}\u{fe0e}"),
+            "❤\u{fe0f}",
+            "one, and of one kind"
+        );
     }
 }

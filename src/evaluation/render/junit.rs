@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use super::NO_EVIDENCE;
+use super::no_evidence;
 use crate::evaluation::report::{CaseResult, Report, Verdict};
 
 /// The report as JUnit XML. A case that is not as expected is a failure; one that was not run, or broke an
@@ -54,7 +54,7 @@ pub fn junit(report: &Report) -> String {
 }
 
 fn in_error(case: &CaseResult) -> bool {
-    matches!(case.verdict, Verdict::NotRun { .. }) || !case.invariants_broken.is_empty()
+    !case.ran() || !case.invariants_broken.is_empty()
 }
 
 fn failed(case: &CaseResult) -> bool {
@@ -74,8 +74,8 @@ fn properties(report: &Report, out: &mut String) {
         r#"    <properties><property name="models" value="{}"/>"#,
         escaped(&models.join(", "))
     );
-    if !report.evidence {
-        let _ = writeln!(out, r#"      <property name="note" value="{}"/>"#, escaped(NO_EVIDENCE));
+    if let Some(note) = no_evidence(report) {
+        let _ = writeln!(out, r#"      <property name="note" value="{}"/>"#, escaped(note));
     }
     out.push_str("    </properties>\n");
 }

@@ -8,8 +8,16 @@ pub use table::table;
 
 use super::report::Report;
 
-/// What a reader of any form must know when a stand-in answered.
-const NO_EVIDENCE: &str = "A stand-in model answered. These scores are no evidence about Gemini.";
+/// What a reader of any form must know when the scores say nothing.
+fn no_evidence(report: &Report) -> Option<&'static str> {
+    if report.evidence {
+        None
+    } else if report.models.is_empty() {
+        Some("No model answered. There is no evidence about Gemini.")
+    } else {
+        Some("A stand-in model answered. These scores are no evidence about Gemini.")
+    }
+}
 
 /// The report as indented JSON.
 ///

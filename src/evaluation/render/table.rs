@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use super::NO_EVIDENCE;
+use super::no_evidence;
 use crate::domain::decision::DecisionType;
 use crate::evaluation::report::{NOT_RUN, Rate, Report, Verdict};
 
@@ -133,8 +133,11 @@ fn summary(report: &Report, out: &mut String) {
         report.cases.len(),
         report.elapsed_ms as f64 / 1000.0
     );
-    if !report.evidence {
-        let _ = writeln!(out, "{NO_EVIDENCE}");
+    if report.not_run > 0 {
+        let _ = writeln!(out, "{} cases were not run and count nowhere above", report.not_run);
+    }
+    if let Some(note) = no_evidence(report) {
+        let _ = writeln!(out, "{note}");
     }
 }
 

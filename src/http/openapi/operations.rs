@@ -164,46 +164,34 @@ fn about(route: Route) -> About {
             "Prometheus text format, version 0.0.4.",
             "text/plain",
         ),
-        Route::OpenApi => About {
-            problems: &[Code::NotFound],
-            ..get(
-                "getOpenApi",
-                "reference",
-                "This description",
-                "OpenAPI 3.1.",
-                "OpenApi",
-                None,
-            )
-        },
-        Route::Docs => About {
-            problems: &[Code::NotFound],
-            ..text(
-                "showDocs",
-                "reference",
-                "This description, to read and try",
-                "Loads nothing from elsewhere.",
-                "text/html",
-            )
-        },
+        Route::OpenApi => get(
+            "getOpenApi",
+            "reference",
+            "This description",
+            "OpenAPI 3.1.",
+            "OpenApi",
+            None,
+        ),
+        Route::Docs => text(
+            "showDocs",
+            "reference",
+            "This description, to read and try",
+            "Loads nothing from elsewhere.",
+            "text/html",
+        ),
         Route::DocsAsset => About {
             parameters: listed([parts::path("asset", "Name of a file that the page loads.")]),
             problems: &[Code::NotFound, Code::Internal],
             ..asset()
         },
         Route::Root => About {
-            answers: vec![
-                (307, response("To `/docs`, if it is served.")),
-                (
-                    200,
-                    response("The name of the service, if not.").content("text/plain", Content::default()),
-                ),
-            ],
-            ..text(
+            answers: vec![(307, response("To `/docs`."))],
+            ..plain(
                 "getRoot",
                 "reference",
                 "Leads to the description",
                 "For people who try the address in a browser.",
-                "text/plain",
+                response(""),
             )
         },
     }

@@ -1,0 +1,117 @@
+//! `enum`, and `const` as an `enum` of one value.
+//!
+//! An `enum` may hold text and numbers only (WIRE.md section 2). Of any other value its type is told: alone where nothing
+//! else can be chosen, else as another branch of `anyOf`.
+
+use serde_json::{Map, Value, json};
+
+/// Tells in `out` that only `values` can be chosen. Values that its `type` does not allow cannot be.
+pub(super) fn put(out: &mut Map<String, Value>, values: &[Value]) {
+    let declared = types(out);
+    let mut kinds: Vec<&'static str> = Vec::new();
+    for kind in values.iter().filter_map(kind) {
+        let allowed = declared.is_empty() || declared.contains(&kind);
+        if allowed && !kinds.contains(&kind) {
+            kinds.push(kind);
+        }
+    }
+    let said: Vec<&Value> = values.iter().filter(|value| kind(value).is_none()).collect();
+    if said.is_empty() {
+        match kinds[..] {
+            [] => {}
+            [one] => drop(out.insert("type".to_owned(), json!(one))),
+            _ => drop(out.insert("type".to_owned(), json!(kinds))),
+        }
+        return;
+    }
+    // Beside choices that are there already, the narrower word stands.
+    if kinds.is_empty() || out.contains_key("anyOf") {
+        out.insert("enum".to_owned(), json!(said));
+        return;
+    }
+    let rest: Vec<_> = declared.into_iter().filter(|kind| !kinds.contains(kind)).collect();
+    let mut first = json!({"enum": said});
+    match rest[..] {
+        [] => {}
+        [one] => first["type"] = json!(one),
+        _ => first["type"] = json!(rest),
+    }
+    let others = kinds.into_iter().map(|kind| match kind {
+        "array" => json!({"type": kind, "items": {}}),
+        kind => json!({"type": kind}),
+    });
+    let choices: Vec<_> = std::iter::once(first).chain(others).collect();
+    out.remove("type");
+    out.insert("anyOf".to_owned(), json!(choices));
+}
+
+/// The types a schema declares; none means any.
+pub(super) fn types(schema: &Map<String, Value>) -> Vec<&str> {
+    match schema.get("type") {
+        Some(Value::String(kind)) => vec![kind],
+        Some(Value::Array(kinds)) => kinds.iter().filter_map(Value::as_str).collect(),
+        _ => Vec::new(),
+    }
+}
+
+/// The type of a value that no `enum` may hold.
+fn kind(value: &Value) -> Option<&'static str> {
+    match value {
+        Value::String(_) | Value::Number(_) => None,
+        Value::Bool(_) => Some("boolean"),
+        Value::Null => Some("null"),
+        Value::Array(_) => Some("array"),
+        Value::Object(_) => Some("object"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::super::translate;
+    use super::*;
+
+    fn shown(property: &Value) -> Value {
+        let schema = json!({"type": "object", "properties": {"a": property}});
+        translate(&schema, None).unwrap()["properties"]["a"].take()
+    }
+
+    /// C-FR-012; WIRE.md section 2.
+    #[test]
+    fn an_enum_holds_text_and_numbers_and_tells_the_type_of_all_else() {
+        for (property, expected) in [
+            (json!({"enum": ["low", 2]}), json!({"enum": ["low", 2]})),
+            (
+                json!({"enum": ["low", null]}),
+                json!({"anyOf": [{"enum": ["low"]}, {"type": "null"}]}),
+            ),
+            (
+                json!({"type": ["string", "null"], "enum": ["low", null], "description": "d"}),
+                json!({"anyOf": [{"type": "string", "enum": ["low"]}, {"type": "null"}], "description": "d"}),
+            ),
+            // What the type forbids cannot be chosen.
+            (
+                json!({"type": "string", "enum": ["low", null]}),
+                json!({"type": "string", "enum": ["low"]}),
+            ),
+            (json!({"enum": [true, false]}), json!({"type": "boolean"})),
+            (
+                json!({"type": ["string", "boolean", "null"], "enum": [true, null]}),
+                json!({"type": ["boolean", "null"]}),
+            ),
+            (
+                json!({"enum": ["x", {"a": 1}, [1]]}),
+                json!({"anyOf": [{"enum": ["x"]}, {"type": "object"}, {"type": "array", "items": {}}]}),
+            ),
+            (
+                json!({"enum": ["x", null], "anyOf": [{"type": "string"}, {"type": "null"}]}),
+                json!({"enum": ["x"], "anyOf": [{"type": "string"}, {"type": "null"}]}),
+            ),
+            (json!({"const": null}), json!({"type": "null"})),
+            (json!({"type": "boolean", "const": true}), json!({"type": "boolean"})),
+        ] {
+            assert_eq!(shown(&property), expected, "{property}");
+        }
+    }
+}
