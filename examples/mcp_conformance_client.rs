@@ -111,7 +111,7 @@ async fn call(mcp: &Mcp, catalog: &Catalog, name: &str, arguments: &Value) -> Re
         .await;
     match reply {
         CallReply::Data(data) => eprintln!("{name}: {data}"),
-        CallReply::Failed(failure) => eprintln!("{name}: failed: {}", failure.message),
+        CallReply::NotSent(failure) | CallReply::Failed(failure) => eprintln!("{name}: failed: {}", failure.message),
         CallReply::Unknown(failure) => eprintln!("{name}: unknown: {}", failure.message),
     }
     Ok(())

@@ -95,7 +95,9 @@ impl Real {
         };
         match self.mcp.call(request).await {
             CallReply::Data(data) => Ok(serde_json::from_str(data.get()).unwrap()),
-            CallReply::Failed(failure) | CallReply::Unknown(failure) => Err(failure.message),
+            CallReply::NotSent(failure) | CallReply::Failed(failure) | CallReply::Unknown(failure) => {
+                Err(failure.message)
+            }
         }
     }
 

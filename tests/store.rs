@@ -13,6 +13,8 @@ mod faults;
 mod killed;
 #[path = "store/migrating.rs"]
 mod migrating;
+#[path = "store/quota.rs"]
+mod quota;
 #[path = "store/reading.rs"]
 mod reading;
 #[path = "store/recording.rs"]
@@ -55,6 +57,7 @@ contract! {
     faults::shutdown_writes_what_is_queued,
     killed::what_was_answered_survives_kill_9,
     migrating::a_changed_migration_is_an_error,
+    migrating::a_database_of_an_older_version_is_brought_up_and_keeps_its_rows,
     migrating::a_newer_database_is_an_error,
     migrating::many_may_start_at_once,
     migrating::migrating_is_told_and_done_once,

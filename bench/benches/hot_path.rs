@@ -94,6 +94,7 @@ fn journal(turns: u32) -> Vec<Entry> {
             call: id,
             result: CallResult {
                 outcome: Ok(Arc::from(raw(&json!({"tasks": []})))),
+                sent: true,
                 duration_us: 1,
             },
         });

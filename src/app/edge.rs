@@ -118,6 +118,7 @@ fn server(status: ServerStatus) -> McpServer {
     McpServer {
         server: status.name.to_string(),
         state: match status.state {
+            ServerState::Up if status.breaker_open => McpState::Failing,
             ServerState::Up => McpState::Up,
             ServerState::Connecting => McpState::Connecting,
             ServerState::Down => McpState::Down,

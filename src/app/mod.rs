@@ -22,7 +22,7 @@ pub use servers::BUILT_IN as BUILT_IN_SERVERS;
 use crate::adapters::gemini::Gemini;
 use crate::adapters::jwks::Jwks;
 use crate::adapters::mcp::Mcp;
-use crate::adapters::quota::LocalQuota;
+use crate::adapters::quota::{LeasedQuota, LocalQuota};
 use crate::adapters::store::{AtStart, ContentKey, ContentMode, Store, StoreConfig};
 use crate::config::{Auth, Config, Content, Jwt, JwtKeys, ModelConfig};
 use crate::domain::definition::Constitution;
@@ -32,6 +32,7 @@ use crate::engine::Engine;
 use crate::http::{self, ServerSettings};
 use crate::ports::clock::SystemClock;
 use crate::ports::model::Model;
+use crate::ports::quota::Quota;
 use crate::surfaces::chat::Chat;
 use crate::surfaces::decisions::DecisionQueries;
 
@@ -100,22 +101,15 @@ impl App {
             .await
             .context("the record store cannot be opened")?;
         let mcp = Mcp::start(servers, servers::options(&config))?;
-        let quota = Arc::new(LocalQuota::new(config.rate_limit.per_minute, config.rate_limit.burst));
+        let (background, stop) = (TaskTracker::new(), CancellationToken::new());
+        let quota = quota(&config, &store, &background, &stop);
         let engine = Engine {
             model,
             tools: mcp.clone(),
             recorder: store.clone(),
             clock: Arc::new(SystemClock),
         };
-        let chat = Chat::new(
-            engine,
-            quota.clone(),
-            constitution,
-            Templates::built_in(),
-            config.max_in_flight,
-        );
-        let (background, stop) = (TaskTracker::new(), CancellationToken::new());
-        background.spawn(sweep_quota(quota, stop.clone()));
+        let chat = Chat::new(engine, quota, constitution, Templates::built_in(), config.max_in_flight);
         background.spawn(edge::fold_metrics(stop.clone()));
         let decisions = DecisionQueries::new(store.clone());
         let stopping = Arc::new(AtomicBool::new(false));
@@ -256,6 +250,18 @@ fn store_config(config: &Config) -> StoreConfig {
         at_start: AtStart::Background,
         ..StoreConfig::new(config.database_url.expose_secret(), InstanceId::new())
     }
+}
+
+/// Counted by this process alone, and where replicas may share a database, together with them.
+fn quota(config: &Config, store: &Store, background: &TaskTracker, stop: &CancellationToken) -> Arc<dyn Quota> {
+    let local = Arc::new(LocalQuota::new(config.rate_limit.per_minute, config.rate_limit.burst));
+    background.spawn(sweep_quota(local.clone(), stop.clone()));
+    let Some(buckets) = store.buckets() else {
+        return local;
+    };
+    let leased = Arc::new(LeasedQuota::new(local, buckets, background.clone()));
+    background.spawn(leased.clone().keep(stop.clone()));
+    leased
 }
 
 async fn sweep_quota(quota: Arc<LocalQuota>, stop: CancellationToken) {

@@ -150,7 +150,9 @@ pub enum Judgement {
 pub struct CallResult {
     /// The tool's data on success (JSON), or the failure.
     pub outcome: Result<Arc<RawValue>, CallFailure>,
-    /// From sending to the answer, in microseconds; 0 when nothing was sent.
+    /// Did it leave this process, or may it have? A call that was started need not have: its server was away, say.
+    pub sent: bool,
+    /// From its start to the answer, in microseconds; 0 when it was not started.
     pub duration_us: i64,
 }
 

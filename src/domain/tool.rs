@@ -158,11 +158,11 @@ failure_codes! {
     MixedWithVerdict = "mixed_with_verdict",
     /// Iterations or time were spent before it could run.
     LimitReached = "limit_reached",
-    /// The server could not be reached; nothing was sent.
+    /// The server could not be reached, or is left alone for a while; nothing was sent.
     Unavailable = "unavailable",
     /// The tool ran and reported an error.
     ToolError = "tool_error",
-    /// The server answered with a protocol error.
+    /// The server turned the call away, or answered a call that only reads with an error of the protocol or not at all.
     ProtocolError = "protocol_error",
     /// No answer in time, and the call does no harm.
     Timeout = "timeout",

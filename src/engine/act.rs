@@ -15,7 +15,7 @@ use super::{Engine, Run, spans};
 use crate::domain::event::Event;
 use crate::domain::ids::ActionId;
 use crate::domain::journal::{CallFailure, CallResult, Entry, Judgement, Proposed, Target};
-use crate::domain::tool::{FailureCode, Idempotency, Tool};
+use crate::domain::tool::{FailureCode, Tool};
 use crate::ports::records::{Intent, RecordError};
 use crate::ports::tools::{CallReply, CallRequest};
 use crate::telemetry;
@@ -94,6 +94,7 @@ fn failed(call: ActionId, code: FailureCode, message: String) -> Entry {
         call,
         result: CallResult {
             outcome: Err(CallFailure { code, message }),
+            sent: false,
             duration_us: 0,
         },
     }
@@ -159,21 +160,27 @@ async fn call(engine: &Engine, run: &Run, one: &Cleared<'_>) -> CallResult {
     let time = run
         .limits
         .tool_time(one.tool.timeout, began.saturating_duration_since(run.began));
-    let outcome = if time.is_zero() {
+    let reply = if time.is_zero() {
         let message = "no time was left for this call; it was not sent".to_owned();
-        Err(CallFailure {
+        CallReply::NotSent(CallFailure {
             code: FailureCode::LimitReached,
             message,
         })
     } else {
-        match attempt(engine, run, one, time).await {
-            CallReply::Data(data) => Ok(data),
-            CallReply::Failed(failure) => Err(failure),
-            CallReply::Unknown(failure) => once_more(engine, run, one, time.saturating_sub(took()), failure).await,
+        attempt(engine, run, one, time).await
+    };
+    let (outcome, sent) = match reply {
+        CallReply::Data(data) => (Ok(data), true),
+        CallReply::NotSent(failure) => (Err(failure), false),
+        CallReply::Failed(failure) => (Err(failure), true),
+        CallReply::Unknown(failure) => {
+            let left = time.saturating_sub(took());
+            (once_more(engine, run, one, left, failure).await, true)
         }
     };
     CallResult {
         outcome,
+        sent,
         duration_us: i64::try_from(took().as_micros()).unwrap_or(i64::MAX),
     }
 }
@@ -196,9 +203,9 @@ async fn attempt(engine: &Engine, run: &Run, one: &Cleared<'_>, time: Duration) 
     engine.tools.call(request).await
 }
 
-/// After an attempt of which nobody knows what it did. Only the tool's own answer settles that: a second attempt that did
-/// not reach it says nothing of the first. Nor does an error of a tool that keeps no keys: a second delete finds nothing
-/// because the first has worked.
+/// After an attempt of which nobody knows what it did. Only the tool's data settles that: a second attempt that did not
+/// reach it says nothing of the first. Nor does a tool's error: a second delete finds nothing because the first has worked,
+/// and who cannot reach its database now cannot see what stands there under our key.
 async fn once_more(
     engine: &Engine,
     run: &Run,
@@ -211,12 +218,7 @@ async fn once_more(
         match attempt(engine, run, one, left).await {
             CallReply::Data(data) => return Ok(data),
             CallReply::Failed(failure) if !one.tool.side_effect => return Err(failure),
-            CallReply::Failed(failure)
-                if failure.code == FailureCode::ToolError && one.tool.idempotency == Idempotency::Key =>
-            {
-                return Err(failure);
-            }
-            CallReply::Failed(_) | CallReply::Unknown(_) => {}
+            CallReply::NotSent(_) | CallReply::Failed(_) | CallReply::Unknown(_) => {}
         }
     }
     Err(if one.tool.side_effect { in_doubt(&first) } else { first })

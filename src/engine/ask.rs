@@ -114,7 +114,9 @@ fn contents<'a>(
     responses: &'a [Vec<FunctionResponse<'a>>],
 ) -> Vec<Content<'a>> {
     let mut contents = Vec::with_capacity(history.len() + 2 * responses.len() + 1);
-    contents.extend(history.iter().map(|(speaker, text)| Content::Text(*speaker, text)));
+    // A line without words is no part that Gemini takes.
+    let said = history.iter().filter(|(_, text)| !text.trim().is_empty());
+    contents.extend(said.map(|(speaker, text)| Content::Text(*speaker, text)));
     let mut responses = responses.iter();
     let mut notices: Vec<&str> = Vec::new();
     for entry in journal {

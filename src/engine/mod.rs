@@ -157,8 +157,9 @@ fn close_calls(run: &mut Run, why: &str) {
         .flatten()
         .filter(|call| !of(call.id, answered))
         .map(|call| {
+            let sent = of(call.id, started);
             let acts = matches!(&call.target, Target::Tool(tool) if tool.side_effect);
-            let (code, message) = match (of(call.id, started), acts) {
+            let (code, message) = match (sent, acts) {
                 (true, true) => (
                     FailureCode::InDoubt,
                     format!("{why} during this call; it is not known whether it had its effect"),
@@ -170,6 +171,7 @@ fn close_calls(run: &mut Run, why: &str) {
                 call: call.id,
                 result: CallResult {
                     outcome: Err(CallFailure { code, message }),
+                    sent,
                     duration_us: 0,
                 },
             }
@@ -211,6 +213,7 @@ fn refusal(call: &Proposed, code: FailureCode) -> Entry {
         call: call.id,
         result: CallResult {
             outcome: Err(CallFailure { code, message }),
+            sent: false,
             duration_us: 0,
         },
     }

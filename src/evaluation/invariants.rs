@@ -60,9 +60,7 @@ fn agrees(observed: &Observed) -> bool {
         DecisionType::InvokeTool => {
             ran && (category == Some("ERROR") || (succeeded && observed.outcome == Outcome::TaskCompleted))
         }
-        DecisionType::RespondOnly => {
-            !succeeded && (category == Some("ERROR") || observed.outcome == Outcome::ResponseGiven)
-        }
+        DecisionType::RespondOnly => !ran && (category == Some("ERROR") || observed.outcome == Outcome::ResponseGiven),
     }
 }
 

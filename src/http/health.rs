@@ -55,6 +55,8 @@ pub struct McpServer {
 pub enum McpState {
     /// Yes.
     Up,
+    /// It is connected, but its last calls did not get through, and most are refused for a while.
+    Failing,
     /// Not yet.
     Connecting,
     /// No; it is tried again.
@@ -114,7 +116,8 @@ impl Ready {
         mcp: Vec<McpServer>,
         tools_unavailable: Vec<ToolUnavailable>,
     ) -> Self {
-        let away = |server: &McpServer| matches!(server.state, McpState::Connecting | McpState::Down);
+        let away =
+            |server: &McpServer| matches!(server.state, McpState::Failing | McpState::Connecting | McpState::Down);
         let status = if stopping {
             Status::Stopping
         } else if !store.ok {

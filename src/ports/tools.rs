@@ -80,7 +80,9 @@ pub struct CallRequest<'a> {
 pub enum CallReply {
     /// The tool answered: its data (`structuredContent`, else its content), capped.
     Data(Arc<RawValue>),
-    /// It failed, and it is known that nothing was begun, or that the tool itself said so.
+    /// Nothing left this process: no server can know of it.
+    NotSent(CallFailure),
+    /// It was sent and failed, and it is known that nothing was begun, or the tool itself said so.
     Failed(CallFailure),
     /// It was sent, and no answer came (timeout, cancel, lost connection): nobody knows.
     Unknown(CallFailure),

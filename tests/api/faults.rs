@@ -1,11 +1,16 @@
 //! What the surroundings can do to a request: no tools, no database; and what callers may see.
 
+use std::sync::{Arc, Mutex};
+
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
-use sqlx::{AssertSqlSafe, Connection, SqliteConnection};
+use sqlx::{AssertSqlSafe, Connection, PgConnection, SqliteConnection};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
 
 use crate::gemini::Reply;
-use crate::harness::{Setup, spawn_app, until};
+use crate::harness::{Setup, binary, spawn_app, until};
+use crate::postgres;
 
 /// DESIGN.md section 5: a request goes on without a server that is not there, and says so.
 #[tokio::test]
@@ -167,4 +172,141 @@ async fn with_content_none_the_database_holds_none_of_the_words() {
         .unwrap();
         assert!(!dump.is_empty() && !dump.contains("canary"), "{table}: {dump}");
     }
+}
+
+/// What is done to the next COMMIT of a client of PostgreSQL.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Cut {
+    Nothing,
+    /// The connection is cut before it arrives.
+    Before,
+    /// The connection is cut when it has been carried out, before the client hears of it.
+    After,
+    /// The same, and from then on nobody can connect.
+    AfterForGood,
+    Away,
+}
+
+/// The database `url` by way of a proxy that does what is asked of it.
+async fn cutting(url: &str, cut: Arc<Mutex<Cut>>) -> String {
+    let (before, rest) = url.split_once("127.0.0.1:").unwrap();
+    let (port, database) = rest.split_once('/').unwrap();
+    let port: u16 = port.parse().unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        while let Ok((client, _)) = listener.accept().await {
+            if *cut.lock().unwrap() != Cut::Away {
+                let server = TcpStream::connect(("127.0.0.1", port)).await.unwrap();
+                tokio::spawn(between(client, server, Arc::clone(&cut)));
+            }
+        }
+    });
+    format!("{before}{address}/{database}")
+}
+
+async fn between(mut client: TcpStream, mut server: TcpStream, cut: Arc<Mutex<Cut>>) {
+    let (mut said, mut answered) = (vec![0; 64 * 1024], vec![0; 64 * 1024]);
+    loop {
+        tokio::select! {
+            read = client.read(&mut said) => {
+                let Ok(1..) = read else { return };
+                let said = &said[..read.unwrap()];
+                let mut now = Cut::Nothing;
+                if said.windows(6).any(|window| window == b"COMMIT") {
+                    let mut cut = cut.lock().unwrap();
+                    now = *cut;
+                    *cut = if now == Cut::AfterForGood { Cut::Away } else { Cut::Nothing };
+                }
+                if now == Cut::Before || server.write_all(said).await.is_err() {
+                    return;
+                }
+                if now != Cut::Nothing {
+                    let _ = server.read(&mut answered).await;
+                    return;
+                }
+            }
+            read = server.read(&mut answered) => match read {
+                Ok(count @ 1..) if client.write_all(&answered[..count]).await.is_ok() => {}
+                _ => return,
+            }
+        }
+    }
+}
+
+/// Promises 3 and 7: a commit whose end is not known is no failure. The call is sent again under its key, which settles it;
+/// where that cannot be done it is in doubt. There is one task in the end, never two.
+#[tokio::test]
+async fn a_task_whose_commit_was_cut_off_is_there_once_and_not_told_as_failed() {
+    for (mode, outcome) in [
+        (Cut::Before, None),
+        (Cut::After, None),
+        (Cut::AfterForGood, Some("in_doubt")),
+    ] {
+        let url = postgres::database().await;
+        let cut = Arc::new(Mutex::new(Cut::Nothing));
+        let by_proxy = cutting(&url, Arc::clone(&cut)).await;
+        let tasks = json!({
+            "command": binary(),
+            "args": ["mcp-server", "tasks", "--database", by_proxy],
+            "gavel": {"trustHints": true},
+        });
+        let script = vec![
+            Reply::Text("Hello."),
+            Reply::call("add_task", json!({"description": "milk"})),
+            Reply::Text("Done."),
+        ];
+        let setup = Setup::stdio_sqlite().mcp(json!({"mcpServers": {"tasks": tasks}}));
+        let app = spawn_app(setup.script(script)).await;
+        until("the task server to be up", || async {
+            app.get("/readyz").await.1["status"] == "ready"
+        })
+        .await;
+        app.chat("hello").await;
+        *cut.lock().unwrap() = mode;
+        let decision = app.chat("add milk").await;
+        let result = &decision["tool_calls"][0]["result"];
+        assert_eq!(result["error"]["code"].as_str(), outcome, "{mode:?}: {decision}");
+        assert_eq!(result["success"], outcome.is_none(), "{mode:?}: {decision}");
+        assert_ne!(*cut.lock().unwrap(), mode, "nothing was cut");
+        let mut database = PgConnection::connect(&url).await.unwrap();
+        let count: i64 = sqlx::query_scalar("SELECT COUNT(*) FROM tasks WHERE description = 'milk'")
+            .fetch_one(&mut database)
+            .await
+            .unwrap();
+        assert_eq!(count, 1, "{mode:?}");
+        app.stop().await;
+    }
+}
+
+/// A line without words is no part that Gemini takes; the other lines go out as they came.
+#[tokio::test]
+async fn an_empty_line_of_the_history_is_left_out() {
+    let app = spawn_app(Setup::stdio_sqlite()).await;
+    let history = json!([
+        {"role": "user", "content": "hi"},
+        {"role": "assistant", "content": ""},
+        {"role": "user", "content": " \n"},
+        {"role": "assistant", "content": "Hello."},
+    ]);
+    let (status, _, decision) = app
+        .post(&json!({"message": "and now?", "user_id": "ann", "history": history}))
+        .await;
+    assert_eq!(status, 200, "{decision}");
+    let contents = app.gemini.requests()[0]["contents"].clone();
+    let texts: Vec<_> = contents
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|content| {
+            (
+                content["role"].as_str().unwrap(),
+                content["parts"][0]["text"].as_str().unwrap(),
+            )
+        })
+        .collect();
+    assert_eq!(texts.len(), 3, "{texts:?}");
+    assert_eq!(texts[..2], [("user", "hi"), ("model", "Hello.")]);
+    assert!(texts[2].1.ends_with("and now?"), "{texts:?}");
+    app.stop().await;
 }

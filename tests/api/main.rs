@@ -20,6 +20,7 @@ mod postgres;
 #[allow(dead_code)]
 #[path = "../mcp/raw.rs"]
 mod raw;
+mod replicas;
 mod scenarios;
 #[allow(dead_code)]
 #[path = "../mcp/server.rs"]

@@ -4,6 +4,9 @@
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use async_trait::async_trait;
+use chrono::NaiveDate;
+use gavel::evaluation::{self, Gate, Observed, ObservedTask, Options, Seed, Subject, Turn};
 use serde_json::{Value, json};
 
 use crate::gemini::{Reply, last_tool_data};
@@ -485,7 +488,7 @@ async fn a_child_killed_in_mid_call_leaves_the_call_in_doubt_and_serves_the_next
 }
 
 /// Promise 3: a call whose answer was lost is sent again only where the tool honours our key, with the same key; and only
-/// the tool's own answer settles what the first one did.
+/// the tool's own data settles what the first one did.
 #[tokio::test]
 async fn a_repeatable_call_is_sent_twice_at_most_and_stays_in_doubt_until_the_tool_answers() {
     type Second = fn() -> Answer;
@@ -495,7 +498,8 @@ async fn a_repeatable_call_is_sent_twice_at_most_and_stays_in_doubt_until_the_to
     let refused: Second = || Answer::Http("HTTP/1.1 400 Bad Request", String::new());
     let table = [
         ("the tool's result", "key", done, None),
-        ("the tool's error", "key", error, Some("tool_error")),
+        // As a server says that cannot reach its database, where the first one's work stands under the key.
+        ("the tool's error", "key", error, Some("in_doubt")),
         ("no answer", "key", closed, Some("in_doubt")),
         ("turned away", "key", refused, Some("in_doubt")),
         ("the tool's result, without keys", "natural", done, None),
@@ -587,4 +591,68 @@ async fn a_server_that_closes_on_every_call_never_takes_gavel_down() {
     );
     let hello = app.chat("hello").await;
     assert_eq!(hello["outcome_category"], "SUCCESS:RESPONSE_GIVEN", "{hello}");
+}
+
+/// A decision that was made already, as `gavel eval` looks at it.
+struct Decided(Value);
+
+#[async_trait]
+impl Subject for Decided {
+    fn today(&self) -> NaiveDate {
+        NaiveDate::default()
+    }
+    fn whitelist(&self) -> Vec<String> {
+        vec!["act".to_owned()]
+    }
+    async fn seed(&self, _: &str, _: &[Seed]) -> Result<(), String> {
+        Ok(())
+    }
+    async fn decide(&self, _: &str, _: &[Turn], _: &str) -> Result<Observed, String> {
+        serde_json::from_value(self.0.clone()).map_err(|error| error.to_string())
+    }
+    async fn tasks(&self, _: &str) -> Result<Vec<ObservedTask>, String> {
+        Ok(Vec::new())
+    }
+}
+
+/// DESIGN.md section 3 and promise 7: a call that never left the process is not told as run, neither by the reply nor by
+/// the record, and an evaluation finds nothing wrong with that.
+#[tokio::test]
+async fn a_call_to_a_server_that_is_left_alone_is_on_the_record_as_not_sent() {
+    for setup in [Setup::stdio_sqlite(), Setup::stdio_postgres()] {
+        let mut server = RawServer::start(|request| (request.method() == "tools/call").then_some(Answer::Close)).await;
+        let entry = json!({"url": server.url});
+        let app = app(setup, &entry, &["act"], calls_what_is_named(json!({}))).await;
+        for _ in 0..5 {
+            assert_eq!(code(&app.chat("act").await), "in_doubt");
+        }
+        let (_, ready) = app.get("/readyz").await;
+        assert_eq!(ready["status"], "degraded", "{ready}");
+        assert_eq!(ready["mcp"][0]["state"], "failing", "{ready}");
+
+        let decision = app.chat("act").await;
+        assert_eq!(server.count("tools/call"), 5);
+        assert_eq!(code(&decision), "unavailable", "{decision}");
+        assert_eq!(decision["decision_type"], "RESPOND_ONLY", "{decision}");
+        assert_eq!(decision["outcome_category"], "ERROR:TOOL_INVOCATION", "{decision}");
+        let row = app.decision(&decision["decision_id"]).await;
+        assert_eq!(row["intent"], "respond", "{row}");
+        let call = recorded_call(&app, &decision).await;
+        assert_eq!(
+            (&call["status"], &call["result"]["error"]["code"]),
+            (&json!("not_sent"), &json!("unavailable")),
+            "{call}"
+        );
+
+        let case = "kind: clear\ncases:\n  - id: act\n    message: act\n    expect: {decision: RESPOND_ONLY}\n";
+        let cases = evaluation::parse(case, "one.yaml").unwrap();
+        let options = Options {
+            concurrency: 1,
+            run_id: "once".to_owned(),
+            case_timeout: Duration::from_secs(30),
+        };
+        let report = evaluation::run(&cases, &Decided(decision), &options, &|_| {}).await;
+        assert_eq!(report.exit(Gate::Invariants).code(), 0, "{report:?}");
+        app.stop().await;
+    }
 }

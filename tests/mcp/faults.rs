@@ -8,14 +8,33 @@ use std::time::{Duration, Instant};
 use gavel::adapters::mcp::{Mcp, McpOptions, ServerState};
 use gavel::domain::tool::FailureCode;
 use gavel::ports::tools::Tools;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::raw::{Answer, RawServer, Request, tools};
-use super::support::{Call, bridge, bridge_with, call, data, failed, http, read, tool, unknown, until, up};
+use super::support::{Call, bridge, bridge_with, call, data, failed, http, not_sent, read, tool, unknown, until, up};
 
 /// A raw peer that answers calls in this way.
 async fn peer(answer: impl Fn(&Request) -> Answer + Send + Sync + 'static) -> RawServer {
     RawServer::start(move |request| (request.method() == "tools/call").then(|| answer(request))).await
+}
+
+const BAD_REQUEST: &str = "HTTP/1.1 400 Bad Request\r\ncontent-type: application/json";
+
+/// A raw peer of the session era that gives out sessions.
+async fn with_session(answer: impl Fn(&Request) -> Option<Answer> + Send + Sync + 'static) -> RawServer {
+    RawServer::start(move |request| {
+        answer(request).or_else(|| {
+            (request.method() == "initialize").then(|| {
+                let result = json!({"protocolVersion": "2025-06-18", "capabilities": {"tools": {}},
+                    "serverInfo": {"name": "raw", "version": "1"}});
+                Answer::Http(
+                    "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\nmcp-session-id: one",
+                    json!({"jsonrpc": "2.0", "id": request.message["id"], "result": result}).to_string(),
+                )
+            })
+        })
+    })
+    .await
 }
 
 fn quick() -> McpOptions {
@@ -290,7 +309,7 @@ async fn a_connection_that_was_never_made_has_carried_nothing() {
     for _ in 0..3 {
         replies.push(Call::with(json!({})).of(&mcp, &act).await);
     }
-    assert_eq!(failed(replies.pop().unwrap()).code, FailureCode::Unavailable);
+    assert_eq!(not_sent(replies.pop().unwrap()).code, FailureCode::Unavailable);
 }
 
 #[tokio::test]
@@ -327,7 +346,7 @@ async fn a_call_whose_time_ends_before_it_could_be_sent_has_failed() {
     };
     let (first, second) = tokio::join!(first.of(&mcp, &act), second.of(&mcp, &act));
     assert_eq!(unknown(first).code, FailureCode::InDoubt);
-    let second = failed(second);
+    let second = not_sent(second);
     assert_eq!(second.code, FailureCode::Unavailable);
     assert!(second.message.contains("for a free place"), "{}", second.message);
 }
@@ -344,7 +363,7 @@ async fn a_call_that_was_cancelled_before_it_began_is_never_sent() {
     for _ in 0..2000 {
         let cancelled = Call::with(json!({}));
         cancelled.cancel.cancel();
-        assert_eq!(failed(cancelled.of(&mcp, &act).await).code, FailureCode::LimitReached);
+        assert_eq!(not_sent(cancelled.of(&mcp, &act).await).code, FailureCode::LimitReached);
     }
     data(Call::with(json!({})).of(&mcp, &act).await);
     assert_eq!(server.count("tools/call"), 1);
@@ -396,12 +415,116 @@ async fn a_session_that_is_lost_again_and_again_is_not_tried_for_ever() {
         up(&mcp).await;
         assert_eq!(server.count("initialize"), 1);
         let failure = failed(call(&mcp, "act", json!({})).await);
-        assert_eq!(failure.code, FailureCode::Unavailable, "{status}");
+        assert_eq!(failure.code, FailureCode::ProtocolError, "{status}");
         assert_eq!(calls.load(Ordering::SeqCst), 2, "{status}");
         assert_eq!(server.count("initialize"), 1, "a new session for the second attempt");
         lives.store(true, Ordering::SeqCst);
         data(call(&mcp, "act", json!({})).await);
     }
+}
+
+/// The words of a complaint about arguments may be the model's. They end no session and have nothing sent again.
+#[tokio::test]
+async fn an_answer_to_the_call_that_speaks_of_a_session_does_not_end_the_session() {
+    type Body = fn(&Value) -> String;
+    let plain: Body = |_| json!({"detail": "no valid session could be booked"}).to_string();
+    let invalid: Body = |_| {
+        json!({"jsonrpc": "2.0", "id": null, "error": {"code": -32602, "message": "Session not found"}}).to_string()
+    };
+    let ours: Body = |id| {
+        let error = json!({"code": -32600, "message": "Bad Request: No valid session ID provided"});
+        json!({"jsonrpc": "2.0", "id": id, "error": error}).to_string()
+    };
+    for body in [plain, invalid, ours] {
+        let mut server = with_session(move |request| {
+            (request.method() == "tools/call").then(|| Answer::Http(BAD_REQUEST, body(&request.message["id"])))
+        })
+        .await;
+        let mcp = bridge(&http(&server.url));
+        up(&mcp).await;
+        let failure = failed(call(&mcp, "act", json!({})).await);
+        assert_eq!(failure.code, FailureCode::ProtocolError, "{}", failure.message);
+        // Looked after, it is found to be well.
+        mcp.refresh("s").await.unwrap();
+        assert_eq!(mcp.status()[0].connections, 1, "{}", failure.message);
+        assert_eq!(server.count("tools/call"), 1, "{}", failure.message);
+    }
+}
+
+/// A server that says in its own words that the session is gone is not called again for that, but it is looked after.
+#[tokio::test]
+async fn a_session_that_was_lost_in_unknown_words_is_opened_again() {
+    let gone = Arc::new(AtomicBool::new(false));
+    let is_gone = gone.clone();
+    let mut server = with_session(move |request| {
+        if request.method() == "initialize" {
+            is_gone.store(false, Ordering::SeqCst);
+        }
+        let refused = is_gone.load(Ordering::SeqCst) && !request.method().is_empty();
+        refused.then(|| Answer::Http(BAD_REQUEST, "who are you?".to_owned()))
+    })
+    .await;
+    let mcp = bridge(&http(&server.url));
+    up(&mcp).await;
+    gone.store(true, Ordering::SeqCst);
+    failed(call(&mcp, "act", json!({})).await);
+    assert_eq!(server.count("tools/call"), 1);
+    until(&mcp, |mcp| mcp.status()[0].connections == 2).await;
+}
+
+/// A list that cannot be read when it has changed is no reason to end a connection over which calls go well.
+#[tokio::test]
+async fn a_changed_list_that_cannot_be_read_ends_no_connection() {
+    let lists = Arc::new(AtomicUsize::new(0));
+    let mut server = RawServer::start(move |request| match request.method() {
+        "tools/list" => (lists.fetch_add(1, Ordering::SeqCst) > 0).then_some(Answer::Hang),
+        "tools/call" => {
+            let answer = json!({"jsonrpc": "2.0", "id": request.message["id"], "result": {"content": []}});
+            let changed = json!({"jsonrpc": "2.0", "method": "notifications/tools/list_changed"});
+            Some(Answer::Http(
+                "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream",
+                format!("data: {changed}\n\ndata: {answer}\n\n"),
+            ))
+        }
+        _ => None,
+    })
+    .await;
+    let mcp = bridge_with(&http(&server.url), quick());
+    up(&mcp).await;
+    assert_eq!(data(call(&mcp, "act", json!({})).await), json!([]));
+    for _ in 0..2 {
+        server.saw("tools/list").await;
+    }
+    // Longer than a list may take.
+    tokio::time::sleep(quick().attempt_limit * 2).await;
+    for _ in 0..3 {
+        assert_eq!(data(call(&mcp, "act", json!({})).await), json!([]));
+    }
+    let status = mcp.status().remove(0);
+    assert_eq!((status.state, status.connections), (ServerState::Up, 1));
+    assert_eq!(server.count("initialize"), 0, "after the first");
+    mcp.shutdown().await;
+}
+
+/// Neither the end of a server nor a stop waits for a list that does not come.
+#[tokio::test]
+async fn a_stop_does_not_wait_for_a_list() {
+    let lists = Arc::new(AtomicUsize::new(0));
+    let listed = lists.clone();
+    let server = RawServer::start(move |request| {
+        let again = request.method() == "tools/list" && listed.fetch_add(1, Ordering::SeqCst) > 0;
+        again.then_some(Answer::Hang)
+    })
+    .await;
+    let mcp = bridge(&http(&server.url));
+    up(&mcp).await;
+    let (refreshed, ()) = tokio::join!(mcp.refresh("s"), async {
+        until(&mcp, |_| lists.load(Ordering::SeqCst) == 2).await;
+        let begun = Instant::now();
+        mcp.shutdown().await;
+        assert!(begun.elapsed() < Duration::from_secs(8), "{:?}", begun.elapsed());
+    });
+    refreshed.unwrap_err();
 }
 
 /// Events beside the answer: a ping is answered, a request for sampling refused, comments and
@@ -493,11 +616,32 @@ async fn after_five_faults_in_a_row_calls_are_refused_at_once() {
     for _ in 0..5 {
         unknown(call(&mcp, "act", json!({})).await);
     }
-    let failure = failed(call(&mcp, "act", json!({})).await);
+    let failure = not_sent(call(&mcp, "act", json!({})).await);
     assert_eq!(failure.code, FailureCode::Unavailable);
     assert!(failure.message.contains("many calls in a row"), "{}", failure.message);
     assert!(mcp.status()[0].breaker_open);
     assert_eq!(server.count("tools/call"), 5);
+}
+
+/// A run that is nearly over gives its calls little time, which says nothing about the server. Its tool's own limit does.
+#[tokio::test]
+async fn only_a_call_that_had_its_time_counts_against_the_server() {
+    let late = || Call {
+        timeout: Duration::from_millis(100),
+        ..Call::with(json!({}))
+    };
+    for (limit, counts) in [(30_000, false), (100, true)] {
+        let server = peer(|_| Answer::Hang).await;
+        let mut entry = http(&server.url);
+        entry["gavel"] = json!({"tools": {"act": {"timeoutMs": limit}}});
+        let mcp = bridge(&entry);
+        let act = tool(&*up(&mcp).await, "act");
+        let replies = futures_util::future::join_all((0..6).map(|_| late().of(&mcp, &act))).await;
+        for reply in replies {
+            assert_eq!(unknown(reply).code, FailureCode::InDoubt);
+        }
+        assert_eq!(mcp.status()[0].breaker_open, counts, "{limit}");
+    }
 }
 
 #[tokio::test]

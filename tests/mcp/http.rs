@@ -7,7 +7,7 @@ use gavel::ports::tools::Tools;
 use serde_json::json;
 
 use super::server::{Era, HttpServer};
-use super::support::{Call, PATIENCE, bridge, call, data, failed, http, tool, unknown, until, up};
+use super::support::{Call, PATIENCE, bridge, call, data, failed, http, not_sent, tool, unknown, until, up};
 
 const ERAS: [Era; 2] = [Era::Sessions, Era::Stateless];
 
@@ -220,7 +220,7 @@ async fn a_server_that_restarts_is_used_again_without_a_restart_of_gavel() {
         data(call(&mcp, "echo", json!({})).await);
         server.stop().await;
         // Down: nothing is sent, and it is known.
-        let failure = failed(Call::with(json!({})).of(&mcp, &echo).await);
+        let failure = not_sent(Call::with(json!({})).of(&mcp, &echo).await);
         assert_eq!(failure.code, FailureCode::Unavailable, "{era:?}");
         until(&mcp, |mcp| mcp.catalog().down.contains_key("s")).await;
         let _server = HttpServer::start_on(era, port).await;

@@ -142,6 +142,36 @@ async fn a_child_killed_from_outside_is_started_again() {
     mcp.shutdown().await;
 }
 
+/// DESIGN.md section 5, the supervisor: a child that takes calls and answers none is as good as dead.
+#[tokio::test]
+async fn a_child_that_hangs_is_replaced() {
+    let server = StdioServer::new().await;
+    let mut entry = server.entry.clone();
+    entry["gavel"] = json!({"tools": {"echo": {"timeoutMs": 200, "sideEffect": false}}});
+    let mcp = bridge(&entry);
+    let echo = tool(&*up(&mcp).await, "echo");
+    let first = mcp.status()[0].pid.unwrap();
+    let pid = first.to_string();
+    let stopped = tokio::process::Command::new("kill").args(["-STOP", &pid]).status();
+    assert!(stopped.await.unwrap().success());
+    for _ in 0..5 {
+        let call = Call {
+            timeout: echo.timeout,
+            ..Call::with(json!({}))
+        };
+        assert_eq!(unknown(call.of(&mcp, &echo).await).code, FailureCode::Timeout);
+    }
+    assert!(mcp.status()[0].breaker_open);
+    until(&mcp, |mcp| {
+        let status = &mcp.status()[0];
+        status.connections == 2 && status.state == ServerState::Up && !status.breaker_open
+    })
+    .await;
+    data(call(&mcp, "echo", json!({})).await);
+    assert!(!runs(first), "nothing of the old one is left");
+    mcp.shutdown().await;
+}
+
 #[tokio::test]
 async fn a_shutdown_leaves_no_child_and_no_grandchild() {
     let server = StdioServer::new().await;

@@ -118,6 +118,14 @@ pub(crate) fn data(reply: CallReply) -> Value {
 }
 
 #[track_caller]
+pub(crate) fn not_sent(reply: CallReply) -> CallFailure {
+    match reply {
+        CallReply::NotSent(failure) => failure,
+        other => panic!("perhaps sent: {other:?}"),
+    }
+}
+
+#[track_caller]
 pub(crate) fn failed(reply: CallReply) -> CallFailure {
     match reply {
         CallReply::Failed(failure) => failure,

@@ -88,6 +88,22 @@ pub(crate) async fn many_may_start_at_once(db: TestDb) {
     );
 }
 
+/// An update finds a database that an older gavel made and wrote to.
+pub(crate) async fn a_database_of_an_older_version_is_brought_up_and_keeps_its_rows(db: TestDb) {
+    let store = db.open().await;
+    store.close(closed(open_decision(), vec![], false)).await.unwrap();
+    store.shutdown().await;
+    // As the first version left it.
+    db.run("DROP TABLE quota_bucket; DELETE FROM gavel_schema WHERE version > 1")
+        .await;
+    assert_eq!(Store::status(&db.url).await.unwrap().pending[0], (2, "quota"));
+    let store = db.open().await;
+    assert!(Store::status(&db.url).await.unwrap().pending.is_empty());
+    assert_eq!(db.count("SELECT COUNT(*) FROM quota_bucket").await, 0);
+    assert_eq!(db.count("SELECT COUNT(*) FROM decision_log").await, 1);
+    store.close(closed(open_decision(), vec![], false)).await.unwrap();
+}
+
 /// A migration that is not what was applied stops the start, and says which.
 pub(crate) async fn a_changed_migration_is_an_error(db: TestDb) {
     Store::migrate(&db.url).await.unwrap();

@@ -39,6 +39,11 @@ impl TestDb {
         }
     }
 
+    /// A database of a server that the test stops.
+    pub(crate) fn postgres_at(url: String) -> Self {
+        Self { url, folder: None }
+    }
+
     pub(crate) fn file(&self) -> PathBuf {
         self.folder.as_ref().unwrap().path().join("data/gavel.db")
     }

@@ -1,7 +1,9 @@
 //! Errors a caller can read and act on. Every one is answered in band (`isError: true`), so that a
 //! model sees what went wrong and how to put it right. Database faults are logged where they are
-//! handled and reach the caller only as `store_unavailable`.
+//! handled and reach the caller only as `store_unavailable`, which says that nothing was done. Where
+//! that is not known, the answer is an error of the protocol ([`unsettled`]).
 
+use rmcp::ErrorData;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
@@ -20,12 +22,21 @@ pub(crate) enum Code {
     TooLong,
     NothingToChange,
     InvalidCursor,
+    TooManyTasks,
     InvalidIdempotencyKey,
     IdempotencyKeyReused,
     UserRequired,
     InvalidIdentity,
     StoreUnavailable,
     Internal,
+}
+
+/// A change of which nobody can say here whether it was done. In band it would be read as the tool's word that it was not.
+pub(crate) fn unsettled() -> ErrorData {
+    ErrorData::internal_error(
+        "it is not known whether this call took effect; sent again with the same idempotency key it takes effect once",
+        None,
+    )
 }
 
 /// One error: a code for programs, a message for models and people, and details.

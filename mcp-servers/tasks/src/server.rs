@@ -13,9 +13,9 @@ use rmcp::service::RequestContext;
 use rmcp::{ErrorData, RoleServer, ServerHandler};
 
 use crate::answer::Answer;
-use crate::error::{Code, ToolError};
-use crate::identity::Identity;
-use crate::store::{Claim, Store};
+use crate::error::{Code, ToolError, unsettled};
+use crate::identity::{Identity, UserId};
+use crate::store::{ChangeFault, Claim, Store};
 use crate::task::Moment;
 use crate::tools::{self, Request};
 
@@ -44,35 +44,57 @@ impl TaskServer {
         }
     }
 
-    async fn answer(&self, call: CallToolRequestParams, meta: &RequestMetaObject) -> Answer {
-        match self.carry_out(call, meta).await {
-            Ok(answer) => answer,
-            Err(error) => error.into(),
+    async fn answer(&self, call: CallToolRequestParams, meta: &RequestMetaObject) -> Result<Answer, ErrorData> {
+        let request = match self.understand(call, meta) {
+            Ok(request) => request,
+            Err(error) => return Ok(error.into()),
+        };
+        let changes = matches!(request, (_, Request::Change(_), _));
+        match tokio::time::timeout(CALL_TIMEOUT, self.carry_out(request)).await {
+            Ok(Ok(answer)) => Ok(answer),
+            Ok(Err(ChangeFault::NotDone(error))) => {
+                tracing::error!(%error, "the database refused a call");
+                Ok(ToolError::store_unavailable().into())
+            }
+            Ok(Err(ChangeFault::Unsettled(error))) => {
+                tracing::error!(%error, "a commit was begun and its end is not known");
+                Err(unsettled())
+            }
+            // The time may have run out in the middle of the commit.
+            Err(_) if changes => {
+                tracing::error!("the database did not answer a change in time");
+                Err(unsettled())
+            }
+            Err(_) => {
+                tracing::error!("the database did not answer in time");
+                Ok(ToolError::store_unavailable().into())
+            }
         }
     }
 
-    async fn carry_out(&self, call: CallToolRequestParams, meta: &RequestMetaObject) -> Result<Answer, ToolError> {
+    fn understand(&self, call: CallToolRequestParams, meta: &RequestMetaObject) -> Result<Understood, ToolError> {
         let user = self.identity.user(meta)?;
         let key = idempotency_key(meta)?;
         let digest = tools::digest(call.arguments.as_ref());
-        let answered = match tools::parse(&call.name, call.arguments)? {
-            Request::List(list) => tools::list::page(&self.store, &user, &list).await,
-            Request::Change(change) => {
-                let claim = key.map(|key| Claim {
-                    tool: call.name.into_owned(),
-                    key,
-                    digest,
-                });
-                let now = Moment::now();
-                self.store.change(&user, &change, claim.as_ref(), now).await
-            }
-        };
-        answered.map_err(|error| {
-            tracing::error!(%error, "the database refused a call");
-            ToolError::store_unavailable()
-        })
+        let request = tools::parse(&call.name, call.arguments)?;
+        let claim = key.map(|key| Claim {
+            tool: call.name.into_owned(),
+            key,
+            digest,
+        });
+        Ok((user, request, claim))
+    }
+
+    async fn carry_out(&self, (user, request, claim): Understood) -> Result<Answer, ChangeFault> {
+        match request {
+            Request::List(list) => Ok(tools::list::page(&self.store, &user, &list).await?),
+            Request::Change(change) => self.store.change(&user, &change, claim.as_ref(), Moment::now()).await,
+        }
     }
 }
+
+/// Whose call it is, what it asks for, and the caller's promise about it.
+type Understood = (UserId, Request, Option<Claim>);
 
 fn idempotency_key(meta: &RequestMetaObject) -> Result<Option<String>, ToolError> {
     let Some(key) = meta.get(IDEMPOTENCY_KEY) else {
@@ -164,12 +186,8 @@ impl ServerHandler for TaskServer {
             () = context.ct.cancelled() => {
                 return Err(ErrorData::internal_error("the call was cancelled", None));
             }
-            answer = tokio::time::timeout(CALL_TIMEOUT, self.answer(call, &context.meta)) => answer,
+            answer = self.answer(call, &context.meta) => answer,
         };
-        let answer = answer.unwrap_or_else(|_| {
-            tracing::error!("the database did not answer in time");
-            ToolError::store_unavailable().into()
-        });
-        Ok(CallToolResult::from(answer).into())
+        answer.map(|answer| CallToolResult::from(answer).into())
     }
 }

@@ -4,98 +4,132 @@
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
+use metrics::Gauge;
+
 /// Faults in a row that open it.
 const FAULTS: u32 = 5;
 /// First and longest time it stays open.
 const FIRST: Duration = Duration::from_secs(1);
 const LONGEST: Duration = Duration::from_secs(30);
 
-/// Closed while all is well, open after faults, and half open (one call tries) when its time is over.
-#[derive(Debug, Default)]
-pub(super) struct Breaker(Mutex<State>);
+/// Closed while all is well, open after faults, and half open (one call tries) when its time is over. It closes when a
+/// call got through.
+pub(super) struct Breaker {
+    state: Mutex<State>,
+    /// 1 while it is open or tries, else 0.
+    gauge: Gauge,
+}
 
 #[derive(Debug, Default)]
 struct State {
     faults: u32,
-    open_until: Option<Instant>,
-    pause: Option<Duration>,
+    open: Option<Open>,
+}
+
+#[derive(Debug)]
+struct Open {
+    until: Instant,
+    pause: Duration,
+    /// Is a call under way that tries?
     trying: bool,
 }
 
 /// Leave to make a call; it must be told how the call ended.
-#[derive(Debug)]
 #[must_use]
 pub(super) struct Permit<'a> {
     breaker: &'a Breaker,
-    told: bool,
+    trial: bool,
 }
 
 impl Breaker {
+    pub(super) fn new(gauge: Gauge) -> Self {
+        gauge.set(0.0);
+        Self {
+            state: Mutex::default(),
+            gauge,
+        }
+    }
+
     /// Asks for leave at `now`.
     ///
     /// # Errors
     /// How long it stays open.
     pub(super) fn admit(&self, now: Instant) -> Result<Permit<'_>, Duration> {
         let mut state = self.lock();
-        if let Some(until) = state.open_until {
-            if now < until {
-                return Err(until - now);
+        if let Some(open) = &mut state.open {
+            if now < open.until {
+                return Err(open.until - now);
             }
-            if state.trying {
-                return Err(state.pause.unwrap_or(FIRST));
+            if open.trying {
+                return Err(open.pause);
             }
-            state.trying = true;
+            open.trying = true;
         }
         Ok(Permit {
             breaker: self,
-            told: false,
+            trial: state.open.is_some(),
         })
     }
 
-    /// Is it open at `now`?
-    pub(super) fn is_open(&self, now: Instant) -> bool {
-        self.lock().open_until.is_some_and(|until| now < until)
+    /// Has no call got through since it opened?
+    pub(super) fn is_open(&self) -> bool {
+        self.lock().open.is_some()
     }
 
     /// Closes it: the server was reached in another way.
     pub(super) fn reset(&self) {
-        *self.lock() = State::default();
+        self.close(&mut self.lock());
+    }
+
+    fn close(&self, state: &mut State) {
+        if state.open.is_some() {
+            self.gauge.set(0.0);
+        }
+        *state = State::default();
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+        self.state.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 }
 
 impl Permit<'_> {
-    /// The server answered, whatever it said.
-    pub(super) fn answered(mut self) {
-        self.told = true;
+    /// The server answered, whatever it said. The answer to a call from before it opened does not close it.
+    pub(super) fn answered(self) {
         let mut state = self.breaker.lock();
-        if state.faults > 0 || state.open_until.is_some() {
-            *state = State::default();
+        if self.trial || state.open.is_none() {
+            self.breaker.close(&mut state);
         }
     }
 
-    /// The transport failed, or no answer came in time.
-    pub(super) fn fault(mut self, now: Instant) {
-        self.told = true;
+    /// The transport failed, or no answer came in time; did that open it, once more or for the first time?
+    ///
+    /// Of calls that fail together one opens it: those from before it opened are no news.
+    pub(super) fn fault(self, now: Instant) -> bool {
         let mut state = self.breaker.lock();
         state.faults += 1;
-        state.trying = false;
-        if state.faults >= FAULTS {
-            let pause = state.pause.map_or(FIRST, |pause| (pause * 2).min(LONGEST));
-            state.pause = Some(pause);
-            state.open_until = Some(now + pause);
-        }
+        let pause = match &state.open {
+            Some(open) if self.trial => (open.pause * 2).min(LONGEST),
+            None if state.faults >= FAULTS => FIRST,
+            Some(_) | None => return false,
+        };
+        self.breaker.gauge.set(1.0);
+        state.open = Some(Open {
+            until: now + pause,
+            pause,
+            trying: false,
+        });
+        true
     }
 }
 
 impl Drop for Permit<'_> {
-    /// A call that ended without a word about the server (cancelled) frees the trial.
+    /// The trial is over, also when it ended without a word about the server (cancelled).
     fn drop(&mut self) {
-        if !self.told {
-            self.breaker.lock().trying = false;
+        if self.trial
+            && let Some(open) = &mut self.breaker.lock().open
+        {
+            open.trying = false;
         }
     }
 }
@@ -106,9 +140,13 @@ mod tests {
 
     use super::*;
 
+    fn breaker() -> Breaker {
+        Breaker::new(Gauge::noop())
+    }
+
     #[test]
     fn five_faults_in_a_row_open_it_and_one_trial_at_a_time_closes_it() {
-        let breaker = Breaker::default();
+        let breaker = breaker();
         let start = Instant::now();
         for _ in 0..4 {
             breaker.admit(start).unwrap().fault(start);
@@ -117,17 +155,47 @@ mod tests {
         for _ in 0..5 {
             breaker.admit(start).unwrap().fault(start);
         }
-        assert!(breaker.is_open(start));
-        assert_eq!(breaker.admit(start).unwrap_err(), FIRST);
+        assert!(breaker.is_open());
+        assert_eq!(breaker.admit(start).err().unwrap(), FIRST);
         let later = start + FIRST;
         let trial = breaker.admit(later).unwrap();
         assert!(breaker.admit(later).is_err(), "a second trial beside the first");
         trial.fault(later);
-        assert_eq!(breaker.admit(later).unwrap_err(), FIRST * 2);
+        assert_eq!(breaker.admit(later).err().unwrap(), FIRST * 2);
         let later = later + FIRST * 2;
         drop(breaker.admit(later).unwrap());
         breaker.admit(later).unwrap().answered();
-        assert!(!breaker.is_open(later));
+        assert!(!breaker.is_open());
         assert!(breaker.admit(later).is_ok());
+    }
+
+    /// Promise 5: one blip is one short pause, however many calls it took with it.
+    #[test]
+    fn calls_that_fail_together_open_it_once_and_let_no_second_trial_in() {
+        let breaker = breaker();
+        let start = Instant::now();
+        let permits: Vec<_> = (0..10).map(|_| breaker.admit(start).unwrap()).collect();
+        let late = breaker.admit(start).unwrap();
+        let opened: Vec<_> = permits.into_iter().map(|permit| permit.fault(start)).collect();
+        assert_eq!(opened.iter().filter(|opened| **opened).count(), 1);
+        assert_eq!(breaker.admit(start).err().unwrap(), FIRST);
+        let later = start + FIRST;
+        let trial = breaker.admit(later).unwrap();
+        assert!(!late.fault(later), "a call from before is no news");
+        assert!(breaker.admit(later).is_err(), "nor does it end the trial");
+        assert!(trial.fault(later));
+        assert_eq!(breaker.admit(later).err().unwrap(), FIRST * 2);
+    }
+
+    #[test]
+    fn an_answer_to_a_call_from_before_does_not_close_it() {
+        let breaker = breaker();
+        let start = Instant::now();
+        let early = breaker.admit(start).unwrap();
+        for _ in 0..FAULTS {
+            breaker.admit(start).unwrap().fault(start);
+        }
+        early.answered();
+        assert!(breaker.is_open());
     }
 }

@@ -167,12 +167,12 @@ impl Mcp {
 }
 
 /// Takes up what another process has accepted.
-async fn look_again(shelves: Vec<Arc<Shelf>>, stop: CancellationToken) {
-    let mut ticks = tokio::time::interval(LOOK_AGAIN);
-    loop {
-        tokio::select! {
-            () = stop.cancelled() => return,
-            _ = ticks.tick() => shelves.iter().for_each(|shelf| shelf.look_again()),
+async fn look_again(shelves: Arc<[Arc<Shelf>]>, stop: CancellationToken) {
+    while stop.run_until_cancelled(tokio::time::sleep(LOOK_AGAIN)).await.is_some() {
+        let shelves = shelves.clone();
+        let looked = tokio::task::spawn_blocking(move || shelves.iter().for_each(|shelf| shelf.look_again()));
+        if looked.await.is_err() {
+            tracing::error!("what was accepted meanwhile could not be looked at");
         }
     }
 }
@@ -210,7 +210,7 @@ impl Tools for Mcp {
         Box::pin(async move {
             match self.servers.get(&request.tool.server) {
                 Some(server) => server.call(request).await,
-                None => CallReply::Failed(CallFailure {
+                None => CallReply::NotSent(CallFailure {
                     code: FailureCode::Unavailable,
                     message: "its server is not configured any more".to_owned(),
                 }),

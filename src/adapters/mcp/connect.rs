@@ -20,9 +20,9 @@ use rmcp::service::{
 };
 use rmcp::transport::streamable_http_client::StreamableHttpError;
 use serde_json::Value;
-use tokio::sync::Notify;
 use url::Url;
 
+use super::beside::Beside;
 use super::config::{ServerConfig, TransportConfig};
 use super::definition::MAX_LISTED;
 use super::handler::{Handler, client_info};
@@ -62,14 +62,14 @@ impl Open {
 pub(super) async fn open(
     server: &ServerConfig,
     base_env: &[(&'static str, String)],
-    changed: &Arc<Notify>,
+    beside: &Beside,
 ) -> Result<Open, String> {
     match &server.transport {
         None => Err(server.off.clone().unwrap_or_else(|| "off".to_owned())),
-        Some(config @ TransportConfig::Stdio { .. }) => open_stdio(server, config, base_env, changed).await,
+        Some(config @ TransportConfig::Stdio { .. }) => open_stdio(server, config, base_env, beside).await,
         Some(TransportConfig::Http { url, headers }) => {
             let client = http::client(url)?;
-            open_http(url, &client, &http::headers(headers)?, changed).await
+            open_http(url, &client, &http::headers(headers)?, beside).await
         }
     }
 }
@@ -78,13 +78,13 @@ async fn open_stdio(
     server: &ServerConfig,
     config: &TransportConfig,
     base_env: &[(&'static str, String)],
-    changed: &Arc<Notify>,
+    beside: &Beside,
 ) -> Result<Open, String> {
     let start = |mode| async {
         let child = stdio::start(&server.name, config, base_env).map_err(Failed::Start)?;
         let (pid, last_words) = (child.pid, child.last_words);
         let handler = Handler {
-            changed: changed.clone(),
+            changed: beside.changed.clone(),
         };
         match handler.serve_with_lifecycle(child.transport, mode).await {
             Ok(running) => Ok((running, pid, last_words)),
@@ -98,7 +98,7 @@ async fn open_stdio(
             .map_err(|error| format!("{}, and then: {}", first.words(), error.words()))?,
         Err(error) => return Err(error.words()),
     };
-    let list = list(running.peer()).await?;
+    let list = list(running.peer()).await.map_err(|fault| fault.words)?;
     Ok(Open {
         running,
         direct: None,
@@ -135,12 +135,12 @@ async fn open_http(
     url: &Url,
     client: &reqwest::Client,
     headers: &reqwest::header::HeaderMap,
-    changed: &Arc<Notify>,
+    beside: &Beside,
 ) -> Result<Open, String> {
     let serve = |mode| async {
         let tap = Tap::new(client.clone());
         let handler = Handler {
-            changed: changed.clone(),
+            changed: beside.changed.clone(),
         };
         let running = handler
             .serve_with_lifecycle(http::transport(tap.clone(), url, headers), mode)
@@ -159,7 +159,7 @@ async fn open_http(
             .await
             .map_err(|error: ClientInitializeError| words(&error))?,
     };
-    let list = list(running.peer()).await?;
+    let list = list(running.peer()).await.map_err(|fault| fault.words)?;
     let info = running.peer().peer_info().ok_or("it said nothing about itself")?;
     let mut direct = Direct::new(
         client.clone(),
@@ -168,7 +168,7 @@ async fn open_http(
         tap.session().as_deref(),
         &info.protocol_version,
         &client_info(),
-        changed.clone(),
+        beside.clone(),
     )?;
     direct.promote(&list);
     Ok(Open {
@@ -191,7 +191,7 @@ fn discover() -> ClientLifecycleMode {
 ///
 /// # Errors
 /// Why there is no list.
-pub(super) async fn list(peer: &Peer<RoleClient>) -> Result<Vec<Value>, String> {
+pub(super) async fn list(peer: &Peer<RoleClient>) -> Result<Vec<Value>, NoList> {
     let mut tools = Vec::new();
     let mut cursor: Option<String> = None;
     let mut bytes = 0;
@@ -211,20 +211,24 @@ pub(super) async fn list(peer: &Peer<RoleClient>) -> Result<Vec<Value>, String> 
                 return Ok(tools);
             }
             Err(error) => {
-                return Err(format!(
-                    "its tools could not be listed: {}",
-                    visible(&error.to_string())
-                ));
+                return Err(NoList {
+                    answered: matches!(error, ServiceError::McpError(_)),
+                    words: format!("its tools could not be listed: {}", visible(&error.to_string())),
+                });
             }
         };
-        let mut page = page.map_err(|error| error.to_string())?;
+        let mut page = page.map_err(|error| NoList::answered(error.to_string()))?;
         bytes += page.to_string().len();
         if bytes > MAX_LIST {
-            return Err(format!("its list of tools has more than {MAX_LIST} bytes"));
+            let words = format!("its list of tools has more than {MAX_LIST} bytes");
+            return Err(NoList::answered(words));
         }
         match page.get_mut("tools").map(Value::take) {
             Some(Value::Array(more)) => tools.extend(more),
-            _ => return Err("its answer to `tools/list` holds no tools".to_owned()),
+            _ => {
+                let words = "its answer to `tools/list` holds no tools".to_owned();
+                return Err(NoList::answered(words));
+            }
         }
         if tools.len() > MAX_LISTED {
             tools.truncate(MAX_LISTED + 1);
@@ -235,7 +239,21 @@ pub(super) async fn list(peer: &Peer<RoleClient>) -> Result<Vec<Value>, String> 
             None => return Ok(tools),
         }
     }
-    Err(format!("its list of tools has more than {MAX_PAGES} pages"))
+    let words = format!("its list of tools has more than {MAX_PAGES} pages");
+    Err(NoList::answered(words))
+}
+
+/// Why there is no list of tools.
+pub(super) struct NoList {
+    /// Was there an answer, or may there still be one? Then the connection may be well.
+    pub(super) answered: bool,
+    pub(super) words: String,
+}
+
+impl NoList {
+    fn answered(words: String) -> Self {
+        Self { answered: true, words }
+    }
 }
 
 /// Servers of the 2026-07-28 era tell of changes only to who has asked for it.

@@ -9,9 +9,11 @@ use rmcp::service::{Peer, RoleClient, Subscription};
 use serde_json::Value;
 use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 
+use super::beside::Beside;
 use super::config::ServerConfig;
-use super::connect::{self, Open};
+use super::connect::{self, NoList, Open};
 use super::http::direct::Direct;
 
 /// A connection that lasted this long was good, and is opened again at once when it is lost.
@@ -21,6 +23,9 @@ const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 /// Changes of a tool list come in bursts; the list is read once they have settled.
 const SETTLE: Duration = Duration::from_millis(100);
+/// A list that could not be read is read again after this, doubled each time.
+const RELIST: Duration = Duration::from_secs(10);
+const LONGEST_RELIST: Duration = Duration::from_secs(600);
 /// A subscription that ended is made again after this.
 const RESUBSCRIBE: Duration = Duration::from_secs(5);
 /// How long a server may take to show that it is alive, or to close.
@@ -33,6 +38,7 @@ const CLOSED: &str = "the connection to the server is closed";
 pub(super) struct Session {
     pub(super) peer: Peer<RoleClient>,
     pub(super) direct: Option<Arc<Direct>>,
+    pub(super) beside: Beside,
     pub(super) protocol: String,
     pub(super) software: Option<String>,
     pub(super) pid: Option<u32>,
@@ -58,7 +64,7 @@ pub(super) enum State {
     Closed,
 }
 
-/// What hears of a connection's tools and losses.
+/// What hears of a connection's tools and losses. It may read and write files, and is called where that harms nobody.
 pub(super) trait Listener: Send + Sync {
     /// These are its tools: just `opened`, or listed again.
     fn listed(&self, list: &[Value], opened: bool);
@@ -75,8 +81,7 @@ pub(super) struct Link {
     state: watch::Sender<State>,
     /// Counts lists read and attempts failed, for those who asked for a new list.
     rounds: watch::Sender<u64>,
-    changed: Arc<Notify>,
-    suspect: Notify,
+    beside: Beside,
     poke: Notify,
     stop: CancellationToken,
     opened: AtomicU64,
@@ -88,6 +93,7 @@ impl Link {
         base_env: Arc<Vec<(&'static str, String)>>,
         listener: Arc<dyn Listener>,
         attempt_limit: Duration,
+        tasks: &TaskTracker,
         stop: CancellationToken,
     ) -> Arc<Self> {
         Arc::new(Self {
@@ -97,8 +103,7 @@ impl Link {
             attempt_limit,
             state: watch::Sender::new(State::Connecting { lost: None }),
             rounds: watch::Sender::new(0),
-            changed: Arc::default(),
-            suspect: Notify::new(),
+            beside: Beside::new(tasks),
             poke: Notify::new(),
             stop,
             opened: AtomicU64::new(0),
@@ -165,7 +170,7 @@ impl Link {
 
     /// A call could not reach the server: it is looked after.
     pub(super) fn suspect(&self) {
-        self.suspect.notify_one();
+        self.beside.suspect.notify_one();
     }
 
     /// Lists the tools again, or connects now instead of after the pause.
@@ -174,7 +179,7 @@ impl Link {
     /// Why there is no connection afterwards.
     pub(super) async fn refresh(&self, deadline: Instant) -> Result<(), String> {
         let mut rounds = self.rounds.subscribe();
-        self.changed.notify_one();
+        self.beside.changed.notify_one();
         self.poke.notify_one();
         if tokio::time::timeout_at(deadline.into(), rounds.changed())
             .await
@@ -203,7 +208,7 @@ impl Link {
                 () = self.stop.cancelled() => break,
                 attempt = tokio::time::timeout(
                     self.attempt_limit,
-                    connect::open(&self.server, &self.base_env, &self.changed),
+                    connect::open(&self.server, &self.base_env, &self.beside),
                 ) => attempt,
             };
             let reason = match attempt {
@@ -216,10 +221,10 @@ impl Link {
                     tracing::warn!(server = &*self.server.name, reason, "connection lost");
                     metrics::counter!("gavel_mcp_connections_lost_total", "server" => self.server.name.to_string())
                         .increment(1);
-                    self.listener.lost(&reason, true);
-                    self.state.send_replace(State::Connecting {
-                        lost: Some(Arc::from(reason)),
-                    });
+                    let reason: Arc<str> = Arc::from(reason);
+                    let lost = reason.clone();
+                    self.tell(move |listener| listener.lost(&lost, true)).await;
+                    self.state.send_replace(State::Connecting { lost: Some(reason) });
                     if since.elapsed() >= STABLE {
                         pause = Pause::default();
                         continue;
@@ -231,8 +236,10 @@ impl Link {
             };
             if let Some(reason) = reason {
                 tracing::warn!(server = &*self.server.name, reason, "not connected");
-                self.listener.lost(&reason, false);
-                self.state.send_replace(State::Down(Arc::from(reason)));
+                let reason: Arc<str> = Arc::from(reason);
+                let lost = reason.clone();
+                self.tell(move |listener| listener.lost(&lost, false)).await;
+                self.state.send_replace(State::Down(reason));
                 self.rounds.send_modify(|round| *round += 1);
             }
             tokio::select! {
@@ -250,6 +257,7 @@ impl Link {
         let session = Arc::new(Session {
             peer: open.running.peer().clone(),
             direct: open.direct,
+            beside: self.beside.clone(),
             protocol: info
                 .as_ref()
                 .map(|info| info.protocol_version.to_string())
@@ -268,7 +276,8 @@ impl Link {
             tools = open.list.len(),
             "connected"
         );
-        self.listener.listed(&open.list, true);
+        let list = open.list;
+        self.tell(move |listener| listener.listed(&list, true)).await;
         self.state.send_replace(State::Up(session.clone()));
         self.rounds.send_modify(|round| *round += 1);
 
@@ -276,6 +285,9 @@ impl Link {
         let mut ended = std::pin::pin!(open.running.waiting());
         let mut subscription = None;
         let mut subscribe_at = Some(Instant::now());
+        // At most one list is under way for each purpose, beside everything else.
+        let (mut probe, mut relist) = (None, None);
+        let (mut relist_at, mut relist_pause) = (None, RELIST);
         let reason = loop {
             tokio::select! {
                 biased;
@@ -289,24 +301,45 @@ impl Link {
                 () = self.poke.notified() => if session.gone.load(Ordering::Acquire) {
                     break "the server ended the session".to_owned();
                 },
-                () = self.suspect.notified() => {
-                    if let Err(reason) = self.relist(&session.peer, PROBE).await {
-                        break reason;
-                    }
+                () = self.beside.suspect.notified(), if probe.is_none() => {
+                    probe = Some(Box::pin(read_list(&session.peer, Duration::ZERO, PROBE)));
                 }
-                () = self.changed.notified() => {
-                    tokio::time::sleep(SETTLE).await;
-                    if let Err(reason) = self.relist(&session.peer, self.attempt_limit).await {
-                        break reason;
-                    }
+                () = self.beside.changed.notified(), if relist.is_none() => {
+                    relist = Some(Box::pin(read_list(&session.peer, SETTLE, self.attempt_limit)));
                 }
+                () = until(relist_at) => {
+                    relist_at = None;
+                    self.beside.changed.notify_one();
+                }
+                listed = under_way(&mut probe) => match listed {
+                    Ok(list) => self.listed(list).await,
+                    // It takes calls and answers none, or is not there.
+                    Err(fault) => break fault.words,
+                },
+                listed = under_way(&mut relist) => match listed {
+                    Ok(list) => {
+                        (relist_at, relist_pause) = (None, RELIST);
+                        self.listed(list).await;
+                    }
+                    // Its calls may go well all the same, so what was known of it stays. Whether it is there at all is
+                    // found out where the request did not even come back.
+                    Err(fault) => {
+                        let reason = fault.words;
+                        tracing::warn!(server = &*self.server.name, reason, "the changed list could not be read");
+                        relist_at = Some(Instant::now() + relist_pause);
+                        relist_pause = (relist_pause * 2).min(LONGEST_RELIST);
+                        if !fault.answered {
+                            self.beside.suspect.notify_one();
+                        }
+                    }
+                },
                 () = until(subscribe_at) => {
                     subscribe_at = None;
                     subscription = tokio::time::timeout(PROBE, connect::subscribe(&session.peer)).await.ok().flatten();
                 }
                 more = next_change(&mut subscription) => {
                     // What changed while nobody listened is found by listing.
-                    self.changed.notify_one();
+                    self.beside.changed.notify_one();
                     if !more {
                         subscription = None;
                         subscribe_at = Some(Instant::now() + RESUBSCRIBE);
@@ -315,6 +348,8 @@ impl Link {
             }
         };
         drop(subscription);
+        // Nobody sends a call over it any more.
+        session.gone.store(true, Ordering::Release);
         end.cancel();
         // Over stdio this ends the child: its stdin is closed, then SIGTERM, then SIGKILL.
         if tokio::time::timeout(CLOSE, ended).await.is_err() {
@@ -323,13 +358,43 @@ impl Link {
         reason
     }
 
-    async fn relist(&self, peer: &Peer<RoleClient>, limit: Duration) -> Result<(), String> {
-        let list = tokio::time::timeout(limit, connect::list(peer))
-            .await
-            .map_err(|_| format!("no answer to `tools/list` within {} ms", limit.as_millis()))??;
-        self.listener.listed(&list, false);
+    async fn listed(&self, list: Vec<Value>) {
+        self.tell(move |listener| listener.listed(&list, false)).await;
         self.rounds.send_modify(|round| *round += 1);
-        Ok(())
+    }
+
+    /// Tells the listener, and waits until it has done what it does about it.
+    async fn tell(&self, what: impl FnOnce(&dyn Listener) + Send + 'static) {
+        let listener = self.listener.clone();
+        if tokio::task::spawn_blocking(move || what(&*listener)).await.is_err() {
+            tracing::error!(server = &*self.server.name, "its tools could not be taken up");
+        }
+    }
+}
+
+/// Lists the tools after a pause.
+async fn read_list(peer: &Peer<RoleClient>, pause: Duration, limit: Duration) -> Result<Vec<Value>, NoList> {
+    tokio::time::sleep(pause).await;
+    tokio::time::timeout(limit, connect::list(peer))
+        .await
+        .unwrap_or_else(|_| {
+            Err(NoList {
+                // It may be slow and well; a call that goes wrong looks after it.
+                answered: true,
+                words: format!("no answer to `tools/list` within {} ms", limit.as_millis()),
+            })
+        })
+}
+
+/// Waits for what is under way, if anything is.
+async fn under_way<F: Future + Unpin>(work: &mut Option<F>) -> F::Output {
+    match work {
+        Some(running) => {
+            let done = running.await;
+            *work = None;
+            done
+        }
+        None => std::future::pending().await,
     }
 }
 

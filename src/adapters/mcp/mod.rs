@@ -2,13 +2,14 @@
 //!
 //! - `config`: `mcp.json`.
 //! - `connect`, `stdio`, `pipes`, `lines`, `group`, `http`, `handler`: one connection, opened and listed.
-//! - `link`: a connection kept alive; `server`: a configured server with its links.
+//! - `link`: a connection kept alive, `beside`: what goes on beside its calls; `server`: a configured server with its links.
 //! - `definition`, `schema`, `pins`, `registry`: from a server's list to the catalog.
 //! - `attempt`, `peer`, `http::direct`, `meta`: one call on its way; `result`: what came back.
 //! - `bridge`: all servers together, [`Mcp`].
 //!
 //! Metrics: `gavel_mcp_calls_total{server,outcome}`, `gavel_mcp_call_seconds{server}`,
-//! `gavel_mcp_server_up{server}`, `gavel_mcp_connections_lost_total{server}`, `gavel_mcp_catalog_tools`.
+//! `gavel_mcp_server_up{server}`, `gavel_mcp_breaker_open{server}`, `gavel_mcp_connections_lost_total{server}`,
+//! `gavel_mcp_catalog_tools`.
 //! Log lines of children have the target `gavel::mcp::stderr`. rmcp itself logs whole messages from
 //! `info` down, so `telemetry` keeps it at `warn`.
 //!
@@ -16,6 +17,7 @@
 //! any second sending of a call that a server may have begun.
 
 mod attempt;
+mod beside;
 mod breaker;
 mod bridge;
 pub mod config;

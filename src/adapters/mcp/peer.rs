@@ -9,12 +9,13 @@ use rmcp::transport::DynamicTransportError;
 use rmcp::transport::streamable_http_client::{HttpStatusError, StreamableHttpError};
 
 use super::attempt::{Attempt, Lost, Outgoing};
+use super::beside::Beside;
 use super::meta;
 use super::result::ERROR_BYTES;
 use super::text::capped;
 
 /// Makes the call. When the future is dropped, or the call given up, the server is told.
-pub(super) async fn call(peer: &Peer<RoleClient>, call: &Outgoing<'_>) -> Attempt {
+pub(super) async fn call(peer: &Peer<RoleClient>, beside: &Beside, call: &Outgoing<'_>) -> Attempt {
     let arguments: JsonObject = match serde_json::from_str(call.request.arguments.get()) {
         Ok(arguments) => arguments,
         Err(error) => return Attempt::NotSent(Lost::Connection, format!("the arguments are no object: {error}")),
@@ -33,15 +34,18 @@ pub(super) async fn call(peer: &Peer<RoleClient>, call: &Outgoing<'_>) -> Attemp
             Err(error) => return Attempt::NotSent(Lost::Connection, error.to_string()),
         },
     };
-    let mut abandoned = Abandoned(Some(handle));
-    let Some(handle) = &mut abandoned.0 else {
+    let mut abandoned = Abandoned {
+        handle: Some(handle),
+        beside,
+    };
+    let Some(handle) = &mut abandoned.handle else {
         return Attempt::NotSent(Lost::Connection, "no handle".to_owned());
     };
     let answer = tokio::select! {
         answer = &mut handle.rx => answer,
         lost = call.given_up() => return Attempt::Lost(lost, lost.words(call.request.timeout)),
     };
-    abandoned.0 = None;
+    abandoned.handle = None;
     match answer {
         Ok(Ok(result)) => match serde_json::to_vec(&result) {
             Ok(text) => Attempt::Result(Bytes::from(text)),
@@ -89,12 +93,15 @@ fn not_delivered(error: &DynamicTransportError) -> Attempt {
 }
 
 /// Dropping rmcp's handle tells the server nothing; this does.
-struct Abandoned(Option<RequestHandle<RoleClient>>);
+struct Abandoned<'a> {
+    handle: Option<RequestHandle<RoleClient>>,
+    beside: &'a Beside,
+}
 
-impl Drop for Abandoned {
+impl Drop for Abandoned<'_> {
     fn drop(&mut self) {
-        if let (Some(handle), Ok(runtime)) = (self.0.take(), tokio::runtime::Handle::try_current()) {
-            runtime.spawn(async move {
+        if let Some(handle) = self.handle.take() {
+            self.beside.spawn(async move {
                 // It fails when the server is gone, and then there is nobody to tell.
                 let _ = handle.cancel(Some("given up".to_owned())).await;
             });

@@ -4,12 +4,17 @@
 //! accepted one is held back until an operator accepts it.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File};
+use std::fs::{self, File, TryLockError};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use crate::domain::tool::Tool;
+
+/// Longest wait for the turn to change the file, and how often it is tried in that time.
+const TURN: Duration = Duration::from_secs(2);
+const LOOK: Duration = Duration::from_millis(5);
 
 /// A definition that was accepted.
 #[derive(Clone, Debug)]
@@ -144,11 +149,22 @@ impl Pins {
     }
 }
 
-/// Waits for the turn; it ends with the handle. The lock is beside the file, which is replaced by each change.
+/// Waits for the turn; it ends with the handle. The lock is beside the file, which is replaced by each change. A process
+/// that was stopped while it had its turn must not stop this one.
 fn turn(path: &Path) -> io::Result<File> {
     let file = File::create(path.with_extension("lock"))?;
-    file.lock()?;
-    Ok(file)
+    let begun = Instant::now();
+    loop {
+        match file.try_lock() {
+            Ok(()) => return Ok(file),
+            Err(TryLockError::WouldBlock) if begun.elapsed() < TURN => std::thread::sleep(LOOK),
+            Err(TryLockError::WouldBlock) => {
+                let words = format!("another process has not given {} back", path.display());
+                return Err(io::Error::new(io::ErrorKind::TimedOut, words));
+            }
+            Err(TryLockError::Error(error)) => return Err(error),
+        }
+    }
 }
 
 /// Renamed into place, so that a crash leaves the old file or the new one.
@@ -209,6 +225,18 @@ mod tests {
         });
         let kept = Pins::open(path).unwrap();
         assert_eq!(kept.load().unwrap()["s"].len(), 100);
+    }
+
+    #[test]
+    fn a_process_that_keeps_its_turn_is_not_waited_for_for_ever() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("pins.json");
+        let pins = Pins::open(Some(path.clone())).unwrap();
+        let kept = turn(&path).unwrap();
+        let error = pins.check("s", &[("a", "1")]).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::TimedOut, "{error}");
+        drop(kept);
+        assert!(pins.check("s", &[("a", "1")]).unwrap().is_empty());
     }
 
     #[test]

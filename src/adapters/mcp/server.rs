@@ -29,6 +29,8 @@ use crate::ports::tools::{CallReply, CallRequest, LeftOut};
 
 /// A call waits this long for a connection that is being opened.
 const WAIT: Duration = Duration::from_secs(2);
+/// A server that has not answered a call in this time is slow or hangs, however long the call might have taken.
+const FAIR: Duration = Duration::from_secs(5);
 /// Connections of single users (`connection: per_user`) kept at a time, and how long an idle one is.
 const MAX_USERS: usize = 256;
 const USER_IDLE: Duration = Duration::from_secs(600);
@@ -64,6 +66,7 @@ pub(super) struct Server {
 
 struct Meters {
     answered: Counter,
+    not_sent: Counter,
     failed: Counter,
     unknown: Counter,
     seconds: Histogram,
@@ -73,7 +76,8 @@ impl Server {
     /// Starts connecting in the background, unless the server is off.
     pub(super) fn start(config: ServerConfig, common: &Arc<Common>) -> Self {
         let config = Arc::new(config);
-        let breaker = Arc::new(Breaker::default());
+        let gauge = metrics::gauge!("gavel_mcp_breaker_open", "server" => config.name.to_string());
+        let breaker = Arc::new(Breaker::new(gauge));
         let shelf = Arc::new(Shelf {
             config: config.clone(),
             common: common.clone(),
@@ -94,6 +98,7 @@ impl Server {
         Self {
             meters: Meters {
                 answered: calls("answered"),
+                not_sent: calls("not_sent"),
                 failed: calls("failed"),
                 unknown: calls("unknown"),
                 seconds: metrics::histogram!("gavel_mcp_call_seconds", "server" => config.name.to_string()),
@@ -115,6 +120,7 @@ impl Server {
             common.base_env.clone(),
             listener,
             common.attempt_limit,
+            &common.tasks,
             common.stop.child_token(),
         )
     }
@@ -150,13 +156,14 @@ impl Server {
         let reply = self.attempt(&request, started).await;
         let (counter, outcome) = match &reply {
             CallReply::Data(_) => (&self.meters.answered, "answered"),
+            CallReply::NotSent(_) => (&self.meters.not_sent, "not_sent"),
             CallReply::Failed(_) => (&self.meters.failed, "failed"),
             CallReply::Unknown(_) => (&self.meters.unknown, "unknown"),
         };
         counter.increment(1);
         let took = started.elapsed();
         self.meters.seconds.record(took.as_secs_f64());
-        if let CallReply::Failed(failure) | CallReply::Unknown(failure) = &reply {
+        if let CallReply::NotSent(failure) | CallReply::Failed(failure) | CallReply::Unknown(failure) = &reply {
             tracing::debug!(
                 server = &*self.config.name,
                 tool = &*request.tool.name,
@@ -188,11 +195,15 @@ impl Server {
             identity: identity.as_deref(),
             deadline: started + request.timeout,
         };
-        let attempt = tokio::select! {
+        let link = self.link_for(request.user);
+        let (attempt, given) = tokio::select! {
             biased;
             slot = self.permits.acquire() => match slot {
-                Ok(_slot) => self.send(&outgoing, started).await,
-                Err(_) => Attempt::NotSent(Lost::Cancelled, "gavel is shutting down".to_owned()),
+                Ok(_slot) => {
+                    let given = outgoing.deadline.saturating_duration_since(Instant::now());
+                    (send(&link, &outgoing, started).await, given)
+                }
+                Err(_) => return not_sent(Lost::Cancelled, "gavel is shutting down".to_owned()),
             },
             lost = outgoing.given_up() => {
                 return not_sent(lost, format!("{} for a free place", lost.words(request.timeout)));
@@ -200,42 +211,17 @@ impl Server {
         };
         match &attempt {
             Attempt::Result(_) | Attempt::Error { .. } | Attempt::Refused(_) | Attempt::SessionGone => {
-                permit.answered()
+                permit.answered();
             }
-            Attempt::NotSent(Lost::Cancelled, _) | Attempt::Lost(Lost::Cancelled, _) => drop(permit),
-            Attempt::NotSent(..) | Attempt::Lost(..) => permit.fault(Instant::now()),
+            Attempt::NotSent(lost, _) | Attempt::Lost(lost, _) if tells_of_the_server(*lost, request.tool, given) => {
+                if permit.fault(Instant::now()) {
+                    // It may take calls and never answer one: then it is connected to, or started, anew.
+                    link.suspect();
+                }
+            }
+            Attempt::NotSent(..) | Attempt::Lost(..) => drop(permit),
         }
         self.reply(request.tool, attempt)
-    }
-
-    /// Sends it; once more when the session was of no use and nothing can have begun.
-    async fn send(&self, outgoing: &Outgoing<'_>, started: Instant) -> Attempt {
-        let link = self.link_for(outgoing.request.user);
-        let wait = outgoing.deadline.min(started + WAIT);
-        let mut again = true;
-        loop {
-            let session = tokio::select! {
-                session = link.session(wait) => session,
-                () = outgoing.cancel().cancelled() => {
-                    return Attempt::NotSent(Lost::Cancelled, "cancelled before it could be sent".to_owned());
-                }
-            };
-            let session = match session {
-                Ok(session) => session,
-                Err(reason) => return Attempt::NotSent(Lost::Connection, reason.to_owned()),
-            };
-            let attempt = send_over(&session, outgoing).await;
-            match &attempt {
-                Attempt::SessionGone if again => link.renew(&session),
-                Attempt::NotSent(Lost::Connection, _) if again && session.direct.is_none() => link.renew(&session),
-                Attempt::NotSent(Lost::Connection, _) | Attempt::Lost(Lost::Connection, _) => {
-                    link.suspect();
-                    return attempt;
-                }
-                _ => return attempt,
-            }
-            again = false;
-        }
     }
 
     fn reply(&self, tool: &Tool, attempt: Attempt) -> CallReply {
@@ -261,7 +247,7 @@ impl Server {
             }
             Attempt::Refused(message) => (FailureCode::ProtocolError, message),
             Attempt::SessionGone => (
-                FailureCode::Unavailable,
+                FailureCode::ProtocolError,
                 "the server does not keep its session".to_owned(),
             ),
             Attempt::NotSent(lost, message) => return not_sent(lost, message),
@@ -374,7 +360,7 @@ impl Server {
             left_out: catalog.left_out.iter().filter(|left| left.server == *name).count(),
             connections: self.link.opened(),
             users: lock(&self.users).len(),
-            breaker_open: self.breaker.is_open(Instant::now()),
+            breaker_open: self.breaker.is_open(),
         }
     }
 }
@@ -383,15 +369,59 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// Sends it; once more when the session was of no use and nothing can have begun.
+async fn send(link: &Link, outgoing: &Outgoing<'_>, started: Instant) -> Attempt {
+    let wait = outgoing.deadline.min(started + WAIT);
+    let mut again = true;
+    loop {
+        let session = tokio::select! {
+            session = link.session(wait) => session,
+            () = outgoing.cancel().cancelled() => {
+                return Attempt::NotSent(Lost::Cancelled, "cancelled before it could be sent".to_owned());
+            }
+        };
+        let session = match session {
+            Ok(session) => session,
+            // Its own time was over before a connection could be there.
+            Err(reason) if Instant::now() >= outgoing.deadline => {
+                return Attempt::NotSent(Lost::Timeout, reason.to_owned());
+            }
+            Err(reason) => return Attempt::NotSent(Lost::Connection, reason.to_owned()),
+        };
+        let attempt = send_over(&session, outgoing).await;
+        match &attempt {
+            Attempt::SessionGone if again => link.renew(&session),
+            Attempt::NotSent(Lost::Connection, _) if again && session.direct.is_none() => link.renew(&session),
+            Attempt::NotSent(Lost::Connection, _) | Attempt::Lost(Lost::Connection, _) => {
+                link.suspect();
+                return attempt;
+            }
+            _ => return attempt,
+        }
+        again = false;
+    }
+}
+
+/// Does a call that was given this much time and was lost in this way speak against its server? One that was cancelled
+/// does not, nor does one to which its run had little time left to give.
+fn tells_of_the_server(lost: Lost, tool: &Tool, given: Duration) -> bool {
+    match lost {
+        Lost::Connection => true,
+        Lost::Cancelled => false,
+        // What little of it was spent on the way here is forgiven.
+        Lost::Timeout => given >= tool.timeout.min(FAIR).mul_f64(0.9),
+    }
+}
+
 async fn send_over(session: &Session, outgoing: &Outgoing<'_>) -> Attempt {
     match &session.direct {
         Some(direct) if !direct.leaves_to_rmcp(&outgoing.request.tool.name) => direct.call(outgoing).await,
-        _ => peer::call(&session.peer, outgoing).await,
+        _ => peer::call(&session.peer, &session.beside, outgoing).await,
     }
 }
 
 fn unavailable(message: String) -> CallReply {
-    CallReply::Failed(CallFailure {
+    CallReply::NotSent(CallFailure {
         code: FailureCode::Unavailable,
         message,
     })
@@ -403,14 +433,14 @@ fn not_sent(lost: Lost, message: String) -> CallReply {
         Lost::Cancelled => FailureCode::LimitReached,
         Lost::Timeout | Lost::Connection => FailureCode::Unavailable,
     };
-    CallReply::Failed(CallFailure { code, message })
+    CallReply::NotSent(CallFailure { code, message })
 }
 
 fn unknown(tool: &Tool, lost: Lost, message: String) -> CallReply {
     let code = match lost {
         _ if tool.side_effect => FailureCode::InDoubt,
         Lost::Timeout | Lost::Cancelled => FailureCode::Timeout,
-        Lost::Connection => FailureCode::Unavailable,
+        Lost::Connection => FailureCode::ProtocolError,
     };
     CallReply::Unknown(CallFailure { code, message })
 }
@@ -478,6 +508,8 @@ impl Shelf {
     }
 
     /// What is held back may have been accepted meanwhile, by another process.
+    ///
+    /// It reads a file and may wait for its lock, so it is no work for an async task.
     pub(super) fn look_again(&self) {
         let mut listed = lock(&self.listed);
         if !listed.held.is_empty() {

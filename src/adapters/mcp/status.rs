@@ -37,7 +37,7 @@ pub struct ServerStatus {
     pub connections: u64,
     /// Users with a connection of their own (`connection: per_user`).
     pub users: usize,
-    /// Are calls refused for a while because many in a row did not get through?
+    /// Did many calls in a row not get through, and none since? Most are refused at once then.
     pub breaker_open: bool,
 }
 

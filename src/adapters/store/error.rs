@@ -53,6 +53,13 @@ pub enum StoreError {
         /// The database's words.
         cause: Arc<str>,
     },
+    /// The system gives no thread for the writer.
+    #[error("the writer's thread cannot be made: {cause}")]
+    Thread {
+        /// The system's words.
+        #[source]
+        cause: std::io::Error,
+    },
     /// There is nothing to read.
     #[error("there is no database at {0}; `gavel serve` and `gavel migrate` make it")]
     Missing(String),

@@ -33,7 +33,10 @@ macro_rules! migration {
 }
 
 /// Every step, in order. New ones are added at the end.
-const MIGRATIONS: &[Migration] = &[migration!(1, "decisions", "0001_decisions")];
+const MIGRATIONS: &[Migration] = &[
+    migration!(1, "decisions", "0001_decisions"),
+    migration!(2, "quota", "0002_quota"),
+];
 
 /// How long to wait for another process that is migrating.
 const PATIENCE: Duration = Duration::from_secs(60);

@@ -3,12 +3,14 @@
 //! A write travels: port (`recorder`) → [`queue`](self) with a deadline → `writer`, which puts whatever is queued into
 //! one transaction (`batch`) of multi-row statements (`insert`, `statements`, `rows`) on its connection (`db`, the one
 //! place that knows two drivers). `keeper` beats the lease and has dead processes' rows closed; `state` tells
-//! whether the store is there. Reads (`read`) have connections of their own and never wait for the writer.
+//! whether the store is there. Reads (`read`) and the users' quotas (`buckets`) have connections of their own and never
+//! wait for the writer.
 //!
 //! What survives: a decision that was acknowledged survives the death of the process; an intent that was
 //! acknowledged survives a loss of power (SQLite `synchronous = FULL` for its commit; PostgreSQL always).
 
 mod batch;
+mod buckets;
 mod config;
 mod connect;
 mod content;
@@ -37,6 +39,7 @@ use tokio::sync::{Mutex, mpsc};
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
 
+pub use buckets::SharedBuckets;
 pub use config::{AtStart, ContentKey, ContentMode, StoreConfig};
 pub use error::StoreError;
 pub use migrate::MigrationStatus;
@@ -65,6 +68,7 @@ pub struct Store {
     shared: Arc<Shared>,
     queue: Queue,
     reading: ReadOnly,
+    buckets: Option<Arc<SharedBuckets>>,
     keeping: TaskTracker,
     writing: TaskTracker,
     stop_keeping: CancellationToken,
@@ -81,6 +85,7 @@ impl Store {
     pub async fn open(config: StoreConfig) -> Result<Arc<Self>, StoreError> {
         let target = Target::parse(config.url(), config.max_bytes)?;
         let reading = ReadOnly::of(&target, config.read_limit);
+        let buckets = SharedBuckets::of(&target).map(Arc::new);
         let dialect = target.dialect();
         let shared = Arc::new(Shared {
             target,
@@ -111,7 +116,11 @@ impl Store {
         };
         for _ in 0..writers {
             let receiver = Arc::clone(&receiver);
-            writing.spawn(Writer::new(Arc::clone(&shared), receiver, conn.take(), stop_writing.clone()).run());
+            let writer = Writer::new(Arc::clone(&shared), receiver, conn.take(), stop_writing.clone());
+            match dialect {
+                Dialect::Sqlite => on_its_own_thread(writing.track_future(writer.run()))?,
+                Dialect::Postgres => drop(writing.spawn(writer.run())),
+            }
         }
         if connected {
             keeper::recover(&queue).await;
@@ -123,6 +132,7 @@ impl Store {
             shared,
             queue,
             reading,
+            buckets,
             keeping,
             writing,
             _stop: [stop_keeping.clone().drop_guard(), stop_writing.clone().drop_guard()],
@@ -165,6 +175,12 @@ impl Store {
         tried.map(drop).map_err(StoreError::from)
     }
 
+    /// The users' quotas that all replicas share; `None` on SQLite, where a process counts by itself.
+    #[must_use]
+    pub fn buckets(&self) -> Option<Arc<SharedBuckets>> {
+        self.buckets.clone()
+    }
+
     /// Writes what is queued, ends the lease and the tasks, and closes the connections. What comes later is
     /// `Unavailable`. A database that is away is waited for 5 s.
     pub async fn shutdown(&self) {
@@ -177,6 +193,9 @@ impl Store {
         self.stop_writing.cancel();
         self.writing.wait().await;
         self.reading.close().await;
+        if let Some(buckets) = &self.buckets {
+            buckets.close().await;
+        }
     }
 }
 
@@ -204,6 +223,18 @@ impl Decisions for Store {
             None => self.reading.ping(),
         }
     }
+}
+
+/// SQLite's writer needs no reactor: requests and the driver's thread wake it. On a thread of its own that is one futex each
+/// way; on a shared runtime each wake goes through a reactor, and often to a second worker that finds nothing to do.
+fn on_its_own_thread(writer: impl Future<Output = ()> + Send + 'static) -> Result<(), StoreError> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build();
+    let spawned = runtime.and_then(|runtime| {
+        std::thread::Builder::new()
+            .name("gavel-writer".into())
+            .spawn(move || runtime.block_on(writer))
+    });
+    spawned.map(drop).map_err(|cause| StoreError::Thread { cause })
 }
 
 /// The first writer's connection; `None` when the store is to come up later, and its state then says why.

@@ -1,6 +1,6 @@
 //! A folder for the time of an evaluation, so that it leaves nothing in anybody's tasks and records.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::{env, fs};
 
 use anyhow::Context;
@@ -17,7 +17,7 @@ pub(super) struct Scratch {
 impl Scratch {
     pub(super) fn make() -> anyhow::Result<Self> {
         let folder = env::temp_dir().join(format!("gavel-eval-{}", InstanceId::new()));
-        fs::create_dir_all(&folder).with_context(|| format!("{} cannot be made", folder.display()))?;
+        make(&folder).with_context(|| format!("{} cannot be made", folder.display()))?;
         Ok(Self { folder })
     }
 
@@ -44,10 +44,38 @@ impl Scratch {
     }
 }
 
+/// It holds the words of an evaluation and the folder above it is everybody's, so it is for this user alone; that it is new
+/// keeps anybody from putting theirs in its place.
+fn make(folder: &Path) -> std::io::Result<()> {
+    let mut builder = fs::DirBuilder::new();
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::DirBuilderExt;
+        builder.mode(0o700);
+    }
+    builder.create(folder)
+}
+
 impl Drop for Scratch {
     fn drop(&mut self) {
         if let Err(error) = fs::remove_dir_all(&self.folder) {
             tracing::warn!(%error, folder = %self.folder.display(), "the scratch folder stays");
         }
+    }
+}
+
+#[cfg(all(test, unix))]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    #[test]
+    fn nobody_else_can_look_into_it_and_it_is_gone_in_the_end() {
+        let scratch = Scratch::make().unwrap();
+        let folder = scratch.folder.clone();
+        assert_eq!(fs::metadata(&folder).unwrap().permissions().mode() & 0o777, 0o700);
+        drop(scratch);
+        assert!(!folder.exists());
     }
 }

@@ -96,7 +96,7 @@ impl Tasks {
         };
         match self.mcp.call(request).await {
             CallReply::Data(data) => serde_json::from_str(data.get()).map_err(|error| format!("{name}: {error}")),
-            CallReply::Failed(failure) | CallReply::Unknown(failure) => {
+            CallReply::NotSent(failure) | CallReply::Failed(failure) | CallReply::Unknown(failure) => {
                 Err(format!("{name}: {}: {}", failure.code.as_str(), failure.message))
             }
         }

@@ -76,7 +76,7 @@ pub(super) async fn run(args: Args, mcp: &Arc<Mcp>) -> anyhow::Result<Exit> {
             output::json(&data)?;
             Ok(Exit::Done)
         }
-        CallReply::Failed(failure) => {
+        CallReply::NotSent(failure) | CallReply::Failed(failure) => {
             bail!("{}: {}", failure.code.as_str(), output::printable(&failure.message));
         }
         CallReply::Unknown(failure) => bail!(

@@ -77,6 +77,7 @@ fn play(script: &[Says], approval: Approval, can_wait: bool, step: Duration) -> 
             call: call.id,
             result: CallResult {
                 outcome: Ok(Arc::from(raw("1"))),
+                sent: true,
                 duration_us: 1,
             },
         };
@@ -87,6 +88,7 @@ fn play(script: &[Says], approval: Approval, can_wait: bool, step: Duration) -> 
                     code,
                     message: String::new(),
                 }),
+                sent: false,
                 duration_us: 0,
             },
         };

@@ -154,8 +154,8 @@ pub fn calls(journal: &[Entry]) -> Vec<Call<'_>> {
             }),
             Entry::Result { call, result } => with(&mut found, *call, |call| {
                 call.result = Some(result);
-                // Started, but never sent: no time was left.
-                if matches!(&result.outcome, Err(failure) if failure.code == FailureCode::LimitReached) {
+                // Started, but never sent: the server was away, or no time was left.
+                if !result.sent {
                     (call.started, call.started_at) = (false, None);
                 }
             }),
@@ -197,14 +197,14 @@ fn is_denial(code: Option<FailureCode>) -> bool {
     matches!(code, Some(FailureCode::Denied | FailureCode::UnknownTool))
 }
 
-/// A failure is repaired when a later turn's call of the same tool succeeded; one that was never
-/// run at all, when any later turn's call did. What is in doubt stays so.
+/// A failure is repaired when a later turn's call of the same tool succeeded; that of a call which was not allowed to run,
+/// when any later turn's call did. What is in doubt stays so.
 fn repaired(failed: &Call<'_>, calls: &[Call<'_>]) -> bool {
     if failed.failure() == Some(FailureCode::InDoubt) {
         return false;
     }
     calls.iter().any(|later| {
-        later.turn > failed.turn && later.succeeded() && (!failed.started || later.name() == failed.name())
+        later.turn > failed.turn && later.succeeded() && (failed.arguments.is_none() || later.name() == failed.name())
     })
 }
 

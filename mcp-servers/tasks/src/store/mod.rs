@@ -19,6 +19,9 @@ use crate::task::{Change, Filter, Moment, Place, Task};
 /// How many candidates an `ambiguous_title` error names.
 const MAX_CANDIDATES: usize = 10;
 
+/// The most tasks of one user, done ones included.
+const MAX_TASKS: i64 = 10_000;
+
 /// Idempotency keys are honoured for a week.
 const KEY_LIFE_MICROS: i64 = 7 * 24 * 60 * 60 * 1_000_000;
 
@@ -29,6 +32,22 @@ pub(crate) struct Claim {
     pub(crate) key: String,
     /// Stands for the arguments, so that a key used for something else is noticed.
     pub(crate) digest: String,
+}
+
+/// Why a change has no answer.
+#[derive(Debug)]
+pub(crate) enum ChangeFault {
+    /// Nothing was changed.
+    NotDone(sqlx::Error),
+    /// The commit was begun and its end is not known.
+    Unsettled(sqlx::Error),
+}
+
+impl From<sqlx::Error> for ChangeFault {
+    /// All that fails before the commit is rolled back, by the database itself where the connection is lost.
+    fn from(error: sqlx::Error) -> Self {
+        Self::NotDone(error)
+    }
 }
 
 /// A handle to the database; clones share its connections.
@@ -56,7 +75,7 @@ impl Store {
         change: &Change,
         claim: Option<&Claim>,
         now: Moment,
-    ) -> Result<Answer, sqlx::Error> {
+    ) -> Result<Answer, ChangeFault> {
         match self {
             Self::Sqlite { writer, .. } => queries::sqlite::change(writer, user, change, claim, now).await,
             Self::Postgres(pool) => queries::postgres::change(pool, user, change, claim, now).await,
@@ -134,6 +153,14 @@ fn ambiguous(candidates: &[Task]) -> ToolError {
     )
     .with("candidates", shown)
     .with("more", candidates.len() > MAX_CANDIDATES)
+}
+
+fn too_many_tasks() -> ToolError {
+    ToolError::new(
+        Code::TooManyTasks,
+        format!("The user has {MAX_TASKS} tasks, which is the most there can be. Tasks that are done can be deleted."),
+    )
+    .with("limit", MAX_TASKS)
 }
 
 fn key_reused() -> ToolError {

@@ -1,5 +1,6 @@
 //! Opening the database.
 
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
@@ -28,9 +29,12 @@ async fn open_sqlite(options: &SqliteConnectOptions) -> anyhow::Result<Store> {
             .await
             .with_context(|| format!("cannot create the directory {}", parent.display()))?;
     }
+    create_file(&path)
+        .await
+        .with_context(|| format!("cannot create the tasks database {}", path.display()))?;
     let options = options
         .clone()
-        .create_if_missing(true)
+        .create_if_missing(false)
         .journal_mode(SqliteJournalMode::Wal)
         .synchronous(SqliteSynchronous::Full)
         .foreign_keys(true)
@@ -47,6 +51,16 @@ async fn open_sqlite(options: &SqliteConnectOptions) -> anyhow::Result<Store> {
             }
         }
     }
+}
+
+/// Made here and not by SQLite, which would let everybody on the machine read it: it holds people's words. SQLite gives the
+/// files it keeps beside a database the same rights.
+async fn create_file(path: &Path) -> std::io::Result<()> {
+    let mut options = tokio::fs::OpenOptions::new();
+    options.write(true).create(true).truncate(false);
+    #[cfg(unix)]
+    options.mode(0o600);
+    options.open(path).await.map(drop)
 }
 
 async fn try_open_sqlite(options: &SqliteConnectOptions) -> anyhow::Result<Store> {

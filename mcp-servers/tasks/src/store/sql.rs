@@ -48,7 +48,8 @@ pub(super) const BY_TITLE: &str = concat!(
 pub(super) const ADD: &str = concat!(
     "INSERT INTO tasks (id, user_id, description, title_key, due, due_at, priority, notes, notes_key,
                         done, created_at, updated_at)
-     VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, FALSE, $10, $10) RETURNING ",
+     SELECT $1, $2, $3, $4, $5, $6, $7, $8, $9, FALSE, $10, $10
+     WHERE (SELECT COUNT(*) FROM tasks WHERE user_id = $2) < $11 RETURNING ",
     columns!()
 );
 

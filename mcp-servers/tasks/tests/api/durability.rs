@@ -2,6 +2,7 @@ use std::time::Duration;
 
 use rmcp::ClientLifecycleMode;
 use rmcp::model::ServerResult;
+use rmcp::service::ServiceError;
 use serde_json::{Value, json};
 
 use crate::harness::{Caller, Credentials, Database, Wire, World, stdio_client};
@@ -44,6 +45,26 @@ everywhere! {
         }
         world.sql("ALTER TABLE elsewhere RENAME TO tasks").await;
         assert_eq!(anna.descriptions(json!({})).await, ["call mom"]);
+    }
+
+    /// Promise 5, bounded memory: one user cannot fill the database.
+    async fn a_user_has_at_most_ten_thousand_tasks(world: World) {
+        let (anna, ben) = (world.caller("anna").await, world.caller("ben").await);
+        anna.add("call mom").await;
+        world
+            .sql(
+                "INSERT INTO tasks (id, user_id, description, title_key, priority, notes_key, done, created_at, updated_at)
+                 WITH RECURSIVE numbers(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM numbers WHERE n < 9998)
+                 SELECT 'id-' || n, 'anna', 'task', 'task', 'normal', '', FALSE, n, n FROM numbers",
+            )
+            .await;
+        anna.add("the last one").await;
+        let reply = anna.call("add_task", json!({ "description": "one more" })).await;
+        assert_eq!(reply.code(), "too_many_tasks");
+        assert_eq!(reply.error()["limit"], 10_000);
+        ben.add("call dad").await;
+        anna.call("delete_task", json!({ "title": "call mom" })).await.ok();
+        anna.add("one more").await;
     }
 
     /// DESIGN promise 3
@@ -201,4 +222,29 @@ async fn what_was_answered_survives_a_kill() {
         let kept = kept.descriptions(json!({ "limit": 200 })).await;
         assert!(answered.iter().all(|task| kept.iter().any(|kept| task == kept)));
     }
+}
+
+/// DESIGN promise 3: in band it would be read as the tool's word that nothing was done.
+#[tokio::test]
+async fn a_commit_whose_end_is_not_known_is_an_error_of_the_protocol() {
+    let world = World::new(Wire::Http, Database::Postgres).await;
+    let anna = world.caller("anna").await;
+    anna.add("call mom").await;
+    world
+        .sql(
+            "CREATE FUNCTION cut() RETURNS trigger LANGUAGE plpgsql AS
+                 'BEGIN PERFORM pg_terminate_backend(pg_backend_pid()); RETURN NULL; END';
+             CREATE CONSTRAINT TRIGGER cut AFTER INSERT ON tasks DEFERRABLE INITIALLY DEFERRED
+                 FOR EACH ROW EXECUTE FUNCTION cut()",
+        )
+        .await;
+    let meta = json!({ "gavel/idempotency_key": "once" });
+    let arguments = json!({ "description": "milk" });
+    match anna.try_call("add_task", arguments.clone(), meta.clone()).await {
+        Err(ServiceError::McpError(error)) => assert_eq!(error.code.0, -32603, "{error:?}"),
+        other => panic!("{:?}", other.map(|reply| reply.body)),
+    }
+    world.sql("DROP TRIGGER cut ON tasks").await;
+    anna.call_with("add_task", arguments, meta).await.ok();
+    assert_eq!(anna.descriptions(json!({})).await, ["call mom", "milk"]);
 }

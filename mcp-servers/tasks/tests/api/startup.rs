@@ -90,6 +90,23 @@ async fn without_a_database_url_tasks_are_kept_in_the_current_directory() {
     assert!(world.directory().join("tasks.db").exists());
 }
 
+/// Tasks are people's words: nobody else on the machine reads them, whatever the umask.
+#[tokio::test]
+async fn a_new_sqlite_file_and_its_log_are_for_their_owner_alone() {
+    use std::os::unix::fs::PermissionsExt;
+    let world = World::new(Wire::Http, Database::Sqlite).await;
+    let anna = world.caller("anna").await;
+    anna.add("call mom").await;
+    let mut files = 0;
+    for entry in std::fs::read_dir(world.directory().join("new")).expect("a folder") {
+        let entry = entry.expect("an entry");
+        let mode = entry.metadata().expect("metadata").permissions().mode();
+        assert_eq!(mode & 0o777, 0o600, "{:?}", entry.path());
+        files += 1;
+    }
+    assert!(files >= 2, "the database and its log");
+}
+
 /// DESIGN.md section 10: any secret also as `NAME_FILE`, and the URL of a database is one.
 #[tokio::test]
 async fn the_url_of_the_database_can_stand_in_a_file() {

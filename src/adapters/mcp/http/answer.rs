@@ -30,6 +30,9 @@ const RESUMES: u32 = 8;
 const RESUME_AFTER: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
+/// JSON-RPC's code for arguments that do not fit: it is about the call, never about the session.
+const INVALID_PARAMS: i64 = -32602;
+
 /// A JSON-RPC message of a server.
 #[derive(Deserialize)]
 struct Message<'a> {
@@ -71,7 +74,7 @@ impl Direct {
     pub(super) async fn read(&self, response: Response, id: u32) -> Attempt {
         let status = response.status();
         if !status.is_success() {
-            return self.refusal(response, status).await;
+            return self.refusal(response, status, id).await;
         }
         match kind(&response) {
             Kind::Json => match whole(response, MAX_ANSWER).await {
@@ -96,9 +99,7 @@ impl Direct {
             return Heard::Other;
         }
         // Some servers send an id back as text; an error may have none.
-        let ours = message
-            .id
-            .is_none_or(|raw| raw.get().trim_matches('"').parse() == Ok(id) || raw.get() == "null");
+        let ours = message.id.is_none_or(|raw| names(raw, id) || raw.get() == "null");
         match (message.result, message.error) {
             (Some(result), _) if ours => Heard::Answer(Attempt::Result(body.slice_ref(result.get().as_bytes()))),
             (None, Some(error)) if ours => Heard::Answer(error.attempt()),
@@ -109,7 +110,7 @@ impl Direct {
     /// A request or a notification of the server on the stream of our call.
     fn other(&self, method: &str, id: Option<&RawValue>) {
         match (method, id) {
-            ("notifications/tools/list_changed", None) => self.changed.notify_one(),
+            ("notifications/tools/list_changed", None) => self.beside.changed.notify_one(),
             (_, None) => {}
             ("ping", Some(id)) => self.send_aside(format!(r#"{{"jsonrpc":"2.0","id":{},"result":{{}}}}"#, id.get())),
             (_, Some(id)) => {
@@ -172,7 +173,11 @@ impl Direct {
     }
 
     /// An answer that is not 2xx.
-    async fn refusal(&self, response: Response, status: StatusCode) -> Attempt {
+    ///
+    /// Some SDKs answer 400, not 404, for a session they do not know. That is believed, and the call sent again, only of
+    /// words that begin as theirs do, and never of an answer to this very call: in a complaint about its arguments the
+    /// words may be the model's. After any other 400 the session is looked after: when it is gone, listing the tools fails.
+    async fn refusal(&self, response: Response, status: StatusCode, id: u32) -> Attempt {
         if status == StatusCode::NOT_FOUND && self.has_session() {
             return Attempt::SessionGone;
         }
@@ -186,11 +191,20 @@ impl Direct {
             Ok(body) => body,
             Err(BodyFault::TooLarge(_) | BodyFault::Broken(_)) => Bytes::new(),
         };
-        let error = serde_json::from_slice::<Message<'_>>(&body)
-            .ok()
-            .and_then(|message| message.error);
-        if status == StatusCode::BAD_REQUEST && self.has_session() && speaks_of_the_session(&body) {
-            return Attempt::SessionGone;
+        let message = serde_json::from_slice::<Message<'_>>(&body).ok();
+        let to_this_call = message
+            .as_ref()
+            .is_some_and(|message| message.id.is_some_and(|raw| names(raw, id)));
+        let error = message.and_then(|message| message.error);
+        if status == StatusCode::BAD_REQUEST && self.has_session() && !to_this_call {
+            let gone = match &error {
+                Some(error) => error.code != INVALID_PARAMS && says_the_session_is_gone(&error.message),
+                None => says_the_session_is_gone(&String::from_utf8_lossy(&body)),
+            };
+            if gone {
+                return Attempt::SessionGone;
+            }
+            self.beside.suspect.notify_one();
         }
         match error {
             // An error of the protocol is the server's own word, whatever the status.
@@ -204,10 +218,29 @@ impl Direct {
     }
 }
 
-/// Servers on the TypeScript SDK answer 400, not 404, for a session they do not know.
-fn speaks_of_the_session(body: &[u8]) -> bool {
-    let text = String::from_utf8_lossy(body).to_lowercase();
-    text.contains("session") || text.contains("not initialized")
+/// Is this the id of a request, as a number or as text?
+fn names(raw: &RawValue, id: u32) -> bool {
+    raw.get().trim_matches('"').parse() == Ok(id)
+}
+
+/// How SDKs begin to say that they know no such session.
+const GONE: [&str; 9] = [
+    "no valid session",
+    "session not found",
+    "session id not found",
+    "session expired",
+    "invalid session",
+    "invalid or expired session",
+    "unknown session",
+    "missing session",
+    "server not initialized",
+];
+
+fn says_the_session_is_gone(words: &str) -> bool {
+    let words = words.trim_start().to_ascii_lowercase();
+    let words = words.strip_prefix("bad request").unwrap_or(&words);
+    let words = words.trim_start_matches([':', ' ']);
+    GONE.iter().any(|beginning| words.starts_with(beginning))
 }
 
 fn is_auth(status: StatusCode) -> bool {

@@ -4,23 +4,20 @@ use std::collections::HashSet;
 use std::io::Write;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::Duration;
 
 use bytes::Bytes;
 use reqwest::header::{ACCEPT, CONTENT_TYPE, HeaderMap, HeaderValue};
 use rmcp::model::{ClientCapabilities, Implementation, ProtocolVersion, RequestMetaObject};
-use tokio::sync::Notify;
 use url::Url;
 
 use super::PLAIN;
 use crate::adapters::mcp::attempt::{Attempt, Lost, Outgoing};
+use crate::adapters::mcp::beside::Beside;
 use crate::adapters::mcp::meta;
 use crate::adapters::upstream::{Plain, Response, Taken, Watched, why};
 
 /// rmcp counts the ids of a session from 0; ours begin here, so that no two requests share one.
 const FIRST_ID: u32 = 1 << 30;
-/// Messages beside a call (a cancellation, an answer to the server) may take this long.
-const ASIDE: Duration = Duration::from_secs(5);
 
 /// The direct way to a server, good for one session.
 pub(crate) struct Direct {
@@ -34,8 +31,7 @@ pub(crate) struct Direct {
     /// The 2026-07-28 era: no session, and every request says who is asking.
     modern: Option<Modern>,
     ids: AtomicU32,
-    /// Told when the server says that its tools have changed.
-    pub(super) changed: Arc<Notify>,
+    pub(super) beside: Beside,
 }
 
 /// What a request of the 2026-07-28 era carries besides.
@@ -58,7 +54,7 @@ impl Direct {
         session: Option<&str>,
         version: &ProtocolVersion,
         client_info: &Implementation,
-        changed: Arc<Notify>,
+        beside: Beside,
     ) -> Result<Self, String> {
         headers.insert(ACCEPT, HeaderValue::from_static("application/json, text/event-stream"));
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
@@ -86,7 +82,7 @@ impl Direct {
             session: session.is_some(),
             modern,
             ids: AtomicU32::new(FIRST_ID),
-            changed,
+            beside,
         })
     }
 
@@ -225,14 +221,12 @@ impl Direct {
 
     /// Sends a message that nobody waits for.
     pub(super) fn send_aside(&self, body: String) {
-        let request = self.request(reqwest::Method::POST).body(body).timeout(ASIDE);
-        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
-            runtime.spawn(async move {
-                if let Err(error) = request.send().await {
-                    tracing::debug!(error = why(&error), "a message beside a call was not delivered");
-                }
-            });
-        }
+        let request = self.request(reqwest::Method::POST).body(body);
+        self.beside.spawn(async move {
+            if let Err(error) = request.send().await {
+                tracing::debug!(error = why(&error), "a message beside a call was not delivered");
+            }
+        });
     }
 }
 

@@ -17,12 +17,18 @@ fn journal(turns: &[&[(&str, Option<FailureCode>)]]) -> Vec<Entry> {
         let (model_turn, calls) = turn_of(&toolset, "", &named);
         let mut after = Vec::new();
         for (call, (_, failure)) in calls.iter().zip(turn.iter()) {
-            let unsent = [
+            let refused = [
                 FailureCode::UnknownTool,
                 FailureCode::Denied,
                 FailureCode::InvalidArguments,
             ];
-            if failure.is_none_or(|code| !unsent.contains(&code)) {
+            let allowed = failure.is_none_or(|code| !refused.contains(&code));
+            if allowed {
+                let arguments = Arc::from(raw("{}"));
+                after.push(Entry::Judged {
+                    call: call.id,
+                    judgement: Judgement::Allow { arguments },
+                });
                 after.push(Entry::Started {
                     call: call.id,
                     at_us: 1,
@@ -39,6 +45,7 @@ fn journal(turns: &[&[(&str, Option<FailureCode>)]]) -> Vec<Entry> {
                 call: call.id,
                 result: CallResult {
                     outcome,
+                    sent: allowed && *failure != Some(FailureCode::Unavailable),
                     duration_us: 5,
                 },
             });
@@ -90,6 +97,29 @@ fn a_failure_that_a_later_call_repaired_is_a_success() {
     );
     let (_, outcome, _) = shape(&[&[("add_task", None), ("complete_task", FAILED)]], &said());
     assert_eq!(outcome, Outcome::ToolInvocation);
+}
+
+/// DESIGN.md section 3, promise 7: what never left the process is not told as run; nor is it as good as done because of
+/// something else.
+#[test]
+fn a_call_that_was_not_sent_is_no_tool_that_ran() {
+    const AWAY: Option<FailureCode> = Some(FailureCode::Unavailable);
+    assert_eq!(
+        shape(&[&[("add_task", AWAY)]], &said()),
+        (DecisionType::RespondOnly, Outcome::ToolInvocation, "respond".to_owned())
+    );
+    assert_eq!(
+        shape(&[&[("add_task", AWAY), ("list_tasks", None)]], &said()),
+        (
+            DecisionType::InvokeTool,
+            Outcome::ToolInvocation,
+            "list_tasks".to_owned()
+        )
+    );
+    let (_, outcome, _) = shape(&[&[("add_task", AWAY)], &[("list_tasks", None)]], &said());
+    assert_eq!(outcome, Outcome::ToolInvocation);
+    let (_, outcome, _) = shape(&[&[("add_task", AWAY)], &[("add_task", None)]], &said());
+    assert_eq!(outcome, Outcome::TaskCompleted);
 }
 
 #[test]

@@ -8,12 +8,15 @@ macro_rules! change_on {
             change: &Change,
             claim: Option<&Claim>,
             now: Moment,
-        ) -> Result<Answer, sqlx::Error> {
+        ) -> Result<Answer, ChangeFault> {
             let mut transaction = pool.begin_with($begin).await?;
             if let Some(claim) = claim
                 && let Some(kept) = kept_answer(&mut transaction, user, claim, now).await?
             {
-                transaction.rollback().await?;
+                // The answer stands, however this ends.
+                if let Err(error) = transaction.rollback().await {
+                    tracing::warn!(%error, "a transaction that changed nothing was not rolled back in good order");
+                }
                 return Ok(kept);
             }
             let answer = match change {
@@ -29,7 +32,7 @@ macro_rules! change_on {
             if let Some(claim) = claim {
                 keep_answer(&mut transaction, user, claim, &answer).await?;
             }
-            transaction.commit().await?;
+            transaction.commit().await.map_err(ChangeFault::Unsettled)?;
             Ok(answer)
         }
 
@@ -39,7 +42,7 @@ macro_rules! change_on {
             task: &NewTask,
             now: Moment,
         ) -> Result<Answer, sqlx::Error> {
-            let task: Task = sqlx::query_as(sql::ADD)
+            let task: Option<Task> = sqlx::query_as(sql::ADD)
                 .bind(&task.id)
                 .bind(user.as_str())
                 .bind(&task.description)
@@ -50,9 +53,13 @@ macro_rules! change_on {
                 .bind(&task.notes)
                 .bind(text::key(task.notes.as_deref().unwrap_or_default()))
                 .bind(now.0)
-                .fetch_one(&mut **transaction)
+                .bind(MAX_TASKS)
+                .fetch_optional(&mut **transaction)
                 .await?;
-            Ok(Answer::of(&serde_json::json!({ "task": task })))
+            Ok(match task {
+                Some(task) => Answer::of(&serde_json::json!({ "task": task })),
+                None => too_many_tasks().into(),
+            })
         }
 
         async fn update(

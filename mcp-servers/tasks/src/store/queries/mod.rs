@@ -14,7 +14,10 @@ macro_rules! queries_on {
             use crate::answer::Answer;
             use crate::error::ToolError;
             use crate::identity::UserId;
-            use crate::store::{Claim, KEY_LIFE_MICROS, MAX_CANDIDATES, ambiguous, key_reused, sql, unknown_task};
+            use crate::store::{
+                ChangeFault, Claim, KEY_LIFE_MICROS, MAX_CANDIDATES, MAX_TASKS, ambiguous, key_reused, sql,
+                too_many_tasks, unknown_task,
+            };
             use crate::task::{Change, Filter, Moment, NewTask, Patch, Place, Priority, Status, Target, Task};
             use crate::text;
 

@@ -1,5 +1,6 @@
 //! MCP over streamable HTTP: stateless, one JSON answer to one POST.
 
+mod body;
 mod hosts;
 mod routes;
 
@@ -15,6 +16,7 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::GracefulShutdown;
 use rmcp::transport::streamable_http_server::StreamableHttpServerConfig;
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -26,6 +28,8 @@ use crate::settings::{HttpSettings, Settings, Wire};
 use crate::store::Store;
 
 const MAX_REQUEST_BYTES: usize = 256 * 1024;
+/// More connections wait until one of these ends.
+const MAX_CONNECTIONS: usize = 1024;
 const HEADER_TIMEOUT: Duration = Duration::from_secs(30);
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -37,6 +41,7 @@ pub struct HttpServer {
     store: Store,
     server: TaskServer,
     allowed_hosts: Vec<String>,
+    places: Arc<Semaphore>,
 }
 
 impl HttpServer {
@@ -74,6 +79,7 @@ impl HttpServer {
             server: TaskServer::new(store.clone(), identity),
             store,
             allowed_hosts,
+            places: Arc::new(Semaphore::new(MAX_CONNECTIONS)),
         })
     }
 
@@ -91,6 +97,7 @@ impl HttpServer {
             store,
             server,
             allowed_hosts,
+            places,
         } = self;
         let pruning = store.keep_pruned(stop.child_token());
         let cut = CancellationToken::new();
@@ -110,9 +117,14 @@ impl HttpServer {
             cut,
         };
         tracing::info!("serving MCP at http://{address}/mcp");
-        while let Some(accepted) = stop.run_until_cancelled(listener.accept()).await {
+        let accept = async || {
+            let place = places.clone().acquire_owned().await?;
+            let (stream, _) = listener.accept().await?;
+            anyhow::Ok((stream, place))
+        };
+        while let Some(accepted) = stop.run_until_cancelled(accept()).await {
             match accepted {
-                Ok((stream, _)) => connections.open(stream),
+                Ok((stream, place)) => connections.open(stream, place),
                 Err(error) => {
                     // Out of file descriptors, most likely: give connections time to end.
                     tracing::warn!(%error, "a connection could not be accepted");
@@ -138,7 +150,8 @@ struct Connections {
 }
 
 impl Connections {
-    fn open(&self, stream: TcpStream) {
+    /// Serves a connection, which keeps its place until it ends.
+    fn open(&self, stream: TcpStream, place: OwnedSemaphorePermit) {
         if let Err(error) = stream.set_nodelay(true) {
             tracing::debug!(%error, "TCP_NODELAY could not be set");
         }
@@ -157,6 +170,7 @@ impl Connections {
             if let Some(Err(error)) = cut.run_until_cancelled(connection).await {
                 tracing::debug!(%error, "a connection ended early");
             }
+            drop(place);
         });
     }
 
@@ -169,5 +183,41 @@ impl Connections {
         self.cut.cancel();
         self.tasks.close();
         self.tasks.wait().await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+    use super::*;
+
+    /// Promise 5, bounded memory: who comes when all places are taken waits, and is served when one is free.
+    #[tokio::test]
+    async fn a_connection_beyond_the_last_place_waits_for_one() {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let mut server = HttpServer::bind(Args {
+            http: Some("127.0.0.1:0".to_owned()),
+            database: Some(format!("sqlite://{}/tasks.db", directory.path().display())),
+            insecure_user: Some("anna".to_owned()),
+            ..Args::default()
+        })
+        .await
+        .expect("it starts");
+        server.places = Arc::new(Semaphore::new(1));
+        let (address, stop) = (server.address(), CancellationToken::new());
+        let served = TaskTracker::new().spawn(server.serve(stop.clone()));
+        let first = TcpStream::connect(address).await.expect("connected");
+        let mut second = TcpStream::connect(address).await.expect("in the queue");
+        let request = b"GET /healthz HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n";
+        second.write_all(request).await.expect("written");
+        let mut answer = String::new();
+        let waited = tokio::time::timeout(Duration::from_millis(300), second.read_to_string(&mut answer)).await;
+        assert!(waited.is_err(), "{answer}");
+        drop(first);
+        second.read_to_string(&mut answer).await.expect("an answer");
+        assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+        stop.cancel();
+        served.await.expect("no panic").expect("it ends well");
     }
 }

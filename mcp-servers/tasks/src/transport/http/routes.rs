@@ -11,6 +11,7 @@ use hyper::{Request, Response, StatusCode};
 use rmcp::transport::streamable_http_server::StreamableHttpService;
 use rmcp::transport::streamable_http_server::session::never::NeverSessionManager;
 
+use super::body::Timed;
 use crate::server::TaskServer;
 use crate::store::Store;
 
@@ -27,7 +28,7 @@ pub(super) struct Routes {
 impl Routes {
     pub(super) async fn answer(&self, request: Request<Incoming>) -> Response<Body> {
         match request.uri().path() {
-            "/mcp" => self.mcp.handle(request).await,
+            "/mcp" => self.mcp.handle(request.map(Timed::new)).await,
             "/healthz" => self.health().await,
             _ => json(StatusCode::NOT_FOUND, r#"{"error":"not found; MCP is at /mcp"}"#),
         }

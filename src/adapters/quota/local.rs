@@ -1,7 +1,6 @@
-//! Quota in process: GCRA per user by the `governor` crate. Right for one replica.
+//! Quota in process: GCRA per user by the `governor` crate. Right for one process.
 
 use std::num::NonZeroU32;
-use std::sync::Arc;
 use std::time::Duration;
 
 use governor::clock::{Clock, DefaultClock};
@@ -9,12 +8,11 @@ use governor::middleware::StateInformationMiddleware;
 use governor::state::keyed::DashMapStateStore;
 use governor::{Quota as Rate, RateLimiter};
 
+use super::Key;
 use crate::domain::ids::{TenantId, UserId};
 use crate::ports::BoxFuture;
 use crate::ports::quota::{Quota, QuotaState};
 
-/// Tenant and user; hashed once per request.
-type Key = (Arc<str>, Arc<str>);
 type Limiter = RateLimiter<Key, DashMapStateStore<Key>, DefaultClock, StateInformationMiddleware>;
 
 /// Requests a user may make: so many a minute, so many of them at once.
@@ -48,7 +46,15 @@ impl LocalQuota {
         self.limiter.shrink_to_fit();
     }
 
-    fn state(&self, allowed: bool, remaining: u32, reset: Duration) -> QuotaState {
+    pub(super) fn per_minute(&self) -> NonZeroU32 {
+        self.per_minute
+    }
+
+    pub(super) fn burst(&self) -> NonZeroU32 {
+        self.burst
+    }
+
+    pub(super) fn state(&self, allowed: bool, remaining: u32, reset: Duration) -> QuotaState {
         let reset_s = u32::try_from(reset.as_millis().div_ceil(1000)).unwrap_or(u32::MAX);
         QuotaState {
             allowed,
@@ -59,7 +65,7 @@ impl LocalQuota {
         }
     }
 
-    fn count(&self, key: &Key) -> QuotaState {
+    pub(super) fn count(&self, key: &Key) -> QuotaState {
         match self.limiter.check_key(key) {
             Ok(state) => {
                 let remaining = state.remaining_burst_capacity();
@@ -74,7 +80,7 @@ impl LocalQuota {
 
 impl Quota for LocalQuota {
     fn take<'a>(&'a self, tenant: &'a TenantId, user: &'a UserId) -> BoxFuture<'a, QuotaState> {
-        let state = self.count(&(Arc::from(tenant.as_str()), Arc::from(user.as_str())));
+        let state = self.count(&(tenant.clone(), user.clone()));
         Box::pin(std::future::ready(state))
     }
 }
@@ -88,7 +94,7 @@ mod tests {
     }
 
     fn take(quota: &LocalQuota, tenant: &str, user: &str) -> QuotaState {
-        quota.count(&(Arc::from(tenant), Arc::from(user)))
+        quota.count(&(TenantId::parse(tenant).unwrap(), UserId::parse(user).unwrap()))
     }
 
     /// C-US5-3

@@ -1,0 +1,233 @@
+//! The tokens of one user that this process holds. No I/O, no clock.
+
+use std::num::NonZeroU32;
+use std::time::{Duration, Instant};
+
+use crate::ports::quota::{Ask, Lease};
+
+/// How long a token may be spent after it was leased.
+pub(super) const HOLD: Duration = Duration::from_secs(1);
+/// How long it may be put back. After that it is lost: the bucket may have filled up meanwhile, and the token would come
+/// on top. So in any time `t` all replicas together admit at most the burst, what comes in `t`, and what comes in this
+/// time and that of a [`ROUND`].
+pub(super) const RETURN: Duration = Duration::from_millis(1750);
+/// How often unspent tokens are looked for, and how long a round of putting them back may take.
+pub(super) const ROUND: Duration = Duration::from_millis(250);
+
+/// How a bucket fills.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Rate {
+    pub(super) interval_us: u32,
+    pub(super) burst: u32,
+}
+
+impl Rate {
+    pub(super) fn new(per_minute: NonZeroU32, burst: NonZeroU32) -> Self {
+        Self {
+            // Rounded up: never more than was set.
+            interval_us: 60_000_000_u32.div_ceil(per_minute.get()),
+            burst: burst.get(),
+        }
+    }
+
+    pub(super) fn ask(self, returned: u32, waiting: u32, block: u32) -> Ask {
+        Ask {
+            interval_us: self.interval_us,
+            burst: self.burst,
+            returned,
+            waiting,
+            block,
+        }
+    }
+
+    /// How long so many tokens take to come.
+    fn time(self, tokens: u32) -> Duration {
+        Duration::from_micros(u64::from(tokens) * u64::from(self.interval_us))
+    }
+
+    /// Tokens in a bucket that is whole after `missing`.
+    fn left(self, missing: Duration) -> u32 {
+        let there = self.time(self.burst).saturating_sub(missing).as_micros();
+        u32::try_from(there / u128::from(self.interval_us)).unwrap_or(u32::MAX)
+    }
+
+    /// How long until there is a token in it.
+    fn next(self, missing: Duration) -> Duration {
+        missing.saturating_sub(self.time(self.burst - 1))
+    }
+}
+
+/// What a request is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Told {
+    pub(super) allowed: bool,
+    pub(super) remaining: u32,
+    /// Until the next token, or until the bucket is whole.
+    pub(super) reset: Duration,
+}
+
+/// Empty at first.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Block {
+    /// To spend.
+    tokens: u32,
+    /// What the latest lease brought.
+    leased: u32,
+    /// What it left to all replicas.
+    left: u32,
+    /// When it was asked for.
+    since: Option<Instant>,
+    /// It brought nothing, and so will another before this.
+    none_until: Option<Instant>,
+}
+
+impl Block {
+    /// Takes a token, or tells that there is none anywhere. `None`: a lease will tell.
+    pub(super) fn spend(&mut self, now: Instant, rate: Rate) -> Option<Told> {
+        if let Some(until) = self.none_until.filter(|until| now < *until) {
+            return Some(Told {
+                allowed: false,
+                remaining: 0,
+                reset: until - now,
+            });
+        }
+        if self.tokens == 0 || self.age(now) >= HOLD {
+            return None;
+        }
+        self.tokens -= 1;
+        let remaining = self.tokens + self.left;
+        Some(Told {
+            allowed: true,
+            remaining,
+            reset: rate.time(rate.burst.saturating_sub(remaining)),
+        })
+    }
+
+    /// What a lease is to ask for when `waiting` requests wait: a user who was quick with the last block gets one twice
+    /// as large, and else one as large as what was spent of it. What is left of it goes back.
+    pub(super) fn ask(&mut self, now: Instant, waiting: u32, rate: Rate) -> Ask {
+        let block = match self.age(now) < HOLD {
+            true => self.leased.saturating_mul(2),
+            false => self.leased - self.tokens,
+        };
+        rate.ask(self.give_back(now), waiting, block)
+    }
+
+    /// Takes what a lease brought that was asked for at `asked` and answered at `now`.
+    pub(super) fn fill(&mut self, asked: Instant, now: Instant, lease: Lease, rate: Rate) {
+        *self = Self {
+            tokens: lease.tokens,
+            leased: lease.tokens,
+            left: rate.left(lease.missing),
+            since: Some(asked),
+            none_until: (lease.tokens == 0).then(|| now + rate.next(lease.missing)),
+        };
+    }
+
+    /// Takes out the tokens that can be put back; those that are too old are lost.
+    pub(super) fn give_back(&mut self, now: Instant) -> u32 {
+        let tokens = std::mem::take(&mut self.tokens);
+        self.leased -= tokens;
+        if self.age(now) < RETURN { tokens } else { 0 }
+    }
+
+    /// Has it nothing more to tell?
+    pub(super) fn is_over(&self, now: Instant) -> bool {
+        self.age(now) >= HOLD && self.none_until.is_none_or(|until| until <= now)
+    }
+
+    fn age(&self, now: Instant) -> Duration {
+        self.since
+            .map_or(Duration::MAX, |since| now.saturating_duration_since(since))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rate(per_minute: u32, burst: u32) -> Rate {
+        Rate::new(NonZeroU32::new(per_minute).unwrap(), NonZeroU32::new(burst).unwrap())
+    }
+
+    const fn ms(n: u64) -> Duration {
+        Duration::from_millis(n)
+    }
+
+    fn lease(tokens: u32, missing: Duration) -> Lease {
+        Lease { tokens, missing }
+    }
+
+    #[test]
+    fn a_rate_that_does_not_divide_a_minute_is_rounded_to_less_than_was_set() {
+        for per_minute in [1, 7, 60, 999, 700_000, 1_000_000] {
+            let rate = rate(per_minute, 1);
+            assert!(rate.time(per_minute) >= Duration::from_secs(60), "{per_minute}");
+        }
+    }
+
+    #[test]
+    fn what_is_missing_tells_what_is_left_and_when_the_next_token_comes() {
+        let rate = rate(60, 20);
+        assert_eq!(rate.left(Duration::ZERO), 20);
+        assert_eq!(rate.left(ms(1)), 19);
+        assert_eq!(rate.left(ms(19_000)), 1);
+        assert_eq!(rate.next(ms(19_000)), Duration::ZERO);
+        assert_eq!((rate.left(ms(19_400)), rate.next(ms(19_400))), (0, ms(400)));
+        assert_eq!((rate.left(ms(20_000)), rate.next(ms(20_000))), (0, ms(1_000)));
+    }
+
+    /// C-US5-3
+    #[test]
+    fn a_block_is_spent_token_by_token_and_what_remains_counts_what_the_bucket_has() {
+        let (rate, now) = (rate(60, 20), Instant::now());
+        let mut block = Block::default();
+        assert_eq!(block.spend(now, rate), None);
+        block.fill(now, now, lease(2, ms(5_000)), rate);
+        let told: Vec<_> = (0..2).map(|_| block.spend(now, rate).unwrap()).collect();
+        assert!(told.iter().all(|told| told.allowed));
+        assert_eq!((told[0].remaining, told[0].reset), (16, ms(4_000)));
+        assert_eq!((told[1].remaining, told[1].reset), (15, ms(5_000)));
+        assert_eq!(block.spend(now, rate), None);
+    }
+
+    #[test]
+    fn an_empty_bucket_is_not_asked_again_before_its_next_token() {
+        let (rate, now) = (rate(60, 20), Instant::now());
+        let mut block = Block::default();
+        block.fill(now, now, lease(0, ms(19_700)), rate);
+        let told = block.spend(now + ms(300), rate).unwrap();
+        assert_eq!((told.allowed, told.remaining, told.reset), (false, 0, ms(400)));
+        assert!(!block.is_over(now + ms(699)));
+        assert_eq!(block.spend(now + ms(700), rate), None);
+        assert!(block.is_over(now + ms(1_000)));
+    }
+
+    #[test]
+    fn who_is_quick_gets_larger_blocks_and_who_is_not_gets_what_was_spent() {
+        let (rate, start) = (rate(60, 20), Instant::now());
+        let mut block = Block::default();
+        assert_eq!(block.ask(start, 1, rate).block, 0);
+        block.fill(start, start, lease(3, ms(0)), rate);
+        for _ in 0..3 {
+            block.spend(start + ms(900), rate).unwrap();
+        }
+        assert_eq!(block.ask(start + ms(999), 1, rate).block, 6);
+        block.fill(start, start, lease(6, ms(0)), rate);
+        block.spend(start, rate).unwrap();
+        let ask = block.ask(start + HOLD, 1, rate);
+        assert_eq!((ask.block, ask.returned), (1, 5));
+    }
+
+    #[test]
+    fn a_token_is_spent_within_its_time_put_back_after_it_and_then_lost() {
+        let (rate, start) = (rate(60, 20), Instant::now());
+        let mut block = Block::default();
+        block.fill(start, start, lease(4, ms(0)), rate);
+        let (mut early, mut late) = (block, block);
+        assert!(block.spend(start + HOLD - ms(1), rate).is_some());
+        assert_eq!(early.spend(start + HOLD, rate), None);
+        assert_eq!((early.give_back(start + HOLD), early.give_back(start + HOLD)), (4, 0));
+        assert_eq!(late.give_back(start + RETURN), 0);
+    }
+}

@@ -1,0 +1,168 @@
+//! The users' quotas on PostgreSQL: port [`Buckets`].
+//!
+//! A bucket is one number, the time at which it will be whole, by the database's clock. The tokens in it now follow from
+//! that; taking one moves the time by what a token takes to come. A row that is missing is a bucket that is whole.
+
+use std::collections::VecDeque;
+use std::ops::ControlFlow;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::Semaphore;
+
+use super::connect::{Target, timed_out};
+use super::db::{Conn, Dialect, Row, Sql, Value};
+use super::error::describe;
+use crate::domain::ids::{TenantId, UserId};
+use crate::ports::BoxFuture;
+use crate::ports::quota::{Ask, Buckets, BucketsUnavailable, Lease};
+
+const CONNECTIONS: usize = 2;
+/// The longest a statement may take, its connection included. Whoever asked has long stopped to wait.
+const LIMIT: Duration = Duration::from_secs(2);
+const PRUNED_AT_ONCE: u64 = 1000;
+
+/// Buckets in the database, over a few connections of their own that are made when first needed.
+pub struct SharedBuckets {
+    target: Target,
+    places: Semaphore,
+    /// In turn, so that none is unused for long.
+    idle: Mutex<VecDeque<Conn>>,
+    lease: Sql,
+    prune: Sql,
+}
+
+impl SharedBuckets {
+    /// `None` on SQLite, where a process counts by itself.
+    pub(super) fn of(target: &Target) -> Option<Self> {
+        match target.dialect() {
+            Dialect::Sqlite => None,
+            Dialect::Postgres => Some(Self {
+                target: target.clone(),
+                places: Semaphore::new(CONNECTIONS),
+                idle: Mutex::default(),
+                lease: lease().into(),
+                prune: prune().into(),
+            }),
+        }
+    }
+
+    /// Runs a statement; gives its rows to `each`.
+    async fn run(
+        &self,
+        sql: &Sql,
+        values: Vec<Value>,
+        each: &mut (dyn FnMut(&Row) -> Result<(), sqlx::Error> + Send),
+    ) -> Result<(), BucketsUnavailable> {
+        let run = async {
+            let _place = self.places.acquire().await;
+            let idle = self.idle().pop_front();
+            let mut conn = match idle {
+                Some(conn) => conn,
+                None => self.target.counter(LIMIT).await?,
+            };
+            conn.fetch(sql, values, &mut |row| {
+                each(&row)?;
+                Ok(ControlFlow::Continue(()))
+            })
+            .await?;
+            self.idle().push_back(conn);
+            Ok(())
+        };
+        let ran = tokio::time::timeout(LIMIT, run).await;
+        ran.unwrap_or_else(|_| Err(timed_out("counting a request")))
+            .map_err(|error| {
+                // It came from a database that may have been restarted, and then none of them is of use.
+                self.idle().clear();
+                BucketsUnavailable(describe(&error).into())
+            })
+    }
+
+    /// Closes the connections that nobody uses.
+    pub(super) async fn close(&self) {
+        let idle = std::mem::take(&mut *self.idle());
+        for conn in idle {
+            conn.close().await;
+        }
+    }
+
+    fn idle(&self) -> MutexGuard<'_, VecDeque<Conn>> {
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Buckets for SharedBuckets {
+    fn lease<'a>(
+        &'a self,
+        tenant: &'a TenantId,
+        user: &'a UserId,
+        ask: Ask,
+    ) -> BoxFuture<'a, Result<Lease, BucketsUnavailable>> {
+        let interval = i64::from(ask.interval_us);
+        let number = |n: u32| Value::Int(Some(i64::from(n)));
+        let values = vec![
+            Value::text(tenant.as_str()),
+            Value::text(user.as_str()),
+            Value::Int(Some(interval)),
+            Value::Int(Some(interval * i64::from(ask.burst))),
+            number(ask.returned),
+            number(ask.waiting),
+            number(ask.block),
+        ];
+        Box::pin(async move {
+            let mut lease = None;
+            self.run(&self.lease, values, &mut |row| {
+                lease = Some(Lease {
+                    tokens: u32::try_from(row.int(0)?).unwrap_or_default(),
+                    missing: Duration::from_micros(u64::try_from(row.int(1)?).unwrap_or_default()),
+                });
+                Ok(())
+            })
+            .await?;
+            lease.ok_or_else(|| BucketsUnavailable("the lease returned no row".into()))
+        })
+    }
+
+    fn prune(&self) -> BoxFuture<'_, Result<u64, BucketsUnavailable>> {
+        Box::pin(async move {
+            let mut pruned = 0;
+            loop {
+                let mut round = 0;
+                self.run(&self.prune, vec![], &mut |_| {
+                    round += 1;
+                    Ok(())
+                })
+                .await?;
+                pruned += round;
+                if round < PRUNED_AT_ONCE {
+                    return Ok(pruned);
+                }
+            }
+        })
+    }
+}
+
+/// $1 tenant, $2 user, $3 the time a token takes to come, $4 the time a whole bucket takes, $5 tokens put back, $6 tokens
+/// for those who wait, $7 tokens to have. Returns the tokens leased, and how long until the bucket is whole.
+fn lease() -> String {
+    let now = Dialect::Postgres.now();
+    // Never further away than an empty bucket is, so that a clock set back, or a lower limit, does not lock a user out.
+    let full_at = format!("LEAST(GREATEST(quota_bucket.full_at - $5 * $3, {now}), {now} + $4)");
+    let leased = |there: &str| format!("LEAST({there}, GREATEST($6, LEAST($7, {there} / 4)))");
+    let fresh = leased("$4 / $3");
+    let taken = leased(&format!("(({now} + $4 - {full_at}) / $3)"));
+    format!(
+        "INSERT INTO quota_bucket (tenant, user_id, leased, full_at) VALUES ($1, $2, {fresh}, {now} + {fresh} * $3) \
+         ON CONFLICT (tenant, user_id) DO UPDATE SET leased = {taken}, full_at = {full_at} + {taken} * $3 \
+         RETURNING leased, full_at - {now}"
+    )
+}
+
+/// Leaves out what somebody is taking from just now.
+fn prune() -> String {
+    let now = Dialect::Postgres.now();
+    format!(
+        "DELETE FROM quota_bucket WHERE (tenant, user_id) IN (SELECT tenant, user_id FROM quota_bucket \
+         WHERE full_at <= {now} LIMIT {PRUNED_AT_ONCE} FOR UPDATE SKIP LOCKED) RETURNING leased"
+    )
+}
