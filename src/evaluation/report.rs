@@ -276,12 +276,20 @@ impl Report {
         self.clear_requests.share() >= self.threshold
     }
 
+    /// Is something not known that `gate` asks about? What a decision did is known also where the model gave no answer.
+    fn unknown(&self, gate: Gate) -> bool {
+        match gate {
+            Gate::Quality => self.not_run > 0,
+            Gate::Invariants => self.cases.iter().any(|case| case.decision_type.is_none()),
+        }
+    }
+
     /// How it ends.
     #[must_use]
     pub fn exit(&self, gate: Gate) -> Exit {
         if !self.invariants_broken.is_empty() {
             Exit::InvariantBroken
-        } else if self.cases.is_empty() || self.not_run > 0 {
+        } else if self.cases.is_empty() || self.unknown(gate) {
             Exit::NotRun
         } else if gate == Gate::Quality && !self.meets_threshold() {
             Exit::BelowThreshold
