@@ -6,7 +6,7 @@ use gavel::domain::decision::Outcome;
 use gavel::domain::tool::FailureCode;
 use gavel::ports::records::{CallRecord, RecordError, Recorder};
 
-use crate::support::{TestDb, closed, done, failed, intent, open_decision, raw};
+use crate::support::{TestDb, closed, done, eventually, failed, intent, open_decision, raw};
 
 const DECISION: &str = "SELECT status, decision_type, outcome_category, intent, response, iterations, duration_us \
                         FROM decision_log";
@@ -249,4 +249,21 @@ pub(crate) async fn json_is_kept_as_it_came(db: TestDb) {
     store.close(closed(open, vec![call], false)).await.unwrap();
     let arguments = db.line("SELECT arguments FROM tool_invocation_log").await;
     assert_eq!(arguments, r#"{"n":12345678901234567890123, "é":"\u0000"}"#);
+}
+
+/// Section 12: no commit waits for what can be done in a pause. Without one the file would stay as the migrations left it
+/// until the log has 16 MiB.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_log_of_sqlite_is_moved_into_the_database_when_nobody_waits() {
+    let db = TestDb::sqlite().await;
+    let store = db.open().await;
+    // What the opening wrote is moved with it.
+    let size = || std::fs::metadata(db.file()).unwrap().len();
+    let before = size();
+    for _ in 0..80 {
+        store.close(closed(open_decision(), vec![], false)).await.unwrap();
+    }
+    eventually("the file has grown", async || size() > before).await;
+    assert_eq!(db.count("SELECT COUNT(*) FROM decision_log").await, 80);
+    store.shutdown().await;
 }

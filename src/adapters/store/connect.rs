@@ -15,8 +15,8 @@ use super::error::{StoreError, describe};
 const SQLITE_LOCK_WAIT: Duration = Duration::from_millis(250);
 /// How long a new connection to PostgreSQL may take.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
-/// Pages of SQLite's log after which it is moved into the database: 16 MiB. Whoever commits then waits for two syncs of the
-/// disk. A decision writes about twelve pages, so with SQLite's own 1,000 it was one decision in eighty that waited.
+/// Pages of SQLite's log after which a commit moves it into the database, 16 MiB, if the writer found no pause to do so. Its
+/// decisions wait for two syncs of the disk. A decision writes about twelve pages: with SQLite's own 1,000 it was one in eighty.
 const PAGES_OF_THE_LOG: &str = "4096";
 /// What [`all_written`] inserts into: it stores nothing, and stops a transaction in which a row is missing.
 const ALL_WRITTEN: &str = "CREATE TEMP VIEW all_written AS SELECT 0 AS given, 0 AS written; \

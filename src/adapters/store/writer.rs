@@ -29,6 +29,10 @@ const MAX_KEPT: usize = 2048;
 const RETRY: (Duration, Duration) = (Duration::from_millis(20), Duration::from_millis(250));
 /// The longest a transaction on PostgreSQL may take before its connection is given up.
 const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(5);
+/// SQLite's log is moved into the database after so many ops (at some twelve pages each), once nobody has asked for
+/// anything for so long: whoever commits meanwhile waits for two syncs of the disk. Where there is no such pause, SQLite
+/// does it within a commit, when the log is long (`connect`).
+const TIDY: (usize, Duration) = (64, Duration::from_millis(20));
 /// How long a writer that is told to end tries to write what must be written.
 const LAST_TRIES: Duration = Duration::from_secs(5);
 
@@ -98,6 +102,8 @@ pub(super) struct Writer {
     stop: CancellationToken,
     /// SQLite: whether commits wait for the disk now, if that is known.
     full_sync: Option<bool>,
+    /// SQLite: ops committed since its log was moved into the database.
+    in_the_log: usize,
 }
 
 impl Writer {
@@ -115,6 +121,7 @@ impl Writer {
             conn,
             pending: VecDeque::new(),
             full_sync: None,
+            in_the_log: 0,
         }
     }
 
@@ -153,11 +160,17 @@ impl Writer {
         let mut batch = Vec::new();
         let mut queue = self.queue.lock().await;
         let received = tokio::select! {
+            biased;
             received = queue.recv_many(&mut batch, MAX_BATCH) => received,
             () = self.stop.cancelled() => {
                 // What is queued is still written; what comes now is told that it is too late.
                 queue.close();
                 queue.recv_many(&mut batch, MAX_BATCH).await
+            }
+            () = tokio::time::sleep(TIDY.1), if self.in_the_log >= TIDY.0 => {
+                drop(queue);
+                self.tidy().await;
+                return true;
             }
         };
         if received == 0 {
@@ -175,6 +188,16 @@ impl Writer {
         drop(queue);
         self.pending.extend(batch);
         true
+    }
+
+    /// Moves SQLite's log into the database.
+    async fn tidy(&mut self) {
+        self.in_the_log = 0;
+        let Some(conn) = &mut self.conn else { return };
+        let moved = conn.first(&"PRAGMA wal_checkpoint(PASSIVE)".into(), vec![]).await;
+        if let Err(error) = moved {
+            tracing::debug!(%error, "the log was not moved into the database; SQLite will do it within a commit");
+        }
     }
 
     /// While the database is away: makes room in the queue. False when the queue is closed.
@@ -289,6 +312,9 @@ impl Writer {
         };
         let fault = match &attempt {
             Attempt::Committed(_) => {
+                if conn.dialect() == Dialect::Sqlite {
+                    self.in_the_log += batch.len();
+                }
                 self.conn = Some(conn);
                 self.shared.state.committed();
                 metrics::histogram!("gavel_store_commit_seconds").record(start.elapsed().as_secs_f64());
