@@ -268,6 +268,15 @@ impl Link {
             pid: open.pid,
             gone: AtomicBool::new(false),
         });
+        // Its tools are on offer a moment before it can be called: whoever is so quick waits for that moment.
+        self.state.send_if_modified(|state| match state {
+            State::Down(reason) => {
+                let lost = Some(reason.clone());
+                *state = State::Connecting { lost };
+                true
+            }
+            _ => false,
+        });
         self.opened.fetch_add(1, Ordering::Relaxed);
         tracing::info!(
             server = &*self.server.name,
