@@ -1,4 +1,5 @@
-//! A child's pipes as rmcp's transport: rmcp writes, and what it cannot read well is read here. Closing it ends the child: its stdin is closed, then SIGTERM, then SIGKILL.
+//! A child's pipes as rmcp's transport: rmcp writes, and what it does not read well is read by [`Lines`]. Closing it ends
+//! the child: its stdin is closed, then SIGTERM, then SIGKILL.
 
 use std::io;
 use std::sync::Arc;

@@ -1,6 +1,6 @@
 //! What could not be kept for later: of a decision's close only its id is, for recovery to close it.
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::sync::{Mutex, PoisonError};
 
 use super::op::Op;
@@ -8,9 +8,10 @@ use crate::domain::ids::DecisionId;
 
 /// What is left to do for each decision.
 #[derive(Default)]
-pub(super) struct Lost(Mutex<BTreeMap<DecisionId, Left>>);
+pub(super) struct Lost(Mutex<BTreeSet<(DecisionId, Left)>>);
 
-#[derive(Clone, Copy)]
+/// In the order in which it is done: what was not answered is told as such in the end.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Left {
     /// Its row may be open.
     Lose,
@@ -33,7 +34,7 @@ impl Lost {
             _ => return,
         };
         let mut lost = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        lost.insert(decision, left);
+        lost.insert((decision, left));
     }
 
     /// Takes it all.
@@ -53,17 +54,17 @@ mod tests {
     #[test]
     fn what_nobody_heard_of_is_not_forgotten_in_a_long_outage() {
         let lost = Lost::default();
-        let (open, answered) = (DecisionId::new(), DecisionId::new());
+        let (open, unheard) = (DecisionId::new(), DecisionId::new());
         lost.note(&Op::Abandon(open, None));
         lost.note(&Op::Lose(open));
-        lost.note(&Op::Unsay(answered));
+        // Whatever else is noted of it, and when.
+        lost.note(&Op::Unsay(unheard));
+        lost.note(&Op::Lose(unheard));
         lost.note(&Op::Beat);
         let left: Vec<_> = lost.take().collect();
-        assert!(
-            matches!(left[..], [Op::Lose(first), Op::Unsay(second)] if (first, second) == (open, answered)),
-            "{}",
-            left.len()
-        );
+        let told =
+            matches!(left[..], [Op::Lose(a), Op::Lose(b), Op::Unsay(c)] if (a, b, c) == (open, unheard, unheard));
+        assert!(told, "{}", left.len());
         assert_eq!(lost.take().count(), 0);
     }
 }

@@ -78,7 +78,7 @@ pub struct Store {
 
 impl Store {
     /// Opens the database, makes the SQLite file when it is missing, applies migrations, takes the lease and
-    /// recovers what dead processes left open. Runs its tasks on the current tokio runtime.
+    /// recovers what dead processes left open. Runs its tasks on the current tokio runtime, but for SQLite's writer.
     ///
     /// # Errors
     /// [`StoreError`]; with [`AtStart::Background`] only for a wrong URL.

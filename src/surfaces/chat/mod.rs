@@ -358,7 +358,6 @@ impl Chat {
             journal: vec![Entry::User(said)],
             traceparent: accepted.meta.traceparent.clone(),
             events,
-            cancel: self.stop.child_token(),
             ..self.unasked(accepted)
         };
         if let Some(sink) = &mut run.events {
@@ -482,7 +481,7 @@ impl Chat {
             began: accepted.began,
             traceparent: None,
             events: None,
-            cancel: CancellationToken::new(),
+            cancel: self.stop.child_token(),
             intended: Vec::new(),
             fault_detail: None,
         }
