@@ -94,8 +94,11 @@ pub(crate) async fn a_database_of_an_older_version_is_brought_up_and_keeps_its_r
     store.close(closed(open_decision(), vec![], false)).await.unwrap();
     store.shutdown().await;
     // As the first version left it.
-    db.run("DROP TABLE quota_bucket; DELETE FROM gavel_schema WHERE version > 1")
-        .await;
+    db.run(
+        "DROP TABLE quota_bucket; DROP INDEX decision_by_intent; DROP INDEX decision_slow; DROP INDEX tool_slow; \
+         DELETE FROM gavel_schema WHERE version > 1",
+    )
+    .await;
     assert_eq!(Store::status(&db.url).await.unwrap().pending[0], (2, "quota"));
     let store = db.open().await;
     assert!(Store::status(&db.url).await.unwrap().pending.is_empty());

@@ -400,13 +400,13 @@ async fn fill(store: &Arc<Store>) -> (Vec<Stored>, Vec<Stored>) {
             _ => done(&call),
         };
         record.tool = Some(tool(TOOLS[pick(3)]));
-        record.duration_us = i64::from(n) * 400;
+        record.duration_us = took_us(n, 400);
         let status = ["failed", "in_doubt", "completed", "completed"][(n % 4) as usize];
         let mut decision: ClosedDecision = closed(open, vec![record], false);
         decision.decision_type = DecisionType::ALL[pick(4)];
         decision.outcome = OUTCOMES[pick(6)];
         decision.iterations = n % 5;
-        decision.duration_us = i64::from(n) * 777;
+        decision.duration_us = took_us(n, 777);
         decision.intent = TOOLS[pick(3)].into();
         row.status = "closed";
         row.decision_type = Some(decision.decision_type.as_str());
@@ -417,13 +417,23 @@ async fn fill(store: &Arc<Store>) -> (Vec<Stored>, Vec<Stored>) {
         calls.push(Stored {
             status,
             created_at: call.started_at,
-            duration_ms: Some(i64::from(n) * 400 / 1000),
+            duration_ms: Some(took_us(n, 400) / 1000),
             ..row.clone()
         });
         decisions.push(row);
         store.close(decision).await.unwrap();
     }
     (decisions, calls)
+}
+
+/// Half of all is quick, half takes from about a second on.
+fn took_us(n: u32, unit: i64) -> i64 {
+    let quick = i64::from(n) * unit;
+    if n.is_multiple_of(2) {
+        quick
+    } else {
+        990_000 + quick * 1000
+    }
 }
 
 /// A row as the test knows it.
@@ -601,6 +611,7 @@ pub(crate) async fn a_filter_finds_what_it_says(db: TestDb) {
             text("intent", TOOLS.to_vec()),
             number("iterations", -1..6),
             number("duration_ms", -1..100),
+            number("duration_ms", 900..70_000),
             time(),
         ],
         0..4,
@@ -612,6 +623,7 @@ pub(crate) async fn a_filter_finds_what_it_says(db: TestDb) {
             text("tool", TOOLS.to_vec()),
             (any::<bool>(), any::<bool>()).prop_map(|(not, yes)| Condition::Success { not, yes }),
             number("duration_ms", -1..60),
+            number("duration_ms", 900..40_000),
             time(),
         ],
         0..4,

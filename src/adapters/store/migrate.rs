@@ -36,6 +36,7 @@ macro_rules! migration {
 const MIGRATIONS: &[Migration] = &[
     migration!(1, "decisions", "0001_decisions"),
     migration!(2, "quota", "0002_quota"),
+    migration!(3, "lists", "0003_lists"),
 ];
 
 /// How long to wait for another process that is migrating.

@@ -10,10 +10,12 @@ pub(super) struct Table {
     pub(super) columns: &'static str,
     /// What a filter may name.
     pub(super) fields: &'static [Field],
-    /// Columns that an index begins with, the most selective first. `status` stands for its partial index.
+    /// Columns that an index begins with, after the tenant.
     pub(super) indexed: &'static [&'static str],
     /// The partial index of the rows that are open, or did not complete.
     pub(super) few: &'static str,
+    /// The partial index of the rows that took long, by classes.
+    pub(super) slow: &'static str,
 }
 
 /// A name in a filter.
@@ -33,6 +35,8 @@ pub(super) enum Kind {
     Enum(fn() -> Vec<&'static str>),
     /// A bare integer.
     Number,
+    /// A bare integer, in milliseconds.
+    Duration,
     /// A quoted RFC 3339 time.
     Time,
     /// `true` or `false`: whether `status` is `completed`.
@@ -58,17 +62,18 @@ pub(super) const DECISIONS: Table = Table {
         field("model", "model", Kind::Text),
         field("status", "status", Kind::Enum(|| vec!["open", "closed"])),
         field("created_at", "created_at", Kind::Time),
-        field("duration_ms", "duration_us / 1000", Kind::Number),
+        field("duration_ms", "duration_us / 1000", Kind::Duration),
         field("iterations", "iterations", Kind::Number),
     ],
     indexed: &[
         "conversation_id",
         "user_id",
-        "status",
         "outcome_category",
         "decision_type",
+        "intent",
     ],
     few: "decision_open",
+    slow: "decision_slow",
 };
 
 pub(super) const TOOL_INVOCATIONS: Table = Table {
@@ -82,11 +87,12 @@ pub(super) const TOOL_INVOCATIONS: Table = Table {
         field("success", "status", Kind::Success),
         field("decision_id", "decision_id", Kind::Text),
         field("created_at", "created_at", Kind::Time),
-        field("duration_ms", "duration_us / 1000", Kind::Number),
+        field("duration_ms", "duration_us / 1000", Kind::Duration),
         field("user_id", "user_id", Kind::Text),
     ],
-    indexed: &["decision_id", "user_id", "status", "tool"],
+    indexed: &["decision_id", "user_id", "tool"],
     few: "tool_unsuccessful",
+    slow: "tool_slow",
 };
 
 fn decision_types() -> Vec<&'static str> {

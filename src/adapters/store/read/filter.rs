@@ -179,7 +179,7 @@ impl Parser<'_> {
             ("<", Op::Lt),
             (">", Op::Gt),
         ];
-        let ordered = matches!(field.kind, Kind::Number | Kind::Time);
+        let ordered = matches!(field.kind, Kind::Number | Kind::Duration | Kind::Time);
         let found = OPS.into_iter().find(|(text, _)| self.rest().starts_with(text));
         match found {
             Some((text, op)) if ordered || matches!(op, Op::Eq | Op::Ne) => {
@@ -235,7 +235,7 @@ impl Parser<'_> {
                     )),
                 }
             }
-            Kind::Number => {
+            Kind::Number | Kind::Duration => {
                 let word = self.word().to_owned();
                 let Ok(number) = word.parse() else {
                     let found = self.found(start);

@@ -1,8 +1,8 @@
 //! One statement for one question, such that an index gives its rows in order.
 //!
-//! The condition on the most selective indexed column *drives*; the others only check. A closed list drives
-//! as one branch a value, each with its own limit, so that `ERROR:*` reads a page from each of its outcomes
-//! and never sorts a table. SQLite has no statistics to choose by and is told with a unary `+`, which takes
+//! The condition that leaves the fewest rows *drives*; the others only check. A closed list drives as one
+//! branch a value, each with its own limit, so that `ERROR:*` reads a page from each of its outcomes and
+//! never sorts a table; a long duration drives as one branch a class of durations. SQLite has no statistics to choose by and is told with a unary `+`, which takes
 //! a column out of the choice; PostgreSQL chooses by itself.
 
 use std::fmt::Write;
@@ -82,6 +82,7 @@ pub(super) fn select(dialect: Dialect, question: &Question<'_>) -> (String, Vec<
 #[derive(Default)]
 struct Driver {
     column: Option<&'static str>,
+    /// The condition that `branches` say in full.
     term: Option<usize>,
     /// Conditions of which exactly one holds, as literals: values of closed lists, never a caller's text.
     branches: Vec<String>,
@@ -89,48 +90,118 @@ struct Driver {
     named: Option<&'static str>,
 }
 
+/// How few rows a condition leaves, as far as its text tells. The least drives.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Leaves {
+    /// One decision, or one conversation.
+    One,
+    /// What one user did.
+    User,
+    /// What is open, or did not complete.
+    Unfinished,
+    /// Outcomes that are no success; what took very long.
+    Rare,
+    /// One tool or intent.
+    Named,
+    /// Much of the table.
+    Much,
+}
+
 fn driver(question: &Question<'_>) -> Driver {
-    for column in question.table.indexed.iter().copied() {
-        if column == "user_id" && question.user.is_some() {
-            return Driver {
-                column: Some(column),
-                ..Driver::default()
-            };
-        }
-        for (index, term) in question.filter.terms.iter().enumerate() {
-            if term.field.sql == column
-                && let Some(driver) = drives(question.table, term, index)
-            {
-                return driver;
-            }
-        }
-    }
-    Driver::default()
+    let terms = question.filter.terms.iter().enumerate();
+    let user = question.user.map(|_| {
+        let by_user = Driver {
+            column: Some("user_id"),
+            ..Driver::default()
+        };
+        (Leaves::User, by_user)
+    });
+    terms
+        .filter_map(|(index, term)| drives(question.table, term, index))
+        .chain(user)
+        .min_by_key(|(leaves, _)| *leaves)
+        .map(|(_, driver)| driver)
+        .unwrap_or_default()
 }
 
 /// The statement as led by one condition, when an index answers that.
-fn drives(table: &'static Table, term: &Term, index: usize) -> Option<Driver> {
+fn drives(table: &'static Table, term: &Term, index: usize) -> Option<(Leaves, Driver)> {
+    let column = term.field.sql;
     let driver = Driver {
-        column: Some(term.field.sql),
+        column: Some(column),
         term: Some(index),
         ..Driver::default()
     };
-    if term.field.sql == "status" {
-        let few = few(table, term)?;
-        return Some(Driver {
-            branches: vec![few],
+    if column == "status" {
+        let driver = Driver {
+            branches: vec![few(table, term)?],
             named: Some(table.few),
             ..driver
-        });
+        };
+        return Some((Leaves::Unfinished, driver));
+    }
+    if let Kind::Duration = term.field.kind {
+        let classes = slow_classes(term)?;
+        let driver = Driver {
+            term: None,
+            branches: classes.iter().map(|class| slow(*class)).collect(),
+            named: Some(table.slow),
+            ..driver
+        };
+        let rare = classes.first().is_some_and(|class| *class >= RARELY_SLOW_S);
+        return Some((if rare { Leaves::Rare } else { Leaves::Much }, driver));
+    }
+    if !table.indexed.contains(&column) {
+        return None;
     }
     match (&term.value, term.op) {
-        (Literal::Exact(_), Op::Eq) => Some(driver),
-        (Literal::OneOf(_), _) => Some(Driver {
-            branches: branches(term),
-            ..driver
-        }),
+        (Literal::Exact(_), Op::Eq) => {
+            let leaves = match column {
+                "decision_id" | "conversation_id" => Leaves::One,
+                "user_id" => Leaves::User,
+                _ => Leaves::Named,
+            };
+            Some((leaves, driver))
+        }
+        (Literal::OneOf(_), _) => {
+            let branches = branches(term);
+            let rare = column == "outcome_category" && !branches.iter().any(|branch| branch.contains("'SUCCESS:"));
+            let leaves = if rare { Leaves::Rare } else { Leaves::Much };
+            Some((leaves, Driver { branches, ..driver }))
+        }
         _ => None,
     }
+}
+
+/// Least seconds of each class of the indexes of what took long (migration `0003_lists`).
+const SLOW_CLASSES_S: [i64; 6] = [1, 2, 4, 8, 16, 32];
+/// From here on a decision is rarely as slow as that.
+const RARELY_SLOW_S: i64 = 8;
+
+/// The classes that hold every row that a condition on a duration allows, the quickest first; none when it allows
+/// durations that are not in the index.
+fn slow_classes(term: &Term) -> Option<Vec<i64>> {
+    let Literal::Int(ms) = term.value else { return None };
+    let (least_ms, most_ms) = match term.op {
+        Op::Gt => (ms.saturating_add(1), i64::MAX),
+        Op::Ge => (ms, i64::MAX),
+        Op::Eq => (ms, ms),
+        Op::Ne | Op::Lt | Op::Le => return None,
+    };
+    let first = SLOW_CLASSES_S.iter().rposition(|class| class * 1000 <= least_ms)?;
+    let classes = SLOW_CLASSES_S[first..].iter().copied();
+    Some(classes.take_while(|class| class * 1000 <= most_ms).collect())
+}
+
+/// One class, with the index's condition and expression as its definition spells them.
+fn slow(class: i64) -> String {
+    let (last, quicker) = SLOW_CLASSES_S.split_last().unwrap_or((&0, &[]));
+    let cases = quicker.iter().fold(String::new(), |mut cases, class| {
+        // Writing to a String cannot fail.
+        let _ = write!(cases, " WHEN duration_us < {} THEN {class}", class * 2_000_000);
+        cases
+    });
+    format!("duration_us >= 1000000 AND (CASE{cases} ELSE {last} END) = {class}")
 }
 
 /// The condition on the status as one that a partial index answers.
@@ -377,6 +448,32 @@ mod tests {
             (&DECISIONS, r#"outcome_category != "SUCCESS:*""#, "decision_by_outcome"),
             (&DECISIONS, r#"decision_type = "REFUSE""#, "decision_by_type"),
             (&DECISIONS, r#"status = "open""#, "decision_open"),
+            (&DECISIONS, r#"intent = "delete_task""#, "decision_by_intent"),
+            (
+                &DECISIONS,
+                r#"intent = "add_task" AND outcome_category = "ERROR:*""#,
+                "decision_by_outcome",
+            ),
+            (
+                &DECISIONS,
+                r#"outcome_category = "SUCCESS:*" AND intent = "add_task""#,
+                "decision_by_intent",
+            ),
+            (&DECISIONS, "duration_ms > 29000", "decision_slow"),
+            (&DECISIONS, "duration_ms >= 1000", "decision_slow"),
+            (&DECISIONS, "duration_ms > 998", "decision_by_time"),
+            (&DECISIONS, "duration_ms < 29000", "decision_by_time"),
+            (
+                &DECISIONS,
+                r#"duration_ms > 29000 AND intent = "add_task""#,
+                "decision_slow",
+            ),
+            (
+                &DECISIONS,
+                r#"duration_ms > 1500 AND intent = "add_task""#,
+                "decision_by_intent",
+            ),
+            (&TOOL_INVOCATIONS, "duration_ms = 4321", "tool_slow"),
             (&TOOL_INVOCATIONS, "", "tool_by_time"),
             (&TOOL_INVOCATIONS, "success = true", "tool_by_time"),
             (&TOOL_INVOCATIONS, r#"tool = "add_task""#, "tool_by_tool"),
@@ -426,6 +523,26 @@ mod tests {
             }
         }
         conn.close().await;
+    }
+
+    #[test]
+    fn the_classes_of_a_duration_hold_every_row_it_allows() {
+        let classes = |filter: &str| slow_classes(&Filter::parse(&DECISIONS, filter).unwrap().terms[0]);
+        for (filter, expected) in [
+            ("duration_ms > 999", Some(vec![1, 2, 4, 8, 16, 32])),
+            ("duration_ms >= 1000", Some(vec![1, 2, 4, 8, 16, 32])),
+            ("duration_ms >= 999", None),
+            ("duration_ms > 1998", Some(vec![1, 2, 4, 8, 16, 32])),
+            ("duration_ms > 1999", Some(vec![2, 4, 8, 16, 32])),
+            ("duration_ms = 31999", Some(vec![16])),
+            ("duration_ms = 32000", Some(vec![32])),
+            ("duration_ms > 9223372036854775807", Some(vec![32])),
+            ("duration_ms = 5", None),
+            ("duration_ms != 5000", None),
+            ("duration_ms <= 5000", None),
+        ] {
+            assert_eq!(classes(filter), expected, "{filter}");
+        }
     }
 
     #[test]
