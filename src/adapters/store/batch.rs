@@ -1,10 +1,7 @@
 //! Many ops, one transaction.
 
-use sqlx::SqliteConnection;
-
-use super::connect::all_written;
-use super::db::{Conn, Sql, Value, execute_joined};
-use super::error::{Fault, is_locked};
+use super::db::{Conn, Value};
+use super::error::Fault;
 use super::op::{Done, Op, Ticket};
 use super::recovered;
 use super::rows::Writing;
@@ -33,12 +30,6 @@ struct Rows {
     calls: Vec<Value>,
 }
 
-/// Statements that go to SQLite together.
-struct Joined {
-    text: String,
-    statements: usize,
-}
-
 /// How far a transaction came.
 pub(super) enum Attempt {
     /// Committed; one answer for each ticket, in order.
@@ -50,16 +41,9 @@ pub(super) enum Attempt {
 }
 
 impl Batch<'_> {
-    /// Writes all of `tickets` or none of them. `before` is run before the transaction begins.
-    pub(super) async fn run(&self, conn: &mut Conn, tickets: &[Ticket], before: Option<&Sql>) -> Attempt {
-        let rows = self.rows(tickets);
-        if tickets.iter().all(|ticket| ticket.op.is_rows())
-            && let Some(connection) = conn.joining()
-            && let Some(joined) = self.joined(&rows, before)
-        {
-            return run_joined(connection, joined, rows, tickets.len()).await;
-        }
-        match self.write(conn, tickets, rows, before).await {
+    /// Writes all of `tickets` or none of them.
+    pub(super) async fn run(&self, conn: &mut Conn, tickets: &[Ticket]) -> Attempt {
+        match self.write(conn, tickets).await {
             Ok(done) => match conn.execute(&self.statements.commit, vec![]).await {
                 Ok(_) => Attempt::Committed(done),
                 Err(error) => Attempt::Uncertain(error.into()),
@@ -96,51 +80,10 @@ impl Batch<'_> {
         rows
     }
 
-    /// The whole transaction as one text, if its rows are few. SQLite's driver hands every text to the connection's
-    /// thread and back, which costs more than a small statement itself.
-    fn joined(&self, rows: &Rows, before: Option<&Sql>) -> Option<Joined> {
-        let statements = self.statements;
-        let mut joined = Joined {
-            text: String::with_capacity(2048),
-            statements: 0,
-        };
-        let mut join = |part: &str| {
-            joined.text.push_str(part);
-            joined.text.push(';');
-            joined.statements += 1;
-        };
-        before
-            .into_iter()
-            .chain([&statements.begin])
-            .for_each(|part| join(part));
-        let parts = [
-            (&statements.open, &rows.opens, false),
-            (&statements.intend, &rows.intents, false),
-            (&statements.close, &rows.closes, true),
-            (&statements.call, &rows.calls, true),
-        ];
-        for (insert, values, whole) in parts {
-            let count = insert.rows(values);
-            if count > 0 {
-                join(insert.few(count)?);
-                if whole {
-                    join(&all_written(count));
-                }
-            }
-        }
-        join(&statements.commit);
-        Some(joined)
-    }
-
-    async fn write(
-        &self,
-        conn: &mut Conn,
-        tickets: &[Ticket],
-        rows: Rows,
-        before: Option<&Sql>,
-    ) -> Result<Vec<Done>, Fault> {
-        if let Some(before) = before {
-            conn.execute(before, vec![]).await?;
+    async fn write(&self, conn: &mut Conn, tickets: &[Ticket]) -> Result<Vec<Done>, Fault> {
+        let rows = self.rows(tickets);
+        if let Conn::Sqlite(sqlite) = conn {
+            sqlite.survive_power_loss(tickets.iter().any(|ticket| ticket.op.survives_power_loss()))?;
         }
         conn.execute(&self.statements.begin, vec![]).await?;
         let mut done = Vec::with_capacity(tickets.len());
@@ -296,22 +239,6 @@ impl Batch<'_> {
         conn.execute(&self.statements.prune_instances, vec![Value::Int(Some(kept))])
             .await?;
         Ok(Done::Pruned(claims))
-    }
-}
-
-async fn run_joined(connection: &mut SqliteConnection, joined: Joined, rows: Rows, tickets: usize) -> Attempt {
-    let values = [rows.opens, rows.intents, rows.closes, rows.calls].concat();
-    match execute_joined(connection, joined.text, values).await {
-        Ok(ran) if ran == joined.statements => Attempt::Committed((0..tickets).map(|_| Done::Written).collect()),
-        Ok(_) => Attempt::Uncertain(Fault::Away(
-            "the connection ended before COMMIT was acknowledged".into(),
-        )),
-        // The lock was not to be had, at BEGIN or at COMMIT: nothing was committed.
-        Err(error) if is_locked(&error) => Attempt::Failed(error.into()),
-        Err(error) => match error.into() {
-            refused @ Fault::Refused(_) => Attempt::Failed(refused),
-            away @ Fault::Away(_) => Attempt::Uncertain(away),
-        },
     }
 }
 

@@ -1,15 +1,17 @@
 //! From a URL to connections, with the settings each database needs.
 
+use std::ops::ControlFlow;
 use std::path::Path;
 use std::str::FromStr;
 use std::time::Duration;
 
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
-use sqlx::sqlite::{SqliteConnectOptions, SqlitePoolOptions, SqliteSynchronous};
-use sqlx::{ConnectOptions, Connection, PgConnection, SqliteConnection};
+use sqlx::sqlite::{SqliteConnectOptions, SqlitePoolOptions};
+use sqlx::{ConnectOptions, Connection, PgConnection};
 
 use super::db::{Conn, Dialect, Readers};
 use super::error::{StoreError, describe};
+use super::sqlite::Sqlite;
 
 /// How long a writer waits for SQLite's lock in one try; then it looks whether anybody still waits.
 const SQLITE_LOCK_WAIT: Duration = Duration::from_millis(250);
@@ -17,11 +19,7 @@ const SQLITE_LOCK_WAIT: Duration = Duration::from_millis(250);
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 /// Pages of SQLite's log after which a commit moves it into the database, 16 MiB, if the writer found no pause to do so. Its
 /// decisions wait for two syncs of the disk. A decision writes about twelve pages: with SQLite's own 1,000 it was one in eighty.
-const PAGES_OF_THE_LOG: &str = "4096";
-/// What [`all_written`] inserts into: it stores nothing, and stops a transaction in which a row is missing.
-const ALL_WRITTEN: &str = "CREATE TEMP VIEW all_written AS SELECT 0 AS given, 0 AS written; \
-     CREATE TEMP TRIGGER not_all_written INSTEAD OF INSERT ON all_written WHEN new.written <> new.given \
-     BEGIN SELECT RAISE(ABORT, 'a row was not written: its id is taken'); END";
+const PAGES_OF_THE_LOG: u32 = 4096;
 
 /// Where the database is.
 #[derive(Clone, Debug)]
@@ -44,6 +42,11 @@ impl Target {
                     ));
                 }
                 let options = SqliteConnectOptions::from_str(url).map_err(|error| StoreError::Url(describe(&error)))?;
+                if url.contains("mode=ro") || url.contains("immutable=") {
+                    return Err(StoreError::Url(
+                        "a database that cannot be written keeps no record; leave out mode and immutable".into(),
+                    ));
+                }
                 if options.get_filename().as_os_str().is_empty() {
                     return Err(StoreError::Url("names no file; expected sqlite:PATH".into()));
                 }
@@ -88,22 +91,15 @@ impl Target {
     pub(super) async fn writer(&self) -> Result<Conn, sqlx::Error> {
         match self {
             Self::Sqlite { options, max_bytes } => {
-                let options = options
-                    .as_ref()
-                    .clone()
-                    .create_if_missing(false)
-                    .busy_timeout(SQLITE_LOCK_WAIT)
-                    .synchronous(SqliteSynchronous::Normal)
-                    .pragma("wal_autocheckpoint", PAGES_OF_THE_LOG)
-                    .pragma("journal_size_limit", "67108864")
-                    .pragma("cache_size", "-16384")
-                    .pragma("temp_store", "MEMORY");
-                let mut connection = SqliteConnection::connect_with(&options).await?;
+                let setup = format!(
+                    "PRAGMA synchronous = NORMAL; PRAGMA wal_autocheckpoint = {PAGES_OF_THE_LOG}; \
+                     PRAGMA journal_size_limit = 67108864; PRAGMA cache_size = -16384; PRAGMA temp_store = MEMORY"
+                );
+                let sqlite = Sqlite::open(options.get_filename(), SQLITE_LOCK_WAIT, &setup)?;
                 if let Some(bytes) = max_bytes {
-                    limit_size(&mut connection, *bytes).await?;
+                    limit_size(&sqlite, *bytes)?;
                 }
-                sqlx::raw_sql(ALL_WRITTEN).execute(&mut connection).await?;
-                Ok(Conn::Sqlite(connection))
+                Ok(Conn::Sqlite(sqlite))
             }
             Self::Postgres(options) => {
                 let mut connection = tokio::time::timeout(CONNECT_TIMEOUT, PgConnection::connect_with(options))
@@ -149,8 +145,8 @@ impl Target {
     pub(super) async fn reader(&self) -> Result<Conn, sqlx::Error> {
         match self {
             Self::Sqlite { options, .. } => {
-                let connection = SqliteConnection::connect_with(&reading_sqlite(options)).await?;
-                Ok(Conn::Sqlite(connection))
+                let sqlite = Sqlite::open(options.get_filename(), CONNECT_TIMEOUT, "PRAGMA query_only = ON")?;
+                Ok(Conn::Sqlite(sqlite))
             }
             Self::Postgres(options) => {
                 let options = reading_postgres(options, CONNECT_TIMEOUT);
@@ -204,12 +200,6 @@ fn reading_postgres(options: &PgConnectOptions, limit: Duration) -> PgConnectOpt
     ])
 }
 
-/// A statement for a writer's connection to SQLite that fails unless the one before it wrote so many rows. Fewer means
-/// that an id belongs to somebody else; nothing of that is overwritten.
-pub(super) fn all_written(rows: usize) -> String {
-    format!("INSERT INTO all_written VALUES ({rows}, changes())")
-}
-
 pub(super) fn timed_out(doing: &str) -> sqlx::Error {
     sqlx::Error::Io(std::io::Error::new(
         std::io::ErrorKind::TimedOut,
@@ -231,15 +221,15 @@ fn create_file(path: &Path) -> std::io::Result<()> {
     options.open(path).map(drop)
 }
 
-async fn limit_size(connection: &mut SqliteConnection, bytes: u64) -> Result<(), sqlx::Error> {
-    let page_size: i64 = sqlx::query_scalar("PRAGMA page_size")
-        .fetch_one(&mut *connection)
-        .await?;
+fn limit_size(sqlite: &Sqlite, bytes: u64) -> Result<(), sqlx::Error> {
+    let mut page_size = 4096;
+    sqlite.fetch("PRAGMA page_size", &[], &mut |row| {
+        page_size = row.int(0)?;
+        Ok(ControlFlow::Break(()))
+    })?;
     let pages = bytes / u64::try_from(page_size).unwrap_or(4096).max(1);
     // A PRAGMA takes no parameter; the number is ours.
-    let pragma = format!("PRAGMA max_page_count = {}", pages.clamp(1, 1 << 30));
-    sqlx::query(sqlx::AssertSqlSafe(pragma)).execute(connection).await?;
-    Ok(())
+    sqlite.script(&format!("PRAGMA max_page_count = {}", pages.clamp(1, 1 << 30)))
 }
 
 #[cfg(test)]
@@ -257,9 +247,11 @@ mod tests {
     }
 
     #[test]
-    fn a_database_in_memory_is_refused() {
+    fn a_database_that_keeps_nothing_is_refused() {
         assert!(Target::parse("sqlite::memory:", None).is_err());
         assert!(Target::parse("sqlite:", None).is_err());
+        assert!(Target::parse("sqlite:gavel.db?mode=ro", None).is_err());
         assert!(Target::parse("sqlite:gavel.db", None).is_ok());
+        assert!(Target::parse("sqlite:gavel.db?mode=rwc", None).is_ok());
     }
 }

@@ -1,4 +1,5 @@
-//! One connection, two drivers: the few operations the store needs, instantiated for each by macro.
+//! One connection, whichever the database: the few operations the store needs. Who writes to SQLite does so in its own
+//! thread (`sqlite`); PostgreSQL, and all reading, goes through the async driver.
 //!
 //! SQL texts are the same for both databases. Static ones number their parameters (`$1`), which both
 //! understand; generated ones write `?` and are numbered for PostgreSQL by [`Dialect::placeholders`],
@@ -10,7 +11,9 @@ use std::time::{Duration, Instant};
 
 use futures_util::TryStreamExt;
 use sqlx::sqlite::{SqlitePool, SqliteRow};
-use sqlx::{AssertSqlSafe, Connection, Executor, PgConnection, PgPool, Row as _, SqliteConnection, postgres::PgRow};
+use sqlx::{AssertSqlSafe, Connection, PgConnection, PgPool, Row as _, SqliteConnection, postgres::PgRow};
+
+use super::sqlite::{Sqlite, failure};
 
 /// Which of the two databases.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -87,9 +90,9 @@ pub(super) type EachRow<'a> = dyn FnMut(Row) -> Result<ControlFlow<()>, sqlx::Er
 /// SQLite looks at the clock so often while it reads, some thousand times a second.
 const OPCODES_BETWEEN_LOOKS: i32 = 10_000;
 
-/// A connection of its own, for a writer.
+/// A connection of its own, for a writer. SQLite keeps the calling thread until it is done.
 pub(super) enum Conn {
-    Sqlite(SqliteConnection),
+    Sqlite(Sqlite),
     Postgres(PgConnection),
 }
 
@@ -104,8 +107,17 @@ pub(super) enum Readers {
 
 /// A row of an answer; columns by position.
 pub(super) enum Row {
+    Direct(Vec<rusqlite::types::Value>),
     Sqlite(SqliteRow),
     Postgres(PgRow),
+}
+
+fn direct<T: rusqlite::types::FromSql>(columns: &[rusqlite::types::Value], column: usize) -> Result<T, sqlx::Error> {
+    let value = columns.get(column).ok_or(sqlx::Error::ColumnIndexOutOfBounds {
+        index: column,
+        len: columns.len(),
+    })?;
+    T::column_result(value.into()).map_err(|error| failure(error.into()))
 }
 
 macro_rules! columns {
@@ -114,6 +126,7 @@ macro_rules! columns {
             $($(#[$doc])*
             pub(super) fn $name(&self, column: usize) -> Result<$type, sqlx::Error> {
                 match self {
+                    Self::Direct(columns) => direct(columns, column),
                     Self::Sqlite(row) => row.try_get(column),
                     Self::Postgres(row) => row.try_get(column),
                 }
@@ -149,15 +162,6 @@ macro_rules! driver {
                 query
             }
 
-            pub(super) async fn execute(
-                connection: &mut $Connection,
-                sql: &Sql,
-                values: Vec<Value>,
-            ) -> Result<u64, sqlx::Error> {
-                let done = query(sql, values).execute(connection).await?;
-                Ok(done.rows_affected())
-            }
-
             pub(super) async fn fetch(
                 connection: &mut $Connection,
                 sql: &Sql,
@@ -176,19 +180,6 @@ macro_rules! driver {
     };
 }
 
-/// Runs the statements of one text; returns how many ran to their end. The driver's thread ends the stream without an
-/// error when it dies, so fewer than given means that it did.
-pub(super) async fn execute_joined(
-    connection: &mut SqliteConnection,
-    sql: String,
-    values: Vec<Value>,
-) -> Result<usize, sqlx::Error> {
-    let steps = connection.fetch_many(sqlite::query(&sql.into(), values));
-    steps
-        .try_fold(0, async |ran, step| Ok(ran + usize::from(step.is_left())))
-        .await
-}
-
 driver!(sqlite, sqlx::Sqlite, SqliteConnection, Row::Sqlite);
 driver!(postgres, sqlx::Postgres, PgConnection, Row::Postgres);
 
@@ -200,26 +191,21 @@ impl Conn {
         }
     }
 
-    /// The connection, where statements can be joined ([`execute_joined`]).
-    pub(super) fn joining(&mut self) -> Option<&mut SqliteConnection> {
-        match self {
-            Self::Sqlite(connection) => Some(connection),
-            Self::Postgres(_) => None,
-        }
-    }
-
     /// Runs one statement; returns how many rows it changed.
     pub(super) async fn execute(&mut self, sql: &Sql, values: Vec<Value>) -> Result<u64, sqlx::Error> {
         match self {
-            Self::Sqlite(connection) => sqlite::execute(connection, sql, values).await,
-            Self::Postgres(connection) => postgres::execute(connection, sql, values).await,
+            Self::Sqlite(connection) => connection.execute(sql, &values),
+            Self::Postgres(connection) => {
+                let done = postgres::query(sql, values).execute(connection).await?;
+                Ok(done.rows_affected())
+            }
         }
     }
 
     /// Runs a text of any number of statements without parameters.
     pub(super) async fn script(&mut self, sql: &'static str) -> Result<(), sqlx::Error> {
         match self {
-            Self::Sqlite(connection) => sqlx::raw_sql(sql).execute(connection).await.map(drop),
+            Self::Sqlite(connection) => connection.script(sql),
             Self::Postgres(connection) => sqlx::raw_sql(sql).execute(connection).await.map(drop),
         }
     }
@@ -232,7 +218,7 @@ impl Conn {
         each: &mut EachRow<'_>,
     ) -> Result<(), sqlx::Error> {
         match self {
-            Self::Sqlite(connection) => sqlite::fetch(connection, sql, values, each).await,
+            Self::Sqlite(connection) => connection.fetch(sql, &values, each),
             Self::Postgres(connection) => postgres::fetch(connection, sql, values, each).await,
         }
     }
@@ -251,7 +237,7 @@ impl Conn {
     /// Says good-bye. Errors are of no use to anybody: the connection is given up.
     pub(super) async fn close(self) {
         let closed = match self {
-            Self::Sqlite(connection) => connection.close().await,
+            Self::Sqlite(connection) => connection.close(),
             Self::Postgres(connection) => connection.close().await,
         };
         if let Err(error) = closed {

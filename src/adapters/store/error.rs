@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use super::sqlite::Failure;
+
 /// Why a store cannot be opened or migrated.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
@@ -170,9 +172,14 @@ pub(super) fn is_locked(error: &sqlx::Error) -> bool {
 
 /// The low byte of an extended result code is its class (sqlite.org/rescode.html); `None` for another database's error.
 fn sqlite_class(error: &dyn sqlx::error::DatabaseError) -> Option<i32> {
-    error.try_downcast_ref::<sqlx::sqlite::SqliteError>()?;
-    let code = error.code().unwrap_or_default();
-    Some(code.parse::<i32>().map_or(0, |code| code & 0xff))
+    let code = match error.try_downcast_ref::<Failure>() {
+        Some(failure) => failure.code,
+        None => {
+            error.try_downcast_ref::<sqlx::sqlite::SqliteError>()?;
+            error.code().unwrap_or_default().parse().unwrap_or(0)
+        }
+    };
+    Some(code & 0xff)
 }
 
 const SQLITE_ERROR: i32 = 1;

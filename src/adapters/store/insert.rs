@@ -5,8 +5,6 @@ use super::db::{Conn, Dialect, Sql, Value};
 
 /// Rows of one statement at most. More gained nothing when measured, and costs memory for each statement.
 const MAX_ROWS: usize = 32;
-/// Most rows of a statement that is joined to others; each combination is a text of its own.
-const FEW_ROWS: usize = 2;
 
 /// One insert, in every size.
 pub(super) struct Insert {
@@ -28,11 +26,6 @@ impl Insert {
             texts,
             columns: row.matches('?').count(),
         }
-    }
-
-    /// The one statement for all of so many rows, if they are few: a batch at low load.
-    pub(super) fn few(&self, rows: usize) -> Option<&Sql> {
-        (rows.is_power_of_two() && rows <= FEW_ROWS).then(|| &self.texts[rows.ilog2() as usize])
     }
 
     pub(super) fn rows(&self, values: &[Value]) -> usize {

@@ -2,7 +2,7 @@
 //!
 //! A write travels: port (`recorder`) → [`queue`](self) with a deadline → `writer`, which puts whatever is queued into
 //! one transaction (`batch`) of multi-row statements (`insert`, `statements`, `rows`) on its connection (`db`, the one
-//! place that knows two drivers). `keeper` beats the lease and has dead processes' rows closed; `state` tells
+//! place that knows both databases; `sqlite`). `keeper` beats the lease and has dead processes' rows closed; `state` tells
 //! whether the store is there. Reads (`read`) and the users' quotas (`buckets`) have connections of their own and never
 //! wait for the writer.
 //!
@@ -26,6 +26,7 @@ mod read;
 mod recorder;
 mod recovered;
 mod rows;
+mod sqlite;
 mod state;
 mod statements;
 mod writer;
@@ -225,8 +226,8 @@ impl Decisions for Store {
     }
 }
 
-/// SQLite's writer needs no reactor: requests and the driver's thread wake it. On a thread of its own that is one futex each
-/// way; on a shared runtime each wake goes through a reactor, and often to a second worker that finds nothing to do.
+/// SQLite works in the thread that calls, so it gets one to itself; nothing else waits while a disk does not answer. The
+/// thread needs no reactor: a request wakes it by one futex.
 fn on_its_own_thread(writer: impl Future<Output = ()> + Send + 'static) -> Result<(), StoreError> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build();
     let spawned = runtime.and_then(|runtime| {

@@ -44,15 +44,6 @@ impl Op {
         }
     }
 
-    /// Is it nothing but rows to insert?
-    pub(super) fn is_rows(&self) -> bool {
-        match self {
-            Self::Open(..) | Self::Intend(_) => true,
-            Self::Close(decision) => decision.answer.is_none(),
-            _ => false,
-        }
-    }
-
     /// Must it survive a loss of power? Intents must: what they announce is about to happen.
     pub(super) fn survives_power_loss(&self) -> bool {
         match self {

@@ -8,9 +8,6 @@ pub(super) struct Statements {
     pub(super) begin: Sql,
     pub(super) commit: Sql,
     pub(super) rollback: Sql,
-    /// SQLite: what the next commits survive.
-    pub(super) survive_power_loss: Sql,
-    pub(super) survive_crash: Sql,
     pub(super) open: Insert,
     pub(super) close: Insert,
     pub(super) intend: Insert,
@@ -90,8 +87,6 @@ impl Statements {
             begin: dialect.begin().into(),
             commit: "COMMIT".into(),
             rollback: "ROLLBACK".into(),
-            survive_power_loss: "PRAGMA synchronous = FULL".into(),
-            survive_crash: "PRAGMA synchronous = NORMAL".into(),
             open: Insert::new(dialect, OPEN_HEAD, OPEN_ROW, OPEN_TAIL),
             close: Insert::new(dialect, CLOSE_HEAD, CLOSE_ROW, CLOSE_TAIL),
             intend: Insert::new(dialect, CALL_HEAD, INTENT_ROW, INTENT_TAIL),

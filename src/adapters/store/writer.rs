@@ -64,7 +64,7 @@ impl Shared {
         // Before any row of ours: an owner without a lease counts as dead.
         match self
             .batch()
-            .run(&mut conn, &[Ticket::silent(super::op::Op::Beat)], None)
+            .run(&mut conn, &[Ticket::silent(super::op::Op::Beat)])
             .await
         {
             Attempt::Committed(_) => Ok(conn),
@@ -100,8 +100,6 @@ pub(super) struct Writer {
     conn: Option<Conn>,
     pending: VecDeque<Ticket>,
     stop: CancellationToken,
-    /// SQLite: whether commits wait for the disk now, if that is known.
-    full_sync: Option<bool>,
     /// SQLite: ops committed since its log was moved into the database.
     in_the_log: usize,
 }
@@ -120,7 +118,6 @@ impl Writer {
             queue,
             conn,
             pending: VecDeque::new(),
-            full_sync: None,
             in_the_log: 0,
         }
     }
@@ -283,10 +280,7 @@ impl Writer {
         let mut conn = match self.conn.take() {
             Some(conn) => conn,
             None => match self.shared.connect().await {
-                Ok(conn) => {
-                    self.full_sync = None;
-                    conn
-                }
+                Ok(conn) => conn,
                 Err(error) => {
                     let reason: Arc<str> = error.to_string().into();
                     self.shared.state.faulted(&reason);
@@ -296,11 +290,10 @@ impl Writer {
             },
         };
         let attempt = match conn.dialect() {
-            // A statement in SQLite runs on in its thread when nobody waits, so it is always waited for. Its only
-            // unbounded wait is the disk; whoever asked has a deadline of its own.
-            Dialect::Sqlite => self.attempt_on(&mut conn, batch).await,
+            // Its only unbounded wait is the disk; whoever asked has a deadline of its own.
+            Dialect::Sqlite => self.shared.batch().run(&mut conn, batch).await,
             Dialect::Postgres => {
-                match tokio::time::timeout(ATTEMPT_TIMEOUT, self.attempt_on(&mut conn, batch)).await {
+                match tokio::time::timeout(ATTEMPT_TIMEOUT, self.shared.batch().run(&mut conn, batch)).await {
                     Ok(attempt) => attempt,
                     Err(_) => {
                         // The transaction may be anywhere: the connection is dropped, not reused.
@@ -329,7 +322,7 @@ impl Writer {
             Fault::Refused(_) => "refused",
         };
         metrics::counter!("gavel_store_failures_total", "kind" => kind).increment(1);
-        match self.roll_back(conn).await {
+        match Self::roll_back(&self.shared, conn).await {
             // SQLite had a transaction to roll back, so COMMIT had not gone through.
             RolledBack::Open(conn @ Conn::Sqlite(_)) => {
                 self.conn = Some(conn);
@@ -346,33 +339,16 @@ impl Writer {
         }
     }
 
-    async fn attempt_on(&mut self, conn: &mut Conn, batch: &[Ticket]) -> Attempt {
-        let statements = &self.shared.statements;
-        let full_sync = batch.iter().any(|ticket| ticket.op.survives_power_loss());
-        let change =
-            (conn.dialect() == Dialect::Sqlite && self.full_sync != Some(full_sync)).then_some(match full_sync {
-                true => &statements.survive_power_loss,
-                false => &statements.survive_crash,
-            });
-        if change.is_some() {
-            // Not known again until the transaction has gone through.
-            self.full_sync = None;
+    async fn roll_back(shared: &Shared, mut conn: Conn) -> RolledBack {
+        // BEGIN itself was refused, or the fault rolled back by itself.
+        if let Conn::Sqlite(sqlite) = &conn
+            && !sqlite.in_transaction()
+        {
+            return RolledBack::None(conn);
         }
-        let attempt = self.shared.batch().run(conn, batch, change).await;
-        if matches!(attempt, Attempt::Committed(_)) {
-            self.full_sync = Some(full_sync);
-        }
-        attempt
-    }
-
-    async fn roll_back(&self, mut conn: Conn) -> RolledBack {
-        let rollback = conn.execute(&self.shared.statements.rollback, vec![]);
+        let rollback = conn.execute(&shared.statements.rollback, vec![]);
         match tokio::time::timeout(Duration::from_secs(1), rollback).await {
             Ok(Ok(_)) => RolledBack::Open(conn),
-            // SQLite says so when BEGIN itself was refused, or when the fault rolled back by itself.
-            Ok(Err(sqlx::Error::Database(error))) if error.message().contains("no transaction is active") => {
-                RolledBack::None(conn)
-            }
             _ => RolledBack::Unknown,
         }
     }

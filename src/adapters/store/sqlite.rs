@@ -1,0 +1,215 @@
+//! SQLite in the thread that calls.
+//!
+//! The async driver hands each statement to a thread of its own and back. Those two wake-ups cost more than a small
+//! transaction, and SQLite's writer has a thread to itself already (`mod`).
+
+use std::borrow::Cow;
+use std::error::Error;
+use std::path::Path;
+use std::time::Duration;
+
+use rusqlite::types::{ToSqlOutput, Value as Column, ValueRef};
+use rusqlite::{CachedStatement, Connection, OpenFlags, ToSql};
+use sqlx::error::{DatabaseError, ErrorKind};
+
+use super::db::{EachRow, Row, Value};
+
+/// Every statement of a writer, in each of its sizes.
+const STATEMENTS: usize = 64;
+
+/// A connection.
+pub(super) struct Sqlite {
+    connection: Connection,
+    /// Whether commits wait for the disk.
+    survives_power_loss: bool,
+}
+
+impl Sqlite {
+    /// Opens a file that is there. `setup` must leave `synchronous` at NORMAL for one who writes.
+    pub(super) fn open(path: &Path, lock_wait: Duration, setup: &str) -> Result<Self, sqlx::Error> {
+        let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+        let connection = Connection::open_with_flags(path, flags).map_err(failure)?;
+        connection.busy_timeout(lock_wait).map_err(failure)?;
+        connection.set_prepared_statement_cache_capacity(STATEMENTS);
+        connection.execute_batch(setup).map_err(failure)?;
+        Ok(Self {
+            connection,
+            survives_power_loss: false,
+        })
+    }
+
+    /// What the next commits survive: a loss of power, or the death of the process alone. Not within a transaction.
+    pub(super) fn survive_power_loss(&mut self, yes: bool) -> Result<(), sqlx::Error> {
+        if self.survives_power_loss != yes {
+            // Not a cached statement: SQLite obeys this one when it is prepared, not when it runs.
+            let level = if yes { "FULL" } else { "NORMAL" };
+            self.connection
+                .pragma_update(None, "synchronous", level)
+                .map_err(failure)?;
+            self.survives_power_loss = yes;
+        }
+        Ok(())
+    }
+
+    /// Is a transaction open?
+    pub(super) fn in_transaction(&self) -> bool {
+        !self.connection.is_autocommit()
+    }
+
+    /// Runs one statement; returns how many rows it changed, if it changes rows.
+    pub(super) fn execute(&self, sql: &str, values: &[Value]) -> Result<u64, sqlx::Error> {
+        let mut statement = self.bound(sql, values)?;
+        let mut rows = statement.raw_query();
+        while rows.next().map_err(failure)?.is_some() {}
+        Ok(self.connection.changes())
+    }
+
+    /// Runs a text of any number of statements without parameters.
+    pub(super) fn script(&self, sql: &str) -> Result<(), sqlx::Error> {
+        self.connection.execute_batch(sql).map_err(failure)
+    }
+
+    /// Gives each row to `each` until it breaks.
+    pub(super) fn fetch(&self, sql: &str, values: &[Value], each: &mut EachRow<'_>) -> Result<(), sqlx::Error> {
+        let mut statement = self.bound(sql, values)?;
+        let columns = statement.column_count();
+        let mut rows = statement.raw_query();
+        while let Some(row) = rows.next().map_err(failure)? {
+            let row: Result<Vec<Column>, _> = (0..columns).map(|column| row.get(column)).collect();
+            if each(Row::Direct(row.map_err(failure)?))?.is_break() {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Closes the file; the last to do so moves its log into it.
+    pub(super) fn close(self) -> Result<(), sqlx::Error> {
+        self.connection.close().map_err(|(_, error)| failure(error))
+    }
+
+    /// `$3` is the third value wherever it stands; each `?` is the next one.
+    fn bound(&self, sql: &str, values: &[Value]) -> Result<CachedStatement<'_>, sqlx::Error> {
+        let mut statement = self.connection.prepare_cached(sql).map_err(failure)?;
+        for index in 1..=statement.parameter_count() {
+            let place = match statement.parameter_name(index) {
+                Some(name) => name[1..].parse().unwrap_or(0),
+                None => index,
+            };
+            let value = place.checked_sub(1).and_then(|place| values.get(place));
+            let value = value.ok_or_else(|| sqlx::Error::Encode(format!("there is no value for ${place}").into()))?;
+            statement.raw_bind_parameter(index, value).map_err(failure)?;
+        }
+        Ok(statement)
+    }
+}
+
+impl ToSql for Value {
+    fn to_sql(&self) -> rusqlite::Result<ToSqlOutput<'_>> {
+        Ok(ToSqlOutput::Borrowed(match self {
+            Self::Text(Some(text)) => ValueRef::Text(text.as_bytes()),
+            Self::Int(Some(int)) => ValueRef::Integer(*int),
+            Self::Bool(bool) => ValueRef::Integer(i64::from(*bool)),
+            Self::Text(None) | Self::Int(None) => ValueRef::Null,
+        }))
+    }
+}
+
+/// What SQLite said, in the form of the other driver's errors.
+#[derive(Debug, thiserror::Error)]
+#[error("{message}")]
+pub(super) struct Failure {
+    /// Extended result code (sqlite.org/rescode.html).
+    pub(super) code: i32,
+    message: String,
+}
+
+impl DatabaseError for Failure {
+    fn message(&self) -> &str {
+        &self.message
+    }
+
+    fn code(&self) -> Option<Cow<'_, str>> {
+        Some(self.code.to_string().into())
+    }
+
+    fn as_error(&self) -> &(dyn Error + Send + Sync + 'static) {
+        self
+    }
+
+    fn as_error_mut(&mut self) -> &mut (dyn Error + Send + Sync + 'static) {
+        self
+    }
+
+    fn into_error(self: Box<Self>) -> Box<dyn Error + Send + Sync + 'static> {
+        self
+    }
+
+    fn kind(&self) -> ErrorKind {
+        ErrorKind::Other
+    }
+}
+
+pub(super) fn failure(error: rusqlite::Error) -> sqlx::Error {
+    match error {
+        rusqlite::Error::SqliteFailure(cause, message) => sqlx::Error::Database(Box::new(Failure {
+            code: cause.extended_code,
+            message: message.unwrap_or_else(|| cause.to_string()),
+        })),
+        other => sqlx::Error::Decode(other.into()),
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use std::ops::ControlFlow;
+
+    use super::*;
+
+    fn open(folder: &tempfile::TempDir) -> Sqlite {
+        let path = folder.path().join("t.db");
+        std::fs::write(&path, b"").unwrap();
+        let sqlite = Sqlite::open(&path, Duration::ZERO, "PRAGMA synchronous = NORMAL").unwrap();
+        sqlite
+            .script("PRAGMA journal_mode = WAL; CREATE TABLE t (a TEXT UNIQUE, b BIGINT, c BOOLEAN)")
+            .unwrap();
+        sqlite
+    }
+
+    fn ints(sqlite: &Sqlite, sql: &str) -> Vec<i64> {
+        let mut found = Vec::new();
+        sqlite
+            .fetch(sql, &[], &mut |row| {
+                found.push(row.int(0)?);
+                Ok(ControlFlow::Continue(()))
+            })
+            .unwrap();
+        found
+    }
+
+    /// DESIGN.md section 5: intents of side effects survive a loss of power.
+    #[test]
+    fn what_a_commit_survives_can_be_changed_again_and_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut sqlite = open(&folder);
+        for yes in [true, false, true, true, false, true] {
+            sqlite.survive_power_loss(yes).unwrap();
+            assert_eq!(ints(&sqlite, "PRAGMA synchronous"), [if yes { 2 } else { 1 }]);
+        }
+    }
+
+    #[test]
+    fn a_numbered_parameter_takes_its_value_wherever_it_stands() {
+        let folder = tempfile::tempdir().unwrap();
+        let sqlite = open(&folder);
+        let values = [Value::Bool(true), Value::text("x"), Value::Int(Some(7))];
+        let changed = sqlite.execute("INSERT INTO t (a, b, c) VALUES ($2, $3, $1)", &values);
+        assert_eq!(changed.unwrap(), 1);
+        let changed = sqlite.execute("INSERT INTO t (c, a, b) VALUES (?, ?, ?)", &values);
+        assert!(matches!(changed, Err(sqlx::Error::Database(_))), "{changed:?}");
+        assert_eq!(ints(&sqlite, "SELECT b FROM t WHERE a = 'x' AND c"), [7]);
+        let missing = sqlite.execute("DELETE FROM t WHERE a = $4", &values);
+        assert!(matches!(missing, Err(sqlx::Error::Encode(_))), "{missing:?}");
+    }
+}
