@@ -9,7 +9,8 @@ use jsonwebtoken::jwk::{AlgorithmParameters, EllipticCurve, Jwk, PublicKeyUse};
 use jsonwebtoken::{Algorithm, DecodingKey, DecodingKeyKind};
 use serde::Deserialize;
 use serde_json::Value;
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, OwnedMutexGuard};
+use tokio_util::task::TaskTracker;
 use url::Url;
 
 use crate::ports::BoxFuture;
@@ -47,12 +48,17 @@ const MIN_RSA_BYTES: usize = 256;
 
 /// The keys at one address.
 pub struct Jwks {
+    issuer: Arc<Issuer>,
+    /// When the issuer was last asked. Held while it is asked, so that one request asks for all.
+    asked: Arc<Mutex<Option<Instant>>>,
+    fetches: TaskTracker,
+}
+
+struct Issuer {
     client: reqwest::Client,
     url: Url,
     times: JwksTimes,
     known: ArcSwapOption<Known>,
-    /// When the issuer was last asked. Held while it is asked, so that one request asks for all.
-    asked: Mutex<Option<Instant>>,
 }
 
 struct Known {
@@ -81,52 +87,55 @@ impl Jwks {
             .timeout(times.timeout)
             .build()?;
         Ok(Self {
-            client,
-            url,
-            times,
-            known: ArcSwapOption::empty(),
-            asked: Mutex::new(None),
+            issuer: Arc::new(Issuer {
+                client,
+                url,
+                times,
+                known: ArcSwapOption::empty(),
+            }),
+            asked: Arc::default(),
+            fetches: TaskTracker::new(),
         })
     }
 
-    /// The set, if it is not too old to be used at all.
-    fn usable(&self) -> Option<Arc<Known>> {
-        self.known
-            .load_full()
-            .filter(|known| known.at.elapsed() < self.times.stale)
-    }
-
     async fn get(&self) -> Result<Arc<KeySet>, KeysUnavailable> {
-        let known = self.usable();
-        match known {
-            Some(known) if known.at.elapsed() < self.times.fresh => Ok(Arc::clone(&known.set)),
+        match self.issuer.usable() {
+            Some(known) if known.at.elapsed() < self.issuer.times.fresh => Ok(Arc::clone(&known.set)),
             // One request fetches anew; those that come meanwhile use what there is.
-            Some(known) => match self.asked.try_lock() {
+            Some(known) => match Arc::clone(&self.asked).try_lock_owned() {
                 Ok(asked) => self.refresh(asked, known.set.generation).await,
                 Err(_) => Ok(Arc::clone(&known.set)),
             },
-            None => self.refresh(self.asked.lock().await, 0).await,
+            None => self.refresh(Arc::clone(&self.asked).lock_owned().await, 0).await,
         }
     }
 
     /// Fetches, unless that was done since generation `seen` or too shortly ago.
     async fn refresh(
         &self,
-        mut asked: tokio::sync::MutexGuard<'_, Option<Instant>>,
+        mut asked: OwnedMutexGuard<Option<Instant>>,
         seen: u64,
     ) -> Result<Arc<KeySet>, KeysUnavailable> {
-        let known = self.usable();
+        let known = self.issuer.usable();
         let generation = known.as_ref().map_or(0, |known| known.set.generation);
-        let too_soon = asked.is_some_and(|at| at.elapsed() < self.times.floor);
+        let too_soon = asked.is_some_and(|at| at.elapsed() < self.issuer.times.floor);
         let failure = if generation > seen || too_soon {
             "it was asked a moment ago".to_owned()
         } else {
             *asked = Some(Instant::now());
-            match self.fetch().await {
-                Ok(keys) => return Ok(self.learn(keys, generation + 1)),
+            // Goes on when the one who asked hangs up: others wait for it, and the issuer is not asked again so soon.
+            let issuer = Arc::clone(&self.issuer);
+            let fetch = self.fetches.spawn(async move {
+                let fetched = issuer.fetch().await;
+                let learned = fetched.map(|keys| issuer.learn(keys, generation + 1));
+                drop(asked);
+                learned
+            });
+            match fetch.await.unwrap_or_else(|error| Err(error.to_string())) {
+                Ok(set) => return Ok(set),
                 Err(failure) => {
                     tracing::warn!(
-                        host = self.url.host_str(),
+                        host = self.issuer.url.host_str(),
                         failure,
                         "the issuer's keys could not be fetched"
                     );
@@ -137,6 +146,15 @@ impl Jwks {
         known
             .map(|known| Arc::clone(&known.set))
             .ok_or_else(|| KeysUnavailable(failure.into()))
+    }
+}
+
+impl Issuer {
+    /// The set, if it is not too old to be used at all.
+    fn usable(&self) -> Option<Arc<Known>> {
+        self.known
+            .load_full()
+            .filter(|known| known.at.elapsed() < self.times.stale)
     }
 
     fn learn(&self, keys: Vec<VerifyingKey>, generation: u64) -> Arc<KeySet> {
@@ -184,7 +202,7 @@ impl KeySource for Jwks {
     }
 
     fn newer(&self, seen: u64) -> BoxFuture<'_, Result<Arc<KeySet>, KeysUnavailable>> {
-        Box::pin(async move { self.refresh(self.asked.lock().await, seen).await })
+        Box::pin(async move { self.refresh(Arc::clone(&self.asked).lock_owned().await, seen).await })
     }
 }
 
@@ -378,21 +396,41 @@ mod tests {
 
     #[tokio::test]
     async fn old_keys_serve_while_the_issuer_is_away_and_not_for_ever() {
-        let mut server = mockito::Server::new_async().await;
-        answer(&mut server, &document(&[ed("a")])).await;
-        let source = source(&server, hasty());
-        source.current().await.unwrap();
-        server.reset();
-        server.mock("GET", "/").with_status(500).create_async().await;
-        assert_eq!(source.current().await.unwrap().generation, 1);
-        let forgetful = Jwks {
-            times: JwksTimes {
-                stale: Duration::ZERO,
-                ..hasty()
-            },
-            ..source
+        let forgetful = JwksTimes {
+            stale: Duration::ZERO,
+            ..hasty()
         };
-        assert!(forgetful.current().await.is_err());
+        for (times, serve) in [(hasty(), true), (forgetful, false)] {
+            let mut server = mockito::Server::new_async().await;
+            answer(&mut server, &document(&[ed("a")])).await;
+            let source = source(&server, times);
+            assert_eq!(source.current().await.unwrap().generation, 1);
+            server.reset();
+            server.mock("GET", "/").with_status(500).create_async().await;
+            assert_eq!(source.current().await.is_ok(), serve);
+        }
+    }
+
+    /// Nobody who hangs up keeps others from their keys.
+    #[tokio::test]
+    async fn a_caller_who_hangs_up_does_not_end_the_fetch_for_the_others() {
+        let mut server = mockito::Server::new_async().await;
+        let body = document(&[ed("a")]);
+        let slow = move |writer: &mut dyn std::io::Write| {
+            std::thread::sleep(Duration::from_millis(300));
+            writer.write_all(body.as_bytes())
+        };
+        let mock = server
+            .mock("GET", "/")
+            .with_chunked_body(slow)
+            .expect(1)
+            .create_async()
+            .await;
+        let source = source(&server, JwksTimes::default());
+        let hung_up = tokio::time::timeout(Duration::from_millis(100), source.current()).await;
+        assert!(hung_up.is_err());
+        assert_eq!(source.current().await.unwrap().generation, 1);
+        mock.assert_async().await;
     }
 
     #[tokio::test]
