@@ -53,6 +53,7 @@ contract! {
     content::none_keeps_no_word,
     faults::a_close_that_failed_after_an_effect_is_finished_later,
     faults::a_full_queue_is_unavailable_at_once,
+    faults::a_database_that_is_locked_at_start_holds_nobody_up,
     faults::a_locked_database_is_unavailable_in_bounded_time,
     faults::shutdown_writes_what_is_queued,
     killed::what_was_answered_survives_kill_9,

@@ -172,8 +172,7 @@ impl App {
         self.stop.cancel();
         self.background.close();
         self.background.wait().await;
-        self.mcp.shutdown().await;
-        self.store.shutdown().await;
+        tokio::join!(self.mcp.shutdown(), self.store.shutdown());
     }
 }
 

@@ -83,6 +83,7 @@ impl Batch<'_> {
     async fn write(&self, conn: &mut Conn, tickets: &[Ticket]) -> Result<Vec<Done>, Fault> {
         let rows = self.rows(tickets);
         if let Conn::Sqlite(sqlite) = conn {
+            sqlite.still_there()?;
             sqlite.survive_power_loss(tickets.iter().any(|ticket| ticket.op.survives_power_loss()))?;
         }
         conn.execute(&self.statements.begin, vec![]).await?;

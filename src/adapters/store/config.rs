@@ -65,8 +65,6 @@ impl StoreConfig {
 pub enum AtStart {
     /// Returns the error.
     Fail,
-    /// Tries again for so long, then returns the error.
-    Wait(Duration),
     /// Returns a store that is `Unavailable` and becomes available when the database does.
     Background,
 }

@@ -203,10 +203,10 @@ impl Conn {
     }
 
     /// Runs a text of any number of statements without parameters.
-    pub(super) async fn script(&mut self, sql: &'static str) -> Result<(), sqlx::Error> {
+    pub(super) async fn script(&mut self, sql: Sql) -> Result<(), sqlx::Error> {
         match self {
-            Self::Sqlite(connection) => connection.script(sql),
-            Self::Postgres(connection) => sqlx::raw_sql(sql).execute(connection).await.map(drop),
+            Self::Sqlite(connection) => connection.script(&sql),
+            Self::Postgres(connection) => sqlx::raw_sql(AssertSqlSafe(sql)).execute(connection).await.map(drop),
         }
     }
 

@@ -130,6 +130,9 @@ pub(super) fn describe(error: &sqlx::Error) -> String {
             Some(code) => format!("{} ({code})", database.message()),
             None => database.message().to_owned(),
         },
+        sqlx::Error::PoolTimedOut => {
+            "no connection to read with in time: all are in use, or the database does not answer".to_owned()
+        }
         other => other.to_string(),
     }
 }

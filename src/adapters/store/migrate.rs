@@ -39,8 +39,8 @@ const MIGRATIONS: &[Migration] = &[
     migration!(3, "lists", "0003_lists"),
 ];
 
-/// How long to wait for another process that is migrating.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// How long `gavel migrate` waits for another process that is migrating.
+pub(super) const PATIENCE: Duration = Duration::from_secs(60);
 
 impl Migration {
     fn text(&self, dialect: Dialect) -> &'static str {
@@ -77,10 +77,17 @@ struct Applied {
     checksum: String,
 }
 
-/// Applies what is pending.
-pub(super) async fn migrate(conn: &mut Conn) -> Result<MigrationStatus, StoreError> {
+/// Applies what is pending; waits at most for `patience` for another process that does. Where nothing is pending it needs no
+/// lock, so a database that somebody holds can still be looked at.
+pub(super) async fn migrate(conn: &mut Conn, patience: Duration) -> Result<MigrationStatus, StoreError> {
     let dialect = conn.dialect();
-    lock(conn).await?;
+    match status(conn).await {
+        Ok(there) if there.pending.is_empty() => return Ok(there),
+        // Somebody may be making the file just now.
+        Ok(_) | Err(StoreError::Unavailable(_)) => {}
+        Err(error) => return Err(error),
+    }
+    lock(conn, patience).await?;
     match apply(conn, dialect).await {
         Ok(status) => {
             run(conn, "COMMIT").await.map_err(StoreError::from)?;
@@ -114,7 +121,7 @@ pub(super) async fn status(conn: &mut Conn) -> Result<MigrationStatus, StoreErro
 }
 
 /// Begins the transaction that nobody else is in.
-async fn lock(conn: &mut Conn) -> Result<(), StoreError> {
+async fn lock(conn: &mut Conn, patience: Duration) -> Result<(), StoreError> {
     match conn.dialect() {
         Dialect::Sqlite => {
             // Neither WAL mode nor the write lock waits reliably for a process that does the same.
@@ -126,7 +133,7 @@ async fn lock(conn: &mut Conn) -> Result<(), StoreError> {
                 };
                 match tried {
                     Ok(()) => return Ok(()),
-                    Err(error) if is_locked(&error) && start.elapsed() < PATIENCE => {
+                    Err(error) if is_locked(&error) && start.elapsed() < patience => {
                         tokio::time::sleep(Duration::from_millis(20)).await;
                     }
                     Err(error) => return Err(error.into()),
@@ -134,9 +141,9 @@ async fn lock(conn: &mut Conn) -> Result<(), StoreError> {
             }
         }
         Dialect::Postgres => {
-            conn.script("BEGIN; SET LOCAL lock_timeout = '60s'; SET LOCAL statement_timeout = 0")
-                .await
-                .map_err(StoreError::from)?;
+            let wait = patience.as_millis();
+            let begin = format!("BEGIN; SET LOCAL lock_timeout = '{wait}ms'; SET LOCAL statement_timeout = 0");
+            conn.script(begin.into()).await.map_err(StoreError::from)?;
             // The number is ours alone: "gavel" in ASCII.
             run(conn, "SELECT pg_advisory_xact_lock(444016780652)")
                 .await
@@ -165,7 +172,7 @@ async fn apply(conn: &mut Conn, dialect: Dialect) -> Result<MigrationStatus, Sto
             name: migration.name,
             cause: describe(&error).into(),
         };
-        conn.script(migration.text(dialect)).await.map_err(failed)?;
+        conn.script(migration.text(dialect).into()).await.map_err(failed)?;
         let values = vec![
             Value::Int(Some(migration.version)),
             Value::text(migration.name),
@@ -242,7 +249,7 @@ fn summary(applied: Vec<Applied>) -> MigrationStatus {
 pub(super) async fn migrate_target(target: &Target) -> Result<MigrationStatus, StoreError> {
     target.create()?;
     let mut conn = target.writer().await.map_err(StoreError::from)?;
-    let result = migrate(&mut conn).await;
+    let result = migrate(&mut conn, PATIENCE).await;
     conn.close().await;
     result
 }

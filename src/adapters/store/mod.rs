@@ -33,7 +33,7 @@ mod writer;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde_json::Value;
 use tokio::sync::{Mutex, mpsc};
@@ -60,6 +60,9 @@ use crate::domain::ids::{DecisionId, TenantId};
 use crate::ports::BoxFuture;
 use crate::ports::records::{Decisions, ListQuery, Page, QueryError};
 
+/// How long the store waits at the start, and at each later try, for a process that is migrating. Longer, and nobody would
+/// be told why nothing answers.
+const CONNECTING: Duration = Duration::from_secs(2);
 /// Writers on PostgreSQL: while one waits for its commit, another writes.
 const POSTGRES_WRITERS: usize = 3;
 
@@ -93,6 +96,10 @@ impl Store {
             statements: Statements::new(dialect),
             writing: Writing::new(config.instance, config.content.clone()),
             lease: config.lease,
+            migrating: match config.at_start {
+                AtStart::Fail => migrate::PATIENCE,
+                AtStart::Background => CONNECTING,
+            },
             state: State::up(),
             lost: Lost::default(),
             migrated: AtomicBool::new(false),
@@ -240,21 +247,12 @@ fn on_its_own_thread(writer: impl Future<Output = ()> + Send + 'static) -> Resul
 
 /// The first writer's connection; `None` when the store is to come up later, and its state then says why.
 async fn first_connection(shared: &Shared, at_start: AtStart) -> Result<Option<Conn>, StoreError> {
-    let start = Instant::now();
-    loop {
-        let error = match shared.connect().await {
-            Ok(conn) => return Ok(Some(conn)),
-            Err(error) => error,
-        };
-        match (at_start, &error) {
-            (AtStart::Background, StoreError::Unavailable(reason)) => {
-                shared.state.take_down(reason);
-                return Ok(None);
-            }
-            (AtStart::Wait(patience), StoreError::Unavailable(_)) if start.elapsed() < patience => {
-                tokio::time::sleep(Duration::from_millis(200)).await;
-            }
-            _ => return Err(error),
+    match (shared.connect().await, at_start) {
+        (Ok(conn), _) => Ok(Some(conn)),
+        (Err(StoreError::Unavailable(reason)), AtStart::Background) => {
+            shared.state.take_down(&reason);
+            Ok(None)
         }
+        (Err(error), _) => Err(error),
     }
 }

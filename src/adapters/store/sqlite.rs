@@ -5,7 +5,7 @@
 
 use std::borrow::Cow;
 use std::error::Error;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use rusqlite::types::{ToSqlOutput, Value as Column, ValueRef};
@@ -20,6 +20,8 @@ const STATEMENTS: usize = 64;
 /// A connection.
 pub(super) struct Sqlite {
     connection: Connection,
+    path: PathBuf,
+    file: Option<FileId>,
     /// Whether commits wait for the disk.
     survives_power_loss: bool,
 }
@@ -33,6 +35,8 @@ impl Sqlite {
         connection.set_prepared_statement_cache_capacity(STATEMENTS);
         connection.execute_batch(setup).map_err(failure)?;
         Ok(Self {
+            file: file_id(path),
+            path: path.to_owned(),
             connection,
             survives_power_loss: false,
         })
@@ -49,6 +53,22 @@ impl Sqlite {
             self.survives_power_loss = yes;
         }
         Ok(())
+    }
+
+    /// Fails when the file that was opened has been removed, or another one put in its place: SQLite would go on writing to
+    /// a file that nobody will find.
+    pub(super) fn still_there(&self) -> Result<(), sqlx::Error> {
+        if self.file == file_id(&self.path) {
+            return Ok(());
+        }
+        Err(sqlx::Error::Io(std::io::Error::new(
+            std::io::ErrorKind::NotFound,
+            format!(
+                "{} was removed or replaced while it was in use; put it back, or start again to begin with what is there \
+                 now",
+                self.path.display()
+            ),
+        )))
     }
 
     /// Is a transaction open?
@@ -102,6 +122,21 @@ impl Sqlite {
         }
         Ok(statement)
     }
+}
+
+/// Device and inode: which file it is, whatever it is called.
+type FileId = (u64, u64);
+
+#[cfg(unix)]
+fn file_id(path: &Path) -> Option<FileId> {
+    use std::os::unix::fs::MetadataExt;
+    let found = std::fs::metadata(path).ok()?;
+    Some((found.dev(), found.ino()))
+}
+
+#[cfg(not(unix))]
+fn file_id(_: &Path) -> Option<FileId> {
+    None
 }
 
 impl ToSql for Value {

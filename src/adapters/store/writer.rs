@@ -15,7 +15,7 @@ use super::db::{Conn, Dialect};
 use super::error::{Fault, StoreError};
 use super::lost::Lost;
 use super::migrate;
-use super::op::{Done, Ticket};
+use super::op::{Done, Op, Ticket};
 use super::rows::Writing;
 use super::state::State;
 use super::statements::Statements;
@@ -42,6 +42,8 @@ pub(super) struct Shared {
     pub(super) statements: Statements,
     pub(super) writing: Writing,
     pub(super) lease: Duration,
+    /// How long to wait for a process that is migrating.
+    pub(super) migrating: Duration,
     pub(super) state: State,
     pub(super) lost: Lost,
     pub(super) migrated: AtomicBool,
@@ -55,23 +57,21 @@ impl Shared {
         self.target.create()?;
         let mut conn = self.target.writer().await?;
         if !self.migrated.load(Ordering::Acquire) {
-            migrate::migrate(&mut conn).await?;
+            migrate::migrate(&mut conn, self.migrating).await?;
             self.migrated.store(true, Ordering::Release);
         }
         if self.leaving.load(Ordering::Acquire) {
             return Ok(conn);
         }
         // Before any row of ours: an owner without a lease counts as dead.
-        match self
-            .batch()
-            .run(&mut conn, &[Ticket::silent(super::op::Op::Beat)])
-            .await
-        {
-            Attempt::Committed(_) => Ok(conn),
-            Attempt::Failed(fault) | Attempt::Uncertain(fault) => {
+        let beat = [Ticket::silent(Op::Beat)];
+        match tokio::time::timeout(ATTEMPT_TIMEOUT, self.batch().run(&mut conn, &beat)).await {
+            Ok(Attempt::Committed(_)) => Ok(conn),
+            Ok(Attempt::Failed(fault) | Attempt::Uncertain(fault)) => {
                 conn.close().await;
                 Err(StoreError::Unavailable(fault.reason().clone()))
             }
+            Err(_) => Err(timed_out("taking the lease").into()),
         }
     }
 
@@ -387,6 +387,10 @@ impl Writer {
 
     fn give_up(&self, ticket: Ticket, reason: &Arc<str>) {
         self.shared.lost.note(&ticket.op);
+        // It may have been written all the same.
+        if let Some(op) = ticket.uncertain.then(|| ticket.op.unheard()).flatten() {
+            self.shared.lost.note(&op);
+        }
         // Nobody may be waiting any more; then the log line above is all there is to say.
         let _ = ticket.answer.send(Err(RecordError::Unavailable(Arc::clone(reason))));
     }

@@ -430,7 +430,7 @@ mod tests {
         let target = Target::parse(&url, None).unwrap();
         target.create().unwrap();
         let mut conn = target.writer().await.unwrap();
-        migrate::migrate(&mut conn).await.unwrap();
+        migrate::migrate(&mut conn, migrate::PATIENCE).await.unwrap();
         for (table, filter, index) in [
             (&DECISIONS, "", "decision_by_time"),
             (&DECISIONS, "iterations > 3", "decision_by_time"),
