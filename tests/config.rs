@@ -472,12 +472,37 @@ fn plain_http_to_another_machine_is_told_of() {
     insta::assert_snapshot!(resolved.warnings.join("\n"));
 }
 
+/// A database on another machine hears passwords and people's words.
+#[test]
+fn a_database_elsewhere_without_tls_is_told_of() {
+    let resolved = env(&[("DATABASE_URL", "postgres://u:pw-canary@db/gavel")]).resolved();
+    assert_eq!(resolved.warnings.len(), 1, "{:?}", resolved.warnings);
+    assert!(resolved.warnings[0].contains("sslmode=require"), "{:?}", resolved.warnings);
+    assert!(!resolved.warnings[0].contains("pw-canary"));
+    let fine = env(&[("DATABASE_URL", "postgres://u:p@db/gavel?sslmode=require")]).resolved();
+    assert_eq!(fine.warnings, [""; 0]);
+}
+
+/// A value that the collector or Google would refuse stops the start, with its place.
+#[test]
+fn headers_and_names_that_cannot_be_sent_are_refused() {
+    for (name, value, key) in [
+        ("OTEL_EXPORTER_OTLP_HEADERS", "a b=c", "otel.headers"),
+        ("OTEL_EXPORTER_OTLP_HEADERS", "a=%0d%0ax: y", "otel.headers"),
+        ("VERTEX_AI_LOCATION", "europe west4", "vertex.location"),
+        ("VERTEX_AI_PROJECT_ID", "a/b", "vertex.project_id"),
+    ] {
+        let refusal = env(&[(name, value)]).refusal();
+        assert!(refusal.contains(key) && refusal.contains(name), "{refusal}");
+    }
+}
+
 #[test]
 fn traces_are_off_until_a_collector_is_named() {
     assert!(Given::default().config().logs.traces.is_none());
     let given = [
         ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://localhost:4318"),
-        ("OTEL_EXPORTER_OTLP_HEADERS", "a=b, c = d=e"),
+        ("OTEL_EXPORTER_OTLP_HEADERS", "a=b, c = d=e, authorization=Basic%20x"),
     ];
     let traces = env(&given).config().logs.traces.unwrap();
     let headers: Vec<_> = traces
@@ -485,7 +510,7 @@ fn traces_are_off_until_a_collector_is_named() {
         .iter()
         .map(|(name, value)| (name.as_str(), value.expose_secret()))
         .collect();
-    assert_eq!(headers, [("a", "b"), ("c", "d=e")]);
+    assert_eq!(headers, [("a", "b"), ("c", "d=e"), ("authorization", "Basic x")]);
     assert_eq!(traces.service_name, "gavel");
     assert_eq!(traces.traces_url.as_str(), "http://localhost:4318/v1/traces");
     let below = env(&[("OTEL_EXPORTER_OTLP_ENDPOINT", "https://collector/otlp/")]).config();

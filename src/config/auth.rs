@@ -71,17 +71,17 @@ pub(super) fn read(read: &mut Read<'_>, listen: Option<SocketAddr>) -> Option<Au
     // Every section is read, also when the mode does not use it: a mistake in it shows now, not on the day the
     // mode is changed.
     let keys = keys(read);
-    let jwt_given = read.is_given("auth.jwt.issuer") || read.is_given("auth.jwt.audience");
-    match read.parse("auth.mode", mode)? {
-        Mode::None => {
-            if keys.as_ref().is_some_and(|keys| !keys.is_empty()) {
-                read.warn("auth.keys is given, and with auth.mode = none nobody is asked for a key".to_owned());
-            }
-            if jwt_given {
-                read.warn("auth.jwt is given, and with auth.mode = none nobody is asked for a token".to_owned());
-            }
-            open(read, listen)
-        }
+    let mode = read.parse("auth.mode", mode)?;
+    if !matches!(mode, Mode::ApiKey) && keys.as_ref().is_some_and(|keys| !keys.is_empty()) {
+        read.warn("auth.keys is given, and nobody is asked for a key unless auth.mode = api_key".to_owned());
+    }
+    if !matches!(mode, Mode::Jwt) && JWT.iter().any(|key| read.is_given(key)) {
+        read.parse("auth.jwt.jwks_url", values::https_url);
+        read.parse("auth.jwt.secret", values::signing_secret);
+        read.warn("auth.jwt is given, and nobody is asked for a token unless auth.mode = jwt".to_owned());
+    }
+    match mode {
+        Mode::None => open(read, listen),
         Mode::ApiKey => {
             if !read.is_given("auth.keys") || keys.as_ref().is_some_and(Vec::is_empty) {
                 read.missing("auth.keys", "is needed, because auth.mode = api_key");
@@ -92,6 +92,16 @@ pub(super) fn read(read: &mut Read<'_>, listen: Option<SocketAddr>) -> Option<Au
         Mode::Jwt => jwt(read).map(Auth::Jwt),
     }
 }
+
+/// What belongs to the mode `jwt` alone.
+const JWT: [&str; 6] = [
+    "auth.jwt.issuer",
+    "auth.jwt.audience",
+    "auth.jwt.jwks_url",
+    "auth.jwt.secret",
+    "auth.jwt.tenant_claim",
+    "auth.jwt.roles_claim",
+];
 
 enum Mode {
     None,

@@ -1,5 +1,7 @@
 //! Logs and traces.
 
+use percent_encoding::percent_decode_str;
+use reqwest::header::{HeaderName, HeaderValue};
 use secrecy::SecretString;
 use tracing_subscriber::EnvFilter;
 use url::Url;
@@ -70,14 +72,17 @@ pub(super) fn read(read: &mut Read<'_>) -> Option<Logs> {
     })
 }
 
-/// `name=value,name=value`, as OpenTelemetry has it.
+/// `name=value,name=value`, as OpenTelemetry has it: a value may hold `%XX` (OTLP exporter specification, "Specifying headers
+/// via environment variables").
 fn headers(text: &str) -> Option<Vec<(String, SecretString)>> {
     let pairs = text.split(',').map(str::trim).filter(|pair| !pair.is_empty());
     pairs
         .map(|pair| {
             let (name, value) = pair.split_once('=')?;
-            let name = values::word(name.trim())?;
-            Some((name, SecretString::from(value.trim())))
+            let name = HeaderName::from_bytes(name.trim().as_bytes()).ok()?;
+            let value = percent_decode_str(value.trim()).decode_utf8().ok()?;
+            HeaderValue::from_str(&value).ok()?;
+            Some((name.to_string(), SecretString::from(value.into_owned())))
         })
         .collect()
 }

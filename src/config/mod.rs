@@ -37,7 +37,7 @@ use std::num::{NonZeroU32, NonZeroUsize};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use secrecy::SecretString;
+use secrecy::{ExposeSecret, SecretString};
 
 pub use auth::{ApiKey, Auth, Jwt, JwtKeys, KNOWN_ROLES};
 pub use error::{ConfigError, ConfigErrors};
@@ -137,6 +137,15 @@ impl Config {
         let mcp_config = read.path("mcp_config");
         let mcp_pins = read.place("mcp_pins");
         let database_url = read.parse("database_url", values::database_url);
+        if let Some(url) = &database_url
+            && values::is_clear_text_possible(url.expose_secret())
+        {
+            read.warn(
+                "database_url names a PostgreSQL on another machine, and its sslmode allows words without encryption; \
+                 add sslmode=require, or verify-full, to it"
+                    .to_owned(),
+            );
+        }
         let model = model::read(&mut read, listen);
         let auth = auth::read(&mut read, listen);
         let per_minute = read.parse("rate_limit.per_minute", values::count);

@@ -100,8 +100,8 @@ struct Real {
 pub(super) fn read(read: &mut Read<'_>, listen: Option<SocketAddr>) -> Option<ModelConfig> {
     let name = read.word("gemini.model");
     let real = Real {
-        project: read.word("vertex.project_id"),
-        location: read.word("vertex.location"),
+        project: read.parse("vertex.project_id", values::google_name),
+        location: read.parse("vertex.location", values::google_name),
         endpoint: read.parse("vertex.endpoint", values::endpoint),
         express_key: read.secret("vertex.api_key"),
         api_key: read.secret("gemini.api_key"),

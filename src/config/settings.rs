@@ -374,7 +374,7 @@ pub const SETTINGS: &[Setting] = &[
     setting(
         "otel.headers",
         &["OTEL_EXPORTER_OTLP_HEADERS"],
-        "name=value pairs, separated by commas",
+        "name=value pairs, separated by commas; %XX in a value stands for a byte",
         "Headers sent to the collector.",
     )
     .secret(),

@@ -20,6 +20,12 @@ pub(super) fn secret(text: &str) -> Option<SecretString> {
     word(text).map(SecretString::from)
 }
 
+/// A project's id or number, or a location, as `adapters::gemini` takes it.
+pub(super) fn google_name(text: &str) -> Option<String> {
+    let fits = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.:".contains(&byte);
+    ((1..=100).contains(&text.len()) && text.bytes().all(fits)).then(|| text.to_owned())
+}
+
 pub(super) fn signing_secret(text: &str) -> Option<SecretString> {
     (text.len() >= SIGNING_BYTES).then(|| SecretString::from(text))
 }
@@ -93,10 +99,26 @@ pub(super) fn http_url(text: &str) -> Option<Url> {
         .filter(|url| matches!(url.scheme(), "http" | "https"))
 }
 
+/// May a password and what people said go to this PostgreSQL in the clear? So they may where `sslmode` allows it, also by
+/// default, and the server is on another machine.
+pub(super) fn is_clear_text_possible(database_url: &str) -> bool {
+    let Ok(url) = Url::parse(database_url) else { return false };
+    let given = |name: &str| url.query_pairs().find(|(key, _)| key == name).map(|(_, value)| value);
+    // A socket of this machine, as in `postgres:///gavel?host=/run/postgresql`.
+    let socket = url.host_str().is_none_or(str::is_empty) || given("host").is_some_and(|host| host.starts_with('/'));
+    let mode = given("sslmode").or_else(|| given("ssl-mode"));
+    let encrypted = mode.is_some_and(|mode| matches!(&*mode, "require" | "verify-ca" | "verify-full"));
+    url.scheme().starts_with("postgres") && !socket && !is_local(&url) && !encrypted
+}
+
 /// Does the URL's host mean this machine?
 pub(super) fn is_local(url: &Url) -> bool {
     match url.host() {
-        Some(Host::Domain(name)) => name == "localhost" || name.ends_with(".localhost"),
+        Some(Host::Domain(name)) => {
+            // A URL of a scheme that the standard does not know keeps its addresses as text.
+            let address = name.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback());
+            address || name == "localhost" || name.ends_with(".localhost")
+        }
         Some(Host::Ipv4(ip)) => ip.is_loopback(),
         Some(Host::Ipv6(ip)) => IpAddr::V6(ip).to_canonical().is_loopback(),
         None => false,
@@ -173,6 +195,38 @@ mod tests {
         assert!(https_url("http://[::1]:9/jwks").is_some());
         assert!(https_url("http://issuer/jwks").is_none());
         assert!(https_url("http://localhost.example.org/jwks").is_none());
+    }
+
+    #[test]
+    fn a_project_and_a_location_are_names() {
+        for right in ["my-project-1", "example.com:old", "123456", "europe-west4"] {
+            assert!(google_name(right).is_some(), "{right}");
+        }
+        for wrong in ["", "europe west4", "eu/../x", "https://eu", "ö"] {
+            assert!(google_name(wrong).is_none(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_database_elsewhere_is_reached_over_tls_or_that_is_told() {
+        for told in [
+            "postgres://u:p@db/gavel",
+            "postgresql://10.0.0.7/gavel?sslmode=prefer",
+            "postgres://db/gavel?sslmode=disable",
+        ] {
+            assert!(is_clear_text_possible(told), "{told}");
+        }
+        for fine in [
+            "sqlite:gavel.db",
+            "postgres://localhost/gavel",
+            "postgres://127.0.0.1:5432/gavel",
+            "postgres://[::1]/gavel",
+            "postgres:///gavel?host=/run/postgresql",
+            "postgres://db/gavel?sslmode=require",
+            "postgres://db/gavel?sslmode=verify-full&sslrootcert=/etc/ca.pem",
+        ] {
+            assert!(!is_clear_text_possible(fine), "{fine}");
+        }
     }
 
     #[test]
