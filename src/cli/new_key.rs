@@ -64,10 +64,7 @@ fn fresh_key() -> anyhow::Result<String> {
 
 /// JSON's texts and lists of texts are TOML's as well. What goes into the environment stands in a comment.
 fn entry(args: &Args, key: &str) -> String {
-    let sha256: String = Sha256::digest(key.as_bytes())
-        .iter()
-        .map(|byte| format!("{byte:02x}"))
-        .collect();
+    let sha256 = hex::encode(Sha256::digest(key.as_bytes()));
     let entry = json!({ "name": args.name, "sha256": sha256, "tenant": args.tenant, "roles": args.roles });
     format!(
         "[[auth.keys]]\nname = {}\nsha256 = {}\ntenant = {}\nroles = {}\n# GAVEL_AUTH_KEYS='[{}]'\n",

@@ -353,14 +353,8 @@ impl Entry<'_, '_> {
     }
 }
 
-fn digest(hex: &str) -> Option<[u8; 32]> {
+fn digest(text: &str) -> Option<[u8; 32]> {
     let mut bytes = [0; 32];
-    if hex.len() != 64 || !hex.is_ascii() {
-        return None;
-    }
-    for (byte, pair) in bytes.iter_mut().zip(hex.as_bytes().chunks_exact(2)) {
-        let pair = std::str::from_utf8(pair).ok().filter(|pair| !pair.starts_with('+'))?;
-        *byte = u8::from_str_radix(pair, 16).ok()?;
-    }
+    hex::decode_to_slice(text, &mut bytes).ok()?;
     Some(bytes)
 }

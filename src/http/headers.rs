@@ -118,18 +118,9 @@ pub(super) fn idempotency(key: &str, caller: &Caller, user: &UserId, route: &str
         scope.update(part.as_bytes());
     }
     Idempotency {
-        scope: hex(&scope.finalize()),
-        fingerprint: hex(&Sha256::digest(body)),
+        scope: hex::encode(scope.finalize()).into(),
+        fingerprint: hex::encode(Sha256::digest(body)).into(),
     }
-}
-
-fn hex(bytes: &[u8]) -> Arc<str> {
-    let mut text = String::with_capacity(bytes.len() * 2);
-    for byte in bytes {
-        // Writing to a String cannot fail.
-        let _ = write!(text, "{byte:02x}");
-    }
-    text.into()
 }
 
 /// `RateLimit` and `RateLimit-Policy` (draft-ietf-httpapi-ratelimit-headers): quota and window of

@@ -92,16 +92,9 @@ impl ContentKey {
     }
 
     pub(super) fn digest(&self, content: &[u8]) -> String {
-        use std::fmt::Write;
         let mut mac = self.0.clone();
         mac.update(content);
-        let mut text = String::with_capacity(69);
-        text.push_str("hmac:");
-        for byte in mac.finalize().into_bytes() {
-            // Writing to a String cannot fail.
-            let _ = write!(text, "{byte:02x}");
-        }
-        text
+        format!("hmac:{}", hex::encode(mac.finalize().into_bytes()))
     }
 }
 

@@ -3,7 +3,6 @@
 //! All pending ones are applied in one transaction behind a lock, so two processes that start at once
 //! apply each once. An applied migration never changes and a database never goes back: both are errors.
 
-use std::fmt::Write;
 use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
@@ -52,12 +51,7 @@ impl Migration {
 
     /// Hex SHA-256 of the text; line ends do not count.
     fn checksum(&self, dialect: Dialect) -> String {
-        let digest = Sha256::digest(self.text(dialect).replace("\r\n", "\n").as_bytes());
-        digest.iter().fold(String::with_capacity(64), |mut text, byte| {
-            // Writing to a String cannot fail.
-            let _ = write!(text, "{byte:02x}");
-            text
-        })
+        hex::encode(Sha256::digest(self.text(dialect).replace("\r\n", "\n").as_bytes()))
     }
 }
 

@@ -10,14 +10,8 @@ use crate::domain::canonical;
 
 /// Hex SHA-256 over the canonical JSON text of the portable form.
 pub(super) fn hash(definition: &Definition) -> Arc<str> {
-    use std::fmt::Write;
     let text = canonical::to_raw(&to_json(definition));
-    let mut hex = String::with_capacity(64);
-    for byte in Sha256::digest(text.get()) {
-        // Writing to a String cannot fail.
-        let _ = write!(hex, "{byte:02x}");
-    }
-    hex.into()
+    hex::encode(Sha256::digest(text.get())).into()
 }
 
 pub(super) fn to_json(definition: &Definition) -> Value {
