@@ -1,7 +1,7 @@
 //! Logs and traces.
 
 use percent_encoding::percent_decode_str;
-use reqwest::header::{HeaderName, HeaderValue};
+use http::header::{HeaderName, HeaderValue};
 use secrecy::SecretString;
 use tracing_subscriber::EnvFilter;
 use url::Url;
