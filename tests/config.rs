@@ -477,7 +477,11 @@ fn plain_http_to_another_machine_is_told_of() {
 fn a_database_elsewhere_without_tls_is_told_of() {
     let resolved = env(&[("DATABASE_URL", "postgres://u:pw-canary@db/gavel")]).resolved();
     assert_eq!(resolved.warnings.len(), 1, "{:?}", resolved.warnings);
-    assert!(resolved.warnings[0].contains("sslmode=require"), "{:?}", resolved.warnings);
+    assert!(
+        resolved.warnings[0].contains("sslmode=require"),
+        "{:?}",
+        resolved.warnings
+    );
     assert!(!resolved.warnings[0].contains("pw-canary"));
     let fine = env(&[("DATABASE_URL", "postgres://u:p@db/gavel?sslmode=require")]).resolved();
     assert_eq!(fine.warnings, [""; 0]);

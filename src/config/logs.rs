@@ -1,7 +1,7 @@
 //! Logs and traces.
 
-use percent_encoding::percent_decode_str;
 use http::header::{HeaderName, HeaderValue};
+use percent_encoding::percent_decode_str;
 use secrecy::SecretString;
 use tracing_subscriber::EnvFilter;
 use url::Url;

@@ -102,7 +102,9 @@ pub(super) fn http_url(text: &str) -> Option<Url> {
 /// May a password and what people said go to this PostgreSQL in the clear? So they may where `sslmode` allows it, also by
 /// default, and the server is on another machine.
 pub(super) fn is_clear_text_possible(database_url: &str) -> bool {
-    let Ok(url) = Url::parse(database_url) else { return false };
+    let Ok(url) = Url::parse(database_url) else {
+        return false;
+    };
     let given = |name: &str| url.query_pairs().find(|(key, _)| key == name).map(|(_, value)| value);
     // A socket of this machine, as in `postgres:///gavel?host=/run/postgresql`.
     let socket = url.host_str().is_none_or(str::is_empty) || given("host").is_some_and(|host| host.starts_with('/'));

@@ -1,6 +1,6 @@
 //! A tool as a server offers it, what a call of it may do, and how a call can fail.
 
-use std::fmt;
+use std::fmt::{self, Write};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -55,7 +55,7 @@ impl InputSchema {
     /// Checks arguments.
     ///
     /// # Errors
-    /// Up to 8 messages, each with the JSON pointer of what it speaks of.
+    /// Up to 8 messages, each with the JSON pointer of what it speaks of. They quote what was given, in 512 bytes at most.
     pub fn check(&self, arguments: &Value) -> Result<(), Vec<String>> {
         if self.validator.is_valid(arguments) {
             return Ok(());
@@ -64,8 +64,31 @@ impl InputSchema {
             .validator
             .iter_errors(arguments)
             .take(8)
-            .map(|error| format!("{}: {error}", pointer(error.instance_path().as_str())))
+            .map(|error| {
+                let mut message = Message::default();
+                // Full, the message writes no more; there is no other error.
+                if write!(message, "{}: {error}", pointer(error.instance_path().as_str())).is_err() {
+                    message.0.push('…');
+                }
+                message.0
+            })
             .collect())
+    }
+}
+
+/// A message about something that may be of any size.
+#[derive(Default)]
+struct Message(String);
+
+impl Message {
+    const MOST_BYTES: usize = 512;
+}
+
+impl fmt::Write for Message {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        let fits = text.floor_char_boundary(Self::MOST_BYTES - self.0.len());
+        self.0.push_str(&text[..fits]);
+        if fits == text.len() { Ok(()) } else { Err(fmt::Error) }
     }
 }
 
@@ -200,5 +223,20 @@ mod tests {
         let errors = input.check(&serde_json::json!({"id": 7})).unwrap_err();
         assert!(errors[0].starts_with("/id: "), "{errors:?}");
         assert!(input.check(&serde_json::json!({"id": "7"})).is_ok());
+    }
+
+    #[test]
+    fn a_schema_error_does_not_grow_with_what_was_given() {
+        let schema = r#"{"type":"object","properties":{"text":{"type":"string","maxLength":5}}}"#;
+        let input = InputSchema::compile(RawValue::from_string(schema.to_owned()).unwrap()).unwrap();
+        let errors = input
+            .check(&serde_json::json!({"text": "ö".repeat(100_000)}))
+            .unwrap_err();
+        assert!(errors[0].starts_with("/text: \"öö"), "{errors:?}");
+        assert!(
+            errors[0].ends_with('…') && errors[0].len() <= 515,
+            "{}",
+            errors[0].len()
+        );
     }
 }

@@ -1,6 +1,7 @@
 //! What the surroundings can do to a request: no tools, no database; and what callers may see.
 
 use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
@@ -59,6 +60,7 @@ async fn while_the_database_is_locked_no_side_effect_runs_and_afterwards_all_is_
         .await
         .unwrap();
     sqlx::raw_sql("BEGIN EXCLUSIVE").execute(&mut other).await.unwrap();
+    let start = Instant::now();
     let (status, headers, problem) = app.post(&json!({"message": "add milk", "user_id": "ann"})).await;
     assert_eq!(
         (status, &problem["code"]),
@@ -66,6 +68,8 @@ async fn while_the_database_is_locked_no_side_effect_runs_and_afterwards_all_is_
         "{problem}"
     );
     assert!(headers.contains_key("retry-after"));
+    // The intent is waited for, 2 s, and then nothing else.
+    assert!(start.elapsed() < Duration::from_secs(4), "{:?}", start.elapsed());
     sqlx::raw_sql("ROLLBACK").execute(&mut other).await.unwrap();
 
     until("the record to be available again", || async {

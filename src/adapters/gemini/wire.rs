@@ -51,9 +51,19 @@ pub(super) struct UsageMetadata {
     pub(super) tool_use_prompt_token_count: Option<Count>,
 }
 
-/// A count: proto JSON allows a number or its text. What is neither counts as nothing.
+/// A count: proto JSON allows a number or its text. What is neither counts as nothing, and so does what no reply can have
+/// ([`Count::MOST`]): analysts add these up.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Count(pub(super) u64);
+
+impl Count {
+    /// Far beyond any context window.
+    const MOST: u64 = 1_000_000_000;
+
+    fn of(n: u64) -> Self {
+        Self(if n <= Self::MOST { n } else { 0 })
+    }
+}
 
 impl<'de> Deserialize<'de> for Count {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
@@ -64,18 +74,18 @@ impl<'de> Deserialize<'de> for Count {
                 f.write_str("a count")
             }
             fn visit_u64<E>(self, n: u64) -> Result<Count, E> {
-                Ok(Count(n))
+                Ok(Count::of(n))
             }
             fn visit_i64<E>(self, n: i64) -> Result<Count, E> {
-                Ok(Count(u64::try_from(n).unwrap_or(0)))
+                Ok(Count::of(u64::try_from(n).unwrap_or(0)))
             }
             #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
             fn visit_f64<E>(self, n: f64) -> Result<Count, E> {
                 // `as` saturates, and takes NaN and negative numbers to 0.
-                Ok(Count(n as u64))
+                Ok(Count::of(n as u64))
             }
             fn visit_str<E>(self, text: &str) -> Result<Count, E> {
-                Ok(Count(text.parse().unwrap_or(0)))
+                Ok(Count::of(text.parse().unwrap_or(0)))
             }
         }
         deserializer.deserialize_any(Reader)
@@ -218,9 +228,10 @@ mod tests {
 
     #[test]
     fn counts_are_numbers_or_text_and_nonsense_counts_as_nothing() {
-        let counts: Vec<Count> = serde_json::from_str(r#"[7, "8", -1, 2.9, "x", 1e300]"#).unwrap();
+        let counts: Vec<Count> =
+            serde_json::from_str(r#"[7, "8", -1, 2.9, "x", 1e300, 1000000000, 1000000001]"#).unwrap();
         let counts: Vec<u64> = counts.into_iter().map(|count| count.0).collect();
-        assert_eq!(counts, [7, 8, 0, 2, 0, u64::MAX]);
+        assert_eq!(counts, [7, 8, 0, 2, 0, 0, 1_000_000_000, 0]);
     }
 
     #[test]

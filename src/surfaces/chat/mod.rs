@@ -371,7 +371,7 @@ impl Chat {
         accepted.acted = !run.intended.is_empty();
         let ending = match ended {
             Ok(ending) => ending,
-            Err(error) => return Err(self.abandon(run, accepted.meta.clone(), error).await),
+            Err(error) => return Err(self.abandon(run, accepted.meta.clone(), error)),
         };
         let mut derived = derive::derive(&run.journal, &ending);
         let response = derived
@@ -533,7 +533,7 @@ impl Chat {
 
     /// A run that may not go on because its intents are not durable. A row that commit 1 may have
     /// written is closed, now or when the store is back; a claim is given up unless something was done.
-    async fn abandon(&self, run: Run, meta: RequestMeta, error: RecordError) -> ChatError {
+    fn abandon(&self, run: Run, meta: RequestMeta, error: RecordError) -> ChatError {
         let failure = unrecorded(&run, &error);
         if run.opened {
             let derived = derive::derive(&run.journal, &Ending::Broken);
@@ -549,9 +549,17 @@ impl Chat {
                 body: Arc::from(""),
             });
             let closed = record::closed(&run, &derived, &decision, duration, answer);
-            if let Err(error) = self.engine.recorder.close(closed).await {
-                tracing::warn!(decision_id = %run.record.id, %error, "an abandoned decision is closed later");
-            }
+            // The caller has waited once for the store that is away, and the answer does not depend on this.
+            let (recorder, id) = (Arc::clone(&self.engine.recorder), run.record.id);
+            self.running.spawn(async move {
+                match AssertUnwindSafe(recorder.close(closed)).catch_unwind().await {
+                    Ok(Ok(())) => {}
+                    Ok(Err(error)) => {
+                        tracing::warn!(decision_id = %id, %error, "an abandoned decision is closed later")
+                    }
+                    Err(_) => recorder.lose(id),
+                }
+            });
         }
         failure
     }
