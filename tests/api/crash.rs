@@ -8,10 +8,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use sqlx::{Connection, SqliteConnection};
 
 use crate::gemini::{Gemini, Reply};
-use crate::harness::{Database, Ended, Setup, binary, free_port, ready, spawn_app, until};
+use crate::harness::{Database, Ended, Setup, binary, free_port, ready, spawn_app, tasks_in, until};
 use crate::postgres;
 
 /// The program itself, as a process that can be killed.
@@ -100,11 +99,9 @@ async fn invocations(client: &reqwest::Client, url: &str) -> Vec<Value> {
 }
 
 /// The names of all tasks that the tasks server keeps, whoever's they are.
-async fn tasks_in(folder: &Path) -> Vec<String> {
-    let url = format!("sqlite://{}", folder.join("tasks.db").display());
-    let mut tasks = SqliteConnection::connect(&url).await.unwrap();
-    let names = sqlx::query_scalar("SELECT description FROM tasks ORDER BY description");
-    names.fetch_all(&mut tasks).await.unwrap()
+async fn task_names(folder: &Path) -> Vec<String> {
+    let tasks = tasks_in(&format!("sqlite://{}", folder.join("tasks.db").display())).await;
+    tasks.into_iter().map(|task| task.description).collect()
 }
 
 /// The parent of a process that has not ended.
@@ -209,7 +206,7 @@ async fn nothing_is_lost_and_nothing_is_done_twice(database: String) {
     let mut unanswered: Vec<_> = unanswered.map(|(n, _)| format!("task {n}")).collect();
     unanswered.sort_unstable();
     assert_eq!(in_doubt, unanswered);
-    let tasks = tasks_in(folder.path()).await;
+    let tasks = task_names(folder.path()).await;
     let certain: Vec<_> = tasks.iter().filter(|task| !in_doubt.contains(&task.as_str())).collect();
     assert_eq!(certain, completed, "each task has its row, each row its task");
 
@@ -222,7 +219,7 @@ async fn nothing_is_lost_and_nothing_is_done_twice(database: String) {
             None => {}
         }
     }
-    assert_eq!(tasks_in(folder.path()).await, tasks);
+    assert_eq!(task_names(folder.path()).await, tasks);
     assert_eq!(invocations(&http, &again.url).await, rows);
 }
 
