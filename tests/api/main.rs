@@ -25,6 +25,7 @@ mod scenarios;
 #[allow(dead_code)]
 #[path = "../mcp/server.rs"]
 mod server;
+mod settings;
 mod storage;
 #[path = "../injections/mod.rs"]
 mod strings;
