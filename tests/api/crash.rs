@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
+use tempfile::TempDir;
 
 use crate::gemini::{Gemini, Reply};
 use crate::harness::{Database, Ended, Setup, binary, free_port, ready, spawn_app, tasks_in, until};
@@ -23,6 +24,9 @@ async fn start(gemini: &Gemini, database: &str, folder: &Path) -> Process {
     start_by(Command::new(binary()), &gemini.url, database, folder).await
 }
 
+/// A variable of the tests' own: who runs them may have set the server's.
+const TASKS: &str = "TASKS_OF_THIS_TEST";
+
 /// Starts it by another command than the program itself, which gets the same arguments.
 pub async fn start_by(mut command: Command, gemini: &str, database: &str, folder: &Path) -> Process {
     // For the clients of this process, in which no gavel has set it up. An error says that one has.
@@ -30,7 +34,8 @@ pub async fn start_by(mut command: Command, gemini: &str, database: &str, folder
     let port = free_port();
     let tasks = format!("sqlite://{}", folder.join("tasks.db").display());
     let mcp = json!({"mcpServers": {"tasks": {
-        "command": binary(), "args": ["mcp-server", "tasks", "--database", tasks], "gavel": {"trustHints": true},
+        "command": binary(), "args": ["mcp-server", "tasks"], "gavel": {"trustHints": true},
+        "env": {"TASKS_DATABASE_URL": format!("${{{TASKS}:-{tasks}}}")},
     }}});
     std::fs::write(folder.join("mcp.json"), mcp.to_string()).unwrap();
     let child = command
@@ -54,6 +59,48 @@ pub async fn start_by(mut command: Command, gemini: &str, database: &str, folder
     Process {
         child: Ended(child),
         url,
+    }
+}
+
+/// Where gavel and its tasks server keep what they keep, each in a database of its own.
+struct Stores {
+    folder: TempDir,
+    record: String,
+    tasks: String,
+}
+
+impl Stores {
+    fn sqlite() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let url = |name: &str| format!("sqlite://{}", folder.path().join(name).display());
+        let (record, tasks) = (url("gavel.db"), url("tasks.db"));
+        Self { folder, record, tasks }
+    }
+
+    async fn postgres() -> Self {
+        Self {
+            folder: tempfile::tempdir().unwrap(),
+            record: postgres::database().await,
+            tasks: postgres::database().await,
+        }
+    }
+
+    async fn start(&self, gemini: &Gemini) -> Process {
+        let mut command = Command::new(binary());
+        command.env(TASKS, &self.tasks);
+        start_by(command, &gemini.url, &self.record, self.folder.path()).await
+    }
+
+    /// The names of all tasks that the tasks server keeps, whoever's they are.
+    async fn tasks(&self) -> Vec<String> {
+        let mut names: Vec<_> = tasks_in(&self.tasks)
+            .await
+            .into_iter()
+            .map(|task| task.description)
+            .collect();
+        // Databases differ in how they order words.
+        names.sort_unstable();
+        names
     }
 }
 
@@ -151,12 +198,6 @@ async fn decisions(client: &reqwest::Client, url: &str) -> BTreeMap<String, Valu
     }
 }
 
-/// The names of all tasks that the tasks server keeps, whoever's they are.
-async fn task_names(folder: &Path) -> Vec<String> {
-    let tasks = tasks_in(&format!("sqlite://{}", folder.join("tasks.db").display())).await;
-    tasks.into_iter().map(|task| task.description).collect()
-}
-
 /// The parent of a process that has not ended.
 fn living(pid: u32) -> Option<u32> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
@@ -179,10 +220,9 @@ fn signal(name: &str, pid: u32) -> bool {
 
 /// C-SC-3, C-FR-007, promises 1 and 3: what was answered is on the record, what was done has its row, what nobody knows the
 /// end of says so, and no key runs anything twice.
-async fn nothing_is_lost_and_nothing_is_done_twice(database: String) {
-    let folder = tempfile::tempdir().unwrap();
+async fn nothing_is_lost_and_nothing_is_done_twice(stores: Stores) {
     let gemini = Gemini::scripted(busy_model(Duration::ZERO)).await;
-    let mut process = start(&gemini, &database, folder.path()).await;
+    let mut process = stores.start(&gemini).await;
     let http = reqwest::Client::new();
     let stopped = Arc::new(AtomicBool::new(false));
     let stop = Arc::clone(&stopped);
@@ -209,7 +249,7 @@ async fn nothing_is_lost_and_nothing_is_done_twice(database: String) {
     let answered: Vec<&Value> = sent.values().flatten().collect();
     assert!(answered.len() > 50, "only {} answers before the kill", answered.len());
 
-    let again = start(&gemini, &database, folder.path()).await;
+    let again = stores.start(&gemini).await;
     for answer in answered {
         let id = answer["decision_id"].as_str().unwrap();
         let record = get(&http, &format!("{}/v1/decisions/{id}", again.url)).await;
@@ -240,7 +280,7 @@ async fn nothing_is_lost_and_nothing_is_done_twice(database: String) {
     let mut unanswered: Vec<_> = unanswered.map(|(n, _)| format!("task {n}")).collect();
     unanswered.sort_unstable();
     assert_eq!(in_doubt, unanswered);
-    let tasks = task_names(folder.path()).await;
+    let tasks = stores.tasks().await;
     let certain: Vec<_> = tasks.iter().filter(|task| !in_doubt.contains(&task.as_str())).collect();
     assert_eq!(certain, completed, "each task has its row, each row its task");
 
@@ -253,19 +293,18 @@ async fn nothing_is_lost_and_nothing_is_done_twice(database: String) {
             None => {}
         }
     }
-    assert_eq!(task_names(folder.path()).await, tasks);
+    assert_eq!(stores.tasks().await, tasks);
     assert_eq!(invocations(&http, &again.url).await, rows);
 }
 
 #[tokio::test]
 async fn kill_9_under_load_loses_nothing_and_repeats_nothing_on_sqlite() {
-    let folder = tempfile::tempdir().unwrap();
-    nothing_is_lost_and_nothing_is_done_twice(format!("sqlite://{}", folder.path().join("gavel.db").display())).await;
+    nothing_is_lost_and_nothing_is_done_twice(Stores::sqlite()).await;
 }
 
 #[tokio::test]
 async fn kill_9_under_load_loses_nothing_and_repeats_nothing_on_postgres() {
-    nothing_is_lost_and_nothing_is_done_twice(postgres::database().await).await;
+    nothing_is_lost_and_nothing_is_done_twice(Stores::postgres().await).await;
 }
 
 /// docs/operations.md, Meters: an alarm on the store's meter needs it from the start, not from the first trouble on.
@@ -282,11 +321,10 @@ async fn the_store_s_meter_is_there_before_any_trouble() {
 
 /// Promises 1, 3 and 7, graceful drain under the load of the tests above: what is under way is finished, answered and
 /// recorded, what comes later is shed and recorded, and nobody is left without an answer to what was decided.
-async fn sigterm_answers_all_that_is_decided(database: String) {
-    let folder = tempfile::tempdir().unwrap();
+async fn sigterm_answers_all_that_is_decided(stores: Stores) {
     // So long that every client waits for an answer when the signal comes.
     let gemini = Gemini::scripted(busy_model(Duration::from_millis(50))).await;
-    let mut process = start(&gemini, &database, folder.path()).await;
+    let mut process = stores.start(&gemini).await;
     let http = reqwest::Client::new();
     let is_shed = |answer: &Value| answer["outcome_category"] == "REFUSAL:OVERLOADED";
     let clients = load(&http, &process.url, is_shed);
@@ -316,9 +354,9 @@ async fn sigterm_answers_all_that_is_decided(database: String) {
     }
     added.sort_unstable();
     assert!(added.len() > 50, "only {} tasks before the signal", added.len());
-    assert_eq!(task_names(folder.path()).await, added, "answers are tasks");
+    assert_eq!(stores.tasks().await, added, "answers are tasks");
 
-    let again = start(&gemini, &database, folder.path()).await;
+    let again = stores.start(&gemini).await;
     let mut recorded = decisions(&http, &again.url).await;
     for (_, answer) in answers {
         let record = recorded.remove(answer["decision_id"].as_str().unwrap());
@@ -347,13 +385,12 @@ async fn sigterm_answers_all_that_is_decided(database: String) {
 
 #[tokio::test]
 async fn sigterm_under_load_answers_all_that_is_decided_on_sqlite() {
-    let folder = tempfile::tempdir().unwrap();
-    sigterm_answers_all_that_is_decided(format!("sqlite://{}", folder.path().join("gavel.db").display())).await;
+    sigterm_answers_all_that_is_decided(Stores::sqlite()).await;
 }
 
 #[tokio::test]
 async fn sigterm_under_load_answers_all_that_is_decided_on_postgres() {
-    sigterm_answers_all_that_is_decided(postgres::database().await).await;
+    sigterm_answers_all_that_is_decided(Stores::postgres().await).await;
 }
 
 /// Promise 1, C-FR-006: what outlasts the time to drain is cut short, and that is told and recorded, with what was done.

@@ -127,7 +127,7 @@ pub struct Task {
     pub done: bool,
 }
 
-/// All tasks in the tasks server's database, whoever's they are, by their names.
+/// All tasks in the tasks server's database, whoever's they are, in the order of their names.
 pub async fn tasks_in(url: &str) -> Vec<Task> {
     const ALL: &str = "SELECT id, description, done FROM tasks ORDER BY description";
     let rows: Vec<(String, String, bool)> = if url.starts_with("postgres") {
