@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use anyhow::{Context, anyhow, bail};
+use reqwest::StatusCode;
 use secrecy::{ExposeSecret, SecretString};
 use serde_json::Value;
 use url::Url;
@@ -59,7 +60,20 @@ impl Client {
         if body.get("decision_type").is_some() {
             return Ok(text);
         }
-        Err(problem(&body).unwrap_or_else(|| anyhow!("{} answered {status} without a decision", self.url)))
+        let error = problem(&body).unwrap_or_else(|| anyhow!("{} answered {status} without a decision", self.url));
+        if status != StatusCode::UNAUTHORIZED {
+            return Err(error);
+        }
+        Err(match self.key {
+            Some(_) => anyhow!(
+                "{error}\n  {KEY} (or {KEY}_FILE) holds no key or token that {} knows",
+                self.url
+            ),
+            None => anyhow!(
+                "{error}\n  give a key or token of {} in {KEY}, or a file with it in {KEY}_FILE",
+                self.url
+            ),
+        })
     }
 }
 

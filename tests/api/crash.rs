@@ -8,10 +8,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use sqlx::{Connection, SqliteConnection};
+use tempfile::TempDir;
 
 use crate::gemini::{Gemini, Reply};
-use crate::harness::{Database, Ended, Setup, binary, free_port, ready, spawn_app, until};
+use crate::harness::{Database, Ended, Setup, binary, free_port, ready, spawn_app, tasks_in, until};
 use crate::postgres;
 
 /// The program itself, as a process that can be killed.
@@ -24,6 +24,9 @@ async fn start(gemini: &Gemini, database: &str, folder: &Path) -> Process {
     start_by(Command::new(binary()), &gemini.url, database, folder).await
 }
 
+/// A variable of the tests' own: who runs them may have set the server's.
+const TASKS: &str = "TASKS_OF_THIS_TEST";
+
 /// Starts it by another command than the program itself, which gets the same arguments.
 pub async fn start_by(mut command: Command, gemini: &str, database: &str, folder: &Path) -> Process {
     // For the clients of this process, in which no gavel has set it up. An error says that one has.
@@ -31,7 +34,8 @@ pub async fn start_by(mut command: Command, gemini: &str, database: &str, folder
     let port = free_port();
     let tasks = format!("sqlite://{}", folder.join("tasks.db").display());
     let mcp = json!({"mcpServers": {"tasks": {
-        "command": binary(), "args": ["mcp-server", "tasks", "--database", tasks], "gavel": {"trustHints": true},
+        "command": binary(), "args": ["mcp-server", "tasks"], "gavel": {"trustHints": true},
+        "env": {"TASKS_DATABASE_URL": format!("${{{TASKS}:-{tasks}}}")},
     }}});
     std::fs::write(folder.join("mcp.json"), mcp.to_string()).unwrap();
     let child = command
@@ -58,15 +62,58 @@ pub async fn start_by(mut command: Command, gemini: &str, database: &str, folder
     }
 }
 
-/// A model that adds the task that a message names, and answers everything else in words.
-fn busy_model() -> Vec<Reply> {
-    vec![Reply::from(|request| {
+/// Where gavel and its tasks server keep what they keep, each in a database of its own.
+struct Stores {
+    folder: TempDir,
+    record: String,
+    tasks: String,
+}
+
+impl Stores {
+    fn sqlite() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let url = |name: &str| format!("sqlite://{}", folder.path().join(name).display());
+        let (record, tasks) = (url("gavel.db"), url("tasks.db"));
+        Self { folder, record, tasks }
+    }
+
+    async fn postgres() -> Self {
+        Self {
+            folder: tempfile::tempdir().unwrap(),
+            record: postgres::database().await,
+            tasks: postgres::database().await,
+        }
+    }
+
+    async fn start(&self, gemini: &Gemini) -> Process {
+        let mut command = Command::new(binary());
+        command.env(TASKS, &self.tasks);
+        start_by(command, &gemini.url, &self.record, self.folder.path()).await
+    }
+
+    /// The names of all tasks that the tasks server keeps, whoever's they are.
+    async fn tasks(&self) -> Vec<String> {
+        let mut names: Vec<_> = tasks_in(&self.tasks)
+            .await
+            .into_iter()
+            .map(|task| task.description)
+            .collect();
+        // Databases differ in how they order words.
+        names.sort_unstable();
+        names
+    }
+}
+
+/// A model that adds the task that a message names, and answers everything else in words, each time after `thought`.
+fn busy_model(thought: Duration) -> Vec<Reply> {
+    vec![Reply::from(move |request| {
         let last = request["contents"].as_array().unwrap().last().unwrap();
         let text = last["parts"][0]["text"].as_str().unwrap_or_default();
-        match text.split_once("add ") {
+        let reply = match text.split_once("add ") {
             Some((_, task)) => Reply::call("add_task", json!({"description": task})),
             None => Reply::Text("Done."),
-        }
+        };
+        Reply::After(thought, Box::new(reply))
     })]
 }
 
@@ -88,6 +135,43 @@ async fn send(client: &reqwest::Client, url: &str, n: usize) -> Option<Value> {
     answer.json().await.ok()
 }
 
+/// What each request was answered, if it was.
+type Sent = BTreeMap<usize, Option<Value>>;
+
+const CLIENTS: usize = 16;
+
+/// So many clients at once, each of which sends one request after another until it gets its `last` answer, or none.
+fn load(
+    http: &reqwest::Client,
+    url: &str,
+    last: impl Fn(&Value) -> bool + Clone + Send + 'static,
+) -> Vec<tokio::task::JoinHandle<Sent>> {
+    let client = |client: usize| {
+        let (http, url, last) = (http.clone(), url.to_owned(), last.clone());
+        tokio::spawn(async move {
+            let mut sent = BTreeMap::new();
+            for n in (client..).step_by(CLIENTS) {
+                let answer = send(&http, &url, n).await;
+                let ended = answer.as_ref().is_none_or(&last);
+                sent.insert(n, answer);
+                if ended {
+                    break;
+                }
+            }
+            sent
+        })
+    };
+    (0..CLIENTS).map(client).collect()
+}
+
+async fn all_sent(clients: Vec<tokio::task::JoinHandle<Sent>>) -> Sent {
+    let mut sent = BTreeMap::new();
+    for client in clients {
+        sent.extend(client.await.unwrap());
+    }
+    sent
+}
+
 async fn get(client: &reqwest::Client, url: &str) -> Value {
     client.get(url).send().await.unwrap().json().await.unwrap()
 }
@@ -99,12 +183,19 @@ async fn invocations(client: &reqwest::Client, url: &str) -> Vec<Value> {
     page["tool_invocations"].as_array().unwrap().clone()
 }
 
-/// The names of all tasks that the tasks server keeps, whoever's they are.
-async fn tasks_in(folder: &Path) -> Vec<String> {
-    let url = format!("sqlite://{}", folder.join("tasks.db").display());
-    let mut tasks = SqliteConnection::connect(&url).await.unwrap();
-    let names = sqlx::query_scalar("SELECT description FROM tasks ORDER BY description");
-    names.fetch_all(&mut tasks).await.unwrap()
+/// Everything in `decision_log`, by id.
+async fn decisions(client: &reqwest::Client, url: &str) -> BTreeMap<String, Value> {
+    let (mut all, mut page) = (BTreeMap::new(), String::new());
+    loop {
+        let next = get(client, &format!("{url}/v1/decisions?page_size=1000{page}")).await;
+        for decision in next["decisions"].as_array().unwrap() {
+            all.insert(decision["decision_id"].as_str().unwrap().to_owned(), decision.clone());
+        }
+        match next["next_page_token"].as_str() {
+            Some(token) => page = format!("&page_token={token}"),
+            None => return all,
+        }
+    }
 }
 
 /// The parent of a process that has not ended.
@@ -129,30 +220,13 @@ fn signal(name: &str, pid: u32) -> bool {
 
 /// C-SC-3, C-FR-007, promises 1 and 3: what was answered is on the record, what was done has its row, what nobody knows the
 /// end of says so, and no key runs anything twice.
-async fn nothing_is_lost_and_nothing_is_done_twice(database: String) {
-    const CLIENTS: usize = 16;
-    let folder = tempfile::tempdir().unwrap();
-    let gemini = Gemini::scripted(busy_model()).await;
-    let mut process = start(&gemini, &database, folder.path()).await;
+async fn nothing_is_lost_and_nothing_is_done_twice(stores: Stores) {
+    let gemini = Gemini::scripted(busy_model(Duration::ZERO)).await;
+    let mut process = stores.start(&gemini).await;
     let http = reqwest::Client::new();
     let stopped = Arc::new(AtomicBool::new(false));
-    let clients: Vec<_> = (0..CLIENTS)
-        .map(|client| {
-            let (http, url, stopped) = (http.clone(), process.url.clone(), Arc::clone(&stopped));
-            tokio::spawn(async move {
-                let mut sent = BTreeMap::new();
-                for n in (client..).step_by(CLIENTS) {
-                    let answer = send(&http, &url, n).await;
-                    let last = answer.is_none() || stopped.load(Ordering::Relaxed);
-                    sent.insert(n, answer);
-                    if last {
-                        break;
-                    }
-                }
-                sent
-            })
-        })
-        .collect();
+    let stop = Arc::clone(&stopped);
+    let clients = load(&http, &process.url, move |_| stop.load(Ordering::Relaxed));
     until("some load", || async { gemini.requests().len() > 300 }).await;
     // It stops in the middle of its work, so every client that adds tasks ends with a call that has no result.
     let tasks_server = child_of(process.child.0.id());
@@ -168,17 +242,14 @@ async fn nothing_is_lost_and_nothing_is_done_twice(database: String) {
     process.child.0.kill().unwrap();
     process.child.0.wait().unwrap();
     stopped.store(true, Ordering::Relaxed);
-    let mut sent = BTreeMap::new();
-    for client in clients {
-        sent.extend(client.await.unwrap());
-    }
+    let sent = all_sent(clients).await;
     // Refused when it has ended already, as the kernel ends what was stopped and lost its parent.
     signal("-CONT", tasks_server);
     until("the tasks server to end", || async { living(tasks_server).is_none() }).await;
     let answered: Vec<&Value> = sent.values().flatten().collect();
     assert!(answered.len() > 50, "only {} answers before the kill", answered.len());
 
-    let again = start(&gemini, &database, folder.path()).await;
+    let again = stores.start(&gemini).await;
     for answer in answered {
         let id = answer["decision_id"].as_str().unwrap();
         let record = get(&http, &format!("{}/v1/decisions/{id}", again.url)).await;
@@ -209,7 +280,7 @@ async fn nothing_is_lost_and_nothing_is_done_twice(database: String) {
     let mut unanswered: Vec<_> = unanswered.map(|(n, _)| format!("task {n}")).collect();
     unanswered.sort_unstable();
     assert_eq!(in_doubt, unanswered);
-    let tasks = tasks_in(folder.path()).await;
+    let tasks = stores.tasks().await;
     let certain: Vec<_> = tasks.iter().filter(|task| !in_doubt.contains(&task.as_str())).collect();
     assert_eq!(certain, completed, "each task has its row, each row its task");
 
@@ -222,26 +293,25 @@ async fn nothing_is_lost_and_nothing_is_done_twice(database: String) {
             None => {}
         }
     }
-    assert_eq!(tasks_in(folder.path()).await, tasks);
+    assert_eq!(stores.tasks().await, tasks);
     assert_eq!(invocations(&http, &again.url).await, rows);
 }
 
 #[tokio::test]
 async fn kill_9_under_load_loses_nothing_and_repeats_nothing_on_sqlite() {
-    let folder = tempfile::tempdir().unwrap();
-    nothing_is_lost_and_nothing_is_done_twice(format!("sqlite://{}", folder.path().join("gavel.db").display())).await;
+    nothing_is_lost_and_nothing_is_done_twice(Stores::sqlite()).await;
 }
 
 #[tokio::test]
 async fn kill_9_under_load_loses_nothing_and_repeats_nothing_on_postgres() {
-    nothing_is_lost_and_nothing_is_done_twice(postgres::database().await).await;
+    nothing_is_lost_and_nothing_is_done_twice(Stores::postgres().await).await;
 }
 
 /// docs/operations.md, Meters: an alarm on the store's meter needs it from the start, not from the first trouble on.
 #[tokio::test]
 async fn the_store_s_meter_is_there_before_any_trouble() {
     let folder = tempfile::tempdir().unwrap();
-    let gemini = Gemini::scripted(busy_model()).await;
+    let gemini = Gemini::scripted(busy_model(Duration::ZERO)).await;
     let database = format!("sqlite://{}", folder.path().join("gavel.db").display());
     let process = start(&gemini, &database, folder.path()).await;
     let page = reqwest::get(format!("{}/metrics", process.url)).await.unwrap();
@@ -249,48 +319,78 @@ async fn the_store_s_meter_is_there_before_any_trouble() {
     assert!(page.lines().any(|line| line == "gavel_store_up 1"), "{page}");
 }
 
-/// Graceful drain: what is under way is finished, answered and recorded.
-#[tokio::test]
-async fn sigterm_under_load_answers_what_is_under_way() {
-    let folder = tempfile::tempdir().unwrap();
-    let gemini = Gemini::scripted(vec![Reply::After(
-        Duration::from_millis(300),
-        Box::new(Reply::Text("Done.")),
-    )])
-    .await;
-    let database = format!("sqlite://{}", folder.path().join("gavel.db").display());
-    let mut process = start(&gemini, &database, folder.path()).await;
-    let under_way: Vec<_> = (0..4)
-        .map(|n| {
-            let url = process.url.clone();
-            tokio::spawn(async move { send(&reqwest::Client::new(), &url, 2 * n + 1).await })
-        })
-        .collect();
-    until("all requests to reach the model", || async {
-        gemini.requests().len() == under_way.len()
-    })
-    .await;
-    let pid = process.child.0.id().to_string();
-    assert!(Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());
-    let mut answered = Vec::new();
-    for one in under_way {
-        let answer = one.await.unwrap().expect("what is under way is answered");
-        assert_eq!(answer["outcome_category"], "SUCCESS:RESPONSE_GIVEN", "{answer}");
-        answered.push(answer["decision_id"].clone());
-    }
+/// Promises 1, 3 and 7, graceful drain under the load of the tests above: what is under way is finished, answered and
+/// recorded, what comes later is shed and recorded, and nobody is left without an answer to what was decided.
+async fn sigterm_answers_all_that_is_decided(stores: Stores) {
+    // So long that every client waits for an answer when the signal comes.
+    let gemini = Gemini::scripted(busy_model(Duration::from_millis(50))).await;
+    let mut process = stores.start(&gemini).await;
+    let http = reqwest::Client::new();
+    let is_shed = |answer: &Value| answer["outcome_category"] == "REFUSAL:OVERLOADED";
+    let clients = load(&http, &process.url, is_shed);
+    until("some load", || async { gemini.requests().len() > 300 }).await;
+    assert!(signal("-TERM", process.child.0.id()));
+    let sent = all_sent(clients).await;
     let ended = process.child.0.wait().unwrap();
     assert!(ended.success(), "SIGTERM ends with 0: {ended}");
 
-    let again = start(&gemini, &database, folder.path()).await;
-    for id in answered {
-        let record = reqwest::get(format!("{}/v1/decisions/{}", again.url, id.as_str().unwrap()));
-        let record: Value = record.await.unwrap().json().await.unwrap();
+    let answers: Vec<_> = sent
+        .iter()
+        .filter_map(|(n, answer)| Some((n, answer.as_ref()?)))
+        .collect();
+    let (shed, finished): (Vec<_>, Vec<_>) = answers.iter().partition(|(_, answer)| is_shed(answer));
+    assert!(!shed.is_empty(), "nobody came during the drain");
+    let mut added = Vec::new();
+    for (n, answer) in finished {
+        let expected = match *n % 2 {
+            0 => "SUCCESS:TASK_COMPLETED",
+            _ => "SUCCESS:RESPONSE_GIVEN",
+        };
+        assert_eq!(answer["outcome_category"], expected, "{answer}");
+        assert_eq!(answer["response"], "Done.", "{answer}");
+        if *n % 2 == 0 {
+            added.push(format!("task {n}"));
+        }
+    }
+    added.sort_unstable();
+    assert!(added.len() > 50, "only {} tasks before the signal", added.len());
+    assert_eq!(stores.tasks().await, added, "answers are tasks");
+
+    let again = stores.start(&gemini).await;
+    let mut recorded = decisions(&http, &again.url).await;
+    for (_, answer) in answers {
+        let record = recorded.remove(answer["decision_id"].as_str().unwrap());
+        let record = record.unwrap_or_else(|| panic!("answered and not on the record: {answer}"));
         assert_eq!(
-            (&record["status"], &record["recovered"]),
-            (&json!("closed"), &json!(false)),
+            (&record["status"], &record["recovered"], &record["outcome_category"]),
+            (&json!("closed"), &json!(false), &answer["outcome_category"]),
             "{record}"
         );
     }
+    assert!(
+        recorded.is_empty(),
+        "decided, and its client was not told: {recorded:?}"
+    );
+    let mut rows: Vec<_> = invocations(&http, &again.url)
+        .await
+        .iter()
+        .map(|row| {
+            assert_eq!(row["status"], "completed", "{row}");
+            row["parameters"]["description"].as_str().unwrap().to_owned()
+        })
+        .collect();
+    rows.sort_unstable();
+    assert_eq!(rows, added, "each task has its row, each row its task");
+}
+
+#[tokio::test]
+async fn sigterm_under_load_answers_all_that_is_decided_on_sqlite() {
+    sigterm_answers_all_that_is_decided(Stores::sqlite()).await;
+}
+
+#[tokio::test]
+async fn sigterm_under_load_answers_all_that_is_decided_on_postgres() {
+    sigterm_answers_all_that_is_decided(Stores::postgres().await).await;
 }
 
 /// Promise 1, C-FR-006: what outlasts the time to drain is cut short, and that is told and recorded, with what was done.
@@ -359,20 +459,36 @@ async fn what_outlasts_the_drain_is_cut_short_told_and_recorded() {
 /// C-FR-006: a client that hangs up cannot lose a decision.
 #[tokio::test]
 async fn a_client_that_leaves_in_mid_request_loses_no_record() {
-    let app = spawn_app(Setup::stdio_sqlite().script(vec![
-        Reply::call("add_task", json!({"description": "milk"})),
-        Reply::After(Duration::from_millis(300), Box::new(Reply::Text("Added."))),
-    ]))
-    .await;
-    let body = json!({"message": "add milk", "user_id": "ann"});
-    let request = app.post(&body);
-    let left = tokio::time::timeout(Duration::from_millis(150), request).await;
-    assert!(left.is_err(), "the client left before the answer");
-    until("the decision to be recorded", || async {
+    for setup in [Setup::stdio_sqlite(), Setup::stdio_postgres()] {
+        let app = spawn_app(setup.script(vec![
+            Reply::call("add_task", json!({"description": "milk"})),
+            Reply::After(Duration::from_secs(1), Box::new(Reply::Text("Added."))),
+        ]))
+        .await;
+        let request = reqwest::Client::new().post(format!("{}/v1/chat", app.url));
+        let request = tokio::spawn(request.json(&json!({"message": "add milk", "user_id": "ann"})).send());
+        until("the model to be asked for the answer", || async {
+            app.gemini.requests().len() == 2
+        })
+        .await;
+        // Dropped, the client hangs up.
+        request.abort();
+        assert!(
+            request.await.is_err_and(|error| error.is_cancelled()),
+            "it left before the answer"
+        );
+        until("the decision to be recorded", || async {
+            let (_, page) = app.get("/v1/decisions").await;
+            page["decisions"][0]["outcome_category"] == "SUCCESS:TASK_COMPLETED"
+        })
+        .await;
         let (_, page) = app.get("/v1/decisions").await;
-        page["decisions"][0]["outcome_category"] == "SUCCESS:TASK_COMPLETED"
-    })
-    .await;
+        assert_eq!(page["decisions"].as_array().unwrap().len(), 1, "{page}");
+        assert_eq!(page["decisions"][0]["response"], "Added.", "{page}");
+        let tasks = app.tasks().await;
+        assert_eq!(tasks.len(), 1, "{tasks:?}");
+        assert_eq!(tasks[0].description, "milk");
+    }
 }
 
 /// C-FR-006: the same for a stream whose reader leaves in the middle.

@@ -150,7 +150,8 @@ async fn answer(
         .unwrap())
 }
 
-fn turn(n: usize, parts: &[Value]) -> String {
+/// The body of an answer that is these parts, the `n`th of its stand-in.
+pub fn turn(n: usize, parts: &[Value]) -> String {
     json!({
         "candidates": [{"content": {"parts": parts, "role": "model"}, "finishReason": "STOP", "index": 0}],
         "usageMetadata": usage(),

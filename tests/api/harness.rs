@@ -7,6 +7,7 @@ use std::time::Duration;
 use gavel::app::{App as Service, Serving};
 use gavel::config::{Config, Sources};
 use serde_json::{Value, json};
+use sqlx::{Connection, PgConnection, SqliteConnection};
 use tempfile::TempDir;
 
 use crate::gemini::{Gemini, Reply};
@@ -19,7 +20,7 @@ pub enum Transport {
     Http,
 }
 
-/// Which database holds the record.
+/// Which database holds the record, and another one of its kind the tasks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Database {
     Sqlite,
@@ -111,9 +112,33 @@ pub struct App {
     pub gemini: Gemini,
     pub folder: TempDir,
     pub database_url: String,
+    /// Where the tasks server keeps its tasks.
+    tasks_url: String,
     client: reqwest::Client,
     service: Option<(Service, Serving)>,
     _tasks: Option<Ended>,
+}
+
+/// A task as the tasks server keeps it.
+#[derive(Debug)]
+pub struct Task {
+    pub id: String,
+    pub description: String,
+    pub done: bool,
+}
+
+/// All tasks in the tasks server's database, whoever's they are, in the order of their names.
+pub async fn tasks_in(url: &str) -> Vec<Task> {
+    const ALL: &str = "SELECT id, description, done FROM tasks ORDER BY description";
+    let rows: Vec<(String, String, bool)> = if url.starts_with("postgres") {
+        let mut database = PgConnection::connect(url).await.unwrap();
+        sqlx::query_as(ALL).fetch_all(&mut database).await.unwrap()
+    } else {
+        let mut database = SqliteConnection::connect(url).await.unwrap();
+        sqlx::query_as(ALL).fetch_all(&mut database).await.unwrap()
+    };
+    let task = |(id, description, done)| Task { id, description, done };
+    rows.into_iter().map(task).collect()
 }
 
 /// A child that is ended with its owner.
@@ -146,7 +171,11 @@ pub async fn spawn_app(setup: Setup) -> App {
         Database::Sqlite => format!("sqlite://{}", folder.path().join("gavel.db").display()),
         Database::Postgres => postgres::database().await,
     };
-    let (tasks, mut mcp) = tasks_server(&setup, folder.path()).await;
+    let tasks_url = match setup.database {
+        Database::Sqlite => format!("sqlite://{}", folder.path().join("tasks.db").display()),
+        Database::Postgres => postgres::database().await,
+    };
+    let (tasks, mut mcp) = tasks_server(&setup, &tasks_url).await;
     for (name, entry) in &setup.beside {
         mcp["mcpServers"][name] = entry.clone();
     }
@@ -192,6 +221,7 @@ pub async fn spawn_app(setup: Setup) -> App {
         gemini,
         folder,
         database_url,
+        tasks_url,
         client,
         service: Some((service, serving)),
         _tasks: tasks,
@@ -204,30 +234,23 @@ fn write(path: &Path, text: &str) -> PathBuf {
 }
 
 /// The real tasks server, as a child of gavel over stdio or as a server of its own over HTTP.
-async fn tasks_server(setup: &Setup, folder: &Path) -> (Option<Ended>, Value) {
+async fn tasks_server(setup: &Setup, database: &str) -> (Option<Ended>, Value) {
     if let Some(config) = &setup.mcp {
         return (None, config.clone());
     }
-    let database = format!("sqlite://{}", folder.join("tasks.db").display());
     match setup.transport {
         Transport::Stdio => {
-            let args = json!(["mcp-server", "tasks", "--database", database]);
-            (
-                None,
-                json!({"mcpServers": {"tasks": {"command": binary(), "args": args, "gavel": {"trustHints": true}}}}),
-            )
+            let server = json!({
+                "command": binary(), "args": ["mcp-server", "tasks"], "env": {"TASKS_DATABASE_URL": database},
+                "gavel": {"trustHints": true},
+            });
+            (None, json!({"mcpServers": {"tasks": server}}))
         }
         Transport::Http => {
             let port = free_port();
             let child = Command::new(binary())
-                .args([
-                    "mcp-server",
-                    "tasks",
-                    "--http",
-                    &format!("127.0.0.1:{port}"),
-                    "--database",
-                    &database,
-                ])
+                .args(["mcp-server", "tasks", "--http", &format!("127.0.0.1:{port}")])
+                .env("TASKS_DATABASE_URL", database)
                 .env("GAVEL_IDENTITY_SECRET", SECRET)
                 .stdout(Stdio::null())
                 .stderr(Stdio::null())
@@ -336,6 +359,11 @@ impl App {
             .as_array()
             .unwrap_or_else(|| panic!("{page}"))
             .clone()
+    }
+
+    /// What the tasks server keeps, read in its database.
+    pub async fn tasks(&self) -> Vec<Task> {
+        tasks_in(&self.tasks_url).await
     }
 
     /// Begins to end the service as SIGTERM does.

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::disallowed_methods, missing_docs, unreachable_pub)]
 
 mod crash;
+mod docs;
 mod drain;
 #[allow(dead_code)]
 #[path = "../http/fakes.rs"]
@@ -25,6 +26,7 @@ mod scenarios;
 #[allow(dead_code)]
 #[path = "../mcp/server.rs"]
 mod server;
+mod settings;
 mod storage;
 #[path = "../injections/mod.rs"]
 mod strings;

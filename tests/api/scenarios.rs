@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use crate::gemini::{Reply, id_of, last_tool_data};
-use crate::harness::{App, Setup, spawn_app};
+use crate::harness::{App, Setup, free_port, spawn_app};
 
 macro_rules! scenarios {
     ($($(#[doc = $doc:literal])+ $name:ident)+) => {
@@ -35,18 +35,22 @@ scenarios! {
     what_is_out_of_scope_is_refused_with_the_reason
     /// C-US5-3, C-FR-006
     over_the_rate_limit_is_a_logged_refusal
-    /// C-US6-2, C-EC-5
+    /// C-US6-2
     a_failing_tool_is_told_to_the_model_and_the_person
+    /// C-EC-5
+    a_tool_that_fails_in_mid_sequence_leaves_what_was_done_and_is_told
     /// C-US6-3
     the_first_one_is_the_first_of_the_list
     /// C-EC-1, C-FR-010, C-SC-7
     while_gemini_is_down_the_answer_is_friendly_and_logged
+    /// C-EC-1, C-FR-010, C-SC-7
+    a_gemini_that_hangs_or_cannot_be_reached_ends_in_friendly_words_and_a_record
     /// C-EC-2, C-FR-012
     malformed_model_output_runs_nothing
     /// C-EC-3, C-FR-011, C-SC-6
     an_endless_tool_loop_ends_at_five_iterations
     /// C-EC-4
-    a_very_long_message_is_a_logged_decision_and_is_not_sent_to_the_model
+    a_very_long_message_or_history_is_a_logged_decision_and_is_not_sent_to_the_model
     /// C-FR-009
     a_tool_outside_the_whitelist_does_not_run_whatever_the_model_says
     /// C-FR-008
@@ -70,6 +74,12 @@ async fn seeded(setup: Setup, tasks: &[&str], script: Vec<Reply>) -> App {
         assert_eq!(added["outcome_category"], "SUCCESS:TASK_COMPLETED", "{added}");
     }
     app
+}
+
+/// The names of all tasks, each with whether it is done.
+async fn kept(app: &App) -> Vec<(String, bool)> {
+    let tasks = app.tasks().await;
+    tasks.into_iter().map(|task| (task.description, task.done)).collect()
 }
 
 async fn adding_a_task_does_it_confirms_it_and_logs_it(setup: Setup) {
@@ -107,6 +117,7 @@ async fn adding_a_task_does_it_confirms_it_and_logs_it(setup: Setup) {
     let listed = app.chat("show my tasks").await;
     let tasks = &listed["tool_calls"][0]["result"]["data"]["tasks"];
     assert_eq!(tasks[0]["description"], "call mom", "the task really exists: {listed}");
+    assert_eq!(kept(&app).await, [("call mom".to_owned(), false)]);
 }
 
 async fn showing_tasks_lists_them(setup: Setup) {
@@ -130,19 +141,35 @@ async fn completing_by_name_lists_first_and_completes_the_match(setup: Setup) {
         Reply::from(|request| Reply::call("complete_task", json!({"id": id_of(request, "grocery")}))),
         Reply::Text("Done: grocery shopping."),
     ];
-    let app = seeded(setup, &["call mom", "grocery shopping"], script).await;
-    let decision = app.chat("mark grocery shopping as done").await;
-    assert_eq!(decision["outcome_category"], "SUCCESS:TASK_COMPLETED", "{decision}");
-    let names: Vec<_> = decision["tool_calls"]
-        .as_array()
-        .unwrap()
-        .iter()
-        .map(|call| &call["tool"])
-        .collect();
-    assert_eq!(names, ["list_tasks", "complete_task"]);
-    assert_eq!(decision["tool_calls"][1]["result"]["success"], true);
-    let record = app.decision(&decision["decision_id"]).await;
-    assert_eq!(record["intent"], "list_tasks");
+    for message in [
+        "mark grocery shopping as done",
+        "list tasks then complete the grocery one",
+    ] {
+        let app = seeded(setup.clone(), &["call mom", "grocery shopping"], script.clone()).await;
+        let decision = app.chat(message).await;
+        assert_eq!(decision["outcome_category"], "SUCCESS:TASK_COMPLETED", "{decision}");
+        assert_eq!(decision["response"], "Done: grocery shopping.");
+        let [listed, completed] = decision["tool_calls"].as_array().unwrap().as_slice() else {
+            panic!("{decision}");
+        };
+        assert_eq!(
+            (&listed["tool"], &completed["tool"]),
+            (&json!("list_tasks"), &json!("complete_task"))
+        );
+        assert_eq!(completed["result"]["success"], true, "{decision}");
+        let [mom, grocery] = app.tasks().await.try_into().unwrap();
+        assert_eq!((mom.description.as_str(), mom.done), ("call mom", false));
+        assert_eq!((grocery.description.as_str(), grocery.done), ("grocery shopping", true));
+        assert_eq!(completed["parameters"], json!({"id": grocery.id}));
+        let offered = &listed["result"]["data"]["tasks"];
+        let offered: Vec<_> = offered.as_array().unwrap().iter().map(|task| &task["id"]).collect();
+        assert!(
+            offered.contains(&&json!(grocery.id)),
+            "the id is from the list: {listed}"
+        );
+        let record = app.decision(&decision["decision_id"]).await;
+        assert_eq!(record["intent"], "list_tasks");
+    }
 }
 
 async fn a_reminder_for_tomorrow_becomes_a_task_with_a_date(setup: Setup) {
@@ -221,6 +248,13 @@ async fn what_is_out_of_scope_is_refused_with_the_reason(setup: Setup) {
         assert_eq!(decision["decision_type"], "REFUSE");
         assert_eq!(decision["outcome_category"], "REFUSAL:OUT_OF_SCOPE");
         assert_eq!(decision["response"], "I can only help with your tasks.");
+        assert_eq!(decision["tool_calls"], json!([]));
+        let record = app.decision(&decision["decision_id"]).await;
+        assert_eq!(
+            [&record["decision_type"], &record["outcome_category"], &record["intent"]],
+            ["REFUSE", "REFUSAL:OUT_OF_SCOPE", "refuse"]
+        );
+        assert!(app.tool_invocations(&decision["decision_id"]).await.is_empty());
     }
 }
 
@@ -271,6 +305,42 @@ async fn a_failing_tool_is_told_to_the_model_and_the_person(setup: Setup) {
     assert_eq!(repaired["outcome_category"], "SUCCESS:TASK_COMPLETED", "{repaired}");
 }
 
+async fn a_tool_that_fails_in_mid_sequence_leaves_what_was_done_and_is_told(setup: Setup) {
+    let script = vec![
+        Reply::call("list_tasks", json!({})),
+        Reply::from(|request| {
+            assert_eq!(last_tool_data(request)["tasks"][0]["description"], "milk");
+            Reply::call("complete_task", json!({"id": "no-such-task"}))
+        }),
+        Reply::from(|request| {
+            let last = request["contents"].as_array().unwrap().last().unwrap();
+            let error = &last["parts"][0]["functionResponse"]["response"]["error"];
+            assert_eq!(error["code"], "tool_error", "{last}");
+            Reply::Text("Your only task is milk. I could not find the grocery one.")
+        }),
+    ];
+    let app = seeded(setup, &["milk"], script).await;
+    let decision = app.chat("list tasks then complete the grocery one").await;
+    assert_eq!(decision["decision_type"], "INVOKE_TOOL", "{decision}");
+    assert_eq!(decision["outcome_category"], "ERROR:TOOL_INVOCATION", "{decision}");
+    assert_eq!(
+        decision["response"],
+        "Your only task is milk. I could not find the grocery one."
+    );
+    let calls = app.tool_invocations(&decision["decision_id"]).await;
+    let mut states: Vec<_> = calls
+        .iter()
+        .map(|call| (call["tool"].as_str().unwrap(), call["status"].as_str().unwrap()))
+        .collect();
+    states.sort_unstable();
+    assert_eq!(states, [("complete_task", "failed"), ("list_tasks", "completed")]);
+    assert_eq!(
+        app.decision(&decision["decision_id"]).await["outcome_category"],
+        "ERROR:TOOL_INVOCATION"
+    );
+    assert_eq!(kept(&app).await, [("milk".to_owned(), false)]);
+}
+
 async fn the_first_one_is_the_first_of_the_list(setup: Setup) {
     let script = vec![
         Reply::call("list_tasks", json!({})),
@@ -283,19 +353,79 @@ async fn the_first_one_is_the_first_of_the_list(setup: Setup) {
     let app = seeded(setup, &["milk", "bread"], script).await;
     let decision = app.chat("show my tasks and then mark the first one complete").await;
     assert_eq!(decision["outcome_category"], "SUCCESS:TASK_COMPLETED", "{decision}");
-    assert_eq!(decision["tool_calls"].as_array().unwrap().len(), 2);
+    let [listed, completed] = decision["tool_calls"].as_array().unwrap().as_slice() else {
+        panic!("{decision}");
+    };
+    assert_eq!(
+        (&listed["tool"], &completed["tool"]),
+        (&json!("list_tasks"), &json!("complete_task"))
+    );
+    let first = &listed["result"]["data"]["tasks"][0];
+    assert_eq!(completed["parameters"], json!({"id": first["id"]}));
+    let done: Vec<_> = app.tasks().await.into_iter().filter(|task| task.done).collect();
+    assert_eq!(done.len(), 1, "{done:?}");
+    assert_eq!(
+        (&json!(done[0].id), &json!(done[0].description)),
+        (&first["id"], &first["description"])
+    );
 }
 
+/// What a person is told when there is no model: the words of the template, and nothing of what went wrong.
+const NO_MODEL: &str = "I can't work on your message just now, because a service I depend on isn't answering. \
+                        I won't guess what to do, so please try again in a few minutes.";
+const TOO_SLOW: &str = "Working on your message took longer than I can wait, so I stopped. \
+                        Please try again; a shorter request may help.";
+
 async fn while_gemini_is_down_the_answer_is_friendly_and_logged(setup: Setup) {
-    let app = spawn_app(setup.script(vec![Reply::error(503, "UNAVAILABLE", json!([]))])).await;
+    let script = vec![Reply::from(|request| {
+        match request["contents"].to_string().contains("call mom") {
+            true => Reply::error(503, "UNAVAILABLE", json!([])),
+            false => Reply::Text("Hello."),
+        }
+    })];
+    let app = spawn_app(setup.script(script)).await;
     let decision = app.chat("add a task to call mom").await;
     assert_eq!(decision["decision_type"], "RESPOND_ONLY");
     assert_eq!(decision["outcome_category"], "ERROR:MODEL_UNAVAILABLE");
+    assert_eq!(decision["response"], NO_MODEL);
     assert!(!decision.to_string().contains("canary-provider-message"), "{decision}");
     assert!(app.gemini.requests().len() > 1, "503 is retried");
     let record = app.decision(&decision["decision_id"]).await;
     assert_eq!(record["outcome_category"], "ERROR:MODEL_UNAVAILABLE");
+    assert_eq!(kept(&app).await, [], "nothing was guessed");
     assert_eq!(app.get("/livez").await.0, 200, "the service goes on");
+    let afterwards = app.chat("hi").await;
+    assert_eq!(afterwards["outcome_category"], "SUCCESS:RESPONSE_GIVEN", "{afterwards}");
+}
+
+async fn a_gemini_that_hangs_or_cannot_be_reached_ends_in_friendly_words_and_a_record(setup: Setup) {
+    // The port is free: what is sent there is refused.
+    let dead = format!("http://127.0.0.1:{}", free_port());
+    let hanging = setup.clone().env("GAVEL_MODEL_FIRST_BYTE_SECONDS", "0.3");
+    for (setup, outcome, words) in [
+        (hanging.script(vec![Reply::Hang]), "ERROR:MODEL_TIMEOUT", TOO_SLOW),
+        (setup.env("GEMINI_BASE_URL", &dead), "ERROR:MODEL_UNAVAILABLE", NO_MODEL),
+    ] {
+        let app = spawn_app(setup).await;
+        let begun = Instant::now();
+        let decision = app.chat("add a task to call mom").await;
+        // The time for a message is 30 s.
+        assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", begun.elapsed());
+        assert_eq!(
+            (&decision["decision_type"], &decision["outcome_category"]),
+            (&json!("RESPOND_ONLY"), &json!(outcome)),
+            "{decision}"
+        );
+        assert_eq!(decision["response"], words, "{decision}");
+        let record = app.decision(&decision["decision_id"]).await;
+        assert_eq!(
+            (&record["status"], &record["outcome_category"]),
+            (&json!("closed"), &json!(outcome)),
+            "{record}"
+        );
+        assert_eq!(kept(&app).await, []);
+        assert_eq!(app.get("/livez").await.0, 200, "the service goes on");
+    }
 }
 
 async fn malformed_model_output_runs_nothing(setup: Setup) {
@@ -333,15 +463,47 @@ async fn an_endless_tool_loop_ends_at_five_iterations(setup: Setup) {
     assert!(decision["response"].as_str().unwrap().contains("5"), "{decision}");
 }
 
-async fn a_very_long_message_is_a_logged_decision_and_is_not_sent_to_the_model(setup: Setup) {
-    let app = spawn_app(setup.script(vec![Reply::Text("no")])).await;
-    let decision = app.chat(&"long ".repeat(8000)).await;
-    assert_eq!(decision["outcome_category"], "ERROR:USER_INPUT");
+async fn a_very_long_message_or_history_is_a_logged_decision_and_is_not_sent_to_the_model(setup: Setup) {
+    const KIB: usize = 1024;
+    let history = |entries: usize, bytes: usize| {
+        let content = "x".repeat(bytes);
+        (0..entries)
+            .map(|_| json!({"role": "user", "content": content}))
+            .collect::<Vec<_>>()
+    };
+    let app = spawn_app(setup.script(vec![Reply::Text("Hello.")])).await;
+    let over = [
+        (json!({"message": "x".repeat(32 * KIB + 1)}), "message"),
+        (json!({"message": "hi", "history": history(201, 1)}), "history"),
+        (
+            json!({"message": "hi", "history": history(2, 128 * KIB + 1)}),
+            "history",
+        ),
+    ];
+    for (mut body, subject) in over {
+        body["user_id"] = json!("ann");
+        let (status, _, decision) = app.post(&body).await;
+        assert_eq!(status, 200, "{decision}");
+        assert_eq!(decision["outcome_category"], "ERROR:USER_INPUT", "{decision}");
+        let words = decision["response"].as_str().unwrap();
+        assert!(words.contains(&format!("the {subject} may be at most")), "{words}");
+        assert_eq!(
+            app.decision(&decision["decision_id"]).await["outcome_category"],
+            "ERROR:USER_INPUT"
+        );
+    }
     assert_eq!(app.gemini.requests().len(), 0);
-    assert_eq!(
-        app.decision(&decision["decision_id"]).await["outcome_category"],
-        "ERROR:USER_INPUT"
-    );
+    // What is just within its limits is read.
+    for (message, history) in [
+        ("x".repeat(32 * KIB), history(0, 0)),
+        ("hi".to_owned(), history(200, 1)),
+        ("hi".to_owned(), history(2, 128 * KIB)),
+    ] {
+        let body = json!({"message": message, "user_id": "ann", "history": history});
+        let (_, _, decision) = app.post(&body).await;
+        assert_eq!(decision["outcome_category"], "SUCCESS:RESPONSE_GIVEN", "{decision}");
+    }
+    assert_eq!(app.gemini.requests().len(), 3);
 }
 
 async fn a_tool_outside_the_whitelist_does_not_run_whatever_the_model_says(setup: Setup) {

@@ -14,8 +14,6 @@ use crate::harness::{App, Setup, binary, free_port, spawn_app, until};
 use crate::raw::{Answer, RawServer};
 use crate::server::{Era, HttpServer, StdioServer};
 
-const ERAS: [Era; 2] = [Era::Sessions, Era::Stateless];
-
 /// An app that is granted `tools` of the server `s`.
 async fn app(setup: Setup, entry: &Value, tools: &[&str], script: Vec<Reply>) -> App {
     let mcp = json!({"mcpServers": {"s": entry}});
@@ -349,44 +347,58 @@ async fn arguments_that_nest_too_deeply_are_not_sent() {
 }
 
 /// DESIGN.md section 5: one decision uses one generation; the digest of what was called is on the record.
+async fn shows_tools_as_they_are_now(entry: &Value) {
+    let app = app(
+        Setup::stdio_sqlite(),
+        entry,
+        &["change", "new"],
+        calls_what_is_named(json!({})),
+    )
+    .await;
+    let shown = || {
+        let request = app.gemini.requests().last().unwrap().clone();
+        request["tools"][0]["functionDeclarations"].to_string()
+    };
+    let first = app.chat("change").await;
+    assert!(
+        shown().contains("the tool change\"") && !shown().contains("the tool new"),
+        "{}",
+        shown()
+    );
+    until("the new list to be known", || async {
+        app.chat("hello").await;
+        shown().contains("the tool new")
+    })
+    .await;
+    assert!(shown().contains("the tool change, changed\""), "{}", shown());
+    let second = app.chat("change").await;
+    let (first, second) = (recorded_call(&app, &first).await, recorded_call(&app, &second).await);
+    assert_eq!(first["tool_digest"].as_str().map(str::len), Some(64), "{first}");
+    assert_eq!(second["tool_digest"].as_str().map(str::len), Some(64), "{second}");
+    assert_ne!(first["tool_digest"], second["tool_digest"]);
+    let new = app.chat("new").await;
+    assert_eq!(new["tool_calls"][0]["tool"], "new", "{new}");
+    assert_eq!(
+        code(&new),
+        "protocol_error",
+        "it reached the server, which knows no such tool: {new}"
+    );
+    app.stop().await;
+}
+
 #[tokio::test]
-async fn tools_that_change_between_two_requests_are_shown_as_they_are_now() {
-    for era in ERAS {
-        let mut server = HttpServer::start(era).await;
-        let script = calls_what_is_named(json!({}));
-        let entry = json!({"url": server.url});
-        let app = app(Setup::stdio_sqlite(), &entry, &["change", "new"], script).await;
-        if era == Era::Stateless {
-            event(&mut server.events, "listening").await;
-        }
-        let shown = || {
-            let request = app.gemini.requests().last().unwrap().clone();
-            request["tools"][0]["functionDeclarations"].to_string()
-        };
-        let first = app.chat("change").await;
-        assert!(
-            shown().contains("the tool change\"") && !shown().contains("the tool new"),
-            "{}",
-            shown()
-        );
-        until("the new list to be known", || async {
-            app.chat("hello").await;
-            shown().contains("the tool new")
-        })
-        .await;
-        assert!(shown().contains("the tool change, changed\""), "{}", shown());
-        let second = app.chat("change").await;
-        let (first, second) = (recorded_call(&app, &first).await, recorded_call(&app, &second).await);
-        assert_eq!(first["tool_digest"].as_str().map(str::len), Some(64), "{first}");
-        assert_ne!(first["tool_digest"], second["tool_digest"], "{era:?}");
-        let new = app.chat("new").await;
-        assert_eq!(new["tool_calls"][0]["tool"], "new", "{new}");
-        assert_eq!(
-            code(&new),
-            "protocol_error",
-            "it reached the server, which knows no such tool: {new}"
-        );
-    }
+async fn tools_that_change_between_two_requests_are_shown_as_they_are_now_over_stdio() {
+    let server = StdioServer::new().await;
+    shows_tools_as_they_are_now(&server.entry).await;
+}
+
+#[tokio::test]
+async fn tools_that_change_between_two_requests_are_shown_as_they_are_now_over_http() {
+    let server = HttpServer::start(Era::Sessions).await;
+    shows_tools_as_they_are_now(&json!({"url": server.url})).await;
+    // Without a session the server tells whoever listens, which gavel does by itself.
+    let server = HttpServer::start(Era::Stateless).await;
+    shows_tools_as_they_are_now(&json!({"url": server.url})).await;
 }
 
 /// DESIGN.md section 5: `pin: true` holds back a tool whose definition changes, also from a service that is started

@@ -109,15 +109,30 @@ impl Collector {
         self.bodies.lock().unwrap().concat()
     }
 
-    pub fn spans(&self) -> Vec<Span> {
+    fn resources(&self) -> impl Iterator<Item = v1::ResourceSpans> {
         let bodies = self.bodies.lock().unwrap().clone();
         let requests = bodies
             .into_iter()
             .map(|body| ExportTraceServiceRequest::decode(body).unwrap());
-        let scopes = requests
-            .flat_map(|request| request.resource_spans)
-            .flat_map(|resource| resource.scope_spans);
+        requests.flat_map(|request| request.resource_spans)
+    }
+
+    pub fn spans(&self) -> Vec<Span> {
+        let scopes = self.resources().flat_map(|resource| resource.scope_spans);
         scopes.flat_map(|scope| scope.spans).map(Span::read).collect()
+    }
+
+    /// The names of the services that sent spans, once each.
+    pub fn services(&self) -> Vec<Value> {
+        let attributes = self
+            .resources()
+            .flat_map(|resource| resource.resource.unwrap().attributes);
+        let mut names: Vec<_> = attributes
+            .filter(|pair| pair.key == "service.name")
+            .map(|pair| plain(pair.value.unwrap().value))
+            .collect();
+        names.dedup();
+        names
     }
 
     /// Waits for `count` spans of this name and gives them in order of their starts.

@@ -14,6 +14,8 @@ use crate::harness::{Database, Ended, binary, free_port, ready};
 use crate::postgres;
 use crate::raw::{Answer, RawServer, Request};
 
+/// `OTEL_SERVICE_NAME`.
+pub const SERVICE: &str = "task-assistant-eu";
 pub const KEY_CANARY: &str = "canary-gemini-key";
 
 pub struct Process {
@@ -55,6 +57,7 @@ pub async fn start(script: Vec<Reply>, database: Database, traced: bool) -> Proc
     if traced {
         command
             .env("OTEL_EXPORTER_OTLP_ENDPOINT", &collector.url)
+            .env("OTEL_SERVICE_NAME", SERVICE)
             .env("OTEL_BSP_SCHEDULE_DELAY", "20");
     } else {
         command.env_remove("OTEL_EXPORTER_OTLP_ENDPOINT");

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::gemini::Reply;
 use crate::harness::Database;
-use crate::process::start;
+use crate::process::{SERVICE, start};
 
 const TRACE: &str = "0af7651916cd43dd8448eb211c80319c";
 const CALLER: &str = "b7ad6b7169203331";
@@ -37,6 +37,7 @@ async fn a_request_is_one_trace_from_its_caller_to_the_tool_and_the_record() {
         ];
         let answer: Value = serde_json::from_str(&gavel.chat("/v1/chat", &headers).await).unwrap();
         let trace = gavel.collector.request("POST /v1/chat").await;
+        assert_eq!(gavel.collector.services(), [SERVICE]);
         assert_eq!(
             trace.lines(),
             [

@@ -1,0 +1,313 @@
+//! What the pages tell to paste works when pasted: every `curl` command, against a gavel with nothing set as in the README,
+//! and every SQL statement, on both databases.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
+use sqlx::{AssertSqlSafe, Connection, PgConnection, SqliteConnection};
+use tempfile::TempDir;
+
+use crate::gemini::Reply;
+use crate::harness::{Ended, Setup, binary, free_port, ready, spawn_app};
+
+const KEY: &str = "a-key-of-the-docs";
+
+/// The README and everything in `docs/`.
+fn pages() -> Vec<(String, String)> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let folder = std::fs::read_dir(root.join("docs")).unwrap();
+    let mut paths: Vec<PathBuf> = folder.map(|entry| entry.unwrap().path()).collect();
+    paths.retain(|path| path.extension().is_some_and(|extension| extension == "md"));
+    paths.push(root.join("README.md"));
+    paths.sort();
+    let page = |path: PathBuf| {
+        let name = path.strip_prefix(root).unwrap().display().to_string();
+        (name, std::fs::read_to_string(&path).unwrap())
+    };
+    paths.into_iter().map(page).collect()
+}
+
+/// The blocks of code of a page: what stands between fences, and what is indented.
+fn blocks(page: &str) -> Vec<String> {
+    let (mut blocks, mut block, mut fenced) = (Vec::new(), String::new(), false);
+    for line in page.lines().chain([""]) {
+        let fence = line.trim_start().starts_with("```");
+        let code = !fence && (fenced || line.starts_with("    "));
+        if code {
+            block.push_str(line);
+            block.push('\n');
+        } else if !block.is_empty() {
+            blocks.push(std::mem::take(&mut block));
+        }
+        fenced ^= fence;
+    }
+    blocks
+}
+
+/// The commands of a page that begin with `curl`.
+fn curls(page: &str) -> Vec<String> {
+    let mut commands: Vec<String> = Vec::new();
+    for block in blocks(page) {
+        if !block.trim_start().starts_with("curl ") {
+            continue;
+        }
+        for line in block.lines() {
+            if line.trim_start().starts_with("curl ") {
+                commands.push(String::new());
+            }
+            let command = commands.last_mut().unwrap();
+            command.push_str(line);
+            command.push('\n');
+        }
+    }
+    commands
+}
+
+/// `gavel` as the README starts it, but for its port.
+struct Served {
+    folder: TempDir,
+    port: u16,
+    _child: Ended,
+}
+
+impl Served {
+    async fn start(environment: &[(&str, &str)]) -> Self {
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let (folder, port) = (tempfile::tempdir().unwrap(), free_port());
+        let child = Command::new(binary())
+            .current_dir(folder.path())
+            .env_clear()
+            .env("PATH", std::env::var_os("PATH").unwrap())
+            .env("GAVEL_LISTEN", format!("127.0.0.1:{port}"))
+            .envs(environment.iter().copied())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let served = Self {
+            folder,
+            port,
+            _child: Ended(child),
+        };
+        ready(&format!("http://127.0.0.1:{port}")).await;
+        // The commands stay as they are: curl's own configuration leads the documented address to this gavel.
+        let settings = format!(
+            "connect-to = \"localhost:8080:127.0.0.1:{port}\"\nwrite-out = \"%{{stderr}}%{{http_code}}\"\nnoproxy = \"*\"\n"
+        );
+        std::fs::write(served.folder.path().join(".curlrc"), settings).unwrap();
+        served
+    }
+
+    /// Pastes a command into a shell: the status and the body of the answer.
+    async fn paste(&self, command: &str, key: Option<&str>) -> (u16, String) {
+        let mut shell = tokio::process::Command::new("sh");
+        shell.args(["-c", command]).current_dir(self.folder.path());
+        shell.env("CURL_HOME", self.folder.path()).env_remove("GAVEL_API_KEY");
+        if let Some(key) = key {
+            shell.env("GAVEL_API_KEY", key);
+        }
+        let ran = shell.output().await.unwrap();
+        assert!(ran.status.success(), "{command}{ran:?}");
+        let status = String::from_utf8(ran.stderr).unwrap();
+        let status = status
+            .parse()
+            .unwrap_or_else(|_| panic!("{command}said {status:?} beside its answer"));
+        (status, String::from_utf8(ran.stdout).unwrap())
+    }
+
+    /// The id of a decision that is on the record.
+    async fn decision(&self) -> String {
+        let request = reqwest::Client::new().post(format!("http://127.0.0.1:{}/v1/chat", self.port));
+        let answer = request.json(&json!({"message": "hello", "user_id": "ann"}));
+        let answer: Value = answer.send().await.unwrap().json().await.unwrap();
+        answer["decision_id"].as_str().unwrap().to_owned()
+    }
+}
+
+/// Has `found` all that is shown? Texts and numbers may be others; `{` and `[` are compared inside.
+fn fits(shown: &Value, found: &Value) -> bool {
+    match (shown, found) {
+        (Value::Object(shown), Value::Object(found)) => shown
+            .iter()
+            .all(|(name, shown)| found.get(name).is_some_and(|found| fits(shown, found))),
+        (Value::Array(shown), Value::Array(found)) => {
+            shown.len() == found.len() && shown.iter().zip(found).all(|(shown, found)| fits(shown, found))
+        }
+        (Value::String(_), Value::String(_)) | (Value::Number(_), Value::Number(_)) => true,
+        _ => shown == found,
+    }
+}
+
+fn names(object: &Value) -> Vec<&String> {
+    let mut names: Vec<_> = object.as_object().unwrap().keys().collect();
+    names.sort();
+    names
+}
+
+/// The first block of JSON of a page.
+fn shown(page: &str) -> Value {
+    let blocks = blocks(page);
+    let block = blocks.iter().find(|block| block.starts_with('{'));
+    serde_json::from_str(block.unwrap()).unwrap()
+}
+
+/// Is the answer what its route answers? A command of another kind has to be added here.
+fn is_right(command: &str, status: u16, body: &str, page: &str) {
+    let told = format!("{command}{status} {body}");
+    let json = || serde_json::from_str::<Value>(body).unwrap_or_else(|_| panic!("{told}"));
+    let list = |name: &str| assert!(json()[name].is_array(), "{told}");
+    if command.contains(r#""colour""#) {
+        let problem = json();
+        assert_eq!((status, &problem["code"]), (400, &json!("invalid_request")), "{told}");
+        let wrong = problem["errors"].as_array().unwrap().iter();
+        let wrong: Vec<_> = wrong.map(|error| error["pointer"].as_str().unwrap()).collect();
+        assert!(
+            wrong.contains(&"/message") && wrong.contains(&"/colour"),
+            "all at once: {told}"
+        );
+        return;
+    }
+    assert_eq!(status, 200, "{told}");
+    let route = command.split_once("localhost:8080").unwrap().1;
+    let end = route.find(|letter: char| !(letter.is_ascii_alphanumeric() || "/-".contains(letter)));
+    match &route[..end.unwrap()] {
+        "/v1/chat" => {
+            let decision = json();
+            let outcome = decision["outcome_category"].as_str().unwrap();
+            assert!(outcome.starts_with("SUCCESS:"), "{told}");
+            if command.contains("buy groceries tomorrow") {
+                let shown = shown(page);
+                assert!(fits(&shown, &decision), "shown is {shown}: {told}");
+                assert_eq!(names(&shown), names(&decision));
+                for field in [
+                    "decision_type",
+                    "outcome_category",
+                    "conversation_id",
+                    "model",
+                    "iterations",
+                ] {
+                    assert_eq!(shown[field], decision[field], "{field}: {told}");
+                }
+                assert_eq!(shown["tool_calls"][0]["tool"], decision["tool_calls"][0]["tool"]);
+            }
+        }
+        "/v1/chat/stream" => {
+            let lines = body.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+            let kinds: Vec<_> = lines.map(|line| line["type"].as_str().unwrap().to_owned()).collect();
+            assert_eq!(kinds.first().map(String::as_str), Some("started"), "{told}");
+            assert_eq!(kinds.last().map(String::as_str), Some("decision"), "{told}");
+            for kind in kinds {
+                assert!(page.contains(&format!("`{kind}`")), "{kind} is not told: {told}");
+            }
+        }
+        "/v1/decisions" => list("decisions"),
+        "/v1/tool-invocations" => list("tool_invocations"),
+        one if one.starts_with("/v1/decisions/") => {
+            assert!(command.contains(json()["decision_id"].as_str().unwrap()), "{told}");
+        }
+        other => panic!("what {other} should answer is not known here: {told}"),
+    }
+}
+
+/// The first thing that somebody does with a page is to paste from it.
+#[tokio::test]
+async fn every_curl_of_the_pages_works_when_pasted() {
+    let sha256: String = Sha256::digest(KEY).iter().map(|byte| format!("{byte:02x}")).collect();
+    let keys = json!([{"name": "docs", "sha256": sha256, "tenant": "default", "roles": []}]).to_string();
+    let keyed = Served::start(&[("GAVEL_AUTH_MODE", "api_key"), ("GAVEL_AUTH_KEYS", &keys)]).await;
+    let mut tried = Vec::new();
+    for (name, page) in pages() {
+        let commands = curls(&page);
+        let written = page.lines().filter(|line| line.trim_start().starts_with("curl "));
+        assert_eq!(commands.len(), written.count(), "{name} has a curl that was not found");
+        if commands.is_empty() {
+            continue;
+        }
+        let open = Served::start(&[]).await;
+        for command in commands {
+            if command.contains("$GAVEL_API_KEY") {
+                let (status, body) = keyed.paste(&command, Some(KEY)).await;
+                is_right(&command, status, &body, &page);
+                let (status, body) = keyed.paste(&command, None).await;
+                let problem: Value = serde_json::from_str(&body).unwrap();
+                assert_eq!(
+                    (status, &problem["code"]),
+                    (401, &json!("unauthenticated")),
+                    "{command}"
+                );
+                continue;
+            }
+            let command = match command.contains("DECISION_ID") {
+                true => command.replace("DECISION_ID", &open.decision().await),
+                false => command,
+            };
+            let (status, body) = open.paste(&command, None).await;
+            is_right(&command, status, &body, &page);
+            if name == "README.md" {
+                assert!(body.contains("call mom"), "the task exists: {body}");
+            }
+        }
+        tried.push(name);
+    }
+    assert_eq!(
+        tried,
+        ["README.md", "docs/api.md", "docs/operations.md", "docs/records.md"]
+    );
+}
+
+/// Runs statements as an operator's shell does.
+async fn execute(url: &str, statements: &str) {
+    let statements = sqlx::raw_sql(AssertSqlSafe(statements.to_owned()));
+    if url.starts_with("postgres") {
+        let mut database = PgConnection::connect(url).await.unwrap();
+        statements.execute(&mut database).await.unwrap();
+    } else {
+        let mut database = SqliteConnection::connect(url).await.unwrap();
+        statements.execute(&mut database).await.unwrap();
+    }
+}
+
+/// docs/operations.md, What is kept: the statements that delete what is too old do so, and nothing else, while gavel runs.
+#[tokio::test]
+async fn the_sql_that_the_pages_give_deletes_what_is_too_old_on_both_databases() {
+    const LIMIT: i64 = 1_767_225_600_000_000;
+    let is_sql = |block: &String| {
+        let first = block.split_whitespace().next();
+        first.is_some_and(|word| ["SELECT", "INSERT", "UPDATE", "DELETE", "WITH"].contains(&word))
+    };
+    let found: Vec<_> = pages()
+        .iter()
+        .flat_map(|(_, page)| blocks(page).into_iter().filter(is_sql))
+        .collect();
+    let [statements] = found.as_slice() else {
+        panic!("other SQL than this test knows: {found:?}");
+    };
+    assert_eq!(statements.matches(&LIMIT.to_string()).count(), 2, "{statements}");
+    for setup in [Setup::stdio_sqlite(), Setup::stdio_postgres()] {
+        let script = vec![Reply::from(|request| {
+            match request["contents"].as_array().unwrap().len() {
+                1 => Reply::call("list_tasks", json!({})),
+                _ => Reply::Text("None."),
+            }
+        })];
+        let app = spawn_app(setup.script(script)).await;
+        let (old, new) = (app.chat("list").await, app.chat("list").await);
+        for (decision, at) in [(&old, LIMIT - 1), (&new, LIMIT)] {
+            let id = decision["decision_id"].as_str().unwrap();
+            execute(
+                &app.database_url,
+                &format!("UPDATE decision_log SET created_at = {at} WHERE id = '{id}'"),
+            )
+            .await;
+        }
+        execute(&app.database_url, statements).await;
+        let path = format!("/v1/decisions/{}", old["decision_id"].as_str().unwrap());
+        assert_eq!(app.get(&path).await.0, 404, "the old one is gone");
+        assert!(app.tool_invocations(&old["decision_id"]).await.is_empty());
+        assert_eq!(app.decision(&new["decision_id"]).await["status"], "closed");
+        assert_eq!(app.tool_invocations(&new["decision_id"]).await.len(), 1);
+        assert_eq!(app.chat("list").await["outcome_category"], "SUCCESS:TASK_COMPLETED");
+    }
+}
