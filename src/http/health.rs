@@ -11,7 +11,7 @@ use utoipa::ToSchema;
 
 use super::State;
 use super::exchange::Exchange;
-use super::headers;
+use super::{headers, meters};
 use super::routes::Route;
 
 /// Longest wait for the store's sign of life; a probe gives up soon after.
@@ -207,6 +207,7 @@ pub(super) async fn metrics(state: Data<State>, request: HttpRequest) -> HttpRes
         header::CONTENT_TYPE,
         HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8"),
     ));
+    meters::tools_missing(state.edge.chat.unavailable_tools().len());
     exchange.finish(Ok(response.body(state.edge.surroundings.metrics())))
 }
 

@@ -8,6 +8,7 @@ use metrics::{Counter, Histogram};
 use super::routes::Route;
 
 const REQUESTS: &str = "gavel_http_requests_total";
+const TOOLS_MISSING: &str = "gavel_granted_tools_missing";
 const DURATION: &str = "gavel_http_request_duration_seconds";
 
 /// The client left before its answer; counted under nginx's number, and never sent.
@@ -61,11 +62,21 @@ impl Meters {
     }
 }
 
+/// Granted tools that are not to be had now.
+#[allow(clippy::cast_precision_loss)] // A few names.
+pub(super) fn tools_missing(count: usize) {
+    metrics::gauge!(TOOLS_MISSING).set(count as f64);
+}
+
 /// Tells the recorder what the meters mean.
 pub(super) fn describe() {
     metrics::describe_counter!(
         REQUESTS,
         "HTTP requests by route and status; 499: the client left before its answer"
+    );
+    metrics::describe_gauge!(
+        TOOLS_MISSING,
+        "Tools of the constitution that no server offers, or two do"
     );
     metrics::describe_histogram!(
         DURATION,

@@ -89,6 +89,9 @@ async fn a_server_that_is_dead_is_said_and_is_used_once_it_is_there() {
     assert_eq!((status, &ready["status"]), (200, &json!("degraded")), "{ready}");
     assert_eq!(ready["mcp"][0]["state"], "down", "{ready}");
     assert_eq!(ready["tools_unavailable"][0]["tool"], "echo", "{ready}");
+    let meters = reqwest::get(format!("{}/metrics", app.url)).await.unwrap();
+    // The meters are the process's, and another test's app may have set it meanwhile; that it is there is what can be told.
+    assert!(meters.text().await.unwrap().contains("gavel_granted_tools_missing "));
 
     let _server = HttpServer::start_on(Era::Sessions, port).await;
     until("the server to be found", || async {
