@@ -10,7 +10,8 @@ use gavel::domain::tool::FailureCode;
 use gavel::ports::tools::Tools;
 use serde_json::{Value, json};
 
-use super::raw::{Answer, RawServer, Request, tools};
+use super::lane;
+use super::raw::{Answer, RawServer, Request, STREAMS, tools};
 use super::support::{Call, bridge, bridge_with, call, data, failed, http, not_sent, read, tool, unknown, until, up};
 
 /// A raw peer that answers calls in this way.
@@ -71,7 +72,7 @@ async fn a_server_dead_at_the_start_is_used_once_it_is_there() {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         listener.local_addr().unwrap().port()
     };
-    let mcp = bridge(&http(&format!("http://127.0.0.1:{port}/mcp")));
+    let mcp = bridge(&http(&lane::url(port)));
     let before = Instant::now();
     mcp.ready(&["echo".to_owned()], Instant::now() + Duration::from_secs(20))
         .await;
@@ -351,6 +352,85 @@ async fn a_call_whose_time_ends_before_it_could_be_sent_has_failed() {
     assert!(second.message.contains("for a free place"), "{}", second.message);
 }
 
+/// Promise 3: over HTTP/2 a connection takes so many calls at a time. One that waits for another's end has not been sent,
+/// and is not sent later when nobody waits for it any more; without that limit it goes over a connection of its own.
+#[tokio::test]
+async fn a_call_whose_time_ends_while_it_waits_for_a_stream_is_never_sent() {
+    let mut server = peer(|_| Answer::Hang).await;
+    let mcp = bridge(&http(&server.url));
+    let act = tool(&*up(&mcp).await, "act");
+    let stop = tokio_util::sync::CancellationToken::new();
+    let long = || Call {
+        cancel: stop.clone(),
+        ..Call::with(json!({}))
+    };
+    let first = futures_util::future::join_all((0..STREAMS).map(|_| long().of(&mcp, &act)));
+    let late = async {
+        for _ in 0..STREAMS {
+            server.saw("tools/call").await;
+        }
+        let late = Call {
+            timeout: Duration::from_millis(200),
+            ..Call::with(json!({}))
+        };
+        let reply = late.of(&mcp, &act).await;
+        stop.cancel();
+        reply
+    };
+    let (first, late) = tokio::join!(first, late);
+    for reply in first {
+        assert_eq!(unknown(reply).code, FailureCode::InDoubt);
+    }
+    for _ in 0..STREAMS {
+        server.saw("gone").await;
+    }
+    if lane::is_http_2() {
+        let failure = not_sent(late);
+        assert!(
+            failure.message.contains("before it could be sent"),
+            "{}",
+            failure.message
+        );
+        // One that comes after it arrives, and it has not.
+        let after = Call {
+            timeout: Duration::from_millis(200),
+            ..Call::with(json!({}))
+        };
+        unknown(after.of(&mcp, &act).await);
+        assert_eq!(server.count("tools/call"), 1);
+    } else {
+        assert_eq!(unknown(late).code, FailureCode::InDoubt);
+    }
+}
+
+/// Promise 3: a server that keeps its port and takes nobody any more. Over TLS nothing is sent before it has answered; in
+/// plain the system has taken the call on its behalf, and nobody knows.
+#[tokio::test]
+async fn a_call_to_a_server_that_takes_no_connection_is_told_truthfully() {
+    let mut server = peer(|request| match request.message["params"]["arguments"]["n"].as_u64() {
+        Some(_) => Answer::Result(json!({"content": []})),
+        None => Answer::Close,
+    })
+    .await;
+    let mcp = bridge(&http(&server.url));
+    let act = tool(&*up(&mcp).await, "act");
+    data(Call::with(json!({"n": 1})).of(&mcp, &act).await);
+    server.deaf.store(true, Ordering::SeqCst);
+    // It closes the connection that is there.
+    unknown(Call::with(json!({})).of(&mcp, &act).await);
+    let late = Call {
+        timeout: Duration::from_millis(300),
+        ..Call::with(json!({}))
+    };
+    let reply = late.of(&mcp, &act).await;
+    if lane::is_tls() {
+        assert_eq!(not_sent(reply).code, FailureCode::Unavailable);
+    } else {
+        assert_eq!(unknown(reply).code, FailureCode::InDoubt);
+    }
+    assert_eq!(server.count("tools/call"), 2);
+}
+
 /// A run that is over sends nothing more, however early the transport would have been ready.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_call_that_was_cancelled_before_it_began_is_never_sent() {
@@ -608,7 +688,7 @@ async fn an_answer_without_end_is_not_read_to_its_end() {
 
 #[tokio::test]
 async fn after_five_faults_in_a_row_calls_are_refused_at_once() {
-    let mut server = peer(|_| Answer::Close).await;
+    let mut server = peer(|_| Answer::Cut("HTTP/1.1 200 O".to_owned())).await;
     let mut entry = http(&server.url);
     entry["gavel"] = json!({"tools": {"act": {"sideEffect": false}}});
     let mcp = bridge(&entry);

@@ -5,6 +5,7 @@
 mod config;
 mod faults;
 mod http;
+mod lane;
 mod pins;
 mod raw;
 mod server;
