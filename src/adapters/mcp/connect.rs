@@ -161,7 +161,7 @@ async fn open_http(
     };
     let list = list(running.peer()).await.map_err(|fault| fault.words)?;
     let info = running.peer().peer_info().ok_or("it said nothing about itself")?;
-    let mut direct = Direct::new(
+    let direct = Direct::new(
         client.clone(),
         url.clone(),
         headers.clone(),
@@ -170,7 +170,6 @@ async fn open_http(
         &client_info(),
         beside.clone(),
     )?;
-    direct.promote(&list);
     Ok(Open {
         running,
         direct: Some(Arc::new(direct)),

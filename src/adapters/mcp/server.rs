@@ -415,8 +415,8 @@ fn tells_of_the_server(lost: Lost, tool: &Tool, given: Duration) -> bool {
 
 async fn send_over(session: &Session, outgoing: &Outgoing<'_>) -> Attempt {
     match &session.direct {
-        Some(direct) if !direct.leaves_to_rmcp(&outgoing.request.tool.name) => direct.call(outgoing).await,
-        _ => peer::call(&session.peer, &session.beside, outgoing).await,
+        Some(direct) => direct.call(outgoing).await,
+        None => peer::call(&session.peer, &session.beside, outgoing).await,
     }
 }
 
