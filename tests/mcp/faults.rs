@@ -839,3 +839,57 @@ async fn a_list_of_tools_without_end_is_cut_short() {
     until(&mcp, |mcp| mcp.catalog().down.contains_key("s")).await;
     until(&mcp, |mcp| mcp.catalog().down["s"].contains("more than 16777216 bytes")).await;
 }
+
+const JSON: &str = "HTTP/1.1 200 OK\r\ncontent-type: application/json";
+const EVENTS: &str = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream";
+
+/// A body of either type with this text of a message.
+fn bodies(message: &str) -> [(&'static str, String); 2] {
+    [(JSON, message.to_owned()), (EVENTS, format!("data: {message}\n\n"))]
+}
+
+/// Promise 3: half a character in the words of an error leaves what the error says of the call as it is.
+#[tokio::test]
+async fn half_a_character_in_an_error_leaves_no_call_in_doubt() {
+    const MESSAGE: &str = r#"{"jsonrpc":"2.0","id":null,"error":{"code":-32602,"message":"no such name: \ud83d"}}"#;
+    let [json, events] = bodies(MESSAGE);
+    for (head, body) in [json, events, (BAD_REQUEST, MESSAGE.to_owned())] {
+        let server = peer(move |_| Answer::Http(head, body.clone())).await;
+        let mcp = bridge(&http(&server.url));
+        up(&mcp).await;
+        let failure = failed(call(&mcp, "act", json!({})).await);
+        assert_eq!(failure.message, "no such name: \u{fffd} (code -32602)", "{head}");
+    }
+}
+
+/// Promise 5: what one tool says of itself costs no other its place.
+#[tokio::test]
+async fn a_tool_that_readers_refuse_does_not_hide_the_others() {
+    let deep = |levels| format!(r#"{}"x"{}"#, r#"{"not":"#.repeat(levels), "}".repeat(levels));
+    let list = format!(
+        r#"{{"tools":[{{"name":"act","description":"cut \ud83d","inputSchema":{{"type":"object"}}}},
+        {{"name":"deep","inputSchema":{{"type":"object","properties":{{"a":{}}}}}}},
+        {{"name":"less","inputSchema":{{"type":"object"}},"outputSchema":{}}}]}}"#,
+        deep(200),
+        deep(100)
+    );
+    for n in 0..2 {
+        let list = list.replace('\n', "");
+        let server = RawServer::start(move |request| {
+            let message = format!(r#"{{"jsonrpc":"2.0","id":{},"result":{list}}}"#, request.message["id"]);
+            let [json, events] = bodies(&message);
+            let (head, body) = if n == 0 { json } else { events };
+            (request.method() == "tools/list").then_some(Answer::Http(head, body))
+        })
+        .await;
+        let mcp = bridge(&http(&server.url));
+        let catalog = up(&mcp).await;
+        assert_eq!(tool(&catalog, "act").description, "cut \u{fffd}");
+        assert!(tool(&catalog, "less").output_schema.is_some());
+        let [left] = &*catalog.left_out else {
+            panic!("{:?}", catalog.left_out)
+        };
+        assert_eq!((left.tool.as_str(), catalog.tools.len()), ("deep", 2));
+        assert_eq!(left.reason, "its definition nests more than 120 levels deep");
+    }
+}

@@ -1,7 +1,7 @@
 //! MCP servers behind the port [`Tools`](crate::ports::tools::Tools), over rmcp.
 //!
 //! - `config`: `mcp.json`.
-//! - `connect`, `stdio`, `pipes`, `lines`, `group`, `http`, `handler`: one connection, opened and listed.
+//! - `connect`, `stdio`, `pipes`, `lines`, `message`, `group`, `http`, `handler`: one connection, opened and listed.
 //! - `link`: a connection kept alive, `beside`: what goes on beside its calls; `server`: a configured server with its links.
 //! - `definition`, `schema`, `pins`, `registry`: from a server's list to the catalog.
 //! - `attempt`, `peer`, `http::direct`, `meta`: one call on its way; `result`: what came back.
@@ -28,6 +28,7 @@ mod handler;
 mod http;
 mod lines;
 mod link;
+mod message;
 mod meta;
 mod peer;
 mod pins;
