@@ -431,6 +431,34 @@ async fn a_call_to_a_server_that_takes_no_connection_is_told_truthfully() {
     assert_eq!(server.count("tools/call"), 2);
 }
 
+/// Promise 3
+#[tokio::test]
+async fn a_call_that_waits_for_a_place_at_a_shutdown_is_not_sent() {
+    let mut server = peer(|_| Answer::Hang).await;
+    let mut entry = http(&server.url);
+    entry["gavel"] = json!({"maxConcurrent": 1});
+    let mcp = bridge(&entry);
+    let act = tool(&*up(&mcp).await, "act");
+    let (first, second) = (Call::with(json!({})), Call::with(json!({})));
+    let stop = first.cancel.clone();
+    let (first, second, ()) = tokio::join!(
+        first.of(&mcp, &act),
+        async {
+            server.saw("tools/call").await;
+            let reply = second.of(&mcp, &act).await;
+            stop.cancel();
+            (reply, server.count("tools/call"))
+        },
+        async {
+            tokio::time::sleep(Duration::from_millis(300)).await;
+            mcp.shutdown().await;
+        }
+    );
+    assert_eq!(unknown(first).code, FailureCode::InDoubt);
+    assert_eq!(second.1, 0);
+    assert_eq!(not_sent(second.0).message, "gavel is shutting down");
+}
+
 /// A run that is over sends nothing more, however early the transport would have been ready.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_call_that_was_cancelled_before_it_began_is_never_sent() {

@@ -13,3 +13,4 @@ mod stdio;
 mod support;
 mod third_party;
 mod tool_dumps;
+mod users;

@@ -16,7 +16,7 @@ async fn event(server: &mut StdioServer, what: &str) {
 }
 
 /// Is there a process of that id that is not a zombie?
-fn runs(pid: u32) -> bool {
+pub(crate) fn runs(pid: u32) -> bool {
     std::fs::read_to_string(format!("/proc/{pid}/stat"))
         .is_ok_and(|stat| !stat.rsplit(") ").next().unwrap_or("Z").starts_with('Z'))
 }
@@ -285,8 +285,10 @@ async fn a_huge_result_is_cut() {
     mcp.shutdown().await;
 }
 
-/// A server in a few lines of shell, which lists its tools and answers every call with the text of files.
+/// A server in a few lines of shell, which lists its tools and answers every call with the text of files. It answers no call
+/// as long as there is a file `hold`, and none at all of the user `lost`. Its process ids are in the file `pids`.
 const BY_HAND: &str = r#"
+echo $$ >>pids
 say() { printf '{"jsonrpc":"2.0","id":%s,"result":%s}\n' "$id" "$1"; }
 while IFS= read -r line; do
   id=$(printf '%s' "$line" | sed -n 's/.*"id":\([0-9]*\).*/\1/p')
@@ -294,18 +296,21 @@ while IFS= read -r line; do
     *'"method":"initialize"'*)
       say '{"protocolVersion":"2025-11-25","capabilities":{"tools":{}},"serverInfo":{"name":"x","version":"1"}}' ;;
     *'"method":"tools/list"'*) say "$(cat list)" ;;
-    *'"method":"tools/call"'*) say "$(cat answer)" ;;
+    *'"gavel/user_id":"lost"'*) sleep 600 ;;
+    *'"method":"tools/call"'*)
+      while [ -e hold ]; do sleep 0.02; done
+      say "$(cat answer)" ;;
   esac
 done
 "#;
 
 /// Its entry, with these tools.
-fn by_hand(folder: &std::path::Path, tools: &str) -> serde_json::Value {
+pub(crate) fn by_hand(folder: &std::path::Path, tools: &str) -> serde_json::Value {
     std::fs::write(folder.join("list"), format!(r#"{{"tools":[{tools}]}}"#)).unwrap();
     json!({"command": "sh", "args": ["-c", BY_HAND], "cwd": folder})
 }
 
-const ACT: &str = r#"{"name":"act","inputSchema":{"type":"object"}}"#;
+pub(crate) const ACT: &str = r#"{"name":"act","inputSchema":{"type":"object"}}"#;
 
 /// Promise 5
 #[tokio::test]

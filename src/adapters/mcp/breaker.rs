@@ -1,4 +1,4 @@
-//! A circuit breaker for one server: after a run of faults of the transport, calls are refused at
+//! A circuit breaker for one connection: after a run of faults of the transport, calls are refused at
 //! once for a while instead of each waiting for its own time to run out.
 
 use std::sync::Mutex;
@@ -16,7 +16,7 @@ const LONGEST: Duration = Duration::from_secs(30);
 /// call got through.
 pub(super) struct Breaker {
     state: Mutex<State>,
-    /// 1 while it is open or tries, else 0.
+    /// Of all breakers of a server: how many are open or try.
     gauge: Gauge,
 }
 
@@ -43,7 +43,8 @@ pub(super) struct Permit<'a> {
 
 impl Breaker {
     pub(super) fn new(gauge: Gauge) -> Self {
-        gauge.set(0.0);
+        // It is there from the beginning.
+        gauge.increment(0.0);
         Self {
             state: Mutex::default(),
             gauge,
@@ -83,13 +84,19 @@ impl Breaker {
 
     fn close(&self, state: &mut State) {
         if state.open.is_some() {
-            self.gauge.set(0.0);
+            self.gauge.decrement(1.0);
         }
         *state = State::default();
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+}
+
+impl Drop for Breaker {
+    fn drop(&mut self) {
+        self.reset();
     }
 }
 
@@ -113,7 +120,9 @@ impl Permit<'_> {
             None if state.faults >= FAULTS => FIRST,
             Some(_) | None => return false,
         };
-        self.breaker.gauge.set(1.0);
+        if state.open.is_none() {
+            self.breaker.gauge.increment(1.0);
+        }
         state.open = Some(Open {
             until: now + pause,
             pause,
