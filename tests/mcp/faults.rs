@@ -10,8 +10,7 @@ use gavel::domain::tool::FailureCode;
 use gavel::ports::tools::Tools;
 use serde_json::{Value, json};
 
-use super::lane;
-use super::raw::{Answer, RawServer, Request, STREAMS, tools};
+use super::raw::{Answer, RawServer, Request, STREAMS, lane, tools};
 use super::support::{Call, bridge, bridge_with, call, data, failed, http, not_sent, read, tool, unknown, until, up};
 
 /// A raw peer that answers calls in this way.

@@ -5,12 +5,12 @@
 mod config;
 mod faults;
 mod http;
-mod lane;
 mod pins;
 mod raw;
 mod server;
 mod stdio;
 mod support;
 mod third_party;
+mod tls;
 mod tool_dumps;
 mod users;

@@ -15,7 +15,10 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 use tokio::sync::{Notify, mpsc};
 
-use super::lane::{self, Stream};
+use self::lane::Stream;
+
+#[path = "lane.rs"]
+pub(crate) mod lane;
 
 /// What to do with one request.
 pub(crate) enum Answer {

@@ -20,7 +20,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Notify, mpsc};
 use tokio_util::sync::CancellationToken;
 
-use super::lane;
+use super::raw::lane;
 
 /// What happens in the server, told to the test.
 type Tell = Arc<dyn Fn(String) + Send + Sync>;
