@@ -146,6 +146,33 @@ async fn an_odd_answer_to_an_unknown_method_does_not_matter() {
     }
 }
 
+/// An operator is told why a server is down, also where only the first answer says it.
+#[tokio::test]
+async fn a_server_that_refuses_the_credentials_is_down_with_that_reason() {
+    const REFUSED: &str = "HTTP/1.1 401 Unauthorized\r\ncontent-type: application/json";
+    for (methods, words) in [
+        (
+            &["server/discover"][..],
+            "HTTP 401 Unauthorized: no token, and then: unexpected server response: HTTP 400 Bad Request: what?",
+        ),
+        (&["server/discover", "initialize"], "HTTP 401 Unauthorized: no token"),
+    ] {
+        let server = RawServer::start(move |request| {
+            Some(if methods.contains(&request.method()) {
+                Answer::Http(REFUSED, "no token".to_owned())
+            } else {
+                Answer::Http("HTTP/1.1 400 Bad Request", "what?".to_owned())
+            })
+        })
+        .await;
+        let mcp = bridge(&http(&server.url));
+        until(&mcp, |mcp| mcp.status()[0].state == ServerState::Down).await;
+        let reason = mcp.catalog().down["s"].clone();
+        assert!(reason.ends_with(words), "{reason}");
+        assert_eq!(reason.matches("401").count(), 1, "{reason}");
+    }
+}
+
 #[tokio::test]
 async fn a_hanging_call_ends_in_time_and_the_server_is_told() {
     let mut server = peer(|_| Answer::Hang).await;
