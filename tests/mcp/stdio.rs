@@ -286,7 +286,8 @@ async fn a_huge_result_is_cut() {
 }
 
 /// A server in a few lines of shell, which lists its tools and answers every call with the text of files. It answers no call
-/// as long as there is a file `hold`, and none at all of the user `lost`. Its process ids are in the file `pids`.
+/// as long as there is a file `hold`, and none at all of the user `lost`, and does not end as long as there is a file `linger`.
+/// Its process ids are in the file `pids`.
 const BY_HAND: &str = r#"
 echo $$ >>pids
 say() { printf '{"jsonrpc":"2.0","id":%s,"result":%s}\n' "$id" "$1"; }
@@ -302,6 +303,7 @@ while IFS= read -r line; do
       say "$(cat answer)" ;;
   esac
 done
+while [ -e linger ]; do sleep 0.02; done
 "#;
 
 /// Its entry, with these tools.

@@ -63,7 +63,13 @@ async fn users_beyond_those_there_may_be_start_no_child() {
     };
     let (one, two, ()) = tokio::join!(call(&mcp, "one"), call(&mcp, "two"), beyond);
     assert_eq!((data(one), data(two)), (json!(1), json!(1)));
-    // Those that are idle make room, and are gone before another takes their place.
+    // Those that are idle make room, and are gone before another takes their place, also where that takes long.
+    let linger = folder.join("linger");
+    std::fs::write(&linger, "").unwrap();
+    let failure = not_sent(call(&mcp, "three").await);
+    assert_eq!(failure.message, "the server is still being connected");
+    assert_eq!((started(folder).len(), running(folder)), (3, 3));
+    std::fs::remove_file(&linger).unwrap();
     for user in ["three", "four", "five", "six", "three"] {
         assert_eq!(data(call(&mcp, user).await), json!(1));
         assert!(running(folder) <= 3, "{user}");
