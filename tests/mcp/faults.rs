@@ -10,7 +10,7 @@ use gavel::domain::tool::FailureCode;
 use gavel::ports::tools::Tools;
 use serde_json::{Value, json};
 
-use super::raw::{Answer, RawServer, Request, tools};
+use super::raw::{Answer, RawServer, Request, STREAMS, lane, tools};
 use super::support::{Call, bridge, bridge_with, call, data, failed, http, not_sent, read, tool, unknown, until, up};
 
 /// A raw peer that answers calls in this way.
@@ -71,7 +71,7 @@ async fn a_server_dead_at_the_start_is_used_once_it_is_there() {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         listener.local_addr().unwrap().port()
     };
-    let mcp = bridge(&http(&format!("http://127.0.0.1:{port}/mcp")));
+    let mcp = bridge(&http(&lane::url(port)));
     let before = Instant::now();
     mcp.ready(&["echo".to_owned()], Instant::now() + Duration::from_secs(20))
         .await;
@@ -143,6 +143,33 @@ async fn an_odd_answer_to_an_unknown_method_does_not_matter() {
         .await;
         let mcp = bridge(&http(&server.url));
         up(&mcp).await;
+    }
+}
+
+/// An operator is told why a server is down, also where only the first answer says it.
+#[tokio::test]
+async fn a_server_that_refuses_the_credentials_is_down_with_that_reason() {
+    const REFUSED: &str = "HTTP/1.1 401 Unauthorized\r\ncontent-type: application/json";
+    for (methods, words) in [
+        (
+            &["server/discover"][..],
+            "HTTP 401 Unauthorized: no token, and then: unexpected server response: HTTP 400 Bad Request: what?",
+        ),
+        (&["server/discover", "initialize"], "HTTP 401 Unauthorized: no token"),
+    ] {
+        let server = RawServer::start(move |request| {
+            Some(if methods.contains(&request.method()) {
+                Answer::Http(REFUSED, "no token".to_owned())
+            } else {
+                Answer::Http("HTTP/1.1 400 Bad Request", "what?".to_owned())
+            })
+        })
+        .await;
+        let mcp = bridge(&http(&server.url));
+        until(&mcp, |mcp| mcp.status()[0].state == ServerState::Down).await;
+        let reason = mcp.catalog().down["s"].clone();
+        assert!(reason.ends_with(words), "{reason}");
+        assert_eq!(reason.matches("401").count(), 1, "{reason}");
     }
 }
 
@@ -349,6 +376,113 @@ async fn a_call_whose_time_ends_before_it_could_be_sent_has_failed() {
     let second = not_sent(second);
     assert_eq!(second.code, FailureCode::Unavailable);
     assert!(second.message.contains("for a free place"), "{}", second.message);
+}
+
+/// Promise 3: over HTTP/2 a connection takes so many calls at a time. One that waits for another's end has not been sent,
+/// and is not sent later when nobody waits for it any more; without that limit it goes over a connection of its own.
+#[tokio::test]
+async fn a_call_whose_time_ends_while_it_waits_for_a_stream_is_never_sent() {
+    let mut server = peer(|_| Answer::Hang).await;
+    let mcp = bridge(&http(&server.url));
+    let act = tool(&*up(&mcp).await, "act");
+    let stop = tokio_util::sync::CancellationToken::new();
+    let long = || Call {
+        cancel: stop.clone(),
+        ..Call::with(json!({}))
+    };
+    let first = futures_util::future::join_all((0..STREAMS).map(|_| long().of(&mcp, &act)));
+    let late = async {
+        for _ in 0..STREAMS {
+            server.saw("tools/call").await;
+        }
+        let late = Call {
+            timeout: Duration::from_millis(200),
+            ..Call::with(json!({}))
+        };
+        let reply = late.of(&mcp, &act).await;
+        stop.cancel();
+        reply
+    };
+    let (first, late) = tokio::join!(first, late);
+    for reply in first {
+        assert_eq!(unknown(reply).code, FailureCode::InDoubt);
+    }
+    for _ in 0..STREAMS {
+        server.saw("gone").await;
+    }
+    if lane::is_http_2() {
+        let failure = not_sent(late);
+        assert!(
+            failure.message.contains("before it could be sent"),
+            "{}",
+            failure.message
+        );
+        // One that comes after it arrives, and it has not.
+        let after = Call {
+            timeout: Duration::from_millis(200),
+            ..Call::with(json!({}))
+        };
+        unknown(after.of(&mcp, &act).await);
+        assert_eq!(server.count("tools/call"), 1);
+    } else {
+        assert_eq!(unknown(late).code, FailureCode::InDoubt);
+    }
+}
+
+/// Promise 3: a server that keeps its port and takes nobody any more. Over TLS nothing is sent before it has answered; in
+/// plain the system has taken the call on its behalf, and nobody knows.
+#[tokio::test]
+async fn a_call_to_a_server_that_takes_no_connection_is_told_truthfully() {
+    let mut server = peer(|request| match request.message["params"]["arguments"]["n"].as_u64() {
+        Some(_) => Answer::Result(json!({"content": []})),
+        None => Answer::Close,
+    })
+    .await;
+    let mcp = bridge(&http(&server.url));
+    let act = tool(&*up(&mcp).await, "act");
+    data(Call::with(json!({"n": 1})).of(&mcp, &act).await);
+    server.deaf.store(true, Ordering::SeqCst);
+    // It closes the connection that is there.
+    unknown(Call::with(json!({})).of(&mcp, &act).await);
+    let late = Call {
+        timeout: Duration::from_millis(300),
+        ..Call::with(json!({}))
+    };
+    let reply = late.of(&mcp, &act).await;
+    if lane::is_tls() {
+        assert_eq!(not_sent(reply).code, FailureCode::Unavailable);
+    } else {
+        assert_eq!(unknown(reply).code, FailureCode::InDoubt);
+    }
+    assert_eq!(server.count("tools/call"), 2);
+}
+
+/// Promise 3
+#[tokio::test]
+async fn a_call_that_waits_for_a_place_at_a_shutdown_is_not_sent() {
+    let mut server = peer(|_| Answer::Hang).await;
+    let mut entry = http(&server.url);
+    entry["gavel"] = json!({"maxConcurrent": 1});
+    let mcp = bridge(&entry);
+    let act = tool(&*up(&mcp).await, "act");
+    let (first, second) = (Call::with(json!({})), Call::with(json!({})));
+    let stop = first.cancel.clone();
+    let (first, second, ()) = tokio::join!(
+        first.of(&mcp, &act),
+        async {
+            server.saw("tools/call").await;
+            let reply = second.of(&mcp, &act).await;
+            stop.cancel();
+            (reply, server.count("tools/call"))
+        },
+        async {
+            tokio::time::sleep(Duration::from_millis(300)).await;
+            mcp.shutdown().await;
+        }
+    );
+    assert_eq!(unknown(first).code, FailureCode::InDoubt);
+    assert_eq!(second.1, 0);
+    assert_eq!(not_sent(second.0).message, "gavel is shutting down");
 }
 
 /// A run that is over sends nothing more, however early the transport would have been ready.
@@ -608,7 +742,7 @@ async fn an_answer_without_end_is_not_read_to_its_end() {
 
 #[tokio::test]
 async fn after_five_faults_in_a_row_calls_are_refused_at_once() {
-    let mut server = peer(|_| Answer::Close).await;
+    let mut server = peer(|_| Answer::Cut("HTTP/1.1 200 O".to_owned())).await;
     let mut entry = http(&server.url);
     entry["gavel"] = json!({"tools": {"act": {"sideEffect": false}}});
     let mcp = bridge(&entry);
@@ -758,4 +892,58 @@ async fn a_list_of_tools_without_end_is_cut_short() {
     let mcp = bridge(&http(&long.url));
     until(&mcp, |mcp| mcp.catalog().down.contains_key("s")).await;
     until(&mcp, |mcp| mcp.catalog().down["s"].contains("more than 16777216 bytes")).await;
+}
+
+const JSON: &str = "HTTP/1.1 200 OK\r\ncontent-type: application/json";
+const EVENTS: &str = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream";
+
+/// A body of either type with this text of a message.
+fn bodies(message: &str) -> [(&'static str, String); 2] {
+    [(JSON, message.to_owned()), (EVENTS, format!("data: {message}\n\n"))]
+}
+
+/// Promise 3: half a character in the words of an error leaves what the error says of the call as it is.
+#[tokio::test]
+async fn half_a_character_in_an_error_leaves_no_call_in_doubt() {
+    const MESSAGE: &str = r#"{"jsonrpc":"2.0","id":null,"error":{"code":-32602,"message":"no such name: \ud83d"}}"#;
+    let [json, events] = bodies(MESSAGE);
+    for (head, body) in [json, events, (BAD_REQUEST, MESSAGE.to_owned())] {
+        let server = peer(move |_| Answer::Http(head, body.clone())).await;
+        let mcp = bridge(&http(&server.url));
+        up(&mcp).await;
+        let failure = failed(call(&mcp, "act", json!({})).await);
+        assert_eq!(failure.message, "no such name: \u{fffd} (code -32602)", "{head}");
+    }
+}
+
+/// Promise 5: what one tool says of itself costs no other its place.
+#[tokio::test]
+async fn a_tool_that_readers_refuse_does_not_hide_the_others() {
+    let deep = |levels| format!(r#"{}"x"{}"#, r#"{"not":"#.repeat(levels), "}".repeat(levels));
+    let list = format!(
+        r#"{{"tools":[{{"name":"act","description":"cut \ud83d","inputSchema":{{"type":"object"}}}},
+        {{"name":"deep","inputSchema":{{"type":"object","properties":{{"a":{}}}}}}},
+        {{"name":"less","inputSchema":{{"type":"object"}},"outputSchema":{}}}]}}"#,
+        deep(200),
+        deep(100)
+    );
+    for n in 0..2 {
+        let list = list.replace('\n', "");
+        let server = RawServer::start(move |request| {
+            let message = format!(r#"{{"jsonrpc":"2.0","id":{},"result":{list}}}"#, request.message["id"]);
+            let [json, events] = bodies(&message);
+            let (head, body) = if n == 0 { json } else { events };
+            (request.method() == "tools/list").then_some(Answer::Http(head, body))
+        })
+        .await;
+        let mcp = bridge(&http(&server.url));
+        let catalog = up(&mcp).await;
+        assert_eq!(tool(&catalog, "act").description, "cut \u{fffd}");
+        assert!(tool(&catalog, "less").output_schema.is_some());
+        let [left] = &*catalog.left_out else {
+            panic!("{:?}", catalog.left_out)
+        };
+        assert_eq!((left.tool.as_str(), catalog.tools.len()), ("deep", 2));
+        assert_eq!(left.reason, "its definition nests more than 120 levels deep");
+    }
 }

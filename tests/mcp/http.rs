@@ -1,11 +1,14 @@
 //! Streamable HTTP in both eras, against rmcp's server.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use gavel::domain::tool::FailureCode;
 use gavel::ports::tools::Tools;
-use serde_json::json;
+use serde_json::{Value, json};
 
+use super::raw::{Answer, RawServer};
 use super::server::{Era, HttpServer};
 use super::support::{Call, PATIENCE, bridge, call, data, failed, http, not_sent, tool, unknown, until, up};
 
@@ -207,6 +210,69 @@ async fn a_changed_list_of_tools_is_a_new_generation_and_the_old_one_stays() {
             std::sync::Arc::ptr_eq(&old, &new),
             "a tool that did not change is the same value"
         );
+    }
+}
+
+/// A raw server of the 2026-07-28 era with these tools.
+async fn stateless(tools: impl Fn() -> Value + Send + Sync + 'static) -> (RawServer, Arc<Mutex<Vec<String>>>) {
+    let heads: Arc<Mutex<Vec<String>>> = Arc::default();
+    let heard = heads.clone();
+    let server = RawServer::start(move |request| {
+        let fresh = json!({"ttlMs": 0, "cacheScope": "private", "resultType": "complete"});
+        let with = |members: Value| {
+            let mut result = fresh.clone();
+            result
+                .as_object_mut()
+                .unwrap()
+                .extend(members.as_object().unwrap().clone());
+            Some(Answer::Result(result))
+        };
+        match request.method() {
+            "server/discover" => with(json!({"supportedVersions": ["2026-07-28"], "capabilities": {"tools": {}}})),
+            "tools/list" => with(json!({"tools": tools()})),
+            "tools/call" => {
+                heard.lock().unwrap().push(request.head.clone());
+                with(json!({"content": []}))
+            }
+            _ => None,
+        }
+    })
+    .await;
+    (server, heads)
+}
+
+/// C-FR-002: of a tool that comes later as of those that were there, and of a name that no header carries as it is.
+#[tokio::test]
+async fn what_a_tool_wants_in_headers_is_sent_in_headers_whenever_it_was_listed() {
+    let more = Arc::new(AtomicBool::new(false));
+    let has_more = more.clone();
+    let (server, heads) = stateless(move || {
+        let region = json!({"type": "string", "x-mcp-header": "Region"});
+        let tool =
+            |name: &str| json!({"name": name, "inputSchema": {"type": "object", "properties": {"region": region}}});
+        let mut tools = vec![tool("first")];
+        if has_more.load(Ordering::SeqCst) {
+            // One that is malformed takes none of its neighbours' headers.
+            tools.extend([tool("later"), tool("später"), json!({"name": "half"})]);
+        }
+        json!(tools)
+    })
+    .await;
+    let mcp = bridge(&http(&server.url));
+    up(&mcp).await;
+    assert_eq!(mcp.status()[0].protocol.as_deref(), Some("2026-07-28"));
+    more.store(true, Ordering::SeqCst);
+    mcp.refresh("s").await.unwrap();
+    for (name, header) in [
+        ("first", "mcp-name: first\r\n"),
+        ("later", "mcp-name: later\r\n"),
+        ("später", "mcp-name: =?base64?c3ddphrlcg==?=\r\n"),
+    ] {
+        data(call(&mcp, name, json!({"region": "eu-1"})).await);
+        let head = heads.lock().unwrap().pop().unwrap();
+        for header in [header, "mcp-method: tools/call\r\n", "mcp-param-region: eu-1\r\n"] {
+            assert!(head.contains(header), "{name}: {head}");
+        }
     }
 }
 

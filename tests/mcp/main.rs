@@ -11,4 +11,6 @@ mod server;
 mod stdio;
 mod support;
 mod third_party;
+mod tls;
 mod tool_dumps;
+mod users;

@@ -1,12 +1,24 @@
-//! A peer that speaks HTTP by hand over raw TCP, for what a proper server never does: it hangs, cuts
-//! answers, closes connections, and counts what reaches it.
+//! A peer that speaks HTTP/1.1 by hand, for what a proper server never does: it hangs, cuts answers, closes connections, and
+//! counts what reaches it. Over HTTP/2, where others do the framing, it does the same to its streams.
 
+use std::io;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
+use bytes::Bytes;
+use http_body_util::combinators::BoxBody;
+use http_body_util::{BodyExt, Full, StreamBody};
+use hyper::body::{Frame, Incoming};
+use hyper_util::rt::{TokioExecutor, TokioIo};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::mpsc;
+use tokio::net::TcpListener;
+use tokio::sync::{Notify, mpsc};
+
+use self::lane::Stream;
+
+#[path = "lane.rs"]
+pub(crate) mod lane;
 
 /// What to do with one request.
 pub(crate) enum Answer {
@@ -14,9 +26,9 @@ pub(crate) enum Answer {
     Result(Value),
     /// A whole response: status line and headers without the length, then the body.
     Http(&'static str, String),
-    /// Bytes as they are, and then the connection is closed.
+    /// Bytes as they are, and then the connection is closed; over HTTP/2 the stream is reset.
     Cut(String),
-    /// The connection is closed without a word.
+    /// The connection is closed without a word, and so are all streams on it.
     Close,
     /// Nothing, until the client goes away; that is then told as `gone`.
     Hang,
@@ -36,6 +48,8 @@ impl Request {
 
 pub(crate) struct RawServer {
     pub(crate) url: String,
+    /// Set, it takes no new client, though the system still accepts connections for it.
+    pub(crate) deaf: Arc<AtomicBool>,
     /// Every method that came in, and `gone` for each client that left a hanging request.
     pub(crate) seen: mpsc::UnboundedReceiver<String>,
     task: tokio::task::JoinHandle<()>,
@@ -46,20 +60,33 @@ impl RawServer {
     /// which `None` means the usual.
     pub(crate) async fn start(answer: impl Fn(&Request) -> Option<Answer> + Send + Sync + 'static) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let url = format!("http://{}/mcp", listener.local_addr().unwrap());
+        let url = lane::url(listener.local_addr().unwrap().port());
         let (sender, seen) = mpsc::unbounded_channel();
-        let answer = Arc::new(answer);
+        let answer: Arc<Answers> = Arc::new(answer);
+        let deaf: Arc<AtomicBool> = Arc::default();
+        let is_deaf = deaf.clone();
         let task = tokio::spawn(async move {
             let mut connections = tokio::task::JoinSet::new();
             loop {
                 let (stream, _) = listener.accept().await.unwrap();
+                if is_deaf.load(Ordering::SeqCst) {
+                    connections.spawn(async move {
+                        let _open = stream;
+                        std::future::pending().await
+                    });
+                    continue;
+                }
                 let (answer, sender) = (answer.clone(), sender.clone());
                 connections.spawn(async move {
-                    connection(stream, &*answer, &sender).await;
+                    match lane::accept(stream).await {
+                        Some(stream) if lane::is_http_2() => streams(stream, answer, sender).await,
+                        Some(stream) => connection(stream, &*answer, &sender).await,
+                        None => {}
+                    }
                 });
             }
         });
-        Self { url, seen, task }
+        Self { url, deaf, seen, task }
     }
 
     /// The next thing that happens and is called `what`.
@@ -93,20 +120,15 @@ impl Drop for RawServer {
     }
 }
 
-async fn connection(
-    mut stream: TcpStream,
-    answer: &(dyn Fn(&Request) -> Option<Answer> + Send + Sync),
-    seen: &mpsc::UnboundedSender<String>,
-) {
-    let _ = stream.set_nodelay(true);
+type Answers = dyn Fn(&Request) -> Option<Answer> + Send + Sync;
+type Seen = mpsc::UnboundedSender<String>;
+
+async fn connection(mut stream: Stream, answer: &Answers, seen: &Seen) {
     let mut buffer = Vec::new();
     while let Some(request) = read(&mut stream, &mut buffer).await {
         let _ = seen.send(request.method().to_owned());
         let bytes = match answer(&request).unwrap_or_else(|| usual(&request)) {
-            Answer::Result(result) => {
-                let body = json!({"jsonrpc": "2.0", "id": request.message["id"], "result": result}).to_string();
-                response("HTTP/1.1 200 OK\r\ncontent-type: application/json", &body)
-            }
+            Answer::Result(result) => response(JSON, &message(&request, &result)),
             Answer::Http(head, body) => response(head, &body),
             Answer::Cut(bytes) => {
                 let _ = stream.write_all(bytes.as_bytes()).await;
@@ -114,9 +136,9 @@ async fn connection(
             }
             Answer::Close => return,
             Answer::Hang => {
+                let _gone = Gone(seen);
                 let mut rest = [0; 64];
                 while stream.read(&mut rest).await.is_ok_and(|read| read > 0) {}
-                let _ = seen.send("gone".to_owned());
                 return;
             }
         };
@@ -124,6 +146,102 @@ async fn connection(
             return;
         }
     }
+}
+
+const JSON: &str = "HTTP/1.1 200 OK\r\ncontent-type: application/json";
+
+fn message(request: &Request, result: &Value) -> String {
+    json!({"jsonrpc": "2.0", "id": request.message["id"], "result": result}).to_string()
+}
+
+/// Tells that the client has left a hanging request.
+struct Gone<'a>(&'a Seen);
+
+impl Drop for Gone<'_> {
+    fn drop(&mut self) {
+        let _ = self.0.send("gone".to_owned());
+    }
+}
+
+/// Requests that are taken at one time on a connection of HTTP/2; more have to wait.
+pub(crate) const STREAMS: u32 = 8;
+
+/// A connection of HTTP/2.
+async fn streams(stream: Stream, answer: Arc<Answers>, seen: Seen) {
+    let close = Arc::new(Notify::new());
+    let each = hyper::service::service_fn(|request| {
+        let (answer, seen, close) = (answer.clone(), seen.clone(), close.clone());
+        async move { one(request, &*answer, &seen, &close).await }
+    });
+    let connection = hyper::server::conn::http2::Builder::new(TokioExecutor::new())
+        .max_concurrent_streams(STREAMS)
+        .serve_connection(TokioIo::new(stream), each);
+    tokio::select! {
+        // A client that leaves ends it.
+        _ = connection => {}
+        () = close.notified() => {}
+    }
+}
+
+/// One stream of it. An error resets the stream.
+async fn one(
+    request: hyper::Request<Incoming>,
+    answer: &Answers,
+    seen: &Seen,
+    close: &Notify,
+) -> io::Result<hyper::Response<BoxBody<Bytes, io::Error>>> {
+    let (parts, body) = request.into_parts();
+    let body = body.collect().await.map_err(io::Error::other)?.to_bytes();
+    let mut head = format!("{} {}\r\n", parts.method, parts.uri);
+    for (name, value) in &parts.headers {
+        head.push_str(&format!("{name}: {}\r\n", String::from_utf8_lossy(value.as_bytes())));
+    }
+    let request = Request {
+        message: serde_json::from_slice(&body).unwrap_or_else(|_| json!({})),
+        head: head.to_lowercase(),
+    };
+    let _ = seen.send(request.method().to_owned());
+    let whole = |head: &str, body: String| {
+        Ok(builder(head)
+            .body(Full::from(body).map_err(|no| match no {}).boxed())
+            .unwrap())
+    };
+    match answer(&request).unwrap_or_else(|| usual(&request)) {
+        Answer::Result(result) => whole(JSON, message(&request, &result)),
+        Answer::Http(head, body) => whole(head, body),
+        Answer::Cut(text) => {
+            let cut = || io::Error::other("cut");
+            let (head, body) = text.split_once("\r\n\r\n").ok_or_else(cut)?;
+            let length = head.lines().find_map(|line| line.strip_prefix("content-length: "));
+            if length.is_some_and(|length| length == body.len().to_string()) {
+                return whole(head, body.to_owned());
+            }
+            let pieces = [Ok(Frame::data(Bytes::from(body.to_owned()))), Err(cut())];
+            let body = BodyExt::boxed(StreamBody::new(futures_util::stream::iter(pieces)));
+            Ok(builder(head).body(body).unwrap())
+        }
+        Answer::Close => {
+            close.notify_one();
+            std::future::pending().await
+        }
+        Answer::Hang => {
+            let _gone = Gone(seen);
+            std::future::pending().await
+        }
+    }
+}
+
+/// A head as HTTP/1.1 writes it, without what HTTP/2 says otherwise.
+fn builder(head: &str) -> hyper::http::response::Builder {
+    let mut lines = head.split("\r\n");
+    let status = lines.next().unwrap().split(' ').nth(1).unwrap();
+    let mut builder = hyper::Response::builder().status(status);
+    for (name, value) in lines.map(|line| line.split_once(": ").unwrap()) {
+        if !matches!(name, "connection" | "content-length") {
+            builder = builder.header(name, value);
+        }
+    }
+    builder
 }
 
 fn response(head: &str, body: &str) -> Vec<u8> {
@@ -152,7 +270,7 @@ fn usual(request: &Request) -> Answer {
     }
 }
 
-async fn read(stream: &mut TcpStream, buffer: &mut Vec<u8>) -> Option<Request> {
+async fn read(stream: &mut Stream, buffer: &mut Vec<u8>) -> Option<Request> {
     let end = loop {
         if let Some(at) = buffer.windows(4).position(|window| window == b"\r\n\r\n") {
             break at + 4;

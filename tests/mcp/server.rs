@@ -5,6 +5,7 @@ use std::convert::Infallible;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
+use hyper_util::rt::{TokioExecutor, TokioIo};
 use rmcp::model::{
     CallToolRequestParams, CallToolResponse, CallToolResult, ContentBlock, ErrorData, InputRequiredResult,
     ListToolsResult, PaginatedRequestParams, ServerCapabilities, ServerConfig, SubscriptionFilter, Tool,
@@ -18,6 +19,8 @@ use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Notify, mpsc};
 use tokio_util::sync::CancellationToken;
+
+use super::raw::lane;
 
 /// What happens in the server, told to the test.
 type Tell = Arc<dyn Fn(String) + Send + Sync>;
@@ -174,7 +177,7 @@ impl HttpServer {
 
     pub(crate) async fn start_on(era: Era, port: u16) -> Self {
         let listener = TcpListener::bind(("127.0.0.1", port)).await.unwrap();
-        let url = format!("http://{}/mcp", listener.local_addr().unwrap());
+        let url = lane::url(listener.local_addr().unwrap().port());
         let (sender, events) = mpsc::unbounded_channel();
         let server = TestServer::new(Arc::new(move |event| {
             let _ = sender.send(event);
@@ -244,17 +247,28 @@ async fn serve(
             () = stop.cancelled() => break,
         };
         let (stream, _) = accepted.unwrap();
-        stream.set_nodelay(true).unwrap();
         let (service, methods, stop) = (service.clone(), methods.clone(), stop.clone());
         connections.spawn(async move {
+            let Some(stream) = lane::accept(stream).await else {
+                return;
+            };
+            let stream = TokioIo::new(stream);
             let answer = hyper::service::service_fn(|request: hyper::Request<hyper::body::Incoming>| {
                 let (service, methods) = (service.clone(), methods.clone());
                 async move { Ok::<_, Infallible>(route(&service, &methods, era, request).await) }
             });
-            let connection = hyper::server::conn::http1::Builder::new()
-                .serve_connection(hyper_util::rt::TokioIo::new(stream), answer);
+            let served = async {
+                if lane::is_http_2() {
+                    let http2 = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
+                    http2.serve_connection(stream, answer).await
+                } else {
+                    hyper::server::conn::http1::Builder::new()
+                        .serve_connection(stream, answer)
+                        .await
+                }
+            };
             tokio::select! {
-                _ = connection => {}
+                _ = served => {}
                 () = stop.cancelled() => {}
             }
         });

@@ -16,7 +16,7 @@ async fn event(server: &mut StdioServer, what: &str) {
 }
 
 /// Is there a process of that id that is not a zombie?
-fn runs(pid: u32) -> bool {
+pub(crate) fn runs(pid: u32) -> bool {
     std::fs::read_to_string(format!("/proc/{pid}/stat"))
         .is_ok_and(|stat| !stat.rsplit(") ").next().unwrap_or("Z").starts_with('Z'))
 }
@@ -285,26 +285,60 @@ async fn a_huge_result_is_cut() {
     mcp.shutdown().await;
 }
 
-/// A server in a few lines of shell, which answers every call with the text of a file.
+/// A server in a few lines of shell, which lists its tools and answers every call with the text of files. It answers no call
+/// as long as there is a file `hold`, and none at all of the user `lost`, and does not end as long as there is a file `linger`.
+/// Its process ids are in the file `pids`.
 const BY_HAND: &str = r#"
+echo $$ >>pids
 say() { printf '{"jsonrpc":"2.0","id":%s,"result":%s}\n' "$id" "$1"; }
 while IFS= read -r line; do
   id=$(printf '%s' "$line" | sed -n 's/.*"id":\([0-9]*\).*/\1/p')
   case "$line" in
     *'"method":"initialize"'*)
       say '{"protocolVersion":"2025-11-25","capabilities":{"tools":{}},"serverInfo":{"name":"x","version":"1"}}' ;;
-    *'"method":"tools/list"'*) say '{"tools":[{"name":"act","inputSchema":{"type":"object"}}]}' ;;
-    *'"method":"tools/call"'*) say "$(cat answer)" ;;
+    *'"method":"tools/list"'*) say "$(cat list)" ;;
+    *'"gavel/user_id":"lost"'*) sleep 600 ;;
+    *'"method":"tools/call"'*)
+      while [ -e hold ]; do sleep 0.02; done
+      say "$(cat answer)" ;;
   esac
 done
+while [ -e linger ]; do sleep 0.02; done
 "#;
+
+/// Its entry, with these tools.
+pub(crate) fn by_hand(folder: &std::path::Path, tools: &str) -> serde_json::Value {
+    std::fs::write(folder.join("list"), format!(r#"{{"tools":[{tools}]}}"#)).unwrap();
+    json!({"command": "sh", "args": ["-c", BY_HAND], "cwd": folder})
+}
+
+pub(crate) const ACT: &str = r#"{"name":"act","inputSchema":{"type":"object"}}"#;
+
+/// Promise 5
+#[tokio::test]
+async fn a_tool_that_readers_refuse_does_not_hide_the_others() {
+    let folder = tempfile::tempdir().unwrap();
+    let schema = format!(r#"{}"x"{}"#, r#"{"not":"#.repeat(200), "}".repeat(200));
+    let tools = format!(r#"{{"name":"deep","inputSchema":{schema}}},{{"title":{schema}}},{ACT}"#);
+    let mcp = bridge(&by_hand(folder.path(), &tools));
+    let catalog = up(&mcp).await;
+    assert_eq!(tool(&catalog, "act").name.as_ref(), "act");
+    let left: Vec<_> = catalog
+        .left_out
+        .iter()
+        .map(|left| (left.tool.as_str(), left.reason.as_str()))
+        .collect();
+    let deep = "its definition nests more than 120 levels deep";
+    assert_eq!(left, [("deep", deep), ("#1", "it has no name")]);
+    mcp.shutdown().await;
+}
 
 /// Promises 3 and 5: an effect whose answer JSON readers refuse is known to have happened as far as the answer can be read,
 /// and nobody waits for the time to be over.
 #[tokio::test]
 async fn an_answer_that_readers_refuse_is_mended_or_told_at_once() {
     let folder = tempfile::tempdir().unwrap();
-    let mcp = bridge(&json!({"command": "sh", "args": ["-c", BY_HAND], "cwd": folder.path()}));
+    let mcp = bridge(&by_hand(folder.path(), ACT));
     up(&mcp).await;
     let answer = async |text: &str| {
         std::fs::write(folder.path().join("answer"), text).unwrap();

@@ -1,4 +1,4 @@
-//! A circuit breaker for one server: after a run of faults of the transport, calls are refused at
+//! A circuit breaker for one connection: after a run of faults of the transport, calls are refused at
 //! once for a while instead of each waiting for its own time to run out.
 
 use std::sync::Mutex;
@@ -16,7 +16,7 @@ const LONGEST: Duration = Duration::from_secs(30);
 /// call got through.
 pub(super) struct Breaker {
     state: Mutex<State>,
-    /// 1 while it is open or tries, else 0.
+    /// Of all breakers of a server: how many are open or try.
     gauge: Gauge,
 }
 
@@ -24,6 +24,8 @@ pub(super) struct Breaker {
 struct State {
     faults: u32,
     open: Option<Open>,
+    /// Has a call got through since it was last reset?
+    proven: bool,
 }
 
 #[derive(Debug)]
@@ -43,7 +45,8 @@ pub(super) struct Permit<'a> {
 
 impl Breaker {
     pub(super) fn new(gauge: Gauge) -> Self {
-        gauge.set(0.0);
+        // It is there from the beginning.
+        gauge.increment(0.0);
         Self {
             state: Mutex::default(),
             gauge,
@@ -76,14 +79,18 @@ impl Breaker {
         self.lock().open.is_some()
     }
 
-    /// Closes it: the server was reached in another way.
+    /// Closes it: the server was reached in another way. That counts once for a server whose calls get through, and not for
+    /// one that can be connected to and fails at every call.
     pub(super) fn reset(&self) {
-        self.close(&mut self.lock());
+        let mut state = self.lock();
+        if state.proven {
+            self.close(&mut state);
+        }
     }
 
     fn close(&self, state: &mut State) {
         if state.open.is_some() {
-            self.gauge.set(0.0);
+            self.gauge.decrement(1.0);
         }
         *state = State::default();
     }
@@ -93,12 +100,19 @@ impl Breaker {
     }
 }
 
+impl Drop for Breaker {
+    fn drop(&mut self) {
+        self.close(&mut self.lock());
+    }
+}
+
 impl Permit<'_> {
     /// The server answered, whatever it said. The answer to a call from before it opened does not close it.
     pub(super) fn answered(self) {
         let mut state = self.breaker.lock();
         if self.trial || state.open.is_none() {
             self.breaker.close(&mut state);
+            state.proven = true;
         }
     }
 
@@ -113,7 +127,9 @@ impl Permit<'_> {
             None if state.faults >= FAULTS => FIRST,
             Some(_) | None => return false,
         };
-        self.breaker.gauge.set(1.0);
+        if state.open.is_none() {
+            self.breaker.gauge.increment(1.0);
+        }
         state.open = Some(Open {
             until: now + pause,
             pause,
@@ -185,6 +201,27 @@ mod tests {
         assert!(breaker.admit(later).is_err(), "nor does it end the trial");
         assert!(trial.fault(later));
         assert_eq!(breaker.admit(later).err().unwrap(), FIRST * 2);
+    }
+
+    /// Promise 5: a child that starts well and dies in every call is left alone for a while.
+    #[test]
+    fn a_connection_closes_it_once_for_a_server_that_answers_calls_and_not_for_one_that_never_does() {
+        let breaker = breaker();
+        let start = Instant::now();
+        for _ in 0..FAULTS {
+            breaker.admit(start).unwrap().fault(start);
+            breaker.reset();
+        }
+        assert!(breaker.admit(start).is_err(), "it answered no call");
+        let later = start + FIRST;
+        breaker.admit(later).unwrap().answered();
+        for again in [true, false] {
+            for _ in 0..FAULTS {
+                breaker.admit(later).unwrap().fault(later);
+            }
+            breaker.reset();
+            assert_eq!(breaker.admit(later).is_ok(), again);
+        }
     }
 
     #[test]

@@ -34,17 +34,23 @@ pub struct McpOptions {
     pub attempt_limit: Duration,
     /// Largest result handed to the engine, in bytes of JSON.
     pub result_bytes: usize,
+    /// Most users with a connection of their own to one server (`connection: per_user`).
+    pub max_users: usize,
+    /// How long such a connection is kept without a call.
+    pub user_idle: Duration,
     /// Where accepted digests of pinned tools are kept, if any server is pinned; without it they last as long as the
     /// process.
     pub pins: Option<PathBuf>,
 }
 
 impl Default for McpOptions {
-    /// 30 s, 256 KiB, no file.
+    /// 30 s, 256 KiB, 256 users, 10 minutes, no file.
     fn default() -> Self {
         Self {
             attempt_limit: Duration::from_secs(30),
             result_bytes: 256 * 1024,
+            max_users: 256,
+            user_idle: Duration::from_secs(600),
             pins: None,
         }
     }
@@ -93,6 +99,8 @@ impl Mcp {
             base_env: Arc::new(config.base_env),
             attempt_limit: options.attempt_limit,
             result_bytes: options.result_bytes,
+            max_users: options.max_users,
+            user_idle: options.user_idle,
             tasks: TaskTracker::new(),
             stop: CancellationToken::new(),
         });
@@ -148,8 +156,9 @@ impl Mcp {
             .accept(tool, digest)
     }
 
-    /// Closes all connections and ends all children. Calls still under way end as lost.
+    /// Closes all connections and ends all children. Calls still under way end as lost, those that wait as not sent.
     pub async fn shutdown(&self) {
+        self.servers.values().for_each(Server::close);
         self.common.stop.cancel();
         self.common.tasks.close();
         if tokio::time::timeout(SHUTDOWN, self.common.tasks.wait()).await.is_err() {

@@ -151,17 +151,26 @@ async fn open_http(
         preferred_versions: vec![ProtocolVersion::V_2026_07_28],
         legacy_version: Some(ProtocolVersion::LATEST_WITH_INITIALIZE),
     };
-    let (running, tap) = match tokio::time::timeout(DISCOVER, serve(auto)).await {
-        Ok(Ok(open)) => open,
+    let first = match tokio::time::timeout(DISCOVER, serve(auto)).await {
+        Ok(Ok(open)) => Ok(open),
         Ok(Err(error)) if is_refused_connection(&error) => return Err(words(&error)),
-        // Odd answers to an unknown method say nothing about `initialize`.
-        Ok(Err(_)) | Err(_) => serve(ClientLifecycleMode::Initialize)
-            .await
-            .map_err(|error: ClientInitializeError| words(&error))?,
+        Ok(Err(error)) => Err(Some(words(&error))),
+        Err(_) => Err(None),
+    };
+    let (running, tap) = match first {
+        Ok(open) => open,
+        // Odd answers to an unknown method say nothing about `initialize`, but may say why that fails as well.
+        Err(first) => serve(ClientLifecycleMode::Initialize).await.map_err(|error| {
+            let then = words(&error);
+            match first.filter(|first| *first != then) {
+                Some(first) => format!("{first}, and then: {then}"),
+                None => then,
+            }
+        })?,
     };
     let list = list(running.peer()).await.map_err(|fault| fault.words)?;
     let info = running.peer().peer_info().ok_or("it said nothing about itself")?;
-    let mut direct = Direct::new(
+    let direct = Direct::new(
         client.clone(),
         url.clone(),
         headers.clone(),
@@ -170,7 +179,6 @@ async fn open_http(
         &client_info(),
         beside.clone(),
     )?;
-    direct.promote(&list);
     Ok(Open {
         running,
         direct: Some(Arc::new(direct)),

@@ -32,6 +32,11 @@ const MAX_DESCRIPTION: usize = 8 * 1024;
 /// Largest input or output schema as the server sends it, in bytes.
 const MAX_SCHEMA: usize = 512 * 1024;
 
+/// Deepest definition, in levels. A reader of JSON stops at 128, and three of them are around it.
+pub(super) const MAX_LEVELS: usize = 120;
+/// Stands in the place of everything but the name in a definition that is deeper.
+pub(super) const TOO_DEEP: &str = "gavel/tooDeep";
+
 /// What a server offers, read.
 #[derive(Debug, Default)]
 pub(super) struct Offer {
@@ -93,6 +98,9 @@ fn line(text: &str, bytes: usize) -> String {
 
 fn tool(server: &ServerConfig, definition: &Value, known: &[Arc<Tool>]) -> Result<Arc<Tool>, String> {
     let name = name(definition)?;
+    if definition.get(TOO_DEEP).is_some() {
+        return Err(format!("its definition nests more than {MAX_LEVELS} levels deep"));
+    }
     let digest = digest(definition);
     if let Some(same) = known.iter().find(|tool| &*tool.name == name && *tool.digest == *digest) {
         return Ok(same.clone());

@@ -1,28 +1,22 @@
 //! A child's stdout: one JSON-RPC message a line.
 //!
 //! rmcp drops a line that is too long or that it cannot read, and says so to nobody, so the call that it answers would wait
-//! for its time to be over. Here such an answer is mended where that is possible, else an error takes its place, and what
-//! comes behind it is read as usual:
-//!
-//! - halves of characters are replaced (`surrogates`), and data that nests too deeply becomes text;
-//! - which call any other answer belongs to stands at the beginning of the line or at its end, depending on who wrote it.
+//! for its time to be over. Here such an answer is mended where that is possible (`message`), else an error takes its place,
+//! and what comes behind it is read as usual. Which call it belongs to stands at the beginning of the line or at its end,
+//! depending on who wrote it.
 //!
 //! A line that is too long and tells nothing, or goes on without an end, is the end of the connection, and of every call on
 //! it. Other lines that are no messages (servers print there what belongs to stderr) are left out.
 
-use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
 
-use rmcp::RoleClient;
-use rmcp::service::RxJsonRpcMessage;
+use serde::Deserializer;
 use serde::de::{IgnoredAny, MapAccess, Visitor};
-use serde::{Deserialize, Deserializer};
-use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, AsyncRead, BufReader};
 
-use crate::domain::{nesting, surrogates};
+use super::message::{self, Message};
 
 /// Longest line, its end included.
 const MAX_LINE: usize = 16 * 1024 * 1024;
@@ -33,8 +27,6 @@ const HEAD: usize = 4 * 1024;
 const TAIL: usize = 512;
 /// A buffer that had to grow beyond this is given back after the line.
 const USUAL_LINE: usize = 256 * 1024;
-
-type Message = RxJsonRpcMessage<RoleClient>;
 
 /// The messages on `inner`.
 pub(super) struct Lines<R> {
@@ -182,20 +174,13 @@ impl<R: AsyncRead + Unpin> Lines<R> {
         if line.is_empty() {
             return None;
         }
-        let error = match serde_json::from_slice(line) {
+        let error = match message::read(line) {
             Ok(message) => return Some(message),
             Err(error) => error,
         };
-        let mended = surrogates::mended(line);
-        if let Ok(message) = serde_json::from_slice(&mended) {
-            return Some(message);
-        }
-        if let Some(message) = shallow(&mended) {
-            return Some(message);
-        }
-        let keys = Keys::of(&mended);
+        let keys = Keys::of(line);
         let answer = keys.answer && !keys.theirs;
-        let Some(id) = keys.id.or_else(|| last_id(&mended)).filter(|_| answer) else {
+        let Some(id) = keys.id.or_else(|| last_id(line)).filter(|_| answer) else {
             tracing::debug!(server = &*self.server, "a line on stdout is no message; it is left out");
             return None;
         };
@@ -217,37 +202,6 @@ impl Skipping {
         self.tail.extend_from_slice(&bytes[bytes.len().saturating_sub(TAIL)..]);
         self.tail.drain(..self.tail.len().saturating_sub(TAIL));
     }
-}
-
-/// The members of an answer, each as it came.
-#[derive(Deserialize)]
-struct Answer<'a> {
-    id: Value,
-    #[serde(borrow)]
-    result: BTreeMap<String, &'a RawValue>,
-}
-
-/// An answer with text in place of what nests so deeply that readers stop. They take raw JSON of any depth.
-fn shallow(line: &[u8]) -> Option<Message> {
-    let answer: Answer<'_> = serde_json::from_slice(line).ok()?;
-    let is_deep = |raw: &RawValue| !nesting::within(raw.get().as_bytes(), nesting::MAX_LEVELS);
-    if !answer.result.values().any(|raw| is_deep(raw)) {
-        return None;
-    }
-    let result: Result<BTreeMap<_, Value>, _> = answer
-        .result
-        .into_iter()
-        .map(|(name, raw)| {
-            let text = || Ok(json!(raw.get()));
-            let value = if is_deep(raw) {
-                text()
-            } else {
-                serde_json::from_str(raw.get())
-            };
-            value.map(|value| (name, value))
-        })
-        .collect();
-    serde_json::from_value(json!({"jsonrpc": "2.0", "id": answer.id, "result": result.ok()?})).ok()
 }
 
 /// What a line's members tell, as far as they could be read.

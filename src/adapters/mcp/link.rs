@@ -9,12 +9,13 @@ use rmcp::service::{Peer, RoleClient, Subscription};
 use serde_json::Value;
 use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
-use tokio_util::task::TaskTracker;
 
 use super::beside::Beside;
+use super::breaker::Breaker;
 use super::config::ServerConfig;
 use super::connect::{self, NoList, Open};
 use super::http::direct::Direct;
+use super::server::Common;
 
 /// A connection that lasted this long was good, and is opened again at once when it is lost.
 const STABLE: Duration = Duration::from_secs(5);
@@ -66,8 +67,8 @@ pub(super) enum State {
 
 /// What hears of a connection's tools and losses. It may read and write files, and is called where that harms nobody.
 pub(super) trait Listener: Send + Sync {
-    /// These are its tools: just `opened`, or listed again.
-    fn listed(&self, list: &[Value], opened: bool);
+    /// These are its tools, for the first time or listed again.
+    fn listed(&self, list: &[Value]);
     /// It is not there. With `soon`, it is being opened again at this moment.
     fn lost(&self, reason: &str, soon: bool);
 }
@@ -78,6 +79,8 @@ pub(super) struct Link {
     base_env: Arc<Vec<(&'static str, String)>>,
     listener: Arc<dyn Listener>,
     attempt_limit: Duration,
+    /// Whether calls get through.
+    pub(super) breaker: Breaker,
     state: watch::Sender<State>,
     /// Counts lists read and attempts failed, for those who asked for a new list.
     rounds: watch::Sender<u64>,
@@ -88,24 +91,19 @@ pub(super) struct Link {
 }
 
 impl Link {
-    pub(super) fn new(
-        server: Arc<ServerConfig>,
-        base_env: Arc<Vec<(&'static str, String)>>,
-        listener: Arc<dyn Listener>,
-        attempt_limit: Duration,
-        tasks: &TaskTracker,
-        stop: CancellationToken,
-    ) -> Arc<Self> {
+    pub(super) fn new(server: Arc<ServerConfig>, common: &Common, listener: Arc<dyn Listener>) -> Arc<Self> {
+        let gauge = metrics::gauge!("gavel_mcp_breaker_open", "server" => server.name.to_string());
         Arc::new(Self {
             server,
-            base_env,
+            base_env: common.base_env.clone(),
             listener,
-            attempt_limit,
+            attempt_limit: common.attempt_limit,
+            breaker: Breaker::new(gauge),
             state: watch::Sender::new(State::Connecting { lost: None }),
             rounds: watch::Sender::new(0),
-            beside: Beside::new(tasks),
+            beside: Beside::new(&common.tasks),
             poke: Notify::new(),
-            stop,
+            stop: common.stop.child_token(),
             opened: AtomicU64::new(0),
         })
     }
@@ -285,8 +283,9 @@ impl Link {
             tools = open.list.len(),
             "connected"
         );
+        self.breaker.reset();
         let list = open.list;
-        self.tell(move |listener| listener.listed(&list, true)).await;
+        self.tell(move |listener| listener.listed(&list)).await;
         self.state.send_replace(State::Up(session.clone()));
         self.rounds.send_modify(|round| *round += 1);
 
@@ -368,7 +367,7 @@ impl Link {
     }
 
     async fn listed(&self, list: Vec<Value>) {
-        self.tell(move |listener| listener.listed(&list, false)).await;
+        self.tell(move |listener| listener.listed(&list)).await;
         self.rounds.send_modify(|round| *round += 1);
     }
 

@@ -1,10 +1,11 @@
 //! MCP servers behind the port [`Tools`](crate::ports::tools::Tools), over rmcp.
 //!
 //! - `config`: `mcp.json`.
-//! - `connect`, `stdio`, `pipes`, `lines`, `group`, `http`, `handler`: one connection, opened and listed.
-//! - `link`: a connection kept alive, `beside`: what goes on beside its calls; `server`: a configured server with its links.
+//! - `connect`, `stdio`, `pipes`, `lines`, `message`, `group`, `http`, `handler`: one connection, opened and listed.
+//! - `link`: a connection kept alive, `beside`: what goes on beside its calls; `users`: those of single users;
+//!   `server`: a configured server with its links.
 //! - `definition`, `schema`, `pins`, `registry`: from a server's list to the catalog.
-//! - `attempt`, `peer`, `http::direct`, `meta`: one call on its way; `result`: what came back.
+//! - `attempt`, `peer`, `http::direct`, `meta`: one call on its way; `result`, `outputs`: what came back.
 //! - `bridge`: all servers together, [`Mcp`].
 //!
 //! Metrics: `gavel_mcp_calls_total{server,outcome}`, `gavel_mcp_call_seconds{server}`,
@@ -28,7 +29,9 @@ mod handler;
 mod http;
 mod lines;
 mod link;
+mod message;
 mod meta;
+mod outputs;
 mod peer;
 mod pins;
 mod pipes;
@@ -39,6 +42,7 @@ mod server;
 mod status;
 mod stdio;
 mod text;
+mod users;
 
 pub use bridge::{Mcp, McpOptions, StartError};
 pub use config::{ConfigIssue, McpConfig, MissingVariable};

@@ -1,12 +1,8 @@
 //! `tools/call` through rmcp's `Peer`: the way to a stdio server.
 
-use std::error::Error as _;
-
 use bytes::Bytes;
 use rmcp::model::{CallToolRequest, CallToolRequestParams, ClientRequest, JsonObject};
 use rmcp::service::{Peer, PeerRequestOptions, RequestHandle, RoleClient, ServiceError};
-use rmcp::transport::DynamicTransportError;
-use rmcp::transport::streamable_http_client::{HttpStatusError, StreamableHttpError};
 
 use super::attempt::{Attempt, Lost, Outgoing};
 use super::beside::Beside;
@@ -62,33 +58,10 @@ fn failed(error: ServiceError) -> Attempt {
             code: i64::from(error.code.0),
             message: capped(&error.message, ERROR_BYTES).into_owned(),
         },
-        ServiceError::TransportSend(error) => not_delivered(&error),
+        // rmcp could not write the message to the pipe: its last bytes, the end of the line among them, never arrived, so
+        // no server can have acted on it.
+        ServiceError::TransportSend(error) => Attempt::NotSent(Lost::Connection, error.error.to_string()),
         other => Attempt::Lost(Lost::Connection, other.to_string()),
-    }
-}
-
-/// rmcp could not write the message. On a pipe that means that its last bytes, the end of the line
-/// among them, never arrived, so no server can have acted on it. Over HTTP it depends.
-fn not_delivered(error: &DynamicTransportError) -> Attempt {
-    let words = error.error.to_string();
-    if error.error.downcast_ref::<std::io::Error>().is_some() {
-        return Attempt::NotSent(Lost::Connection, words);
-    }
-    match error.error.downcast_ref::<StreamableHttpError<reqwest::Error>>() {
-        Some(StreamableHttpError::Client(error)) if error.is_connect() => {
-            let cause = error
-                .source()
-                .map_or_else(|| "no connection".to_owned(), ToString::to_string);
-            Attempt::NotSent(Lost::Connection, cause)
-        }
-        Some(StreamableHttpError::SessionExpired) => Attempt::SessionGone,
-        Some(StreamableHttpError::HttpStatus(HttpStatusError { status: 429, .. })) => {
-            Attempt::Refused("the server answered HTTP 429".to_owned())
-        }
-        Some(StreamableHttpError::AuthRequired(_) | StreamableHttpError::InsufficientScope(_)) => {
-            Attempt::Refused("the server refused the credentials".to_owned())
-        }
-        _ => Attempt::Lost(Lost::Connection, "the request failed".to_owned()),
     }
 }
 

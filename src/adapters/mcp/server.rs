@@ -1,27 +1,26 @@
 //! One configured server: its connections, how many calls it gets at a time, and what a call comes to.
 
-use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use metrics::{Counter, Histogram};
 use serde_json::Value;
-use serde_json::value::RawValue;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::attempt::{Attempt, Lost, Outgoing, says_not_begun};
-use super::breaker::Breaker;
 use super::config::{Connection, Identity, ServerConfig, TransportConfig};
 use super::definition::{self, Offer};
 use super::link::{Link, Listener, Session, State};
 use super::meta::IdentitySigner;
+use super::outputs::Outputs;
 use super::peer;
 use super::pins::{AcceptedTool, PinError, Pins};
 use super::registry::Registry;
 use super::result::{self, Said};
 use super::status::{ServerState, ServerStatus};
+use super::users::Users;
 use crate::domain::ids::UserId;
 use crate::domain::journal::CallFailure;
 use crate::domain::tool::{FailureCode, Tool};
@@ -31,12 +30,6 @@ use crate::ports::tools::{CallReply, CallRequest, LeftOut};
 const WAIT: Duration = Duration::from_secs(2);
 /// A server that has not answered a call in this time is slow or hangs, however long the call might have taken.
 const FAIR: Duration = Duration::from_secs(5);
-/// Connections of single users (`connection: per_user`) kept at a time, and how long an idle one is.
-const MAX_USERS: usize = 256;
-const USER_IDLE: Duration = Duration::from_secs(600);
-/// Results of a tool that are compared with its output schema, for a warning; a tool that keeps its
-/// word eight times is believed.
-const OUTPUT_CHECKS: u8 = 8;
 
 /// What all servers share.
 pub(super) struct Common {
@@ -46,6 +39,8 @@ pub(super) struct Common {
     pub(super) base_env: Arc<Vec<(&'static str, String)>>,
     pub(super) attempt_limit: Duration,
     pub(super) result_bytes: usize,
+    pub(super) max_users: usize,
+    pub(super) user_idle: Duration,
     pub(super) tasks: TaskTracker,
     pub(super) stop: CancellationToken,
 }
@@ -56,11 +51,11 @@ pub(super) struct Server {
     common: Arc<Common>,
     /// The connection that lists; calls of all users go over it unless each has their own.
     link: Arc<Link>,
+    users: Option<Arc<Users>>,
     shelf: Arc<Shelf>,
-    users: Mutex<HashMap<UserId, (Arc<Link>, Instant)>>,
+    /// Closed at the shutdown.
     permits: Semaphore,
-    breaker: Arc<Breaker>,
-    output_checks: Mutex<HashMap<Arc<str>, u8>>,
+    outputs: Outputs,
     meters: Meters,
 }
 
@@ -76,15 +71,17 @@ impl Server {
     /// Starts connecting in the background, unless the server is off.
     pub(super) fn start(config: ServerConfig, common: &Arc<Common>) -> Self {
         let config = Arc::new(config);
-        let gauge = metrics::gauge!("gavel_mcp_breaker_open", "server" => config.name.to_string());
-        let breaker = Arc::new(Breaker::new(gauge));
         let shelf = Arc::new(Shelf {
             config: config.clone(),
             common: common.clone(),
-            breaker: breaker.clone(),
             listed: Mutex::default(),
         });
-        let link = Self::link(&config, common, shelf.clone());
+        let link = Link::new(config.clone(), common, shelf.clone());
+        let per_user = config.gavel.connection == Connection::PerUser;
+        let users = per_user.then(|| Users::new(&config, common));
+        if let Some(users) = &users {
+            common.tasks.spawn(users.clone().watch());
+        }
         match &config.off {
             Some(reason) => {
                 link.stop();
@@ -105,24 +102,12 @@ impl Server {
             },
             permits: Semaphore::new(config.gavel.max_concurrent),
             common: common.clone(),
-            users: Mutex::default(),
-            breaker,
-            output_checks: Mutex::default(),
+            users,
+            outputs: Outputs::default(),
             config,
             link,
             shelf,
         }
-    }
-
-    fn link(config: &Arc<ServerConfig>, common: &Arc<Common>, listener: Arc<dyn Listener>) -> Arc<Link> {
-        Link::new(
-            config.clone(),
-            common.base_env.clone(),
-            listener,
-            common.attempt_limit,
-            &common.tasks,
-            common.stop.child_token(),
-        )
     }
 
     /// Is it being connected for the first time?
@@ -177,7 +162,14 @@ impl Server {
     }
 
     async fn attempt(&self, request: &CallRequest<'_>, started: Instant) -> CallReply {
-        let permit = match self.breaker.admit(started) {
+        let link = match &self.users {
+            None => self.link.clone(),
+            Some(users) => match users.link(request.user) {
+                Ok(link) => link,
+                Err(words) => return unavailable(words),
+            },
+        };
+        let permit = match link.breaker.admit(started) {
             Ok(permit) => permit,
             Err(pause) => {
                 let ms = pause.as_millis();
@@ -195,7 +187,6 @@ impl Server {
             identity: identity.as_deref(),
             deadline: started + request.timeout,
         };
-        let link = self.link_for(request.user);
         let (attempt, given) = tokio::select! {
             biased;
             slot = self.permits.acquire() => match slot {
@@ -228,7 +219,7 @@ impl Server {
         let (code, message) = match attempt {
             Attempt::Result(text) => match result::read(&text, self.common.result_bytes) {
                 Said::Reply(CallReply::Data(data)) => {
-                    self.check_output(tool, &data);
+                    self.outputs.check(tool, &data);
                     return CallReply::Data(data);
                 }
                 Said::Reply(reply) => return reply,
@@ -264,67 +255,9 @@ impl Server {
         }
     }
 
-    /// The shared connection, or the user's own, opened at the first call.
-    fn link_for(&self, user: &UserId) -> Arc<Link> {
-        if self.config.gavel.connection == Connection::Shared {
-            return self.link.clone();
-        }
-        let now = Instant::now();
-        let mut users = lock(&self.users);
-        // Beside this map only its own task holds a link that no call is using.
-        let idle = |link: &Arc<Link>| Arc::strong_count(link) <= 2;
-        users.retain(|_, (link, used)| {
-            let keep = now.duration_since(*used) < USER_IDLE || !idle(link);
-            if !keep {
-                link.stop();
-            }
-            keep
-        });
-        if let Some((link, used)) = users.get_mut(user) {
-            *used = now;
-            return link.clone();
-        }
-        if users.len() >= MAX_USERS {
-            let longest = users
-                .iter()
-                .filter(|(_, (link, _))| idle(link))
-                .min_by_key(|(_, (_, used))| *used);
-            let longest = longest.map(|(user, _)| user.clone());
-            if let Some((link, _)) = longest.and_then(|user| users.remove(&user)) {
-                link.stop();
-            }
-        }
-        let link = Self::link(&self.config, &self.common, Arc::new(Deaf));
-        self.common.tasks.spawn(link.clone().supervise());
-        users.insert(user.clone(), (link.clone(), now));
-        link
-    }
-
-    /// Warns when data does not fit the tool's own output schema.
-    fn check_output(&self, tool: &Tool, data: &RawValue) {
-        let Some(schema) = &tool.output_schema else { return };
-        {
-            let mut checks = lock(&self.output_checks);
-            let done = checks.entry(tool.digest.clone()).or_default();
-            if *done >= OUTPUT_CHECKS {
-                return;
-            }
-            *done += 1;
-        }
-        let (Ok(schema), Ok(data)) = (
-            serde_json::from_str::<Value>(schema.get()),
-            serde_json::from_str::<Value>(data.get()),
-        ) else {
-            return;
-        };
-        let fits = jsonschema::validator_for(&schema).is_ok_and(|validator| validator.is_valid(&data));
-        if !fits {
-            tracing::warn!(
-                server = &*tool.server,
-                tool = &*tool.name,
-                "a result does not fit the tool's output schema"
-            );
-        }
+    /// Calls that wait for a place wait no longer, and none gets one any more.
+    pub(super) fn close(&self) {
+        self.permits.close();
     }
 
     /// How it is.
@@ -359,8 +292,11 @@ impl Server {
             tools: catalog.tools.iter().filter(|tool| tool.server == *name).count(),
             left_out: catalog.left_out.iter().filter(|left| left.server == *name).count(),
             connections: self.link.opened(),
-            users: lock(&self.users).len(),
-            breaker_open: self.breaker.is_open(),
+            users: self.users.as_ref().map_or(0, |users| users.count()),
+            breaker_open: match &self.users {
+                None => self.link.breaker.is_open(),
+                Some(users) => users.all_failing(),
+            },
         }
     }
 }
@@ -415,8 +351,8 @@ fn tells_of_the_server(lost: Lost, tool: &Tool, given: Duration) -> bool {
 
 async fn send_over(session: &Session, outgoing: &Outgoing<'_>) -> Attempt {
     match &session.direct {
-        Some(direct) if !direct.leaves_to_rmcp(&outgoing.request.tool.name) => direct.call(outgoing).await,
-        _ => peer::call(&session.peer, &session.beside, outgoing).await,
+        Some(direct) => direct.call(outgoing).await,
+        None => peer::call(&session.peer, &session.beside, outgoing).await,
     }
 }
 
@@ -449,7 +385,6 @@ fn unknown(tool: &Tool, lost: Lost, message: String) -> CallReply {
 pub(super) struct Shelf {
     config: Arc<ServerConfig>,
     common: Arc<Common>,
-    breaker: Arc<Breaker>,
     listed: Mutex<Listed>,
 }
 
@@ -583,10 +518,7 @@ impl Shelf {
 }
 
 impl Listener for Shelf {
-    fn listed(&self, list: &[Value], opened: bool) {
-        if opened {
-            self.breaker.reset();
-        }
+    fn listed(&self, list: &[Value]) {
         let mut listed = lock(&self.listed);
         let offer = definition::read(&self.config, list, &listed.offer.tools);
         let new = |left: &&LeftOut| !listed.offer.left_out.contains(left);
@@ -620,12 +552,4 @@ impl Listener for Shelf {
         self.common.registry.down(&self.config.name, reason, soon);
         metrics::gauge!("gavel_mcp_server_up", "server" => self.config.name.to_string()).set(0.0);
     }
-}
-
-/// The listener of a user's own connection, whose tools are those of the server.
-struct Deaf;
-
-impl Listener for Deaf {
-    fn listed(&self, _: &[Value], _: bool) {}
-    fn lost(&self, _: &str, _: bool) {}
 }

@@ -37,7 +37,8 @@ pub struct ServerStatus {
     pub connections: u64,
     /// Users with a connection of their own (`connection: per_user`).
     pub users: usize,
-    /// Did many calls in a row not get through, and none since? Most are refused at once then.
+    /// Did many calls in a row not get through, and none since? Most are refused at once then. Where users have connections
+    /// of their own: is it so for all of them?
     pub breaker_open: bool,
 }
 

@@ -4,6 +4,7 @@ use std::process::Stdio;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use memchr::memmem;
 use process_wrap::tokio::{CommandWrap, KillOnDrop, ProcessGroup};
 use secrecy::{ExposeSecret, SecretString};
 use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, BufReader};
@@ -14,7 +15,7 @@ use super::group::EndsWithLeader;
 use super::pipes::Pipes;
 use super::text::{capped, visible};
 
-/// A line of stderr is kept up to this length.
+/// A longer line of stderr is logged in pieces.
 const LINE_BYTES: u64 = 4 * 1024;
 /// Lines logged in one second; the rest is counted.
 const LINES_PER_SECOND: u32 = 20;
@@ -94,10 +95,12 @@ pub(super) fn start(
     })
 }
 
+/// What is masked: values line by line, since a line is what is logged.
 fn secrets(env: &[(String, SecretString)]) -> Vec<SecretString> {
     env.iter()
-        .filter(|(_, value)| value.expose_secret().len() >= SECRET_BYTES)
-        .map(|(_, value)| value.clone())
+        .flat_map(|(_, value)| value.expose_secret().lines().map(str::trim))
+        .filter(|line| line.len() >= SECRET_BYTES)
+        .map(SecretString::from)
         .collect()
 }
 
@@ -108,12 +111,21 @@ async fn log(server: Arc<str>, stderr: impl AsyncRead + Unpin, secrets: Vec<Secr
     let mut line = Vec::new();
     let (mut second, mut lines, mut dropped) = (Instant::now(), 0, 0u64);
     loop {
-        line.clear();
-        match (&mut stderr).take(LINE_BYTES).read_until(b'\n', &mut line).await {
-            Ok(0) | Err(_) => return,
-            Ok(_) => {}
+        // What cannot be read any more has ended.
+        let read = (&mut stderr)
+            .take(LINE_BYTES)
+            .read_until(b'\n', &mut line)
+            .await
+            .unwrap_or(0);
+        if read == 0 && line.is_empty() {
+            return;
         }
-        let text = masked(visible(&String::from_utf8_lossy(&line)).trim_end(), &secrets);
+        mask(&mut line, &secrets);
+        let whole = read == 0 || line.ends_with(b"\n");
+        let rest = if whole { Vec::new() } else { tail(&mut line, &secrets) };
+        let text = visible(&String::from_utf8_lossy(&line));
+        let text = text.trim_end();
+        line = rest;
         if text.is_empty() {
             continue;
         }
@@ -129,18 +141,26 @@ async fn log(server: Arc<str>, stderr: impl AsyncRead + Unpin, secrets: Vec<Secr
         } else {
             dropped += 1;
         }
-        last_words.set(capped(&text, 512).into_owned());
+        last_words.set(capped(text, 512).into_owned());
     }
 }
 
-fn masked(line: &str, secrets: &[SecretString]) -> String {
-    let mut line = line.to_owned();
-    for secret in secrets {
-        if line.contains(secret.expose_secret()) {
-            line = line.replace(secret.expose_secret(), "***");
+/// Takes off the end of a piece in which a secret, or a character, may have begun that goes on in the next one.
+fn tail(piece: &mut Vec<u8>, secrets: &[SecretString]) -> Vec<u8> {
+    let longest = secrets.iter().map(|secret| secret.expose_secret().len()).max();
+    let mut cut = piece.len().saturating_sub(longest.unwrap_or(0).max(4) - 1);
+    while cut > 0 && piece[cut] & 0xc0 == 0x80 {
+        cut -= 1;
+    }
+    piece.split_off(cut)
+}
+
+fn mask(line: &mut Vec<u8>, secrets: &[SecretString]) {
+    for secret in secrets.iter().map(|secret| secret.expose_secret().as_bytes()) {
+        while let Some(at) = memmem::find(line, secret) {
+            line.splice(at..at + secret.len(), *b"***");
         }
     }
-    line
 }
 
 #[cfg(test)]
@@ -162,5 +182,52 @@ mod tests {
         )
         .await;
         assert_eq!(words.get().as_deref(), Some("key=***"));
+    }
+
+    /// C-FR-010: wherever in a line without end a secret stands, not even a part of it is logged.
+    #[tokio::test]
+    async fn a_secret_across_two_pieces_of_a_line_is_masked() {
+        let env = |value: &str| secrets(&[("X".to_owned(), SecretString::from(value))]);
+        for (value, secret) in [
+            ("canary-0123456789", "canary-0123456789"),
+            ("kanärie-öäüöäüöäü", "kanärie-öäüöäüöäü"),
+            (
+                "-----BEGIN KEY-----\ncanary-0123456789\n-----END-----\n",
+                "canary-0123456789",
+            ),
+        ] {
+            for before in 4000..4100 {
+                let text = format!("{}{secret}{}", "x".repeat(before), "y".repeat(5000));
+                let logged = Pieces::default();
+                let _guard = tracing::subscriber::set_default(logged.clone());
+                log("s".into(), text.as_bytes(), env(value), LastWords::default()).await;
+                let pieces = logged.0.lock().unwrap().concat();
+                assert_eq!(pieces, text.replace(secret, "***"), "{before}");
+            }
+        }
+    }
+
+    /// What is logged.
+    #[derive(Clone, Default)]
+    struct Pieces(Arc<Mutex<Vec<String>>>);
+
+    impl tracing::Subscriber for Pieces {
+        fn enabled(&self, _: &tracing::Metadata<'_>) -> bool {
+            true
+        }
+        fn new_span(&self, _: &tracing::span::Attributes<'_>) -> tracing::span::Id {
+            tracing::span::Id::from_u64(1)
+        }
+        fn record(&self, _: &tracing::span::Id, _: &tracing::span::Record<'_>) {}
+        fn record_follows_from(&self, _: &tracing::span::Id, _: &tracing::span::Id) {}
+        fn event(&self, event: &tracing::Event<'_>) {
+            event.record(&mut |field: &tracing::field::Field, value: &dyn std::fmt::Debug| {
+                if field.name() == "message" {
+                    self.0.lock().unwrap().push(format!("{value:?}"));
+                }
+            });
+        }
+        fn enter(&self, _: &tracing::span::Id) {}
+        fn exit(&self, _: &tracing::span::Id) {}
     }
 }

@@ -6,8 +6,8 @@
 use std::cell::Cell;
 use std::collections::VecDeque;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
@@ -52,6 +52,8 @@ pub(in crate::adapters) struct Plain {
     host_header: HeaderValue,
     limits: Limits,
     shelves: [Shelf; SHELVES],
+    /// Is there a task that ends what grows old while nothing happens?
+    swept: AtomicBool,
 }
 
 /// A connection's reader and writer is a task of the thread that made it. Taken by another thread,
@@ -59,7 +61,8 @@ pub(in crate::adapters) struct Plain {
 const SHELVES: usize = 16;
 
 /// Unused connections. The one used last is taken first, so that those not needed grow old.
-type Shelf = Mutex<VecDeque<(SendRequest<Watched>, Instant)>>;
+type Shelf = Mutex<Idle>;
+type Idle = VecDeque<(SendRequest<Watched>, Instant)>;
 
 impl Plain {
     /// For a plain address of this machine; `None` for any other. Only the origin of `url` counts.
@@ -74,6 +77,7 @@ impl Plain {
             host_header: HeaderValue::from_str(url.authority()).ok()?,
             limits,
             shelves: Default::default(),
+            swept: AtomicBool::new(false),
         }))
     }
 
@@ -122,7 +126,7 @@ impl Plain {
         }
     }
 
-    async fn connect(&self) -> Result<SendRequest<Watched>, NoResponse> {
+    async fn connect(self: &Arc<Self>) -> Result<SendRequest<Watched>, NoResponse> {
         let connecting = TcpStream::connect((self.host.as_str(), self.port));
         let stream = match tokio::time::timeout(self.limits.connect, connecting).await {
             Ok(stream) => stream.map_err(NoResponse::Connect)?,
@@ -138,6 +142,11 @@ impl Plain {
             reason = "ends with its sender, or when the server closes it"
         )]
         tokio::spawn(connection);
+        if !self.swept.swap(true, Ordering::Relaxed) {
+            let (pool, pause) = (Arc::downgrade(self), self.limits.idle / 2);
+            #[expect(clippy::disallowed_methods, reason = "ends with its pool")]
+            tokio::spawn(sweep(pool, pause));
+        }
         Ok(sender)
     }
 
@@ -157,18 +166,32 @@ impl Plain {
         }
     }
 
+    /// Ends those on a shelf that have not been used for long; they stand at its front.
+    fn end_old(&self, idle: &mut Idle, now: Instant) {
+        let is_old = |since: Instant| now.duration_since(since) >= self.limits.idle;
+        while idle.front().is_some_and(|(_, since)| is_old(*since)) {
+            idle.pop_front();
+        }
+    }
+
     fn give_back(&self, sender: SendRequest<Watched>) {
         let mut idle = self.shelf().lock().unwrap_or_else(PoisonError::into_inner);
         let now = Instant::now();
-        // One after a burst has left many; those at the front have not been needed for long.
-        if idle
-            .front()
-            .is_some_and(|(_, since)| now.duration_since(*since) >= self.limits.idle)
-        {
-            idle.pop_front();
-        }
+        self.end_old(&mut idle, now);
         if !sender.is_closed() && idle.len() < self.limits.kept {
             idle.push_back((sender, now));
+        }
+    }
+}
+
+/// Looks at all shelves now and then, since a thread that has no more requests does not look at its own.
+async fn sweep(pool: Weak<Plain>, pause: Duration) {
+    loop {
+        tokio::time::sleep(pause).await;
+        let Some(pool) = pool.upgrade() else { return };
+        for shelf in &pool.shelves {
+            let mut idle = shelf.lock().unwrap_or_else(PoisonError::into_inner);
+            pool.end_old(&mut idle, Instant::now());
         }
     }
 }
@@ -248,6 +271,92 @@ mod tests {
         idle: Duration::from_secs(1),
         kept: 1,
     };
+
+    /// A server that counts the connections that are open.
+    async fn server() -> (Url, Arc<AtomicUsize>) {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = Url::parse(&format!("http://{}", listener.local_addr().unwrap())).unwrap();
+        let open = Arc::<AtomicUsize>::default();
+        let counted = open.clone();
+        let accepting = async move {
+            let mut connections = tokio::task::JoinSet::new();
+            loop {
+                let (stream, _) = listener.accept().await.unwrap();
+                let open = counted.clone();
+                open.fetch_add(1, Ordering::SeqCst);
+                connections.spawn(async move {
+                    let answer = hyper::service::service_fn(async |_| {
+                        tokio::time::sleep(Duration::from_millis(50)).await;
+                        Ok::<_, std::convert::Infallible>(hyper::Response::new(String::new()))
+                    });
+                    let http1 = hyper::server::conn::http1::Builder::new();
+                    let _ = http1.serve_connection(TokioIo::new(stream), answer).await;
+                    open.fetch_sub(1, Ordering::SeqCst);
+                });
+            }
+        };
+        #[expect(clippy::disallowed_methods, reason = "ends with the test")]
+        tokio::spawn(accepting);
+        (url, open)
+    }
+
+    async fn post(pool: &Arc<Plain>) {
+        let (target, headers) = (hyper::Uri::from_static("/"), HeaderMap::new());
+        let mut response = pool
+            .post(&target, &headers, Bytes::from_static(b"x"), &Taken::default())
+            .await
+            .unwrap();
+        while response.chunk().await.unwrap().is_some() {}
+    }
+
+    /// Promise 5: connections of a burst go when their time is over, whether there are requests or not.
+    #[tokio::test]
+    async fn what_a_burst_has_left_ends_with_its_time() {
+        const BURST: usize = 20;
+        let idle = Duration::from_millis(400);
+        for quiet in [true, false] {
+            let (url, open) = server().await;
+            let limits = Limits {
+                idle,
+                kept: BURST,
+                ..LIMITS
+            };
+            let pool = Plain::new(&url, limits).unwrap();
+            futures_util::future::join_all((0..BURST).map(|_| post(&pool))).await;
+            assert_eq!(open.load(Ordering::SeqCst), BURST);
+            let until = Instant::now() + idle * 4;
+            while Instant::now() < until {
+                if quiet {
+                    tokio::time::sleep(idle / 8).await;
+                } else {
+                    post(&pool).await;
+                }
+            }
+            assert_eq!(open.load(Ordering::SeqCst), usize::from(!quiet), "{quiet}");
+        }
+    }
+
+    /// One request after a burst, with nothing else done meanwhile, ends all of it.
+    #[tokio::test]
+    async fn a_connection_that_comes_back_ends_all_that_are_old() {
+        let (url, open) = server().await;
+        let limits = Limits {
+            idle: Duration::from_millis(200),
+            kept: 8,
+            ..LIMITS
+        };
+        let pool = Plain::new(&url, limits).unwrap();
+        // Nobody sweeps.
+        pool.swept.store(true, Ordering::Relaxed);
+        futures_util::future::join_all((0..8).map(|_| post(&pool))).await;
+        let (sender, _) = pool.shelf().lock().unwrap().pop_back().unwrap();
+        tokio::time::sleep(limits.idle).await;
+        pool.give_back(sender);
+        while open.load(Ordering::SeqCst) > 1 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        assert_eq!(pool.shelf().lock().unwrap().len(), 1);
+    }
 
     #[test]
     fn only_plain_addresses_of_this_machine_are_taken() {

@@ -19,11 +19,12 @@ use crate::adapters::mcp::attempt::{Attempt, Lost};
 use crate::adapters::mcp::result::ERROR_BYTES;
 use crate::adapters::mcp::text::capped;
 use crate::adapters::upstream::{Response, why};
+use crate::domain::surrogates;
 
-/// Largest answer that is read, as JSON or as one event; the rest of rmcp has the same limit.
-const MAX_ANSWER: usize = 16 * 1024 * 1024;
+/// Largest answer that is read, as JSON or as one event.
+pub(super) const MAX_ANSWER: usize = 16 * 1024 * 1024;
 /// Largest body of an error that is read.
-const MAX_ERROR: usize = 64 * 1024;
+pub(super) const MAX_ERROR: usize = 64 * 1024;
 /// How often a stream that ends before the answer is taken up again.
 const RESUMES: u32 = 8;
 /// Pause before that, where the server names none, and the longest it may name.
@@ -90,10 +91,19 @@ impl Direct {
     }
 
     fn hear(&self, body: &Bytes, id: u32) -> Heard {
-        let message: Message<'_> = match serde_json::from_slice(body) {
-            Ok(message) => message,
-            Err(error) => return Heard::Answer(lost(format!("the server's answer is no JSON-RPC message: {error}"))),
+        let error = match serde_json::from_slice(body) {
+            Ok(message) => return self.heard(message, body, id),
+            Err(error) => error,
         };
+        // Halves of characters in the result are left to whoever reads it; those in the words of an error are read here.
+        let mended = Bytes::from(surrogates::mended(body).into_owned());
+        match serde_json::from_slice(&mended) {
+            Ok(message) => self.heard(message, &mended, id),
+            Err(_) => Heard::Answer(lost(format!("the server's answer is no JSON-RPC message: {error}"))),
+        }
+    }
+
+    fn heard(&self, message: Message<'_>, body: &Bytes, id: u32) -> Heard {
         if let Some(method) = message.method {
             self.other(&method, message.id);
             return Heard::Other;
@@ -191,6 +201,7 @@ impl Direct {
             Ok(body) => body,
             Err(BodyFault::TooLarge(_) | BodyFault::Broken(_)) => Bytes::new(),
         };
+        let body = surrogates::mended(&body);
         let message = serde_json::from_slice::<Message<'_>>(&body).ok();
         let to_this_call = message
             .as_ref()
@@ -243,7 +254,7 @@ fn says_the_session_is_gone(words: &str) -> bool {
     GONE.iter().any(|beginning| words.starts_with(beginning))
 }
 
-fn is_auth(status: StatusCode) -> bool {
+pub(super) fn is_auth(status: StatusCode) -> bool {
     matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN)
 }
 
@@ -251,13 +262,13 @@ pub(super) fn lost(message: impl Into<String>) -> Attempt {
     Attempt::Lost(Lost::Connection, message.into())
 }
 
-enum Kind {
+pub(super) enum Kind {
     Json,
     Events,
     Other,
 }
 
-fn kind(response: &Response) -> Kind {
+pub(super) fn kind(response: &Response) -> Kind {
     let media = response
         .headers()
         .get(CONTENT_TYPE)

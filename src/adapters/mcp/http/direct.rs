@@ -1,6 +1,5 @@
 //! `tools/call` as one POST (see the module's front page for why).
 
-use std::collections::HashSet;
 use std::io::Write;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -10,7 +9,7 @@ use reqwest::header::{ACCEPT, CONTENT_TYPE, HeaderMap, HeaderValue};
 use rmcp::model::{ClientCapabilities, Implementation, ProtocolVersion, RequestMetaObject};
 use url::Url;
 
-use super::PLAIN;
+use super::{PLAIN, headers};
 use crate::adapters::mcp::attempt::{Attempt, Lost, Outgoing};
 use crate::adapters::mcp::beside::Beside;
 use crate::adapters::mcp::meta;
@@ -28,18 +27,11 @@ pub(crate) struct Direct {
     /// Of every message: the configured ones, session, version, media types.
     headers: HeaderMap,
     session: bool,
-    /// The 2026-07-28 era: no session, and every request says who is asking.
-    modern: Option<Modern>,
+    /// The 2026-07-28 era: no session, and every request says who is asking, in these members of `_meta`; JSON text that
+    /// ends with a comma.
+    modern: Option<String>,
     ids: AtomicU32,
     pub(super) beside: Beside,
-}
-
-/// What a request of the 2026-07-28 era carries besides.
-struct Modern {
-    /// Members of `_meta`, as JSON text that ends with a comma.
-    meta: String,
-    /// Tools that rmcp must call, since arguments of theirs also go into headers.
-    promoted: HashSet<Box<str>>,
 }
 
 impl Direct {
@@ -69,10 +61,7 @@ impl Direct {
         let modern = if version.has_initialize() {
             None
         } else {
-            Some(Modern {
-                meta: modern_meta(version, client_info)?,
-                promoted: HashSet::new(),
-            })
+            Some(modern_meta(version, client_info)?)
         };
         Ok(Self {
             client,
@@ -84,30 +73,6 @@ impl Direct {
             ids: AtomicU32::new(FIRST_ID),
             beside,
         })
-    }
-
-    /// Notes which tools have arguments that are also sent as headers (`x-mcp-header`).
-    pub(crate) fn promote(&mut self, list: &[serde_json::Value]) {
-        let Some(modern) = &mut self.modern else { return };
-        for tool in list {
-            let Some(name) = tool.get("name").and_then(serde_json::Value::as_str) else {
-                continue;
-            };
-            let annotated = tool
-                .get("inputSchema")
-                .is_some_and(|schema| schema.to_string().contains("\"x-mcp-header\""));
-            // A name that is no plain header is encoded by rules that rmcp knows.
-            if annotated || !is_plain(name) {
-                modern.promoted.insert(name.into());
-            }
-        }
-    }
-
-    /// Must this tool be called through rmcp?
-    pub(crate) fn leaves_to_rmcp(&self, tool: &str) -> bool {
-        self.modern
-            .as_ref()
-            .is_some_and(|modern| modern.promoted.contains(tool))
     }
 
     pub(super) fn has_session(&self) -> bool {
@@ -150,11 +115,7 @@ impl Direct {
     async fn post(&self, body: Bytes, call: &Outgoing<'_>, taken: &Taken) -> Result<Response, String> {
         let modern = self.modern.as_ref().map(|_| {
             let mut headers = self.headers.clone();
-            headers.insert("mcp-method", HeaderValue::from_static("tools/call"));
-            // A name that is no header is left to rmcp (`promote`).
-            if let Ok(name) = HeaderValue::from_str(&call.request.tool.name) {
-                headers.insert("mcp-name", name);
-            }
+            headers::add(&mut headers, call.request);
             headers
         });
         let headers = modern.as_ref().unwrap_or(&self.headers);
@@ -196,7 +157,7 @@ impl Direct {
         )
         .map_err(|error| error.to_string())?;
         if let Some(modern) = &self.modern {
-            body.extend_from_slice(modern.meta.as_bytes());
+            body.extend_from_slice(modern.as_bytes());
         }
         let mut result = Ok(());
         meta::each(call, |key, value| {
@@ -238,10 +199,6 @@ fn modern_meta(version: &ProtocolVersion, client_info: &Implementation) -> Resul
     members
         .map(|members| format!("{members},"))
         .ok_or_else(|| "metadata is not an object".to_owned())
-}
-
-fn is_plain(name: &str) -> bool {
-    name.bytes().all(|byte| byte.is_ascii_graphic()) && !name.starts_with("=?")
 }
 
 fn given_up(lost: Lost, call: &Outgoing<'_>, taken: &Taken) -> Attempt {

@@ -8,6 +8,7 @@
 mod answer;
 mod body;
 pub(super) mod direct;
+mod headers;
 mod tap;
 
 use std::time::Duration;

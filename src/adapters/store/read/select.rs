@@ -101,8 +101,10 @@ enum Leaves {
     Unfinished,
     /// Outcomes that are no success; what took very long.
     Rare,
-    /// One tool or intent.
+    /// One tool, also as an intent.
     Named,
+    /// What took long.
+    Slow,
     /// Much of the table.
     Much,
 }
@@ -148,17 +150,22 @@ fn drives(table: &'static Table, term: &Term, index: usize) -> Option<(Leaves, D
             named: Some(table.slow),
             ..driver
         };
-        let rare = classes.first().is_some_and(|class| *class >= RARELY_SLOW_S);
-        return Some((if rare { Leaves::Rare } else { Leaves::Much }, driver));
+        let leaves = match classes.first() {
+            Some(8..) => Leaves::Rare,
+            Some(4) => Leaves::Slow,
+            _ => Leaves::Much,
+        };
+        return Some((leaves, driver));
     }
     if !table.indexed.contains(&column) {
         return None;
     }
     match (&term.value, term.op) {
-        (Literal::Exact(_), Op::Eq) => {
+        (Literal::Exact(text), Op::Eq) => {
             let leaves = match column {
                 "decision_id" | "conversation_id" => Leaves::One,
                 "user_id" => Leaves::User,
+                "intent" if WITHOUT_A_TOOL.contains(&text.as_str()) => Leaves::Much,
                 _ => Leaves::Named,
             };
             Some((leaves, driver))
@@ -173,10 +180,11 @@ fn drives(table: &'static Table, term: &Term, index: usize) -> Option<(Leaves, D
     }
 }
 
+/// Intents of decisions that called no tool (DESIGN.md section 3).
+const WITHOUT_A_TOOL: [&str; 4] = ["respond", "clarify", "refuse", "none"];
+
 /// Least seconds of each class of the indexes of what took long (migration `0003_lists`).
 const SLOW_CLASSES_S: [i64; 6] = [1, 2, 4, 8, 16, 32];
-/// From here on a decision is rarely as slow as that.
-const RARELY_SLOW_S: i64 = 8;
 
 /// The classes that hold every row that a condition on a duration allows, the quickest first; none when it allows
 /// durations that are not in the index.
@@ -472,6 +480,11 @@ mod tests {
                 &DECISIONS,
                 r#"duration_ms > 1500 AND intent = "add_task""#,
                 "decision_by_intent",
+            ),
+            (
+                &DECISIONS,
+                r#"intent = "respond" AND duration_ms > 5000"#,
+                "decision_slow",
             ),
             (&TOOL_INVOCATIONS, "duration_ms = 4321", "tool_slow"),
             (&TOOL_INVOCATIONS, "", "tool_by_time"),

@@ -1,0 +1,74 @@
+//! To servers elsewhere: over TLS.
+//!
+//! The bridge takes other code for them than for servers on this machine. So the tests of calls run three times: as they
+//! are, and in two processes of their own, where every server they start is behind TLS and speaks one protocol, HTTP/1.1 or
+//! HTTP/2. They are processes of their own because the certificates that are trusted are a process's (`SSL_CERT_FILE`), as
+//! an operator sets them.
+
+use std::process::Command;
+
+use gavel::adapters::mcp::ServerState;
+use gavel::ports::tools::Tools;
+
+use super::raw::RawServer;
+use super::raw::lane::{FOLDER, PROTOCOL};
+use super::support::{bridge, http, until};
+
+/// Runs tests in a process of its own, whose servers speak `protocol` over TLS; says how many have passed.
+fn run(protocol: &str, tests: &[&str], trusts_them: bool) -> u32 {
+    let folder = tempfile::tempdir().unwrap();
+    let issue = || rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();
+    let (servers, other) = (issue(), issue());
+    let file = |name: &str, pem: String| {
+        let path = folder.path().join(name);
+        std::fs::write(&path, pem).unwrap();
+        path
+    };
+    file("certificate.pem", servers.cert.pem());
+    file("key.pem", servers.signing_key.serialize_pem());
+    let trusted = if trusts_them { &servers } else { &other };
+    let run = Command::new(std::env::current_exe().unwrap())
+        .args(tests)
+        .env("SSL_CERT_FILE", file("trusted.pem", trusted.cert.pem()))
+        .env_remove("SSL_CERT_DIR")
+        .env(FOLDER, folder.path())
+        .env(PROTOCOL, protocol)
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&run.stdout);
+    let passed = said
+        .lines()
+        .find_map(|line| line.strip_prefix("test result: ok. ")?.split_once(" passed; 0 failed"));
+    assert!(run.status.success(), "{said}");
+    passed.unwrap().0.parse().unwrap()
+}
+
+/// The tests of calls.
+const CALLS: [&str; 2] = ["faults::", "http::"];
+
+/// Promises 3 and 5 to a server elsewhere.
+#[test]
+fn calls_go_the_same_way_over_tls_by_http_1() {
+    assert!(run("http/1.1", &CALLS, true) > 40);
+}
+
+#[test]
+fn calls_go_the_same_way_over_tls_by_http_2() {
+    assert!(run("h2", &CALLS, true) > 40);
+}
+
+#[test]
+fn a_server_whose_certificate_is_not_trusted_is_asked_nothing() {
+    assert_eq!(run("h2", &["--ignored", "--exact", "tls::not_trusted"], false), 1);
+}
+
+#[tokio::test]
+#[ignore = "in a process that trusts somebody else"]
+async fn not_trusted() {
+    let mut server = RawServer::start(|_| None).await;
+    let mcp = bridge(&http(&server.url));
+    until(&mcp, |mcp| mcp.status()[0].state == ServerState::Down).await;
+    let reason = &mcp.catalog().down["s"];
+    assert!(reason.contains("certificate"), "{reason}");
+    assert_eq!(server.seen.try_recv().ok(), None);
+}

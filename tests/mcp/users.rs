@@ -1,0 +1,127 @@
+//! A child for each user (`connection: per_user`).
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use gavel::adapters::mcp::{Mcp, McpOptions};
+use gavel::domain::tool::FailureCode;
+use gavel::ports::tools::CallReply;
+use serde_json::json;
+
+use super::stdio::{ACT, by_hand, runs};
+use super::support::{Call, bridge_with, data, not_sent, tool, unknown, until, up};
+
+fn start(folder: &Path, options: McpOptions) -> Arc<Mcp> {
+    std::fs::write(folder.join("answer"), r#"{"content":[],"structuredContent":1}"#).unwrap();
+    let mut entry = by_hand(folder, ACT);
+    entry["gavel"] = json!({"connection": "per_user", "tools": {"act": {"sideEffect": false, "timeoutMs": 300}}});
+    bridge_with(&entry, options)
+}
+
+async fn call(mcp: &Arc<Mcp>, user: &str) -> CallReply {
+    let call = Call {
+        user,
+        ..Call::with(json!({}))
+    };
+    call.of(mcp, &tool(&*up(mcp).await, "act")).await
+}
+
+/// The children that were ever started.
+fn started(folder: &Path) -> Vec<u32> {
+    let pids = std::fs::read_to_string(folder.join("pids")).unwrap();
+    pids.lines().map(|pid| pid.parse().unwrap()).collect()
+}
+
+fn running(folder: &Path) -> usize {
+    started(folder).into_iter().filter(|pid| runs(*pid)).count()
+}
+
+/// Promise 5: however many users come at once, there are so many children and one that lists.
+#[tokio::test]
+async fn users_beyond_those_there_may_be_start_no_child() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let options = McpOptions {
+        max_users: 2,
+        ..McpOptions::default()
+    };
+    let mcp = start(folder, options);
+    up(&mcp).await;
+    let hold = folder.join("hold");
+    std::fs::write(&hold, "").unwrap();
+    let beyond = async {
+        until(&mcp, |_| started(folder).len() == 3).await;
+        for user in ["three", "four"] {
+            let failure = not_sent(call(&mcp, user).await);
+            assert_eq!(failure.code, FailureCode::Unavailable);
+            let words = "2 users have a connection of their own, and all are in use";
+            assert_eq!(failure.message, words);
+        }
+        assert_eq!((started(folder).len(), mcp.status()[0].users), (3, 2));
+        std::fs::remove_file(&hold).unwrap();
+    };
+    let (one, two, ()) = tokio::join!(call(&mcp, "one"), call(&mcp, "two"), beyond);
+    assert_eq!((data(one), data(two)), (json!(1), json!(1)));
+    // Those that are idle make room, and are gone before another takes their place, also where that takes long.
+    let linger = folder.join("linger");
+    std::fs::write(&linger, "").unwrap();
+    let failure = not_sent(call(&mcp, "three").await);
+    assert_eq!(failure.message, "the server is still being connected");
+    assert_eq!((started(folder).len(), running(folder)), (3, 3));
+    std::fs::remove_file(&linger).unwrap();
+    for user in ["three", "four", "five", "six", "three"] {
+        assert_eq!(data(call(&mcp, user).await), json!(1));
+        assert!(running(folder) <= 3, "{user}");
+    }
+    assert_eq!((started(folder).len(), mcp.status()[0].users), (8, 2));
+    mcp.shutdown().await;
+}
+
+#[tokio::test]
+async fn a_users_child_ends_when_it_is_idle_though_nobody_calls_any_more() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let options = McpOptions {
+        user_idle: Duration::from_millis(300),
+        ..McpOptions::default()
+    };
+    let mcp = start(folder, options);
+    assert_eq!(data(call(&mcp, "one").await), json!(1));
+    let [lists, own] = started(folder)[..] else {
+        panic!("{:?}", started(folder))
+    };
+    until(&mcp, |mcp| mcp.status()[0].users == 0 && !runs(own)).await;
+    assert!(runs(lists));
+    // One that is in use is not idle, however long it takes.
+    let hold = folder.join("hold");
+    std::fs::write(&hold, "").unwrap();
+    let (reply, ()) = tokio::join!(call(&mcp, "one"), async {
+        tokio::time::sleep(Duration::from_millis(900)).await;
+        std::fs::remove_file(&hold).unwrap();
+    });
+    assert_eq!(data(reply), json!(1));
+    mcp.shutdown().await;
+}
+
+/// Promise 5
+#[tokio::test]
+async fn what_does_not_answer_one_user_is_not_held_against_the_others() {
+    let folder = tempfile::tempdir().unwrap();
+    let mcp = start(folder.path(), McpOptions::default());
+    let act = tool(&*up(&mcp).await, "act");
+    for _ in 0..5 {
+        let call = Call {
+            user: "lost",
+            timeout: act.timeout,
+            ..Call::with(json!({}))
+        };
+        assert_eq!(unknown(call.of(&mcp, &act).await).code, FailureCode::Timeout);
+    }
+    assert!(mcp.status()[0].breaker_open, "there is nobody else");
+    let failure = not_sent(call(&mcp, "lost").await);
+    assert!(failure.message.contains("many calls in a row"), "{}", failure.message);
+    assert_eq!(data(call(&mcp, "one").await), json!(1));
+    assert!(!mcp.status()[0].breaker_open);
+    mcp.shutdown().await;
+}
