@@ -11,8 +11,8 @@ use utoipa::ToSchema;
 
 use super::State;
 use super::exchange::Exchange;
-use super::{headers, meters};
 use super::routes::Route;
+use super::{headers, meters};
 
 /// Longest wait for the store's sign of life; a probe gives up soon after.
 const PATIENCE: Duration = Duration::from_secs(2);

@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use gavel::adapters::mcp::ServerState;
 use gavel::domain::tool::FailureCode;
-use gavel::ports::tools::Tools;
+use gavel::ports::tools::{CallReply, Tools};
 use serde_json::json;
 
 use super::server::StdioServer;
-use super::support::{Call, PATIENCE, bridge, call, data, failed, tool, unknown, until, up};
+use super::support::{Call, PATIENCE, bridge, call, data, failed, not_sent, tool, unknown, until, up};
 
 async fn event(server: &mut StdioServer, what: &str) {
     let next = tokio::time::timeout(PATIENCE, server.events.recv()).await;
@@ -117,6 +117,28 @@ async fn a_child_that_dies_in_mid_call_leaves_the_call_in_doubt_and_is_started_a
     assert_ne!(status.pid, Some(first));
     assert_eq!(status.connections, 2);
     assert!(!runs(first));
+    mcp.shutdown().await;
+}
+
+/// Promise 5: a child that starts well and dies in every call is left alone for a while, connected as it is.
+#[tokio::test]
+async fn a_child_that_dies_in_every_call_is_left_alone() {
+    let server = StdioServer::new().await;
+    let mcp = bridge(&server.entry);
+    let catalog = up(&mcp).await;
+    let die = tool(&catalog, "die");
+    let mut sent = 0;
+    let refused = loop {
+        match Call::with(json!({})).of(&mcp, &die).await {
+            CallReply::Unknown(failure) => assert_eq!(failure.code, FailureCode::InDoubt),
+            other => break not_sent(other),
+        }
+        sent += 1;
+        assert!(sent < 20, "it is called again and again");
+    };
+    assert_eq!(refused.code, FailureCode::Unavailable);
+    assert!(mcp.status()[0].breaker_open);
+    assert!(sent >= 5, "{sent}");
     mcp.shutdown().await;
 }
 

@@ -24,8 +24,8 @@ pub(super) struct Breaker {
 struct State {
     faults: u32,
     open: Option<Open>,
-    /// Has a call got through since it was last reset?
-    proven: bool,
+    /// Was it closed by a connection alone, and no call has got through since?
+    doubted: bool,
 }
 
 #[derive(Debug)]
@@ -79,12 +79,17 @@ impl Breaker {
         self.lock().open.is_some()
     }
 
-    /// Closes it: the server was reached in another way. That counts once for a server whose calls get through, and not for
-    /// one that can be connected to and fails at every call.
+    /// Closes it, on trust: the server was connected to. One that fails at the next call all the same has it open again, and
+    /// is trusted no more until a call gets through.
     pub(super) fn reset(&self) {
         let mut state = self.lock();
-        if state.proven {
+        if state.open.is_some() && !state.doubted {
             self.close(&mut state);
+            *state = State {
+                faults: FAULTS - 1,
+                doubted: true,
+                ..State::default()
+            };
         }
     }
 
@@ -112,7 +117,6 @@ impl Permit<'_> {
         let mut state = self.breaker.lock();
         if self.trial || state.open.is_none() {
             self.breaker.close(&mut state);
-            state.proven = true;
         }
     }
 
@@ -205,22 +209,20 @@ mod tests {
 
     /// Promise 5: a child that starts well and dies in every call is left alone for a while.
     #[test]
-    fn a_connection_closes_it_once_for_a_server_that_answers_calls_and_not_for_one_that_never_does() {
+    fn a_connection_closes_it_once_until_a_call_gets_through() {
         let breaker = breaker();
         let start = Instant::now();
-        for _ in 0..FAULTS {
-            breaker.admit(start).unwrap().fault(start);
-            breaker.reset();
-        }
-        assert!(breaker.admit(start).is_err(), "it answered no call");
-        let later = start + FIRST;
-        breaker.admit(later).unwrap().answered();
-        for again in [true, false] {
+        for _ in 0..2 {
             for _ in 0..FAULTS {
-                breaker.admit(later).unwrap().fault(later);
+                breaker.reset();
+                breaker.admit(start).unwrap().fault(start);
             }
             breaker.reset();
-            assert_eq!(breaker.admit(later).is_ok(), again);
+            breaker.admit(start).unwrap().fault(start);
+            breaker.reset();
+            assert!(breaker.admit(start).is_err(), "it was connected to, and failed again");
+            breaker.admit(start + FIRST).unwrap().answered();
+            assert!(!breaker.is_open());
         }
     }
 
