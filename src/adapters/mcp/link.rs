@@ -87,6 +87,10 @@ pub(super) struct Link {
     opened: AtomicU64,
 }
 
+fn connections_lost(server: &ServerConfig) -> metrics::Counter {
+    metrics::counter!("gavel_mcp_connections_lost_total", "server" => server.name.to_string())
+}
+
 impl Link {
     pub(super) fn new(
         server: Arc<ServerConfig>,
@@ -96,6 +100,8 @@ impl Link {
         tasks: &TaskTracker,
         stop: CancellationToken,
     ) -> Arc<Self> {
+        // There from the start, or the first increase is not seen.
+        connections_lost(&server).increment(0);
         Arc::new(Self {
             server,
             base_env,
@@ -219,8 +225,7 @@ impl Link {
                         break;
                     }
                     tracing::warn!(server = &*self.server.name, reason, "connection lost");
-                    metrics::counter!("gavel_mcp_connections_lost_total", "server" => self.server.name.to_string())
-                        .increment(1);
+                    connections_lost(&self.server).increment(1);
                     let reason: Arc<str> = Arc::from(reason);
                     let lost = reason.clone();
                     self.tell(move |listener| listener.lost(&lost, true)).await;

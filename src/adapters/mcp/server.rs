@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use metrics::{Counter, Histogram};
+use metrics::{Counter, Gauge, Histogram};
 use serde_json::Value;
 use serde_json::value::RawValue;
 use tokio::sync::Semaphore;
@@ -91,6 +91,8 @@ impl Server {
                 common.registry.down(&config.name, reason, false);
             }
             None => {
+                common.registry.connecting(&config.name);
+                is_up(&config).set(0.0);
                 common.tasks.spawn(link.clone().supervise());
             }
         }
@@ -610,7 +612,7 @@ impl Listener for Shelf {
         }
         listed.connected = true;
         self.publish(&mut listed);
-        metrics::gauge!("gavel_mcp_server_up", "server" => self.config.name.to_string()).set(1.0);
+        is_up(&self.config).set(1.0);
     }
 
     fn lost(&self, reason: &str, soon: bool) {
@@ -618,8 +620,12 @@ impl Listener for Shelf {
         let mut listed = lock(&self.listed);
         listed.connected = false;
         self.common.registry.down(&self.config.name, reason, soon);
-        metrics::gauge!("gavel_mcp_server_up", "server" => self.config.name.to_string()).set(0.0);
+        is_up(&self.config).set(0.0);
     }
+}
+
+fn is_up(server: &ServerConfig) -> Gauge {
+    metrics::gauge!("gavel_mcp_server_up", "server" => server.name.to_string())
 }
 
 /// The listener of a user's own connection, whose tools are those of the server.
