@@ -46,6 +46,10 @@ pub(super) fn database_url(text: &str) -> Option<SecretString> {
     let rest = ["sqlite:", "postgres://", "postgresql://"]
         .iter()
         .find_map(|scheme| text.strip_prefix(scheme))?;
+    // The name of a SQLite file need not be one of a URL.
+    if !text.starts_with("sqlite:") {
+        Url::parse(text).ok()?;
+    }
     (!rest.trim_start_matches('/').is_empty()).then(|| SecretString::from(text))
 }
 
@@ -102,7 +106,9 @@ pub(super) fn http_url(text: &str) -> Option<Url> {
 /// May a password and what people said go to this PostgreSQL in the clear? So they may where `sslmode` allows it, also by
 /// default, and the server is on another machine.
 pub(super) fn is_clear_text_possible(database_url: &str) -> bool {
-    let Ok(url) = Url::parse(database_url) else { return false };
+    let Ok(url) = Url::parse(database_url) else {
+        return false;
+    };
     let given = |name: &str| url.query_pairs().find(|(key, _)| key == name).map(|(_, value)| value);
     // A socket of this machine, as in `postgres:///gavel?host=/run/postgresql`.
     let socket = url.host_str().is_none_or(str::is_empty) || given("host").is_some_and(|host| host.starts_with('/'));
@@ -237,10 +243,20 @@ mod tests {
             "sqlite::memory:",
             "postgres://h/d",
             "postgresql://h/d",
+            "postgres:///gavel?host=/run/postgresql",
         ] {
             assert!(database_url(right).is_some(), "{right}");
         }
-        for wrong in ["gavel.db", "mysql://h/d", "sqlite:", "sqlite://", "postgres://", ""] {
+        for wrong in [
+            "gavel.db",
+            "mysql://h/d",
+            "sqlite:",
+            "sqlite://",
+            "postgres://",
+            "postgres://u:p@:bad/x",
+            "postgres://u:p@h:99999/x",
+            "",
+        ] {
             assert!(database_url(wrong).is_none(), "{wrong}");
         }
     }
