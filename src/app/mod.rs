@@ -207,7 +207,10 @@ pub fn issuer(config: &Config) -> anyhow::Result<Option<Jwks>> {
 }
 
 /// With room for a burst of new connections: one that finds no room waits a second for its next try.
-fn listen(address: SocketAddr) -> std::io::Result<TcpListener> {
+///
+/// # Errors
+/// The address is in use, or not to be had.
+pub fn listen(address: SocketAddr) -> std::io::Result<TcpListener> {
     let socket = match address {
         SocketAddr::V4(_) => TcpSocket::new_v4()?,
         SocketAddr::V6(_) => TcpSocket::new_v6()?,
