@@ -300,6 +300,21 @@ fn wrong_usage_ends_with_2_and_says_what_is_right() {
     }
 }
 
+#[test]
+fn a_file_that_a_setting_names_and_that_is_wrong_ends_with_2() {
+    let place = Place::new();
+    fs::write(place.path().join("wrong"), "x").unwrap();
+    for setting in ["GAVEL_CONSTITUTION", "GAVEL_MCP_CONFIG"] {
+        for (file, words) in [("missing", "cannot be read"), ("wrong", "wrong")] {
+            for verb in [&["serve"][..], &["chat", "hello"]] {
+                let ran = place.run_with(verb, &[(setting, file)]);
+                assert_eq!((ran.status, ran.out.as_str()), (2, ""), "{setting} {file}: {}", ran.err);
+                assert!(ran.err.contains(words), "{}", ran.err);
+            }
+        }
+    }
+}
+
 /// What is no URL of a database is a mistake in the configuration; a database that is away is none.
 #[test]
 fn a_database_url_that_is_wrong_ends_with_2_and_is_not_printed() {

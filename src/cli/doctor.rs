@@ -108,7 +108,7 @@ fn constitution(config: &Config, findings: &mut Findings) -> anyhow::Result<Opti
             Ok(Some(constitution))
         }
         Err(error) => {
-            findings.wrong(&format!("{error:#}"), "correct the file that GAVEL_CONSTITUTION names")?;
+            findings.wrong(&error.to_string(), "correct the file that GAVEL_CONSTITUTION names")?;
             Ok(None)
         }
     }

@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use super::output::ReaderLeft;
 use crate::adapters::store::StoreError;
-use crate::config::ConfigErrors;
+use crate::config::{ConfigErrors, FileError};
 use crate::ports::records::QueryError;
 
 /// The exit status; `gavel --help` lists them.
@@ -45,6 +45,7 @@ pub(super) fn code(ended: anyhow::Result<Exit>) -> ExitCode {
 fn is_the_askers(error: &anyhow::Error) -> bool {
     error.is::<Usage>()
         || error.is::<ConfigErrors>()
+        || error.is::<FileError>()
         || matches!(error.downcast_ref(), Some(StoreError::Url(_)))
         || matches!(error.downcast_ref(), Some(QueryError::Invalid { .. }))
 }
