@@ -27,6 +27,7 @@ use anyhow::Context;
 use clap::{Parser, Subcommand};
 
 use self::exit::Exit;
+use self::logs::Voice;
 use crate::config::{Config, Flags, Resolved};
 use crate::telemetry::Telemetry;
 
@@ -74,7 +75,7 @@ enum Verb {
     Migrate(migrate::Args),
     /// Show the settings in effect and where each came from
     Config(config::Args),
-    /// Check configuration, database, constitution, MCP servers and model
+    /// Check configuration, address, database, constitution, MCP servers and model
     Doctor(DoctorArgs),
 }
 
@@ -101,30 +102,36 @@ fn run(cli: Cli) -> anyhow::Result<Exit> {
         Verb::McpServer(server) => mcp_server::run(server),
         Verb::Config(args) => config::run(args, &cli.flags),
         Verb::Chat(args) if args.server.is_some() => with_runtime(None, chat::run_remote(args)),
-        Verb::Doctor(DoctorArgs { live: true }) => with_config(Config::load(&cli.flags)?, false, live::run),
+        Verb::Doctor(DoctorArgs { live: true }) => with_config(Config::load(&cli.flags)?, Voice::Trouble, live::run),
         Verb::Doctor(_) => match Config::load(&cli.flags) {
-            Ok(resolved) => with_config(resolved, false, doctor::run),
+            Ok(resolved) => with_config(resolved, Voice::None, doctor::run),
             Err(errors) => doctor::refused(&errors),
         },
-        Verb::Serve => with_config(Config::load(&cli.flags)?, true, serve::run),
-        Verb::Chat(args) => with_config(Config::load(&cli.flags)?, false, |resolved| chat::run(args, resolved)),
-        Verb::Mcp(verb) => with_config(Config::load(&cli.flags)?, false, |resolved| mcp::run(verb, resolved)),
-        Verb::Decisions(verb) => with_config(Config::load(&cli.flags)?, false, |resolved| {
+        Verb::Serve => with_config(Config::load(&cli.flags)?, Voice::Service, serve::run),
+        Verb::Chat(args) => with_config(Config::load(&cli.flags)?, Voice::Trouble, |resolved| {
+            chat::run(args, resolved)
+        }),
+        Verb::Mcp(verb) => with_config(Config::load(&cli.flags)?, Voice::Trouble, |resolved| {
+            mcp::run(verb, resolved)
+        }),
+        Verb::Decisions(verb) => with_config(Config::load(&cli.flags)?, Voice::Trouble, |resolved| {
             decisions::run(verb, resolved)
         }),
-        Verb::Eval(args) => with_config(Config::load(&cli.flags)?, false, |resolved| eval::run(args, resolved)),
-        Verb::Migrate(args) => with_config(Config::load(&cli.flags)?, false, |resolved| {
+        Verb::Eval(args) => with_config(Config::load(&cli.flags)?, Voice::Trouble, |resolved| {
+            eval::run(args, resolved)
+        }),
+        Verb::Migrate(args) => with_config(Config::load(&cli.flags)?, Voice::Trouble, |resolved| {
             migrate::run(args, resolved)
         }),
     }
 }
 
 /// Runs a verb under a configuration, with logs and traces as that says.
-fn with_config<F>(resolved: Resolved, service: bool, verb: impl FnOnce(Resolved) -> F) -> anyhow::Result<Exit>
+fn with_config<F>(resolved: Resolved, voice: Voice, verb: impl FnOnce(Resolved) -> F) -> anyhow::Result<Exit>
 where
     F: Future<Output = anyhow::Result<Exit>>,
 {
-    let settings = logs::settings(&resolved, service);
+    let settings = logs::settings(&resolved, voice);
     let warnings = resolved.warnings.clone();
     with_runtime(Some(settings), async {
         for warning in warnings {

@@ -15,8 +15,8 @@ use chrono::NaiveDate;
 use gavel::adapters::demo::ModelKind;
 use gavel::domain::decision::{DecisionType, Outcome};
 use gavel::evaluation::{
-    self, Case, Exit, Gate, Kind, Observed, ObservedCall, ObservedError, ObservedResult, ObservedTask, Options, Report,
-    Seed, Subject, Turn, Verdict, render,
+    self, Case, Exit, Gate, Kind, Observed, ObservedCall, ObservedError, ObservedResult, ObservedTask, Options, Rate,
+    Report, Seed, Subject, Turn, Verdict, render,
 };
 use gavel::ports::model::Model;
 use memory::{Ended, Memory, Said};
@@ -423,12 +423,59 @@ async fn the_report_counts_what_the_cases_say() {
     );
     let clear = report.cases.iter().filter(|case| case.clear).count();
     assert_eq!(report.clear_requests.total, clear);
+    let by_kind: Rate = report.kinds.iter().map(|kind| kind.clear_requests).sum();
+    assert_eq!(by_kind, report.clear_requests);
     let counted: usize = report.confusion.0.values().flat_map(BTreeMap::values).sum();
     assert_eq!(counted, report.cases.len());
     let read: serde_json::Value = serde_json::from_str(&render::json(&report).unwrap()).unwrap();
     assert_eq!(read["cases"].as_array().unwrap().len(), report.cases.len());
     assert_eq!(read["clear_requests"]["total"], json!(clear));
     assert_eq!(read["evidence"], json!(false));
+}
+
+/// C-SC-1: whoever reads that it is not met can see of what, by the table and by the sentence alike.
+#[tokio::test]
+async fn the_rate_of_clear_requests_says_which_cases_it_counts() {
+    let report = run(&shipped(), &InMemory::of(ModelKind::Demo, 0)).await;
+    let table = render::table(&report);
+    let of = |rate: Rate| format!("{}/{}", rate.succeeded, rate.total);
+    let mut counted = Vec::new();
+    for kind in &report.kinds {
+        let cases = report
+            .cases
+            .iter()
+            .filter(|case| case.kind == kind.kind && case.clear)
+            .count();
+        assert_eq!(kind.clear_requests.total, cases, "{}", kind.kind);
+        let row = table.lines().find(|line| line.starts_with(kind.kind)).unwrap();
+        let shown = if cases == 0 {
+            "-".to_owned()
+        } else {
+            of(kind.clear_requests)
+        };
+        assert_eq!(row.split_whitespace().last(), Some(shown.as_str()), "{table}");
+        if cases > 0 {
+            counted.push(format!("{} {}", kind.kind, of(kind.clear_requests)));
+        }
+    }
+    assert_eq!(counted.len(), 3, "{counted:?}");
+    let all = report.clear_requests;
+    let sentence = format!(
+        "{} of {} clear requests succeeded, {} ({}); at least 90 % are asked for",
+        all.succeeded,
+        all.total,
+        all.percent(),
+        counted.join(", "),
+    );
+    assert!(table.contains(&format!("C-SC-1 not met: {sentence}\n")), "{table}");
+}
+
+#[test]
+fn a_share_is_never_rounded_up_to_what_is_asked_for() {
+    let percent = |succeeded, total| Rate { succeeded, total }.percent();
+    assert_eq!(percent(8996, 10_000), "89.9 %");
+    assert_eq!(percent(9, 10), "90.0 %");
+    assert_eq!(percent(0, 0), "0.0 %");
 }
 
 #[tokio::test]

@@ -24,7 +24,7 @@ use crate::adapters::jwks::Jwks;
 use crate::adapters::mcp::Mcp;
 use crate::adapters::quota::{LeasedQuota, LocalQuota};
 use crate::adapters::store::{AtStart, ContentKey, ContentMode, Store, StoreConfig};
-use crate::config::{Auth, Config, Content, Jwt, JwtKeys, ModelConfig};
+use crate::config::{Auth, Config, Content, FileError, Jwt, JwtKeys, ModelConfig};
 use crate::domain::definition::Constitution;
 use crate::domain::ids::InstanceId;
 use crate::domain::templates::Templates;
@@ -207,7 +207,10 @@ pub fn issuer(config: &Config) -> anyhow::Result<Option<Jwks>> {
 }
 
 /// With room for a burst of new connections: one that finds no room waits a second for its next try.
-fn listen(address: SocketAddr) -> std::io::Result<TcpListener> {
+///
+/// # Errors
+/// The address is in use, or not to be had.
+pub fn listen(address: SocketAddr) -> std::io::Result<TcpListener> {
     let socket = match address {
         SocketAddr::V4(_) => TcpSocket::new_v4()?,
         SocketAddr::V6(_) => TcpSocket::new_v6()?,
@@ -221,7 +224,7 @@ fn listen(address: SocketAddr) -> std::io::Result<TcpListener> {
 ///
 /// # Errors
 /// It cannot be read, or every mistake in it.
-pub fn constitution(config: &Config) -> anyhow::Result<Constitution> {
+pub fn constitution(config: &Config) -> Result<Constitution, FileError> {
     let (text, place) = match &config.constitution {
         None => (
             Constitution::BUILT_IN.to_owned(),
@@ -229,13 +232,13 @@ pub fn constitution(config: &Config) -> anyhow::Result<Constitution> {
         ),
         Some(path) => {
             let text = fs::read_to_string(path)
-                .with_context(|| format!("the constitution {} cannot be read", path.display()))?;
+                .map_err(|error| FileError(format!("the constitution {} cannot be read: {error}", path.display())))?;
             (text, path.display().to_string())
         }
     };
     Constitution::from_markdown(&text, &place).map_err(|errors| {
         let lines: Vec<_> = errors.iter().map(ToString::to_string).collect();
-        anyhow!("the constitution is wrong:\n{}", lines.join("\n"))
+        FileError(format!("the constitution is wrong:\n{}", lines.join("\n")))
     })
 }
 

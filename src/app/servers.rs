@@ -2,12 +2,11 @@
 
 use std::{env, fs};
 
-use anyhow::{Context, anyhow};
 use secrecy::ExposeSecret;
 
 use crate::adapters::mcp::config::IDENTITY_SECRET;
 use crate::adapters::mcp::{ConfigIssue, McpConfig, McpOptions, MissingVariable};
-use crate::config::Config;
+use crate::config::{Config, FileError};
 
 /// The `mcp.json` that is built in: the bundled servers, started from this very program.
 pub const BUILT_IN: &str = include_str!("../../mcp.json");
@@ -24,7 +23,7 @@ pub(crate) fn options(config: &Config) -> McpOptions {
 }
 
 /// Reads the configuration of the servers.
-pub(crate) fn read(config: &Config) -> anyhow::Result<McpConfig> {
+pub(crate) fn read(config: &Config) -> Result<McpConfig, FileError> {
     let variable = |name: &str| match name {
         IDENTITY_SECRET => config
             .identity_secret
@@ -42,12 +41,13 @@ pub(crate) fn read(config: &Config) -> anyhow::Result<McpConfig> {
             "mcp.json (built in)".to_owned(),
         ),
         Some(path) => {
-            let text = fs::read_to_string(path).with_context(|| format!("{} cannot be read", path.display()))?;
+            let text = fs::read_to_string(path)
+                .map_err(|error| FileError(format!("{} cannot be read: {error}", path.display())))?;
             (McpConfig::from_json(&text, &variable), path.display().to_string())
         }
     };
     read.map_err(|issues| {
         let lines: Vec<_> = issues.iter().map(ConfigIssue::to_string).collect();
-        anyhow!("{place} is wrong:\n{}", lines.join("\n"))
+        FileError(format!("{place} is wrong:\n{}", lines.join("\n")))
     })
 }

@@ -4,6 +4,7 @@
 mod answer;
 mod conversation;
 mod history;
+mod lines;
 
 use std::sync::Arc;
 
@@ -17,7 +18,7 @@ use super::interrupt::unless_stopped;
 use super::{operator, output};
 use crate::app::App;
 use crate::config::Resolved;
-use crate::domain::ids::DecisionId;
+use crate::domain::ids::{DecisionId, TenantId, UserId};
 use crate::surfaces::chat::request::ChatRequest;
 use crate::surfaces::chat::{ChatError, RequestMeta};
 
@@ -29,8 +30,8 @@ pub(super) struct Args {
     #[arg(value_name = "MESSAGE", num_args = 0..)]
     message: Vec<String>,
     /// On whose behalf
-    #[arg(long, default_value = "me", value_name = "NAME")]
-    user: String,
+    #[arg(long, default_value = "me", value_parser = operator::user, value_name = "NAME")]
+    user: UserId,
     /// The user's time zone, for "today" and "tomorrow" [default: this machine's]
     #[arg(long, value_name = "IANA NAME")]
     time_zone: Option<String>,
@@ -41,8 +42,8 @@ pub(super) struct Args {
     #[arg(long, value_name = "URL")]
     pub(super) server: Option<String>,
     /// Whose records it goes to, when this process decides
-    #[arg(long, default_value = "default", value_name = "NAME", conflicts_with = "server")]
-    tenant: String,
+    #[arg(long, default_value = "default", value_parser = operator::tenant, value_name = "NAME", conflicts_with = "server")]
+    tenant: TenantId,
 }
 
 const EXAMPLES: &str = "\
@@ -96,7 +97,7 @@ pub(super) async fn run(args: Args, resolved: Resolved) -> anyhow::Result<Exit> 
     {
         output::note("No credentials are set: the demo model answers. GEMINI_API_KEY brings in Gemini.");
     }
-    let caller = operator::caller(&args.tenant)?;
+    let caller = operator::caller(args.tenant.clone());
     let app = App::build(resolved.config).await?;
     let decider = Decider::Here(Arc::clone(&app.chat), Box::new(caller));
     let talked = talk(&args, &decider).await;
@@ -126,7 +127,7 @@ async fn talk(args: &Args, decider: &Decider) -> anyhow::Result<Exit> {
 }
 
 fn body(args: &Args, message: &str, history: &History) -> Value {
-    let mut body = json!({ "message": message, "user_id": args.user });
+    let mut body = json!({ "message": message, "user_id": args.user.as_str() });
     // A machine whose zone has no name is served in UTC, as a client that says nothing.
     if let Some(zone) = args.time_zone.clone().or_else(|| iana_time_zone::get_timezone().ok()) {
         body["time_zone"] = zone.into();

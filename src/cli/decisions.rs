@@ -44,7 +44,7 @@ pub(super) async fn run(verb: Verb, resolved: Resolved) -> anyhow::Result<Exit> 
         Verb::Show(args) => &args.tenant,
         Verb::Tail(args) => &args.tenant,
     };
-    let caller = operator::caller(tenant)?;
+    let caller = operator::caller(tenant.clone());
     let record = ReadOnly::open(resolved.config.database_url.expose_secret()).await;
     let record = Arc::new(record.context("the record cannot be read")?);
     let reader = Reader {

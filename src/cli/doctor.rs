@@ -1,9 +1,11 @@
 //! `gavel doctor`: is everything in place? One line a check: ✓ good, ! odd, ✗ wrong with what to do next.
 
+use std::io;
+
 use secrecy::ExposeSecret;
 
 use super::exit::Exit;
-use super::{mcp as mcp_verb, output};
+use super::{live, mcp as mcp_verb, output};
 use crate::adapters::gemini::CheckError;
 use crate::adapters::mcp::{Mcp, ServerState};
 use crate::adapters::store::Store;
@@ -59,12 +61,34 @@ pub(super) async fn run(resolved: Resolved) -> anyhow::Result<Exit> {
     for warning in &resolved.warnings {
         findings.odd(&format!("configuration: {warning}"))?;
     }
+    address(config, &mut findings).await?;
     let constitution = constitution(config, &mut findings)?;
     database(config, &mut findings).await?;
     servers(config, constitution.as_ref(), &mut findings).await?;
     model(config, &mut findings).await?;
     issuer(config, &mut findings).await?;
     Ok(if findings.wrong == 0 { Exit::Done } else { Exit::Failed })
+}
+
+/// Could it be listened on? One that a gavel listens on already is in order: that may well be the one that is looked after.
+async fn address(config: &Config, findings: &mut Findings) -> anyhow::Result<()> {
+    let listen = config.listen;
+    let next = "stop the other program, or name another address with GAVEL_LISTEN";
+    match app::listen(listen) {
+        Ok(_) if listen.port() == 0 => findings.good(&format!("address: {listen} takes any free port")),
+        Ok(_) => findings.good(&format!("address: {listen} is free")),
+        Err(error) if error.kind() == io::ErrorKind::AddrInUse => match live::ask(listen).await {
+            Ok(_) => findings.good(&format!("address: {listen} is in use by a gavel, which answers")),
+            Err(error) => findings.wrong(
+                &format!("address: {listen} is in use, and not by a gavel: {error}"),
+                next,
+            ),
+        },
+        Err(error) => findings.wrong(
+            &format!("address: {listen}: {error}"),
+            "name an address of this machine with GAVEL_LISTEN, and a port that may be used",
+        ),
+    }
 }
 
 fn constitution(config: &Config, findings: &mut Findings) -> anyhow::Result<Option<Constitution>> {
@@ -84,7 +108,7 @@ fn constitution(config: &Config, findings: &mut Findings) -> anyhow::Result<Opti
             Ok(Some(constitution))
         }
         Err(error) => {
-            findings.wrong(&format!("{error:#}"), "correct the file that GAVEL_CONSTITUTION names")?;
+            findings.wrong(&error.to_string(), "correct the file that GAVEL_CONSTITUTION names")?;
             Ok(None)
         }
     }

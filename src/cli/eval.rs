@@ -7,12 +7,12 @@ mod tasks;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::{Context, bail, ensure};
+use anyhow::{Context, bail};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use self::scratch::Scratch;
 use self::subject::ChatSubject;
-use super::exit::Exit as Ended;
+use super::exit::{Exit as Ended, Usage};
 use super::interrupt::unless_stopped;
 use super::{mcp, output};
 use crate::adapters::demo::ModelKind;
@@ -66,7 +66,11 @@ Examples:
   gavel eval --kind clear --kind multi_step --json report.json
   gavel eval --model-kind hostile                                  does code hold?
 
-Exit status: 0 met, 1 too few clear requests succeeded, an invariant is broken, or a case could not be run.";
+The clear requests, of which 9 in 10 have to succeed (C-SC-1), are the cases of the kinds clear and multi_step, and those
+in other languages that are to be acted on or answered. The demo model does not get there.
+
+Exit status: 0 met, 1 too few clear requests succeeded, an invariant is broken, or a case could not be run, 2 the cases
+cannot be read or are wrong.";
 
 /// Longer than the deadline of a decision with its seeds; a case that hangs must not hang the evaluation.
 const CASE_TIMEOUT: Duration = Duration::from_secs(180);
@@ -101,23 +105,25 @@ pub(super) async fn run(args: Args, resolved: Resolved) -> anyhow::Result<Ended>
     } else {
         Gate::Quality
     };
-    Ok(ended(report.exit(gate)))
+    Ok(ended(&report, gate))
 }
 
-fn cases(args: &Args) -> anyhow::Result<Vec<Case>> {
+fn cases(args: &Args) -> Result<Vec<Case>, Usage> {
     let cases = evaluation::load(&args.cases).map_err(|errors| {
         let lines: Vec<_> = errors.iter().map(ToString::to_string).collect();
-        anyhow::anyhow!("the cases are wrong:\n  {}", lines.join("\n  "))
+        Usage(format!("the cases are wrong:\n  {}", lines.join("\n  ")))
     })?;
     if let Some(unknown) = args.ids.iter().find(|id| !cases.iter().any(|case| case.id == **id)) {
-        bail!("no case is called {unknown:?}");
+        return Err(Usage(format!("no case is called {unknown:?}")));
     }
     let wanted = |case: &Case| {
         (args.kinds.is_empty() || args.kinds.iter().any(|kind| kind == case.kind.as_str()))
             && (args.ids.is_empty() || args.ids.contains(&case.id))
     };
     let cases: Vec<_> = cases.into_iter().filter(wanted).collect();
-    ensure!(!cases.is_empty(), "no case is of the kinds and ids asked for");
+    if cases.is_empty() {
+        return Err(Usage("no case is of the kinds and ids asked for".to_owned()));
+    }
     Ok(cases)
 }
 
@@ -176,12 +182,12 @@ fn save(path: &Path, text: &str) -> anyhow::Result<()> {
 }
 
 /// 2 means wrong usage for every verb, so all that is not met is 1 here; words say which.
-fn ended(exit: Exit) -> Ended {
-    let why = match exit {
+fn ended(report: &Report, gate: Gate) -> Ended {
+    let why = match report.exit(gate) {
         Exit::Met => return Ended::Done,
-        Exit::BelowThreshold => "too few clear requests succeeded",
-        Exit::InvariantBroken => "an invariant is broken",
-        Exit::NotRun => "not every case could be run",
+        Exit::BelowThreshold => format!("C-SC-1: {}", report.clear_requests_in_words()),
+        Exit::InvariantBroken => "an invariant is broken".to_owned(),
+        Exit::NotRun => "not every case could be run".to_owned(),
     };
     output::note(&format!("not met: {why}"));
     Ended::Failed

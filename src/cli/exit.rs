@@ -3,7 +3,9 @@
 use std::process::ExitCode;
 
 use super::output::ReaderLeft;
-use crate::config::ConfigErrors;
+use crate::adapters::store::StoreError;
+use crate::config::{ConfigErrors, FileError};
+use crate::ports::records::QueryError;
 
 /// The exit status; `gavel --help` lists them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,6 +18,11 @@ pub(super) enum Exit {
     Interrupted,
 }
 
+/// What was asked for is wrong in itself, whatever the world is like.
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("{0}")]
+pub(super) struct Usage(pub(super) String);
+
 /// Errors go to standard error, each cause on the same line.
 pub(super) fn code(ended: anyhow::Result<Exit>) -> ExitCode {
     match ended {
@@ -25,11 +32,20 @@ pub(super) fn code(ended: anyhow::Result<Exit>) -> ExitCode {
         Err(error) if error.is::<ReaderLeft>() => ExitCode::SUCCESS,
         Err(error) => {
             super::output::note(&format!("error: {error:#}"));
-            if error.is::<ConfigErrors>() {
+            if is_the_askers(&error) {
                 ExitCode::from(2)
             } else {
                 ExitCode::FAILURE
             }
         }
     }
+}
+
+/// Wrong usage or configuration: nothing but another command helps.
+fn is_the_askers(error: &anyhow::Error) -> bool {
+    error.is::<Usage>()
+        || error.is::<ConfigErrors>()
+        || error.is::<FileError>()
+        || matches!(error.downcast_ref(), Some(StoreError::Url(_)))
+        || matches!(error.downcast_ref(), Some(QueryError::Invalid { .. }))
 }

@@ -5,6 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
+use serde_json::Value;
 
 use super::exit::Exit;
 use super::output;
@@ -23,6 +24,16 @@ pub(super) async fn run(resolved: Resolved) -> anyhow::Result<Exit> {
         listen.port() != 0,
         "listen = {listen} takes any free port, which only the running service knows"
     );
+    let url = ask(listen).await?;
+    output::line(&format!("✓ {url} answers"))?;
+    Ok(Exit::Done)
+}
+
+/// Asks the service that listens there, and gives the URL that was asked.
+///
+/// # Errors
+/// Nobody answers, or not as a gavel does.
+pub(super) async fn ask(listen: SocketAddr) -> anyhow::Result<String> {
     let url = format!("http://{}/livez", reachable(listen));
     // A proxy for the way out is not the way to ourselves.
     let client = reqwest::Client::builder().timeout(TIMEOUT).no_proxy().build()?;
@@ -36,8 +47,12 @@ pub(super) async fn run(resolved: Resolved) -> anyhow::Result<Exit> {
         "{url} answers {}",
         response.status()
     );
-    output::line(&format!("✓ {url} answers"))?;
-    Ok(Exit::Done)
+    let answer: Option<Value> = response.json().await.ok();
+    ensure!(
+        answer.is_some_and(|answer| answer["status"] == "ok"),
+        "{url} does not answer as a gavel does"
+    );
+    Ok(url)
 }
 
 /// Where a service that listens at `address` is reached from the same machine.

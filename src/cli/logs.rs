@@ -11,7 +11,17 @@ pub(super) struct Settings {
     pub(super) collector: Option<Collector>,
 }
 
-/// Verbs that are not a service speak up only about trouble, unless they are asked for more.
+/// How much a verb logs unless it is asked for more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Voice {
+    /// As a service does, in lines that machines read.
+    Service,
+    /// About trouble alone.
+    Trouble,
+    /// Nothing: what it would say is its answer already.
+    None,
+}
+
 const QUIET: &str = "warn";
 
 impl Default for Settings {
@@ -24,21 +34,22 @@ impl Default for Settings {
     }
 }
 
-pub(super) fn settings(resolved: &Resolved, service: bool) -> Settings {
+pub(super) fn settings(resolved: &Resolved, voice: Voice) -> Settings {
     let logs = &resolved.config.logs;
     let asked = resolved
         .origins
         .iter()
         .any(|effective| effective.key == "log.filter" && !effective.origin.is_default());
     Settings {
-        filter: if service || asked {
-            logs.filter.clone()
-        } else {
-            QUIET.to_owned()
+        filter: match voice {
+            _ if asked => logs.filter.clone(),
+            Voice::Service => logs.filter.clone(),
+            Voice::Trouble => QUIET.to_owned(),
+            Voice::None => "off".to_owned(),
         },
         lines: match logs.format {
             // A person at a command reads text, wherever it goes; a service's lines go to machines.
-            LogFormat::Auto if !service => Lines::Text,
+            LogFormat::Auto if voice != Voice::Service => Lines::Text,
             LogFormat::Auto => Lines::Auto,
             LogFormat::Text => Lines::Text,
             LogFormat::Json => Lines::Json,

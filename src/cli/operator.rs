@@ -2,21 +2,24 @@
 
 use std::sync::Arc;
 
-use anyhow::Context;
-
-use crate::domain::ids::{TenantId, UserId};
+use crate::domain::ids::{IdError, TenantId, UserId};
 use crate::surfaces::caller::{Caller, Identity};
 
 /// The operator: whoever may start gavel with this configuration may see and do what the configuration allows.
-pub(super) fn caller(tenant: &str) -> anyhow::Result<Caller> {
-    Ok(Caller {
-        tenant: TenantId::parse(tenant).context("--tenant")?,
+pub(super) fn caller(tenant: TenantId) -> Caller {
+    Caller {
+        tenant,
         identity: Identity::Service(Arc::from("gavel-cli")),
         roles: Arc::default(),
-    })
+    }
 }
 
-/// On whose behalf.
-pub(super) fn user(name: &str) -> anyhow::Result<UserId> {
-    UserId::parse(name).context("--user")
+/// What `--tenant` takes.
+pub(super) fn tenant(name: &str) -> Result<TenantId, IdError> {
+    TenantId::parse(name)
+}
+
+/// What `--user` takes.
+pub(super) fn user(name: &str) -> Result<UserId, IdError> {
+    UserId::parse(name)
 }

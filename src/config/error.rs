@@ -48,3 +48,8 @@ impl fmt::Display for ConfigErrors {
 }
 
 impl std::error::Error for ConfigErrors {}
+
+/// A file that a setting names and that cannot be read or is wrong.
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct FileError(pub String);

@@ -40,7 +40,7 @@ use std::time::Duration;
 use secrecy::{ExposeSecret, SecretString};
 
 pub use auth::{ApiKey, Auth, Jwt, JwtKeys, KNOWN_ROLES};
-pub use error::{ConfigError, ConfigErrors};
+pub use error::{ConfigError, ConfigErrors, FileError};
 pub use flags::Flags;
 pub use logs::{LogFormat, Logs, Otlp};
 pub use model::{DEFAULT_MODEL, GoogleEnvironment, ModelConfig, ModelTimeouts, Provider};

@@ -46,6 +46,10 @@ pub(super) fn database_url(text: &str) -> Option<SecretString> {
     let rest = ["sqlite:", "postgres://", "postgresql://"]
         .iter()
         .find_map(|scheme| text.strip_prefix(scheme))?;
+    // The name of a SQLite file need not be one of a URL.
+    if !text.starts_with("sqlite:") {
+        Url::parse(text).ok()?;
+    }
     (!rest.trim_start_matches('/').is_empty()).then(|| SecretString::from(text))
 }
 
@@ -239,10 +243,20 @@ mod tests {
             "sqlite::memory:",
             "postgres://h/d",
             "postgresql://h/d",
+            "postgres:///gavel?host=/run/postgresql",
         ] {
             assert!(database_url(right).is_some(), "{right}");
         }
-        for wrong in ["gavel.db", "mysql://h/d", "sqlite:", "sqlite://", "postgres://", ""] {
+        for wrong in [
+            "gavel.db",
+            "mysql://h/d",
+            "sqlite:",
+            "sqlite://",
+            "postgres://",
+            "postgres://u:p@:bad/x",
+            "postgres://u:p@h:99999/x",
+            "",
+        ] {
             assert!(database_url(wrong).is_none(), "{wrong}");
         }
     }

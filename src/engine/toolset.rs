@@ -116,15 +116,19 @@ fn absence(catalog: &Catalog, name: &str) -> String {
     if let Some(left) = catalog.left_out.iter().find(|left| left.tool == name) {
         return format!("left out of {:?}: {}", left.server, left.reason);
     }
-    if catalog.down.is_empty() {
-        return "no configured server offers it".to_owned();
-    }
-    let down: Vec<_> = catalog
+    let down = catalog
         .down
         .iter()
-        .map(|(server, reason)| format!("{server} ({reason})"))
-        .collect();
-    format!("no connected server offers it; not connected: {}", down.join(", "))
+        .map(|(server, reason)| format!("{server} ({reason})"));
+    let connecting = catalog
+        .connecting
+        .iter()
+        .map(|server| format!("{server} (still connecting)"));
+    let away: Vec<_> = down.chain(connecting).collect();
+    if away.is_empty() {
+        return "no configured server offers it".to_owned();
+    }
+    format!("no connected server offers it; not connected: {}", away.join(", "))
 }
 
 fn shown_name(tool: &Tool, reserved: impl Fn(&str) -> bool) -> String {
@@ -202,6 +206,21 @@ mod tests {
         assert!(
             matches!(set.route(&function_call("b__search", "{}")), Target::Tool(tool) if tool.server.as_ref() == "b")
         );
+    }
+
+    #[test]
+    fn a_tool_that_is_missing_may_be_on_any_server_that_is_not_connected() {
+        let missing = |catalog: &Catalog| {
+            Toolset::build(catalog, &names(&["search"]), &[]).missing[0]
+                .reason
+                .clone()
+        };
+        let mut catalog = catalog_of([]);
+        assert_eq!(missing(&catalog), "no configured server offers it");
+        catalog.connecting.insert("slow".into());
+        assert!(missing(&catalog).ends_with("not connected: slow (still connecting)"));
+        catalog.down.insert("dead".into(), "refused".to_owned());
+        assert!(missing(&catalog).ends_with("not connected: dead (refused), slow (still connecting)"));
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! What an evaluation found.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::iter::Sum;
 use std::time::Duration;
 
 use serde::Serialize;
@@ -60,9 +61,25 @@ impl Rate {
         }
     }
 
+    /// The share as `50.0 %`, never rounded up: 89.96 % is less than 90 %.
+    #[must_use]
+    pub fn percent(self) -> String {
+        let tenths = (self.succeeded * 1000).checked_div(self.total).unwrap_or(0);
+        format!("{}.{} %", tenths / 10, tenths % 10)
+    }
+
     fn count(&mut self, succeeded: bool) {
         self.total += 1;
         self.succeeded += usize::from(succeeded);
+    }
+}
+
+impl Sum for Rate {
+    fn sum<I: Iterator<Item = Self>>(rates: I) -> Self {
+        rates.fold(Self::default(), |sum, rate| Self {
+            succeeded: sum.succeeded + rate.succeeded,
+            total: sum.total + rate.total,
+        })
     }
 }
 
@@ -74,8 +91,17 @@ pub struct KindScore {
     /// How many succeeded.
     #[serde(flatten)]
     pub rate: Rate,
+    /// Of those that are clear requests (C-SC-1), how many.
+    pub clear_requests: Rate,
     /// The median of the decisions' durations, in milliseconds.
     pub median_ms: u64,
+}
+
+impl KindScore {
+    fn counted(&self) -> String {
+        let counted = self.clear_requests;
+        format!("{} {}/{}", self.kind, counted.succeeded, counted.total)
+    }
 }
 
 /// Expected decision type against observed, as counts.
@@ -231,13 +257,9 @@ impl Report {
         let answered = cases.iter().filter(|case| case.ran());
         let models: BTreeSet<_> = answered.filter_map(|case| case.model.clone()).collect();
         let evidence = !models.is_empty() && !models.iter().any(|model| STAND_INS.contains(&model.as_str()));
-        let mut clear_requests = Rate::default();
         let mut confusion = Confusion::default();
         let mut broken = Vec::new();
         for case in &cases {
-            if case.clear && case.ran() {
-                clear_requests.count(case.succeeded());
-            }
             let observed = case.decision_type.filter(|_| case.ran()).unwrap_or(NOT_RUN);
             // A case that allows several decisions expects the one it got, if that is among them.
             let expected = if case.expected.contains(&observed) {
@@ -253,16 +275,17 @@ impl Report {
             );
         }
         broken.extend(bystander);
+        let kinds: Vec<_> = Kind::NAMES
+            .iter()
+            .filter_map(|(name, _)| kind_score(name, &cases))
+            .collect();
         Self {
             models,
             evidence,
             not_run: cases.iter().filter(|case| !case.ran()).count(),
-            clear_requests,
+            clear_requests: kinds.iter().map(|kind| kind.clear_requests).sum(),
             threshold: THRESHOLD,
-            kinds: Kind::NAMES
-                .iter()
-                .filter_map(|(name, _)| kind_score(name, &cases))
-                .collect(),
+            kinds,
             confusion,
             invariants_broken: broken,
             elapsed_ms: u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX),
@@ -274,6 +297,30 @@ impl Report {
     #[must_use]
     pub fn meets_threshold(&self) -> bool {
         self.clear_requests.share() >= self.threshold
+    }
+
+    /// C-SC-1 in words: which cases are counted, how many succeeded, how many have to.
+    #[must_use]
+    pub fn clear_requests_in_words(&self) -> String {
+        let counted: Vec<_> = self
+            .kinds
+            .iter()
+            .filter(|kind| kind.clear_requests.total > 0)
+            .map(KindScore::counted)
+            .collect();
+        let counted = if counted.is_empty() {
+            String::new()
+        } else {
+            format!(" ({})", counted.join(", "))
+        };
+        format!(
+            "{} of {} clear requests succeeded, {}{counted}; at least {} % are asked for",
+            self.clear_requests.succeeded,
+            self.clear_requests.total,
+            self.clear_requests.percent(),
+            // A share such as 0.55 is not exact, and neither is its hundredfold.
+            (self.threshold * 1e6).round() / 1e4,
+        )
     }
 
     /// Is something not known that `gate` asks about? What a decision did is known also where the model gave no answer.
@@ -300,17 +347,25 @@ impl Report {
 }
 
 fn kind_score(kind: &'static str, cases: &[CaseResult]) -> Option<KindScore> {
-    let mut rate = Rate::default();
+    let (mut rate, mut clear_requests) = (Rate::default(), Rate::default());
     let mut durations = Vec::new();
     let mut some = false;
     for case in cases.iter().filter(|case| case.kind == kind) {
         some = true;
         if case.ran() {
             rate.count(case.succeeded());
+            if case.clear {
+                clear_requests.count(case.succeeded());
+            }
             durations.extend(case.duration_ms);
         }
     }
     durations.sort_unstable();
     let median_ms = durations.get(durations.len() / 2).copied().unwrap_or(0);
-    some.then_some(KindScore { kind, rate, median_ms })
+    some.then_some(KindScore {
+        kind,
+        rate,
+        clear_requests,
+        median_ms,
+    })
 }

@@ -1,6 +1,6 @@
 //! Tools: what is there, and one call. All of them are MCP tools.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -33,6 +33,8 @@ pub struct Catalog {
     pub generation: u64,
     /// By server, then name.
     pub tools: Vec<Arc<Tool>>,
+    /// Servers that are being connected for the first time.
+    pub connecting: BTreeSet<Arc<str>>,
     /// Servers that are not there, with the reason in words an operator can use.
     pub down: BTreeMap<Arc<str>, String>,
     /// Tools that were left out, with the reason.

@@ -93,7 +93,7 @@ impl Mcp {
             tracing::warn!("{warning}");
         }
         let common = Arc::new(Common {
-            registry: Registry::default(),
+            registry: Registry::new(),
             pins,
             signer: config.identity_secret.as_ref().map(IdentitySigner::new),
             base_env: Arc::new(config.base_env),

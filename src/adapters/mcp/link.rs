@@ -90,9 +90,15 @@ pub(super) struct Link {
     opened: AtomicU64,
 }
 
+fn connections_lost(server: &ServerConfig) -> metrics::Counter {
+    metrics::counter!("gavel_mcp_connections_lost_total", "server" => server.name.to_string())
+}
+
 impl Link {
     pub(super) fn new(server: Arc<ServerConfig>, common: &Common, listener: Arc<dyn Listener>) -> Arc<Self> {
         let gauge = metrics::gauge!("gavel_mcp_breaker_open", "server" => server.name.to_string());
+        // There from the start, or the first increase is not seen.
+        connections_lost(&server).increment(0);
         Arc::new(Self {
             server,
             base_env: common.base_env.clone(),
@@ -217,8 +223,7 @@ impl Link {
                         break;
                     }
                     tracing::warn!(server = &*self.server.name, reason, "connection lost");
-                    metrics::counter!("gavel_mcp_connections_lost_total", "server" => self.server.name.to_string())
-                        .increment(1);
+                    connections_lost(&self.server).increment(1);
                     let reason: Arc<str> = Arc::from(reason);
                     let lost = reason.clone();
                     self.tell(move |listener| listener.lost(&lost, true)).await;

@@ -12,6 +12,7 @@ use crate::ports::tools::{Catalog, LeftOut};
 /// What one server has to say for the catalog.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct View {
+    connecting: bool,
     down: Option<String>,
     left_out: Vec<LeftOut>,
 }
@@ -26,9 +27,23 @@ pub(super) struct Registry {
 }
 
 impl Registry {
+    pub(super) fn new() -> Self {
+        tools_on_offer().set(0.0);
+        Self::default()
+    }
+
     /// The snapshot of now.
     pub(super) fn current(&self) -> Arc<Catalog> {
         self.current.load_full()
+    }
+
+    /// A server is being connected for the first time.
+    pub(super) fn connecting(&self, server: &Arc<str>) {
+        let view = View {
+            connecting: true,
+            ..View::default()
+        };
+        self.publish(server, None, view);
     }
 
     /// A server is connected and offers this.
@@ -37,8 +52,8 @@ impl Registry {
             server,
             Some(offer.tools),
             View {
-                down: None,
                 left_out: offer.left_out,
+                ..View::default()
             },
         );
     }
@@ -51,7 +66,7 @@ impl Registry {
             tools,
             View {
                 down: Some(reason.to_owned()),
-                left_out: Vec::new(),
+                ..View::default()
             },
         );
     }
@@ -72,14 +87,21 @@ impl Registry {
         for (name, (tools, view)) in parts.iter() {
             catalog.tools.extend(tools.iter().cloned());
             catalog.left_out.extend(view.left_out.iter().cloned());
+            if view.connecting {
+                catalog.connecting.insert(name.clone());
+            }
             if let Some(reason) = &view.down {
                 catalog.down.insert(name.clone(), reason.clone());
             }
         }
-        metrics::gauge!("gavel_mcp_catalog_tools").set(catalog.tools.len() as f64);
+        tools_on_offer().set(catalog.tools.len() as f64);
         // Stored while the parts are locked, so that generations come in order.
         self.current.store(Arc::new(catalog));
     }
+}
+
+fn tools_on_offer() -> metrics::Gauge {
+    metrics::gauge!("gavel_mcp_catalog_tools")
 }
 
 #[cfg(test)]

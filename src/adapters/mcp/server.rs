@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use metrics::{Counter, Histogram};
+use metrics::{Counter, Gauge, Histogram};
 use serde_json::Value;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
@@ -88,6 +88,8 @@ impl Server {
                 common.registry.down(&config.name, reason, false);
             }
             None => {
+                common.registry.connecting(&config.name);
+                is_up(&config).set(0.0);
                 common.tasks.spawn(link.clone().supervise());
             }
         }
@@ -542,7 +544,7 @@ impl Listener for Shelf {
         }
         listed.connected = true;
         self.publish(&mut listed);
-        metrics::gauge!("gavel_mcp_server_up", "server" => self.config.name.to_string()).set(1.0);
+        is_up(&self.config).set(1.0);
     }
 
     fn lost(&self, reason: &str, soon: bool) {
@@ -550,6 +552,10 @@ impl Listener for Shelf {
         let mut listed = lock(&self.listed);
         listed.connected = false;
         self.common.registry.down(&self.config.name, reason, soon);
-        metrics::gauge!("gavel_mcp_server_up", "server" => self.config.name.to_string()).set(0.0);
+        is_up(&self.config).set(0.0);
     }
+}
+
+fn is_up(server: &ServerConfig) -> Gauge {
+    metrics::gauge!("gavel_mcp_server_up", "server" => server.name.to_string())
 }

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use tokio_util::sync::CancellationToken;
 
+use super::meters;
 use super::op::{Done, Op, Ticket};
 use super::queue::Queue;
 use super::statements::PRUNED_AT_ONCE;
@@ -60,8 +61,8 @@ pub(super) async fn recover(queue: &Queue) {
         Ok(Done::Swept(0, 0)) => {}
         Ok(Done::Swept(decisions, calls)) => {
             tracing::warn!(decisions, calls, "closed what dead processes left open");
-            metrics::counter!("gavel_store_recovered_decisions_total").increment(decisions);
-            metrics::counter!("gavel_store_recovered_calls_total").increment(calls);
+            meters::recovered_decisions().increment(decisions);
+            meters::recovered_calls().increment(calls);
         }
         Ok(_) => {}
         Err(error) => tracing::debug!(%error, "no recovery now"),

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::{Mutex, PoisonError};
 
+use super::meters;
 use super::op::Op;
 use crate::domain::ids::DecisionId;
 
@@ -26,7 +27,7 @@ impl Lost {
             Op::Close(decision) if decision.opened => {
                 let decision = decision.open.id;
                 tracing::error!(%decision, "the outcome of an open decision is lost; recovery will close it");
-                metrics::counter!("gavel_store_lost_total").increment(1);
+                meters::lost().increment(1);
                 (decision, Left::Lose)
             }
             Op::Abandon(decision, _) | Op::Lose(decision) => (*decision, Left::Lose),

@@ -19,6 +19,7 @@ mod error;
 mod insert;
 mod keeper;
 mod lost;
+mod meters;
 mod migrate;
 mod op;
 mod queue;
@@ -88,6 +89,7 @@ impl Store {
     /// [`StoreError`]; with [`AtStart::Background`] only for a wrong URL.
     pub async fn open(config: StoreConfig) -> Result<Arc<Self>, StoreError> {
         let target = Target::parse(config.url(), config.max_bytes)?;
+        meters::register();
         let reading = ReadOnly::of(&target, config.read_limit);
         let buckets = SharedBuckets::of(&target).map(Arc::new);
         let dialect = target.dialect();

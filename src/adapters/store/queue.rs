@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot};
 
+use super::meters::{self, Failure};
 use super::op::{Done, Op, Ticket};
 use super::writer::Shared;
 use crate::ports::records::RecordError;
@@ -66,7 +67,7 @@ impl Queue {
             Err(mpsc::error::TrySendError::Full(ticket)) => (ticket, "too many records wait to be written"),
             Err(mpsc::error::TrySendError::Closed(ticket)) => (ticket, "the store was shut down"),
         };
-        metrics::counter!("gavel_store_failures_total", "kind" => "queue").increment(1);
+        meters::failures(Failure::Queue).increment(1);
         self.shared.lost.note(&ticket.op);
         Err(RecordError::Unavailable(reason.into()))
     }

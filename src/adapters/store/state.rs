@@ -4,6 +4,8 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwapOption;
 
+use super::meters;
+
 /// Shared by everybody who writes. Down: somebody waited a whole deadline in vain. Up: a commit went through.
 pub(super) struct State {
     /// Why it is down.
@@ -14,7 +16,7 @@ pub(super) struct State {
 
 impl State {
     pub(super) fn up() -> Self {
-        metrics::gauge!("gavel_store_up").set(1.0);
+        meters::up().set(1.0);
         Self {
             down: ArcSwapOption::empty(),
             last_fault: ArcSwapOption::empty(),
@@ -32,7 +34,7 @@ impl State {
         }
         if self.down.swap_if_set() {
             tracing::info!("the record store is available again");
-            metrics::gauge!("gavel_store_up").set(1.0);
+            meters::up().set(1.0);
         }
     }
 
@@ -55,7 +57,7 @@ impl State {
         let before = self.down.swap(Some(Arc::new(Arc::clone(reason))));
         if before.is_none() {
             tracing::error!(%reason, "the record store is unavailable");
-            metrics::gauge!("gavel_store_up").set(0.0);
+            meters::up().set(0.0);
         }
     }
 }

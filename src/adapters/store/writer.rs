@@ -14,6 +14,7 @@ use super::connect::{Target, timed_out};
 use super::db::{Conn, Dialect};
 use super::error::{Fault, StoreError};
 use super::lost::Lost;
+use super::meters::{self, Failure};
 use super::migrate;
 use super::op::{Done, Op, Ticket};
 use super::rows::Writing;
@@ -181,7 +182,7 @@ impl Writer {
                 Err(_) => break,
             }
         }
-        metrics::gauge!("gavel_store_queue_depth").set(depth(queue.len()));
+        meters::queue_depth().set(depth(queue.len()));
         drop(queue);
         self.pending.extend(batch);
         true
@@ -256,7 +257,7 @@ impl Writer {
 
     /// A batch was refused for one row of it: each op gets a transaction of its own.
     async fn one_by_one(&mut self, batch: Vec<Ticket>) -> Result<(), ()> {
-        metrics::counter!("gavel_store_batches_redone_total").increment(1);
+        meters::batches_redone().increment(1);
         let mut rest: VecDeque<Ticket> = batch.into();
         while let Some(ticket) = rest.pop_front() {
             let one = vec![ticket];
@@ -284,7 +285,7 @@ impl Writer {
                 Err(error) => {
                     let reason: Arc<str> = error.to_string().into();
                     self.shared.state.faulted(&reason);
-                    metrics::counter!("gavel_store_failures_total", "kind" => "connect").increment(1);
+                    meters::failures(Failure::Connect).increment(1);
                     return Attempt::Failed(Fault::Away(reason));
                 }
             },
@@ -310,18 +311,18 @@ impl Writer {
                 }
                 self.conn = Some(conn);
                 self.shared.state.committed();
-                metrics::histogram!("gavel_store_commit_seconds").record(start.elapsed().as_secs_f64());
-                metrics::histogram!("gavel_store_batch_ops").record(depth(batch.len()));
+                meters::commit_seconds().record(start.elapsed().as_secs_f64());
+                meters::batch_ops().record(depth(batch.len()));
                 return attempt;
             }
             Attempt::Failed(fault) | Attempt::Uncertain(fault) => fault,
         };
         self.shared.state.faulted(fault.reason());
         let kind = match fault {
-            Fault::Away(_) => "away",
-            Fault::Refused(_) => "refused",
+            Fault::Away(_) => Failure::Away,
+            Fault::Refused(_) => Failure::Refused,
         };
-        metrics::counter!("gavel_store_failures_total", "kind" => kind).increment(1);
+        meters::failures(kind).increment(1);
         match Self::roll_back(&self.shared, conn).await {
             // SQLite had a transaction to roll back, so COMMIT had not gone through.
             RolledBack::Open(conn @ Conn::Sqlite(_)) => {

@@ -1,11 +1,10 @@
 //! Reading messages until there are no more.
 
-use std::io::IsTerminal;
-
+use anyhow::Context;
 use serde_json::Value;
-use tokio::io::{AsyncBufReadExt, BufReader};
 
 use super::history::History;
+use super::lines::{Lines, Next};
 use super::{Args, Decider, body, show};
 use crate::cli::exit::Exit;
 use crate::cli::interrupt::unless_stopped;
@@ -14,23 +13,26 @@ use crate::cli::output;
 const COMMANDS: &str = "/quit ends the conversation, /new forgets what was said, /help shows this";
 
 /// One message a line. On a terminal there is a prompt, and a message that fails does not end the conversation;
-/// from a pipe, the first failure ends it.
+/// from a pipe, the first failure ends it. Ctrl-C drops what is being typed or waited for; with neither it ends.
 pub(super) async fn hold(args: &Args, decider: &Decider) -> anyhow::Result<Exit> {
-    let person = std::io::stdin().is_terminal();
+    let mut lines = Lines::new();
+    let person = lines.person;
     if person {
         output::note(&format!("Talking as {}. {COMMANDS}.", args.user));
     }
-    let mut lines = BufReader::new(tokio::io::stdin()).lines();
     let mut history = History::default();
     loop {
-        if person {
-            output::prompt("> ");
-        }
-        let Some(line) = unless_stopped(lines.next_line()).await? else {
+        let next = lines.next("> ").await.context("standard input cannot be read")?;
+        if person && !matches!(next, Next::Line(_)) {
+            // What was typed last has not ended the terminal's line.
             output::note("");
-            return Ok(Exit::Done);
+        }
+        let line = match next {
+            Next::Line(line) => line,
+            Next::Dropped => continue,
+            Next::Stopped => return Ok(Exit::Interrupted),
+            Next::End => return Ok(Exit::Done),
         };
-        let Some(line) = line? else { return Ok(Exit::Done) };
         match line.trim() {
             "" => continue,
             "/quit" | "/exit" => return Ok(Exit::Done),

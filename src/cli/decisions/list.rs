@@ -4,8 +4,10 @@ use serde_json::Value;
 
 use super::Reader;
 use crate::cli::exit::Exit;
+use crate::cli::operator;
 use crate::cli::output;
 use crate::cli::table::{clipped, table};
+use crate::domain::ids::TenantId;
 use crate::ports::records::ListQuery;
 
 /// Options of `gavel decisions list`.
@@ -16,20 +18,20 @@ pub(in crate::cli) struct Args {
     #[arg(long, value_name = "FILTER")]
     filter: Option<String>,
     /// Rows of a page, 1 to 1000
-    #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=1000), value_name = "N")]
+    #[arg(long, visible_alias = "page-size", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=1000), value_name = "N")]
     limit: u32,
     /// Oldest first
     #[arg(long)]
     oldest_first: bool,
-    /// Go on where the page before ended
-    #[arg(long, value_name = "TOKEN")]
+    /// Go on where the page before ended; filter, order and tenant must be those of that page
+    #[arg(long, allow_hyphen_values = true, value_name = "TOKEN")]
     page_token: Option<String>,
     /// Rows as JSON, one a line
     #[arg(long)]
     json: bool,
     /// Whose records
-    #[arg(long, default_value = "default", value_name = "NAME")]
-    pub(super) tenant: String,
+    #[arg(long, default_value = "default", value_parser = operator::tenant, value_name = "NAME")]
+    pub(super) tenant: TenantId,
 }
 
 const EXAMPLES: &str = "\
@@ -60,7 +62,7 @@ pub(super) async fn run(args: Args, reader: &Reader) -> anyhow::Result<Exit> {
         output::line(&rows(&page.items))?;
     }
     if let Some(token) = page.next_page_token {
-        output::note(&format!("more: --page-token {token}"));
+        output::note(&format!("more: the same command with --page-token {token}"));
     }
     Ok(Exit::Done)
 }

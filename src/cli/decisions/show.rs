@@ -1,30 +1,35 @@
 //! `gavel decisions show`: one decision, whole.
 
-use anyhow::{Context, bail};
+use anyhow::bail;
 use serde_json::Value;
 
 use super::Reader;
 use crate::cli::exit::Exit;
+use crate::cli::operator;
 use crate::cli::output;
-use crate::domain::ids::DecisionId;
+use crate::domain::ids::{DecisionId, TenantId};
 
 /// Options of `gavel decisions show`.
 #[derive(Debug, clap::Args)]
 pub(in crate::cli) struct Args {
     /// The decision's id
-    id: String,
+    #[arg(value_parser = id)]
+    id: DecisionId,
     /// As JSON
     #[arg(long)]
     json: bool,
     /// Whose records
-    #[arg(long, default_value = "default", value_name = "NAME")]
-    pub(super) tenant: String,
+    #[arg(long, default_value = "default", value_parser = operator::tenant, value_name = "NAME")]
+    pub(super) tenant: TenantId,
+}
+
+fn id(text: &str) -> Result<DecisionId, &'static str> {
+    DecisionId::parse(text).ok_or("a decision's id is a UUID; `gavel decisions list` shows them")
 }
 
 pub(super) async fn run(args: &Args, reader: &Reader) -> anyhow::Result<Exit> {
-    let id = DecisionId::parse(&args.id).with_context(|| format!("{:?} is no decision's id", args.id))?;
-    let Some(decision) = reader.queries.get(&reader.caller, id).await? else {
-        bail!("there is no decision {id} of the tenant {}", args.tenant);
+    let Some(decision) = reader.queries.get(&reader.caller, args.id).await? else {
+        bail!("there is no decision {} of the tenant {}", args.id, args.tenant);
     };
     if args.json {
         output::json(&decision)?;

@@ -9,7 +9,9 @@ use serde_json::Value;
 use super::{Reader, list};
 use crate::cli::exit::Exit;
 use crate::cli::interrupt::unless_stopped;
+use crate::cli::operator;
 use crate::cli::output;
+use crate::domain::ids::TenantId;
 use crate::ports::records::ListQuery;
 
 /// Options of `gavel decisions tail`.
@@ -26,8 +28,8 @@ pub(in crate::cli) struct Args {
     #[arg(long)]
     json: bool,
     /// Whose records
-    #[arg(long, default_value = "default", value_name = "NAME")]
-    pub(super) tenant: String,
+    #[arg(long, default_value = "default", value_parser = operator::tenant, value_name = "NAME")]
+    pub(super) tenant: TenantId,
 }
 
 /// Between two looks.
@@ -43,7 +45,7 @@ const PAGE: u32 = 1000;
 
 pub(super) async fn run(args: Args, reader: &Reader) -> anyhow::Result<Exit> {
     let done = unless_stopped(follow(&args, reader)).await?;
-    done.unwrap_or(Ok(Exit::Done))
+    done.unwrap_or(Ok(Exit::Interrupted))
 }
 
 /// Never ends by itself but for an error.

@@ -8,10 +8,10 @@ use serde_json::{Map, Value};
 use tokio_util::sync::CancellationToken;
 
 use crate::adapters::mcp::Mcp;
-use crate::cli::exit::Exit;
+use crate::cli::exit::{Exit, Usage};
 use crate::cli::{operator, output};
 use crate::domain::canonical;
-use crate::domain::ids::ActionId;
+use crate::domain::ids::{ActionId, UserId};
 use crate::domain::tool::Tool;
 use crate::ports::tools::{CallReply, CallRequest, Tools};
 
@@ -24,11 +24,11 @@ pub(in crate::cli) struct Args {
     /// The tool, by its own name
     tool: String,
     /// A JSON object; - reads it from standard input
-    #[arg(default_value = "{}", value_name = "ARGUMENTS")]
-    arguments: String,
+    #[arg(default_value = "{}", value_parser = given, value_name = "ARGUMENTS")]
+    arguments: Given,
     /// The user the server is told
-    #[arg(long, default_value = "me", value_name = "NAME")]
-    user: String,
+    #[arg(long, default_value = "me", value_parser = operator::user, value_name = "NAME")]
+    user: UserId,
     /// Sent as the idempotency key, so that a repeated command is one effect where the tool honours it [default: a
     /// new one]
     #[arg(long, value_name = "KEY")]
@@ -53,14 +53,13 @@ pub(super) async fn run(args: Args, mcp: &Arc<Mcp>) -> anyhow::Result<Exit> {
         bail!("{}", absence(&args, mcp))
     };
     let arguments = arguments(&args, tool)?;
-    let user = operator::user(&args.user)?;
     output::note("This call bypasses policy: no grant, approval or limit is asked, and no decision row is written.");
     let id = ActionId::new();
     let (run_id, fresh_key) = (format!("cli-{id}"), id.to_string());
     let request = CallRequest {
         tool,
         arguments: &canonical::to_raw(&Value::Object(arguments)),
-        user: &user,
+        user: &args.user,
         origin: "cli",
         run_id: &run_id,
         action_id: id,
@@ -87,15 +86,33 @@ pub(super) async fn run(args: Args, mcp: &Arc<Mcp>) -> anyhow::Result<Exit> {
     }
 }
 
+/// Where the arguments stand.
+#[derive(Clone, Debug)]
+enum Given {
+    Here(Map<String, Value>),
+    Input,
+}
+
+fn given(text: &str) -> Result<Given, String> {
+    match text {
+        "-" => Ok(Given::Input),
+        text => object(text).map(Given::Here),
+    }
+}
+
+fn object(text: &str) -> Result<Map<String, Value>, String> {
+    serde_json::from_str(text).map_err(|error| format!("give a JSON object, such as {{}}: {error}"))
+}
+
 /// The arguments with the identity the server wants, checked against its schema.
 fn arguments(args: &Args, tool: &Tool) -> anyhow::Result<Map<String, Value>> {
-    let text = match args.arguments.as_str() {
-        "-" => std::io::read_to_string(std::io::stdin().lock().take(MOST)).context("standard input cannot be read")?,
-        text => text.to_owned(),
-    };
-    let parsed = serde_json::from_str(&text).context("the arguments are no JSON")?;
-    let Value::Object(mut arguments) = parsed else {
-        bail!("the arguments must be a JSON object, such as {{}}")
+    let mut arguments = match &args.arguments {
+        Given::Here(arguments) => arguments.clone(),
+        Given::Input => {
+            let input = std::io::stdin().lock().take(MOST);
+            let text = std::io::read_to_string(input).context("standard input cannot be read")?;
+            object(&text).map_err(|error| Usage(format!("the arguments on standard input: {error}")))?
+        }
     };
     if let Some(name) = &tool.identity_argument {
         let given = arguments.insert(name.to_string(), args.user.as_str().into());

@@ -97,6 +97,7 @@ fn with_held_back(catalog: &Catalog, held: Vec<Arc<Tool>>) -> Catalog {
     Catalog {
         generation: catalog.generation,
         tools: catalog.tools.iter().cloned().chain(held).collect(),
+        connecting: catalog.connecting.clone(),
         down: catalog.down.clone(),
         left_out: catalog.left_out.clone(),
     }

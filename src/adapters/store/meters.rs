@@ -1,0 +1,79 @@
+//! What is counted: `gavel_store_*`.
+
+use metrics::{Counter, Gauge, Histogram, counter, gauge, histogram};
+
+/// Why writes failed, as the label `kind` of `gavel_store_failures_total`.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Failure {
+    /// The database did not answer.
+    Away,
+    /// The database did not take it.
+    Refused,
+    /// There was no connection.
+    Connect,
+    /// The queue had no room.
+    Queue,
+}
+
+impl Failure {
+    const ALL: [Self; 4] = [Self::Away, Self::Refused, Self::Connect, Self::Queue];
+
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::Away => "away",
+            Self::Refused => "refused",
+            Self::Connect => "connect",
+            Self::Queue => "queue",
+        }
+    }
+}
+
+/// Gives every meter a line from the start. Prometheus sees no increase in a counter whose first value is 1, and the first
+/// event is the one an alert is for.
+pub(super) fn register() {
+    for counter in [lost(), batches_redone(), recovered_decisions(), recovered_calls()] {
+        counter.increment(0);
+    }
+    for kind in Failure::ALL {
+        failures(kind).increment(0);
+    }
+    queue_depth().set(0.0);
+    // A histogram is there once it is asked for.
+    let _ = (commit_seconds(), batch_ops());
+}
+
+pub(super) fn up() -> Gauge {
+    gauge!("gavel_store_up")
+}
+
+pub(super) fn queue_depth() -> Gauge {
+    gauge!("gavel_store_queue_depth")
+}
+
+pub(super) fn commit_seconds() -> Histogram {
+    histogram!("gavel_store_commit_seconds")
+}
+
+pub(super) fn batch_ops() -> Histogram {
+    histogram!("gavel_store_batch_ops")
+}
+
+pub(super) fn batches_redone() -> Counter {
+    counter!("gavel_store_batches_redone_total")
+}
+
+pub(super) fn failures(kind: Failure) -> Counter {
+    counter!("gavel_store_failures_total", "kind" => kind.as_str())
+}
+
+pub(super) fn lost() -> Counter {
+    counter!("gavel_store_lost_total")
+}
+
+pub(super) fn recovered_decisions() -> Counter {
+    counter!("gavel_store_recovered_decisions_total")
+}
+
+pub(super) fn recovered_calls() -> Counter {
+    counter!("gavel_store_recovered_calls_total")
+}
