@@ -127,20 +127,20 @@ impl Jwks {
             let issuer = Arc::clone(&self.issuer);
             let fetch = self.fetches.spawn(async move {
                 let fetched = issuer.fetch().await;
+                if let Err(failure) = &fetched {
+                    tracing::warn!(
+                        host = issuer.url.host_str(),
+                        failure,
+                        "the issuer's keys could not be fetched"
+                    );
+                }
                 let learned = fetched.map(|keys| issuer.learn(keys, generation + 1));
                 drop(asked);
                 learned
             });
             match fetch.await.unwrap_or_else(|error| Err(error.to_string())) {
                 Ok(set) => return Ok(set),
-                Err(failure) => {
-                    tracing::warn!(
-                        host = self.issuer.url.host_str(),
-                        failure,
-                        "the issuer's keys could not be fetched"
-                    );
-                    failure
-                }
+                Err(failure) => failure,
             }
         };
         known

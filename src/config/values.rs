@@ -110,25 +110,33 @@ pub(super) fn is_clear_text_possible(database_url: &str) -> bool {
         return false;
     };
     let given = |name: &str| url.query_pairs().find(|(key, _)| key == name).map(|(_, value)| value);
-    // A socket of this machine, as in `postgres:///gavel?host=/run/postgresql`.
-    let socket = url.host_str().is_none_or(str::is_empty) || given("host").is_some_and(|host| host.starts_with('/'));
+    let host = given("hostaddr")
+        .or_else(|| given("host"))
+        .map(|host| host.into_owned());
+    let near = match host.as_deref().or(url.host_str()) {
+        // None, or a folder with a socket, as in `postgres:///gavel?host=/run/postgresql`.
+        None | Some("") => true,
+        Some(host) => host.starts_with('/') || is_local_name(host),
+    };
     let mode = given("sslmode").or_else(|| given("ssl-mode"));
     let encrypted = mode.is_some_and(|mode| matches!(&*mode, "require" | "verify-ca" | "verify-full"));
-    url.scheme().starts_with("postgres") && !socket && !is_local(&url) && !encrypted
+    url.scheme().starts_with("postgres") && !near && !encrypted
 }
 
 /// Does the URL's host mean this machine?
 pub(super) fn is_local(url: &Url) -> bool {
     match url.host() {
-        Some(Host::Domain(name)) => {
-            // A URL of a scheme that the standard does not know keeps its addresses as text.
-            let address = name.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback());
-            address || name == "localhost" || name.ends_with(".localhost")
-        }
+        Some(Host::Domain(name)) => is_local_name(name),
         Some(Host::Ipv4(ip)) => ip.is_loopback(),
         Some(Host::Ipv6(ip)) => IpAddr::V6(ip).to_canonical().is_loopback(),
         None => false,
     }
+}
+
+/// A name or an address as text, which a URL keeps where the standard does not know its scheme.
+fn is_local_name(host: &str) -> bool {
+    let address = host.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
+    address.is_ok_and(|ip| ip.to_canonical().is_loopback()) || host == "localhost" || host.ends_with(".localhost")
 }
 
 #[cfg(test)]
@@ -219,6 +227,8 @@ mod tests {
             "postgres://u:p@db/gavel",
             "postgresql://10.0.0.7/gavel?sslmode=prefer",
             "postgres://db/gavel?sslmode=disable",
+            "postgres:///gavel?host=db.example.org",
+            "postgres://localhost/gavel?hostaddr=10.0.0.7",
         ] {
             assert!(is_clear_text_possible(told), "{told}");
         }
@@ -227,6 +237,7 @@ mod tests {
             "postgres://localhost/gavel",
             "postgres://127.0.0.1:5432/gavel",
             "postgres://[::1]/gavel",
+            "postgres://db/gavel?host=localhost",
             "postgres:///gavel?host=/run/postgresql",
             "postgres://db/gavel?sslmode=require",
             "postgres://db/gavel?sslmode=verify-full&sslrootcert=/etc/ca.pem",

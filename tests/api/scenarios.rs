@@ -5,9 +5,10 @@
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
+use tokio::net::TcpSocket;
 
 use crate::gemini::{Reply, id_of, last_tool_data};
-use crate::harness::{App, Setup, free_port, spawn_app};
+use crate::harness::{App, Setup, spawn_app};
 
 macro_rules! scenarios {
     ($($(#[doc = $doc:literal])+ $name:ident)+) => {
@@ -399,8 +400,10 @@ async fn while_gemini_is_down_the_answer_is_friendly_and_logged(setup: Setup) {
 }
 
 async fn a_gemini_that_hangs_or_cannot_be_reached_ends_in_friendly_words_and_a_record(setup: Setup) {
-    // The port is free: what is sent there is refused.
-    let dead = format!("http://127.0.0.1:{}", free_port());
+    // Taken, and nobody listens: what is sent there is refused.
+    let held = TcpSocket::new_v4().unwrap();
+    held.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    let dead = format!("http://{}", held.local_addr().unwrap());
     let hanging = setup.clone().env("GAVEL_MODEL_FIRST_BYTE_SECONDS", "0.3");
     for (setup, outcome, words) in [
         (hanging.script(vec![Reply::Hang]), "ERROR:MODEL_TIMEOUT", TOO_SLOW),

@@ -467,16 +467,18 @@ async fn a_call_that_waits_for_a_place_at_a_shutdown_is_not_sent() {
     let act = tool(&*up(&mcp).await, "act");
     let (first, second) = (Call::with(json!({})), Call::with(json!({})));
     let stop = first.cancel.clone();
+    let sent = tokio::sync::Notify::new();
     let (first, second, ()) = tokio::join!(
         first.of(&mcp, &act),
         async {
             server.saw("tools/call").await;
+            sent.notify_one();
             let reply = second.of(&mcp, &act).await;
             stop.cancel();
             (reply, server.count("tools/call"))
         },
         async {
-            tokio::time::sleep(Duration::from_millis(300)).await;
+            sent.notified().await;
             mcp.shutdown().await;
         }
     );

@@ -325,7 +325,7 @@ while IFS= read -r line; do
       say "$(cat answer)" ;;
   esac
 done
-while [ -e linger ]; do sleep 0.02; done
+trap '' TERM; while [ -e linger ]; do sleep 0.02; done
 "#;
 
 /// Its entry, with these tools.

@@ -139,3 +139,18 @@ async fn the_sqlite_file_is_readable_by_its_owner_alone() {
         assert_eq!(entry.metadata().unwrap().permissions().mode() & 0o077, 0, "{entry:?}");
     }
 }
+
+/// A copy that `VACUUM INTO` made, as a backup is restored from, is not in WAL mode; a start sets that right.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_sqlite_file_gets_its_journal_back() {
+    let db = TestDb::sqlite().await;
+    db.open().await.shutdown().await;
+    let copy = db.file().with_extension("copy");
+    db.run(&format!("VACUUM INTO '{}'", copy.display())).await;
+    std::fs::rename(&copy, db.file()).unwrap();
+    let mode = async || db.line("PRAGMA journal_mode").await;
+    assert_eq!(mode().await, "delete");
+    let store = db.open().await;
+    assert_eq!(mode().await, "wal");
+    store.shutdown().await;
+}

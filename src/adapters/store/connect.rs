@@ -42,10 +42,15 @@ impl Target {
                     ));
                 }
                 let options = SqliteConnectOptions::from_str(url).map_err(|error| StoreError::Url(describe(&error)))?;
-                if url.contains("mode=ro") || url.contains("immutable=") {
-                    return Err(StoreError::Url(
-                        "a database that cannot be written keeps no record; leave out mode and immutable".into(),
-                    ));
+                // One that cannot be written keeps no record, and other ways to lock it would not be those of all who use it.
+                let settings = url.split_once('?').map_or("", |(_, settings)| settings);
+                if let Some(wrong) = settings
+                    .split('&')
+                    .find(|one| !matches!(*one, "" | "mode=rw" | "mode=rwc"))
+                {
+                    return Err(StoreError::Url(format!(
+                        "{wrong:?} cannot be set for a SQLite database; expected sqlite:PATH"
+                    )));
                 }
                 if options.get_filename().as_os_str().is_empty() {
                     return Err(StoreError::Url("names no file; expected sqlite:PATH".into()));
@@ -81,6 +86,11 @@ impl Target {
             return Ok(());
         };
         let path = options.get_filename();
+        // To open and close a file of which this process has connections would end their locks (fcntl(2), "Advisory record
+        // locking").
+        if path.exists() {
+            return Ok(());
+        }
         create_file(path).map_err(|cause| StoreError::File {
             path: path.display().to_string(),
             cause,
@@ -250,7 +260,11 @@ mod tests {
     fn a_database_that_keeps_nothing_is_refused() {
         assert!(Target::parse("sqlite::memory:", None).is_err());
         assert!(Target::parse("sqlite:", None).is_err());
-        assert!(Target::parse("sqlite:gavel.db?mode=ro", None).is_err());
+        for wrong in ["mode=ro", "immutable=1", "vfs=unix-none", "mode=rwc&cache=shared"] {
+            let error = Target::parse(&format!("sqlite:gavel.db?{wrong}"), None).unwrap_err();
+            assert!(error.to_string().contains("expected sqlite:PATH"), "{error}");
+        }
+        assert!(Target::parse("sqlite:mode=ro.db", None).is_ok());
         assert!(Target::parse("sqlite:gavel.db", None).is_ok());
         assert!(Target::parse("sqlite:gavel.db?mode=rwc", None).is_ok());
     }

@@ -1,5 +1,6 @@
 //! One connection, whichever the database: the few operations the store needs. Who writes to SQLite does so in its own
-//! thread (`sqlite`); PostgreSQL, and all reading, goes through the async driver.
+//! thread (`sqlite`), as does a verb of the command line that only looks at the schema; PostgreSQL, and the reading of a service,
+//! goes through the async driver.
 //!
 //! SQL texts are the same for both databases. Static ones number their parameters (`$1`), which both
 //! understand; generated ones write `?` and are numbered for PostgreSQL by [`Dialect::placeholders`],
@@ -90,7 +91,7 @@ pub(super) type EachRow<'a> = dyn FnMut(Row) -> Result<ControlFlow<()>, sqlx::Er
 /// SQLite looks at the clock so often while it reads, some thousand times a second.
 const OPCODES_BETWEEN_LOOKS: i32 = 10_000;
 
-/// A connection of its own, for a writer. SQLite keeps the calling thread until it is done.
+/// A connection of its own: for a writer, or to look at the schema. SQLite keeps the calling thread until it is done.
 pub(super) enum Conn {
     Sqlite(Sqlite),
     Postgres(PgConnection),

@@ -76,7 +76,7 @@ struct Applied {
 pub(super) async fn migrate(conn: &mut Conn, patience: Duration) -> Result<MigrationStatus, StoreError> {
     let dialect = conn.dialect();
     match status(conn).await {
-        Ok(there) if there.pending.is_empty() => return Ok(there),
+        Ok(there) if there.pending.is_empty() && has_its_journal(conn).await? => return Ok(there),
         // Somebody may be making the file just now.
         Ok(_) | Err(StoreError::Unavailable(_)) => {}
         Err(error) => return Err(error),
@@ -94,6 +94,15 @@ pub(super) async fn migrate(conn: &mut Conn, patience: Duration) -> Result<Migra
             Err(error)
         }
     }
+}
+
+/// Is a SQLite file in WAL mode? A copy made by `VACUUM INTO` is not.
+async fn has_its_journal(conn: &mut Conn) -> Result<bool, StoreError> {
+    if conn.dialect() == Dialect::Postgres {
+        return Ok(true);
+    }
+    let mode = conn.first(&"PRAGMA journal_mode".into(), vec![]).await?;
+    Ok(mode.map(|mode| mode.text(0)).transpose()?.as_deref() == Some("wal"))
 }
 
 /// Looks without changing anything; a database without `gavel_schema` has nothing applied.

@@ -191,6 +191,11 @@ pub(super) fn failure(error: rusqlite::Error) -> sqlx::Error {
             code: cause.extended_code,
             message: message.unwrap_or_else(|| cause.to_string()),
         })),
+        // Without the statement that it points into.
+        rusqlite::Error::SqlInputError { error, msg, .. } => sqlx::Error::Database(Box::new(Failure {
+            code: error.extended_code,
+            message: msg,
+        })),
         other => sqlx::Error::Decode(other.into()),
     }
 }
@@ -244,6 +249,11 @@ mod tests {
         let changed = sqlite.execute("INSERT INTO t (c, a, b) VALUES (?, ?, ?)", &values);
         assert!(matches!(changed, Err(sqlx::Error::Database(_))), "{changed:?}");
         assert_eq!(ints(&sqlite, "SELECT b FROM t WHERE a = 'x' AND c"), [7]);
+        let unknown = sqlite
+            .execute("DELETE FROM t WHERE d = 1", &[])
+            .unwrap_err()
+            .to_string();
+        assert!(unknown.ends_with("no such column: d"), "{unknown}");
         let missing = sqlite.execute("DELETE FROM t WHERE a = $4", &values);
         assert!(matches!(missing, Err(sqlx::Error::Encode(_))), "{missing:?}");
     }

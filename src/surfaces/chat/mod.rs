@@ -551,7 +551,7 @@ impl Chat {
             let closed = record::closed(&run, &derived, &decision, duration, answer);
             // The caller has waited once for the store that is away, and the answer does not depend on this.
             let (recorder, id) = (Arc::clone(&self.engine.recorder), run.record.id);
-            self.running.spawn(async move {
+            let closing = async move {
                 match AssertUnwindSafe(recorder.close(closed)).catch_unwind().await {
                     Ok(Ok(())) => {}
                     Ok(Err(error)) => {
@@ -559,7 +559,8 @@ impl Chat {
                     }
                     Err(_) => recorder.lose(id),
                 }
-            });
+            };
+            self.running.spawn(closing.in_current_span());
         }
         failure
     }

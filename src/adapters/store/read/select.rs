@@ -2,8 +2,9 @@
 //!
 //! The condition that leaves the fewest rows *drives*; the others only check. A closed list drives as one
 //! branch a value, each with its own limit, so that `ERROR:*` reads a page from each of its outcomes and
-//! never sorts a table; a long duration drives as one branch a class of durations. SQLite has no statistics to choose by and is told with a unary `+`, which takes
-//! a column out of the choice; PostgreSQL chooses by itself.
+//! never sorts a table; a long duration drives as one branch a class of durations. SQLite has no statistics
+//! to choose by and is told with a unary `+`, which takes a column out of the choice; PostgreSQL chooses by
+//! itself.
 
 use std::fmt::Write;
 
