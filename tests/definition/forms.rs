@@ -345,3 +345,38 @@ fn a_definition_without_the_newer_fields_keeps_the_hash_it_always_had() {
     assert_eq!(*definition.hash, *hex::encode(Sha256::digest(canonical)));
     assert_eq!((definition.flow, definition.provider), (Flow::Single, None::<Provider>));
 }
+
+/// The largest definition that is taken is told of in a moment, however many things it lists.
+#[test]
+fn a_definition_that_lists_too_much_is_refused_at_once() {
+    let names: Vec<_> = (0..50_000).map(|n| format!("t{n}")).collect();
+    let began = std::time::Instant::now();
+    for field in ["tools", "sub_agents", "steps"] {
+        let flow = if field == "steps" {
+            "flow_type: loop"
+        } else {
+            "system_prompt: s"
+        };
+        let shown = errors(
+            format!("name: a\ndescription: d\n{flow}\n{field}: [{}]", names.join(",")),
+            Form::Yaml,
+        );
+        assert_eq!(
+            shown,
+            [format!("x:4: {field}: found 50000 of them; allowed: at most 512")]
+        );
+    }
+    let inputs: String = names.iter().map(|name| format!("    {name}: {{}}\n")).collect();
+    let text = format!("name: a\ndescription: d\nsystem_prompt: s\ninputConfig:\n  inputs:\n{inputs}");
+    let shown = errors(text, Form::Yaml);
+    assert!(
+        shown[0].ends_with("of them; allowed: at most 512") && shown.len() == 1,
+        "{:?}",
+        shown.len()
+    );
+    assert!(
+        began.elapsed() < std::time::Duration::from_secs(30),
+        "{:?}",
+        began.elapsed()
+    );
+}

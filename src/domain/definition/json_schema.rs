@@ -4,6 +4,7 @@ use serde_json::{Map, Value, json};
 
 use super::InputType;
 use super::fields::{Field, GROUPS, Holds, OUTPUT, PROMPT, Row, TABLE};
+use super::values::MOST_ITEMS;
 
 /// The JSON Schema of the JSON and the YAML form.
 #[must_use]
@@ -122,12 +123,13 @@ fn holds(holds: Holds) -> Value {
         Holds::Number(most) => json!({"type": "number", "minimum": 0, "maximum": most}),
         Holds::Whole(least) => json!({"type": "integer", "minimum": least, "maximum": i32::MAX}),
         Holds::Tools => {
-            json!({"type": "array", "items": {"type": "string", "pattern": "^[^\\s*]{1,128}$"}, "uniqueItems": true})
+            json!({"type": "array", "items": {"type": "string", "pattern": "^[^\\s*]{1,128}$"}, "uniqueItems": true, "maxItems": MOST_ITEMS})
         }
-        Holds::Names => json!({"type": "array", "items": name(), "uniqueItems": true}),
+        Holds::Names => json!({"type": "array", "items": name(), "uniqueItems": true, "maxItems": MOST_ITEMS}),
         Holds::Inputs => json!({
             "type": "object",
             "propertyNames": name(),
+            "maxProperties": MOST_ITEMS,
             "additionalProperties": {
                 "type": "object",
                 "properties": {
@@ -143,6 +145,7 @@ fn holds(holds: Holds) -> Value {
         Holds::Steps => json!({
             "type": "array",
             "minItems": 1,
+            "maxItems": MOST_ITEMS,
             "items": {"anyOf": [name(), {
                 "type": "object",
                 "properties": {

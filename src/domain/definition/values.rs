@@ -9,6 +9,9 @@ use super::node::{Content, Node, quoted};
 /// What may name an agent, an input, an output, a step.
 pub(super) const NAME: &str = "1 to 64 letters, digits, `_` or `-`";
 
+/// Most items of a list, and most inputs: more than a model can be offered, and few enough to compare each with each.
+pub(super) const MOST_ITEMS: usize = 512;
+
 /// Where the fields, and the items of lists, stand by their portable path: for checks that come after.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Places(BTreeMap<String, (String, u64)>);
@@ -153,6 +156,16 @@ impl<'a> Values<'a> {
             .iter()
             .find(|one| std::ptr::eq(one.node, node))?;
         let path = given.path.clone();
+        let items = match &node.content {
+            Content::List(items) => items.len(),
+            Content::Map(entries) => entries.len(),
+            _ => 0,
+        };
+        if items > MOST_ITEMS {
+            let allowed = format!("at most {MOST_ITEMS}");
+            self.error(Some(node.line), &path, &format!("{items} of them"), &allowed);
+            return None;
+        }
         Some(Part { path, node })
     }
 
