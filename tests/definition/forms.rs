@@ -256,7 +256,7 @@ fn a_wrong_message_is_told_by_field() {
         shown,
         [
             "x: output_config.schema.type: found 5; allowed: array, boolean, integer, null, number, object, string, or a list of these",
-            "x: promptConfig.query: found the placeholder ${topic}; allowed: an input: query",
+            "x: promptConfig.query: found the placeholder ${topic}; allowed: an input: query; or `$${` where the text means `${`",
             "x: promptConfig.query: found no placeholder for the input `query`; allowed: every input named in the query or the system prompt, here ${query}",
             "x: model_config.temperature: found NaN; allowed: a number from 0 to 2",
             "x: run_config.max_turns: found -1; allowed: a whole number from 1",

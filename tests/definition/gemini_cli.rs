@@ -79,3 +79,27 @@ fn an_agent_of_theirs_without_a_list_of_tools_is_warned_of() {
     );
     assert_eq!(check(&[source("agents/a.md")], &[]).warnings, []);
 }
+
+/// Their texts hold code, and code holds `${`: each place is told by its own line.
+#[test]
+fn a_dollar_and_brace_in_the_text_is_told_by_its_line() {
+    let error = |body: &str| {
+        let text = format!("---\nname: a\ndescription: d\n---\n\n\nYou write shell.\n\n{body}\n");
+        let errors = Definition::from_markdown(&text, "a.md").expect_err("these are no inputs");
+        errors.iter().map(ToString::to_string).collect::<Vec<_>>()
+    };
+    let allowed = "an input: query; or `$${` where the text means `${`";
+    assert_eq!(
+        error("    cd ${HOME} && ls ${HOME}\n    $${HOME}\n    rm ${HOME}"),
+        [
+            format!("a.md:9: promptConfig.systemPrompt: found the placeholder ${{HOME}}; allowed: {allowed}"),
+            format!("a.md:11: promptConfig.systemPrompt: found the placeholder ${{HOME}}; allowed: {allowed}"),
+        ]
+    );
+    assert_eq!(
+        error("one\n    echo ${HOME:-x}"),
+        [
+            "a.md:10: promptConfig.systemPrompt: found \"${HOME:-x}\"; allowed: `${name}` with letters, digits, `_` or `-`, or `$${` for a literal `${`"
+        ]
+    );
+}

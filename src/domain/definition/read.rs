@@ -13,6 +13,9 @@ use super::prompt::prompt;
 use super::values::{self, Named, Places, Values};
 use super::{Approval, Definition, Flow, Provider, RunLimits, canonical};
 
+/// What the system prompt is called where a form keeps it apart.
+pub(super) const BODY: &str = "the text below the front matter";
+
 /// The function by which an agent hands in its output.
 const COMPLETE_TASK: &str = "complete_task";
 
@@ -63,7 +66,7 @@ pub(super) fn read(root: &Node, body: Option<&Node>, file: &str) -> Result {
     let mut fields = fields::sort(entries, file, &mut errors);
     if let Some(node) = body {
         let given = fields::Given {
-            path: "the text below the front matter".to_owned(),
+            path: BODY.to_owned(),
             line: node.line,
             node,
         };
