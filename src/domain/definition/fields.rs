@@ -469,6 +469,13 @@ mod tests {
     use super::*;
 
     #[test]
+    fn every_field_has_one_row() {
+        let fields: std::collections::BTreeSet<_> = TABLE.iter().map(|row| row.field).collect();
+        // The last of the enum is the number of those before it.
+        assert_eq!((fields.len(), TABLE.len()), (Field::SchemaOfFile as usize + 1, fields.len()));
+    }
+
+    #[test]
     fn no_name_means_two_fields() {
         let mut seen = std::collections::BTreeSet::new();
         for row in TABLE {
