@@ -472,7 +472,10 @@ mod tests {
     fn every_field_has_one_row() {
         let fields: std::collections::BTreeSet<_> = TABLE.iter().map(|row| row.field).collect();
         // The last of the enum is the number of those before it.
-        assert_eq!((fields.len(), TABLE.len()), (Field::SchemaOfFile as usize + 1, fields.len()));
+        assert_eq!(
+            (fields.len(), TABLE.len()),
+            (Field::SchemaOfFile as usize + 1, fields.len())
+        );
     }
 
     #[test]
