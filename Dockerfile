@@ -18,7 +18,7 @@ RUN set -eu; mkdir /manifests; \
     find . -name Cargo.toml -o -name Cargo.lock | while read -r file; do \
       cp --parents "$file" /manifests; \
     done; \
-    find . -path '*/src/main.rs' -o -path '*/src/lib.rs' -o -path '*/src/bin/*.rs' -o -path '*/benches/*.rs' \
+    find . -path './build.rs' -o -path '*/src/main.rs' -o -path '*/src/lib.rs' -o -path '*/src/bin/*.rs' -o -path '*/benches/*.rs' \
     | while read -r file; do \
       mkdir -p "/manifests/${file%/*}"; \
       echo 'fn main() {}' > "/manifests/$file"; \

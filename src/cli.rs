@@ -1,6 +1,7 @@
 //! The command line. One file a verb; each writes answers to standard output and everything else to standard
 //! error, and ends with an [`Exit`].
 
+mod agents;
 mod chat;
 mod client;
 mod config;
@@ -60,6 +61,9 @@ enum Verb {
     Serve,
     /// Ask for a decision: one with a message, a conversation without
     Chat(chat::Args),
+    /// Check, list, show and convert the definitions of agents
+    #[command(subcommand)]
+    Agents(agents::Verb),
     /// Look at MCP servers and their tools, and call one by hand
     #[command(subcommand)]
     Mcp(mcp::Verb),
@@ -101,6 +105,11 @@ fn run(cli: Cli) -> anyhow::Result<Exit> {
         // These need no configuration, or are asked what is wrong with it.
         Verb::McpServer(server) => mcp_server::run(server),
         Verb::Config(args) => config::run(args, &cli.flags),
+        // Asks the MCP servers; the others look at files alone.
+        Verb::Agents(agents::Verb::List(args)) => with_config(Config::load(&cli.flags)?, Voice::Trouble, |resolved| {
+            agents::list(args, resolved)
+        }),
+        Verb::Agents(verb) => agents::run(verb, &cli.flags),
         Verb::Chat(args) if args.server.is_some() => with_runtime(None, chat::run_remote(args)),
         Verb::Doctor(DoctorArgs { live: true }) => with_config(Config::load(&cli.flags)?, Voice::Trouble, live::run),
         Verb::Doctor(_) => match Config::load(&cli.flags) {

@@ -440,16 +440,6 @@ fn settings_of_a_mode_that_is_not_used_are_told_of() {
 /// A setting that does nothing yet says so to whoever gives it, and to nobody else.
 #[test]
 fn settings_that_are_not_used_yet_are_told_of() {
-    let folder = Given {
-        environment: &[("GAVEL_AGENTS", "agents")],
-        readable: &[("agents", "")],
-        ..Given::default()
-    };
-    let folder = folder.resolved();
-    assert_eq!(
-        folder.warnings,
-        ["agents is given, and this version does not use it yet"]
-    );
     let token = toml("[github]\ntoken = \"t\"").resolved();
     assert_eq!(
         token.warnings,

@@ -1,6 +1,21 @@
 //! Definitions: the constitution, the Markdown form, and what is said about a wrong one.
 #![allow(clippy::unwrap_used)]
 
+#[path = "definition/any.rs"]
+mod any;
+#[path = "definition/flows.rs"]
+mod flows;
+#[path = "definition/folder.rs"]
+mod folder;
+#[path = "definition/forms.rs"]
+mod forms;
+#[path = "definition/gemini_cli.rs"]
+mod gemini_cli;
+#[path = "definition/json_schema.rs"]
+mod json_schema;
+#[path = "definition/shipped.rs"]
+mod shipped;
+
 use std::time::Duration;
 
 use gavel::domain::definition::{
@@ -67,8 +82,11 @@ fn the_built_in_constitution_names_every_verdict_kind() {
 #[test]
 fn a_small_definition_gets_the_documented_defaults() {
     let definition = read(SMALL);
-    assert_eq!(definition.prompt.query, "${query}");
-    assert_eq!(definition.prompt.system_prompt, "Be kind.");
+    let prompt = definition.prompt.unwrap();
+    assert_eq!(
+        (prompt.query.as_str(), prompt.system_prompt.as_str()),
+        ("${query}", "Be kind.")
+    );
     assert_eq!(definition.inputs["query"].kind, InputType::String);
     assert!(definition.inputs["query"].required);
     assert_eq!((definition.output, definition.process_output), (None, None));
@@ -142,14 +160,13 @@ outputConfig:
     assert_eq!(
         shown(text),
         [
-            "x.md: description: found nothing; allowed: what the agent does, for whoever decides to call it",
             "x.md: outputConfig.outputName: found nothing; allowed: a name",
             "x.md: outputConfig.description: found nothing; allowed: what the output is",
             "x.md: promptConfig.systemPrompt: found nothing; allowed: the agent's persona and rules",
             "x.md: promptConfig.query: found nothing; allowed: a text that names the inputs as ${input}",
             "x.md:2: name: found \"two words\"; allowed: 1 to 64 letters, digits, `_` or `-`",
             "x.md:3: descripton: found an unknown field; allowed: did you mean `description`?",
-            "x.md:4: tools: found a list; allowed: a list of tool names, none of them twice",
+            "x.md:4: tools[1]: found \"a\" a second time; allowed: each name once",
             "x.md:6: model_config.temp: found 3; allowed: a number from 0 to 2",
             "x.md:7: model_config.top_k: found an unknown field; allowed: did you mean `top_p`?",
             "x.md:9: run_config.max_turns: found 0; allowed: a whole number from 1",
@@ -221,7 +238,10 @@ fn one_field_under_two_names_must_have_one_value() {
 fn placeholders_and_inputs_must_match() {
     let inputs = "inputConfig: {inputs: {topic: {description: d, type: string}}}\n";
     assert_eq!(
-        read(&with(&format!("{inputs}query: About ${{topic}}"))).prompt.query,
+        read(&with(&format!("{inputs}query: About ${{topic}}")))
+            .prompt
+            .unwrap()
+            .query,
         "About ${topic}"
     );
     assert_eq!(

@@ -1,6 +1,7 @@
 //! The one place that names adapters: everything is built from a [`Config`], in one function, so
 //! that a test runs the same code as `gavel serve`.
 
+mod agents;
 mod edge;
 mod model;
 mod servers;
@@ -17,6 +18,7 @@ use tokio::net::TcpSocket;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+pub use agents::{Loaded, agents, agents_in};
 pub use servers::BUILT_IN as BUILT_IN_SERVERS;
 
 use crate::adapters::gemini::Gemini;

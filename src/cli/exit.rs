@@ -14,6 +14,8 @@ pub(super) enum Exit {
     Done,
     /// 1: what is wrong was told.
     Failed,
+    /// 2: what was given is wrong in itself, and each mistake was told.
+    Wrong,
     /// 130, as shells have it for SIGINT.
     Interrupted,
 }
@@ -28,6 +30,7 @@ pub(super) fn code(ended: anyhow::Result<Exit>) -> ExitCode {
     match ended {
         Ok(Exit::Done) => ExitCode::SUCCESS,
         Ok(Exit::Failed) => ExitCode::FAILURE,
+        Ok(Exit::Wrong) => ExitCode::from(2),
         Ok(Exit::Interrupted) => ExitCode::from(130),
         Err(error) if error.is::<ReaderLeft>() => ExitCode::SUCCESS,
         Err(error) => {

@@ -15,12 +15,14 @@ pub(super) struct ReaderLeft;
 /// # Errors
 /// [`ReaderLeft`], or why standard output cannot be written.
 pub(super) fn line(text: &str) -> anyhow::Result<()> {
+    let end = if text.ends_with('\n') { "" } else { "\n" };
+    bytes(&[text.as_bytes(), end.as_bytes()].concat())
+}
+
+/// As [`line`], for what is written as it is.
+pub(super) fn bytes(bytes: &[u8]) -> anyhow::Result<()> {
     let mut out = io::stdout().lock();
-    let end: &[u8] = if text.ends_with('\n') { b"" } else { b"\n" };
-    let written = out
-        .write_all(text.as_bytes())
-        .and_then(|()| out.write_all(end))
-        .and_then(|()| out.flush());
+    let written = out.write_all(bytes).and_then(|()| out.flush());
     match written {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Err(ReaderLeft.into()),
         written => written.context("standard output cannot be written"),

@@ -18,7 +18,7 @@ pub struct Flags {
     /// System prompt, tool whitelist and limits [env: GAVEL_CONSTITUTION] [default: built in]
     #[arg(long, global = true, value_name = "PATH")]
     constitution: Option<String>,
-    /// Folder of agent definitions; not used yet [env: GAVEL_AGENTS] [default: not set]
+    /// Folder of agent definitions [env: GAVEL_AGENTS] [default: agents, if it is there, else built in]
     #[arg(long, global = true, value_name = "PATH")]
     agents: Option<String>,
     /// The MCP servers whose tools are used [env: GAVEL_MCP_CONFIG] [default: built in]

@@ -10,8 +10,9 @@
 //!
 //! Decisions written nowhere else:
 //! - A variable that is set and empty counts as not set, as compose files leave them.
-//! - Only `gavel.toml` is taken from the working directory without being named. An `mcp.json` starts programs
-//!   and a constitution steers the model, so these are named or built in.
+//! - Only `gavel.toml` and the folder `agents` are taken from the working directory without being named. An `mcp.json`
+//!   starts programs and a constitution steers every chat, so these are named or built in; an agent does nothing until
+//!   somebody runs it.
 //! - A relative path in `gavel.toml` is relative to that file; elsewhere to the working directory.
 //! - A real model that is asked for by name, or by address, without credentials is an error; the demo model is
 //!   the default only when nothing points to a real one.
@@ -51,7 +52,7 @@ pub use secret::masked_url;
 pub use sources::Sources;
 
 /// Settings that are read and checked, and that nothing is built from yet.
-const NOT_USED_YET: [&str; 2] = ["agents", "github.token"];
+const NOT_USED_YET: [&str; 1] = ["github.token"];
 
 /// Everything gavel is built from.
 #[derive(Clone, Debug)]
@@ -60,7 +61,7 @@ pub struct Config {
     pub listen: SocketAddr,
     /// `None`: the constitution that is built in.
     pub constitution: Option<PathBuf>,
-    /// Folder of agent definitions; `None`: those that are built in.
+    /// Folder of agent definitions; `None`: `agents` in the working directory if it is there, else those built in.
     pub agents: Option<PathBuf>,
     /// `mcp.json`; `None`: the servers that are built in.
     pub mcp_config: Option<PathBuf>,

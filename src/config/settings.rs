@@ -130,9 +130,10 @@ pub const SETTINGS: &[Setting] = &[
         "agents",
         &["GAVEL_AGENTS"],
         "the path of a folder",
-        "Folder of agent definitions. This version does not use it yet.",
+        "Folder of agent definitions.",
     )
-    .flag("--agents"),
+    .flag("--agents")
+    .absent("agents, if it is there, else built in"),
     setting(
         "mcp_config",
         &["GAVEL_MCP_CONFIG"],

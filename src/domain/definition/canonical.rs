@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 
-use super::{Definition, InputType, OutputSchema};
+use super::{Definition, Flow, InputType, OutputSchema, Provider, Step};
 use crate::domain::canonical;
 
 /// Hex SHA-256 over the canonical JSON text of the portable form.
@@ -36,6 +36,13 @@ pub(super) fn to_json(definition: &Definition) -> Value {
         };
         json!({"outputName": output.name, "description": output.description, "schema": schema})
     });
+    let steps = definition.flow.steps();
+    let max_iterations = match &definition.flow {
+        Flow::Loop { max_iterations, .. } => Some(max_iterations),
+        Flow::Single | Flow::Sequential { .. } => None,
+    };
+    let prompt = definition.prompt.as_ref();
+    let prompt = prompt.map(|prompt| json!({"query": prompt.query, "systemPrompt": prompt.system_prompt}));
     let model = &definition.model;
     let seconds = definition.limits.max_time.map(|time| time.as_secs());
     let minutes = seconds.filter(|seconds| seconds % 60 == 0).map(|seconds| seconds / 60);
@@ -46,9 +53,10 @@ pub(super) fn to_json(definition: &Definition) -> Value {
         "inputConfig": {"inputs": inputs},
         "outputConfig": output,
         "processOutput": definition.process_output,
-        "promptConfig": {"query": definition.prompt.query, "systemPrompt": definition.prompt.system_prompt},
+        "promptConfig": prompt,
         "modelConfig": {
             "model": model.model,
+            "provider": definition.provider.map(Provider::as_str),
             "temp": model.temperature.map(shortest),
             "top_p": model.top_p.map(shortest),
             "thinkingBudget": model.thinking_budget,
@@ -60,12 +68,34 @@ pub(super) fn to_json(definition: &Definition) -> Value {
             "max_time_minutes": minutes,
             "deadline_seconds": seconds.filter(|_| minutes.is_none()),
         },
-        "approval": definition.approval.as_str(),
+        // Without effect where the flow asks no model itself, and not taken there.
+        "approval": steps.is_empty().then_some(definition.approval.as_str()),
+        // Absent where they are at their default, so that a definition without them has the hash it always had.
+        "flow_type": (definition.flow != Flow::Single).then_some(definition.flow.as_str()),
+        "steps": (!steps.is_empty()).then(|| steps.iter().map(step).collect::<Value>()),
+        "max_iterations": max_iterations,
+        "sub_agents": (!definition.sub_agents.is_empty()).then_some(&definition.sub_agents),
     }))
 }
 
+/// As short as it can be said.
+fn step(step: &Step) -> Value {
+    if step.name == step.agent && step.input.is_empty() {
+        return Value::from(step.agent.as_str());
+    }
+    let mut fields = Map::new();
+    if step.name != step.agent {
+        fields.insert("name".to_owned(), Value::from(step.name.as_str()));
+    }
+    fields.insert("agent".to_owned(), Value::from(step.agent.as_str()));
+    if !step.input.is_empty() {
+        fields.insert("input".to_owned(), json!(step.input));
+    }
+    Value::Object(fields)
+}
+
 /// A protobuf float as the number people write: 0.1, not 0.10000000149011612.
-fn shortest(value: f32) -> f64 {
+pub(super) fn shortest(value: f32) -> f64 {
     value
         .to_string()
         .parse()

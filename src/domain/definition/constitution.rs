@@ -4,13 +4,15 @@ use std::time::Duration;
 
 use super::error::DefinitionError;
 use super::fields::Field;
-use super::{Definition, markdown};
+use super::{Definition, Flow, Form, Prompt, form};
 
 /// A definition that is fit for stateless chat.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Constitution {
     /// Persona, whitelist, model.
     pub definition: Definition,
+    /// Its system prompt.
+    pub system_prompt: String,
     /// Its limits, defaults filled in.
     pub limits: ChatLimits,
 }
@@ -51,10 +53,11 @@ impl Constitution {
     /// # Errors
     /// Every error at once: those of [`Definition::from_markdown`], or what does not fit a chat.
     pub fn from_markdown(text: &str, path: &str) -> Result<Self, Vec<DefinitionError>> {
-        let (definition, places) = markdown::read(text, path)?;
+        let (definition, places) =
+            form::read(text.as_bytes(), Form::Markdown, path).map_err(|refused| refused.errors)?;
         let mut errors = Vec::new();
         let mut error = |field: Field, found: String, allowed: String| {
-            let line = places.get(&field).copied();
+            let line = places.line(&field.portable());
             errors.push(DefinitionError {
                 file: path.to_owned(),
                 line,
@@ -64,11 +67,23 @@ impl Constitution {
             });
         };
         let only_query = definition.inputs.len() == 1 && definition.inputs.contains_key("query");
-        if !only_query || definition.prompt.query != "${query}" {
+        let prompt = definition.prompt.clone().unwrap_or_else(|| Prompt {
+            query: String::new(),
+            system_prompt: String::new(),
+        });
+        if definition.flow != Flow::Single {
+            let allowed = "no flow: a chat decides once".to_owned();
+            error(Field::FlowType, definition.flow.as_str().to_owned(), allowed);
+        }
+        if !definition.sub_agents.is_empty() {
+            let allowed = "no sub_agents: a chat calls tools alone".to_owned();
+            error(Field::SubAgents, definition.sub_agents.join(", "), allowed);
+        }
+        if !only_query || prompt.query != "${query}" {
             let allowed = "no inputConfig and no query: a chat has one input, the message".to_owned();
             error(Field::Query, "inputs of its own".to_owned(), allowed);
         }
-        if definition.prompt.system_prompt.contains("${query}") {
+        if prompt.system_prompt.contains("${query}") {
             let allowed = "a system prompt without ${query}: it is the same for every message".to_owned();
             error(Field::SystemPrompt, "the message in it".to_owned(), allowed);
         }
@@ -84,7 +99,7 @@ impl Constitution {
         let deadline = definition.limits.max_time.unwrap_or(ChatLimits::DEFAULT_DEADLINE);
         if deadline > ChatLimits::MAX_DEADLINE {
             let allowed = format!("at most {} s on the chat surface", ChatLimits::MAX_DEADLINE.as_secs());
-            let field = if places.contains_key(&Field::DeadlineSeconds) {
+            let field = if places.has(&Field::DeadlineSeconds.portable()) {
                 Field::DeadlineSeconds
             } else {
                 Field::MaxTimeMinutes
@@ -93,6 +108,7 @@ impl Constitution {
         }
         if errors.is_empty() {
             Ok(Self {
+                system_prompt: prompt.system_prompt,
                 definition,
                 limits: ChatLimits { iterations, deadline },
             })

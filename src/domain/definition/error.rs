@@ -3,7 +3,7 @@
 use std::fmt;
 
 /// One error of a definition: enough to put it right without opening the documentation.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct DefinitionError {
     /// The file, as it was named to the reader.
     pub file: String,

@@ -1,9 +1,9 @@
-//! The spelling table: each field's names in each form, all of them accepted on reading.
+//! The spelling table: each field's names in each form, all of them accepted on reading, with what it holds.
 //!
 //! The first name is the portable one and the one written. The others are protobuf's (`snake_case`),
 //! those of Gemini CLI's agent files (`temperature`, `max_turns`, `timeout_mins` at the top level) and
 //! of agent execution (`max_steps`, `default_timeout`). One field given under two names must have
-//! one value.
+//! one value. The JSON Schema of definitions and the table of fields in the documentation are made of it.
 
 use std::collections::BTreeMap;
 
@@ -26,26 +26,57 @@ pub(super) enum Field {
     Query,
     SystemPrompt,
     Model,
+    Provider,
     Temperature,
     TopP,
     ThinkingBudget,
     MaxOutputTokens,
     Tools,
+    SubAgents,
+    FlowType,
+    Steps,
+    MaxIterations,
     MaxTurns,
     MaxTimeMinutes,
     DeadlineSeconds,
     Approval,
+    SchemaOfFile,
 }
 
-const INPUT: &str = "inputConfig";
-const OUTPUT: &str = "outputConfig";
-const PROMPT: &str = "promptConfig";
+/// What a field holds; how the reader takes it, for whoever describes it.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Holds {
+    /// Text that is not blank.
+    Text,
+    /// 1 to 64 letters, digits, `_` or `-`.
+    Name,
+    /// One of these words.
+    Choice(&'static [&'static str]),
+    /// A number from 0 to this.
+    Number(f32),
+    /// A whole number from this.
+    Whole(i32),
+    /// A list of tools.
+    Tools,
+    /// A list of names.
+    Names,
+    /// A map from argument to its description.
+    Inputs,
+    /// A JSON Schema, or the name of one.
+    Schema,
+    /// A list of steps.
+    Steps,
+}
+
+pub(super) const INPUT: &str = "inputConfig";
+pub(super) const OUTPUT: &str = "outputConfig";
+pub(super) const PROMPT: &str = "promptConfig";
 const MODEL: &str = "modelConfig";
 const TOOLS: &str = "toolConfig";
 const RUN: &str = "runConfig";
 
 /// Groups: portable name, other names.
-const GROUPS: &[(&str, &[&str])] = &[
+pub(super) const GROUPS: &[(&str, &[&str])] = &[
     (INPUT, &["input_config"]),
     (OUTPUT, &["output_config"]),
     (PROMPT, &["prompt_config"]),
@@ -54,106 +85,270 @@ const GROUPS: &[(&str, &[&str])] = &[
     (RUN, &["run_config"]),
 ];
 
+/// Fields of other programs' agents that gavel has nothing for: to drop one would change what the agent is.
+const NOT_SUPPORTED: &[(&[&str], &str)] = &[
+    (
+        &["mcpServers", "mcp_servers"],
+        "nothing: an agent has no servers of its own; name them in the mcp.json of gavel, and grant their tools here",
+    ),
+    (
+        &["policy"],
+        "nothing: an agent has no policy of its own; `approval` says when a person must agree",
+    ),
+    (
+        &["agent_card_url", "agent_card_json", "auth"],
+        "nothing: agents of other services (kind: remote) cannot be called",
+    ),
+];
+
 /// One row of the table.
-struct Row {
-    field: Field,
+pub(super) struct Row {
+    pub(super) field: Field,
     /// The group it belongs to, and its names in there.
-    grouped: Option<(&'static str, &'static [&'static str])>,
+    pub(super) grouped: Option<(&'static str, &'static [&'static str])>,
     /// Its names at the top level.
-    flat: &'static [&'static str],
+    pub(super) flat: &'static [&'static str],
+    pub(super) holds: Holds,
+    /// What it is, in a sentence for people who write definitions.
+    pub(super) about: &'static str,
 }
 
-const fn flat(field: Field, flat: &'static [&'static str]) -> Row {
+const fn flat(field: Field, flat: &'static [&'static str], holds: Holds, about: &'static str) -> Row {
     Row {
         field,
         grouped: None,
         flat,
+        holds,
+        about,
     }
 }
 
 const fn grouped(
     field: Field,
-    group: &'static str,
-    names: &'static [&'static str],
+    (group, names): (&'static str, &'static [&'static str]),
     flat: &'static [&'static str],
+    holds: Holds,
+    about: &'static str,
 ) -> Row {
     Row {
         field,
         grouped: Some((group, names)),
         flat,
+        holds,
+        about,
     }
 }
 
-const TABLE: &[Row] = &[
-    flat(Field::Name, &["name"]),
-    flat(Field::DisplayName, &["displayName", "display_name"]),
-    flat(Field::Description, &["description"]),
-    flat(Field::Kind, &["kind"]),
-    grouped(Field::Inputs, INPUT, &["inputs"], &[]),
-    grouped(Field::OutputName, OUTPUT, &["outputName", "output_name"], &[]),
-    grouped(Field::OutputDescription, OUTPUT, &["description"], &[]),
-    grouped(Field::OutputSchema, OUTPUT, &["schema"], &[]),
-    flat(Field::ProcessOutput, &["processOutput", "process_output"]),
-    grouped(Field::Query, PROMPT, &["query"], &["query"]),
+/// In the order in which a definition is written.
+pub(super) const TABLE: &[Row] = &[
+    flat(
+        Field::SchemaOfFile,
+        &["$schema"],
+        Holds::Text,
+        "For editors: the JSON Schema of this file (`gavel agents schema`). No part of the definition.",
+    ),
+    flat(
+        Field::Name,
+        &["name"],
+        Holds::Name,
+        "Required. Unique; the name under which the agent is called as a tool.",
+    ),
+    flat(
+        Field::DisplayName,
+        &["displayName", "display_name"],
+        Holds::Text,
+        "The name for people.",
+    ),
+    flat(
+        Field::Description,
+        &["description"],
+        Holds::Text,
+        "Required. What the agent does: a parent agent reads it to decide on delegation.",
+    ),
+    flat(
+        Field::Kind,
+        &["kind"],
+        Holds::Choice(&["local"]),
+        "Gemini CLI's word for an agent that runs here, as all of gavel's do.",
+    ),
+    flat(
+        Field::FlowType,
+        &["flow_type", "flowType"],
+        Holds::Choice(&["single", "sequential", "loop"]),
+        "How it goes about its work: once (default), its steps in order, or again and again.",
+    ),
+    grouped(
+        Field::Inputs,
+        (INPUT, &["inputs"]),
+        &[],
+        Holds::Inputs,
+        "Its arguments by name: description, type, required (default false). Absent: one required string, `query`.",
+    ),
+    flat(
+        Field::Steps,
+        &["steps"],
+        Holds::Steps,
+        "What a flow runs in order: names of agents, or maps of name, agent and input.",
+    ),
+    flat(
+        Field::MaxIterations,
+        &["max_iterations", "maxIterations"],
+        Holds::Whole(1),
+        "How often a loop goes round at most; default 3.",
+    ),
+    grouped(
+        Field::OutputName,
+        (OUTPUT, &["outputName", "output_name"]),
+        &[],
+        Holds::Name,
+        "The argument of `complete_task` that carries the output. Without outputConfig plain text ends the run.",
+    ),
+    grouped(
+        Field::OutputDescription,
+        (OUTPUT, &["description"]),
+        &[],
+        Holds::Text,
+        "What the output is.",
+    ),
+    grouped(
+        Field::OutputSchema,
+        (OUTPUT, &["schema"]),
+        &[],
+        Holds::Schema,
+        "The JSON Schema that the output conforms to, or the NAME of schemas/NAME.json.",
+    ),
+    flat(
+        Field::ProcessOutput,
+        &["processOutput", "process_output"],
+        Holds::Text,
+        "Template of the final text: ${OUTPUT} is the whole output, ${PROPERTY} a property of it. Absent: JSON.",
+    ),
+    grouped(
+        Field::Query,
+        (PROMPT, &["query"]),
+        &["query"],
+        Holds::Text,
+        "The first message to the model; ${INPUT} stands for an input. Absent: `${query}`.",
+    ),
     grouped(
         Field::SystemPrompt,
-        PROMPT,
+        (PROMPT, &["systemPrompt", "system_prompt"]),
         &["systemPrompt", "system_prompt"],
-        &["systemPrompt", "system_prompt"],
+        Holds::Text,
+        "Required, unless there are steps. Persona and rules; in Markdown the text below the front matter.",
     ),
-    grouped(Field::Model, MODEL, &["model", "name"], &["model"]),
+    grouped(
+        Field::Provider,
+        (MODEL, &["provider"]),
+        &[],
+        Holds::Choice(&["gemini", "vertex"]),
+        "The Gemini Developer API or Vertex AI. Absent: the configured one.",
+    ),
+    grouped(
+        Field::Model,
+        (MODEL, &["model", "name"]),
+        &["model"],
+        Holds::Text,
+        "The model's name. Absent, or `inherit`: the configured one.",
+    ),
     grouped(
         Field::Temperature,
-        MODEL,
+        (MODEL, &["temp", "temperature"]),
         &["temp", "temperature"],
-        &["temp", "temperature"],
+        Holds::Number(2.0),
+        "How freely the model chooses its words. Absent: the model's own.",
     ),
-    grouped(Field::TopP, MODEL, &["top_p", "topP"], &["top_p", "topP"]),
+    grouped(
+        Field::TopP,
+        (MODEL, &["top_p", "topP"]),
+        &["top_p", "topP"],
+        Holds::Number(1.0),
+        "From how many words it chooses. Absent: the model's own.",
+    ),
     grouped(
         Field::ThinkingBudget,
-        MODEL,
+        (MODEL, &["thinkingBudget", "thinking_budget"]),
         &["thinkingBudget", "thinking_budget"],
-        &["thinkingBudget", "thinking_budget"],
+        Holds::Whole(-1),
+        "Tokens for thinking; -1: as many as the model likes.",
     ),
     grouped(
         Field::MaxOutputTokens,
-        MODEL,
-        &["maxOutputTokens", "max_output_tokens"],
+        (MODEL, &["maxOutputTokens", "max_output_tokens"]),
         &[],
+        Holds::Whole(1),
+        "Most tokens of one answer, thinking included.",
     ),
-    grouped(Field::Tools, TOOLS, &["tools"], &["tools"]),
+    grouped(
+        Field::Tools,
+        (TOOLS, &["tools"]),
+        &["tools"],
+        Holds::Tools,
+        "The tools granted, and no others: TOOL, or SERVER__TOOL. Absent: none.",
+    ),
+    flat(
+        Field::SubAgents,
+        &["sub_agents", "subAgents"],
+        Holds::Names,
+        "The agents that it may call as tools. Absent: none.",
+    ),
     grouped(
         Field::MaxTurns,
-        RUN,
-        &["max_turns", "maxTurns", "max_steps", "iterations"],
+        (RUN, &["max_turns", "maxTurns", "max_steps", "iterations"]),
         &["max_turns", "max_steps", "iterations"],
+        Holds::Whole(1),
+        "Most model calls of a run. Absent: 50 as a sub-agent, else no limit.",
     ),
     grouped(
         Field::MaxTimeMinutes,
-        RUN,
-        &["max_time_minutes", "maxTimeMinutes", "default_timeout", "timeout_mins"],
+        (
+            RUN,
+            &["max_time_minutes", "maxTimeMinutes", "default_timeout", "timeout_mins"],
+        ),
         &["max_time_minutes", "default_timeout", "timeout_mins"],
+        Holds::Whole(1),
+        "How long a run may take, in minutes.",
     ),
     grouped(
         Field::DeadlineSeconds,
-        RUN,
-        &["deadline_seconds", "deadlineSeconds"],
+        (RUN, &["deadline_seconds", "deadlineSeconds"]),
         &["deadline_seconds"],
+        Holds::Whole(1),
+        "The same limit in seconds.",
     ),
-    flat(Field::Approval, &["approval"]),
+    flat(
+        Field::Approval,
+        &["approval"],
+        Holds::Choice(&["never", "side_effects", "always"]),
+        "When a person must agree to a tool call: never, for tools that may change something (default), always.",
+    ),
 ];
 
 impl Field {
+    pub(super) fn row(self) -> &'static Row {
+        TABLE
+            .iter()
+            .find(|row| row.field == self)
+            .unwrap_or_else(|| unreachable!("every field has a row; a test sees to it"))
+    }
+
     /// The portable spelling, with its group.
     pub(super) fn portable(self) -> String {
-        match TABLE.iter().find(|row| row.field == self) {
-            Some(Row {
-                grouped: Some((group, names)),
-                ..
-            }) => format!("{group}.{}", names[0]),
-            Some(row) => row.flat[0].to_owned(),
-            None => unreachable!("every field has a row; a test sees to it"),
-        }
+        self.row().spellings().remove(0)
+    }
+}
+
+impl Row {
+    /// Every spelling, the portable one first.
+    pub(super) fn spellings(&self) -> Vec<String> {
+        let grouped = self.grouped.into_iter().flat_map(|(group, names)| {
+            let groups = GROUPS
+                .iter()
+                .filter(move |(name, _)| *name == group)
+                .flat_map(|(name, others)| std::iter::once(name).chain(*others));
+            groups.flat_map(move |group| names.iter().map(move |name| format!("{group}.{name}")))
+        });
+        grouped.chain(self.flat.iter().map(|name| (*name).to_owned())).collect()
     }
 }
 
@@ -186,7 +381,15 @@ pub(super) fn sort<'a>(root: &'a [(Key, Node)], file: &str, errors: &mut Vec<Def
                 .iter()
                 .flat_map(|row| row.flat)
                 .chain(GROUPS.iter().map(|(name, _)| name));
-            errors.push(unknown(key, key.name.clone(), known.copied().collect(), file));
+            let mut error = unknown(key, key.name.clone(), known.copied().collect(), file);
+            if let Some((_, why)) = NOT_SUPPORTED
+                .iter()
+                .find(|(names, _)| names.contains(&key.name.as_str()))
+            {
+                error.found = "a field that gavel does not support".to_owned();
+                error.allowed = (*why).to_owned();
+            }
+            errors.push(error);
         }
     }
     fields
@@ -264,6 +467,16 @@ mod tests {
     #![allow(clippy::unwrap_used)]
 
     use super::*;
+
+    #[test]
+    fn every_field_has_one_row() {
+        let fields: std::collections::BTreeSet<_> = TABLE.iter().map(|row| row.field).collect();
+        // The last of the enum is the number of those before it.
+        assert_eq!(
+            (fields.len(), TABLE.len()),
+            (Field::SchemaOfFile as usize + 1, fields.len())
+        );
+    }
 
     #[test]
     fn no_name_means_two_fields() {

@@ -1,18 +1,23 @@
-//! What goes into an agent and what comes out: `inputConfig` and `outputConfig`.
+//! What goes into an agent and what comes out: `inputConfig`, `outputConfig` and `processOutput`.
 
 use std::collections::BTreeMap;
 
+use serde_json::Value;
+
 use super::fields::{Field, unknown_name_message};
 use super::node::{Content, Node, quoted};
-use super::values::{self, Values};
-use super::{Input, InputType, Output, OutputSchema};
+use super::values::{self, NAME, Part, Values};
+use super::{Input, InputType, Output, OutputSchema, schema};
+use crate::domain::templates::Template;
 
 /// The one input of an agent without `inputConfig`.
 pub(super) const QUERY: &str = "query";
 
 /// `inputConfig`; without it one required string, `query`.
 pub(super) fn inputs(values: &mut Values<'_>) -> BTreeMap<String, Input> {
-    let Some(given) = values.fields.get(&Field::Inputs).and_then(|given| given.first()) else {
+    let allowed = "a map from argument to {description, type, required}";
+    let part = values.part(Field::Inputs, allowed, |content| matches!(content, Content::Map(_)));
+    let Some(Part { path, node }) = part else {
         let description = "What the agent is asked to do.".to_owned();
         return BTreeMap::from([(
             QUERY.to_owned(),
@@ -23,30 +28,25 @@ pub(super) fn inputs(values: &mut Values<'_>) -> BTreeMap<String, Input> {
             },
         )]);
     };
-    let (node, path) = (given.node, given.path.clone());
     let Content::Map(entries) = &node.content else {
-        values.error(
-            Some(node.line),
-            &path,
-            &node.found(),
-            "a map from argument to {description, type, required}",
-        );
         return BTreeMap::new();
     };
     let mut inputs = BTreeMap::new();
     for (key, node) in entries {
         let path = format!("{path}.{}", key.name);
         if !values::is_name(&key.name) {
-            values.error(
-                Some(key.line),
-                &path,
-                &quoted(&key.name),
-                "1 to 64 letters, digits, `_` or `-`",
-            );
+            values.error(Some(key.line), &path, &quoted(&key.name), NAME);
         }
-        if let Some(input) = input(values, &path, node) {
-            inputs.insert(key.name.clone(), input);
-        }
+        // One that is wrong keeps its name, so that what names it is not wrong as well.
+        let input = input(values, &path, node).unwrap_or(Input {
+            description: String::new(),
+            kind: InputType::String,
+            required: false,
+        });
+        inputs.insert(key.name.clone(), input);
+        values
+            .places
+            .insert(format!("{}.{}", Field::Inputs.portable(), key.name), path, key.line);
     }
     inputs
 }
@@ -87,15 +87,11 @@ fn input(values: &mut Values<'_>, path: &str, node: &Node) -> Option<Input> {
     }
     let given = |name: &str| entries.iter().any(|(key, _)| key.name == name);
     if !given("description") {
-        values.error(
-            Some(node.line),
-            &format!("{path}.description"),
-            "nothing",
-            "what the argument is for",
-        );
+        let spelling = format!("{path}.description");
+        values.missing_at(Some(node.line), &[spelling], "what the argument is for");
     }
     if !given("type") {
-        values.error(Some(node.line), &format!("{path}.type"), "nothing", &types);
+        values.missing_at(Some(node.line), &[format!("{path}.type")], &types);
     }
     Some(Input {
         description: description?,
@@ -110,7 +106,7 @@ pub(super) fn output(values: &mut Values<'_>) -> Option<Output> {
     if fields.iter().all(|field| values.line(*field).is_none()) {
         return None;
     }
-    let name = values.get(Field::OutputName, "1 to 64 letters, digits, `_` or `-`", |node| {
+    let name = values.get(Field::OutputName, NAME, |node| {
         values::text(node).filter(|text| values::is_name(text))
     });
     let description = values.text(Field::OutputDescription);
@@ -120,6 +116,15 @@ pub(super) fn output(values: &mut Values<'_>) -> Option<Output> {
         Content::Text(name) if values::is_name(name) => Some(OutputSchema::Named(name.clone())),
         _ => None,
     });
+    if let Some(OutputSchema::Named(name)) = &schema {
+        values.names.schema = Some(name.clone());
+    }
+    if let (Some(OutputSchema::Inline(_)), Some(given)) = (&schema, values.fields.get(&Field::OutputSchema)) {
+        let wrong = given
+            .first()
+            .map(|given| schema::errors(given.node, values.file, &given.path));
+        values.errors.extend(wrong.into_iter().flatten());
+    }
     for (field, allowed) in fields.into_iter().zip(["a name", "what the output is", allowed]) {
         if values.line(field).is_none() {
             values.missing(field, allowed);
@@ -130,4 +135,57 @@ pub(super) fn output(values: &mut Values<'_>) -> Option<Output> {
         description: description?,
         schema: schema?,
     })
+}
+
+/// `processOutput`: a template over the output and, where its schema stands here, that one's properties.
+pub(super) fn process_output(values: &mut Values<'_>, output: Option<&Output>) -> Option<String> {
+    let text = values.text(Field::ProcessOutput)?;
+    let line = values.line(Field::ProcessOutput);
+    let field = Field::ProcessOutput.portable();
+    let template = match Template::parse(&text) {
+        Ok(template) => template,
+        Err(error) => {
+            values.error(line, &field, &error.found, &error.allowed);
+            return None;
+        }
+    };
+    match output {
+        Some(output) => {
+            if let OutputSchema::Inline(schema) = &output.schema {
+                for name in unknown_in_output(&template, output, schema) {
+                    let (found, allowed) = unknown_property(name, output, schema);
+                    values.error(line, &field, &found, &allowed);
+                }
+            }
+        }
+        None if values.line(Field::OutputName).is_none() => {
+            let allowed = "an outputConfig with it: without one the output is plain text, as the agent wrote it";
+            values.error(line, &field, "no outputConfig", allowed);
+        }
+        None => {}
+    }
+    Some(text)
+}
+
+/// The placeholders of `processOutput` that name neither the output nor a property of it.
+pub(super) fn unknown_in_output<'t>(template: &'t Template, output: &Output, schema: &Value) -> Vec<&'t str> {
+    let known = |name: &str| name == output.name || schema::properties(schema).any(|property| property == name);
+    template.names().filter(|name| !known(name)).collect()
+}
+
+/// What is found and what is allowed, for such a placeholder.
+pub(super) fn unknown_property(name: &str, output: &Output, schema: &Value) -> (String, String) {
+    let known: Vec<&str> = std::iter::once(output.name.as_str())
+        .chain(schema::properties(schema))
+        .collect();
+    (
+        format!("the placeholder ${{{name}}}"),
+        format!("the output or a property of it: {}", unknown_name_message(name, &known)),
+    )
+}
+
+/// The name of an input's type.
+pub(super) fn type_name(kind: InputType) -> &'static str {
+    let found = InputType::NAMES.iter().find(|(_, known)| *known == kind);
+    found.map_or_else(|| unreachable!("every type has a name"), |(name, _)| name)
 }

@@ -1,34 +1,16 @@
 //! Markdown with YAML front matter: fields between two lines `---`, then the system prompt.
 
 use super::Definition;
-use super::error::DefinitionError;
 use super::node::{Content, Node};
-use super::read::{self, Places};
+use super::read::{self, Refused};
 
-/// The longest text taken, in bytes. A system prompt is pages long, not a book.
-const MAX_BYTES: usize = 1 << 20;
-
-/// Reads a definition with the lines of its fields. Line ends may be LF or CRLF, a byte order mark is skipped.
-pub(super) fn read(text: &str, file: &str) -> Result<(Definition, Places), Vec<DefinitionError>> {
-    let fail = |line, field: &str, found: String, allowed: &str| {
-        Err(vec![DefinitionError {
-            file: file.to_owned(),
-            line,
-            field: field.to_owned(),
-            found,
-            allowed: allowed.to_owned(),
-        }])
-    };
-    if text.len() > MAX_BYTES {
-        return fail(None, "the file", format!("{} bytes", text.len()), "at most 1 MiB");
-    }
-    // One kind of line end, so that a checkout's setting does not change the content hash.
-    let text = text.trim_start_matches('\u{feff}').replace("\r\n", "\n");
-    let Some(parts) = split(&text) else {
+/// Reads a definition out of text with LF line ends.
+pub(super) fn read(text: &str, file: &str) -> read::Result {
+    let fail = |line, found, allowed| Err(Refused::whole(file, line, "front matter", found, allowed));
+    let Some(parts) = split(text) else {
         let first = super::node::quoted(text.lines().next().unwrap_or_default());
         return fail(
             Some(1),
-            "front matter",
             first,
             "a first line `---`, the fields, and a closing line `---`",
         );
@@ -37,15 +19,11 @@ pub(super) fn read(text: &str, file: &str) -> Result<(Definition, Places), Vec<D
         Ok(root) => root,
         Err(error) => {
             let line = error.line.map(|line| line + 1);
-            return fail(
-                line,
-                "front matter",
-                format!("text that is not YAML ({})", error.message),
-                "YAML",
-            );
+            return fail(line, format!("text that is not YAML ({})", error.message), "YAML");
         }
     };
-    let root = shifted(root);
+    // Line 1 of the front matter is line 2 of the file.
+    let root = root.moved(1);
     let body = Node {
         line: parts.body_line,
         content: Content::Text(parts.body.to_owned()),
@@ -80,23 +58,8 @@ fn split(text: &str) -> Option<Parts<'_>> {
     None
 }
 
-/// Line 1 of the front matter is line 2 of the file.
-fn shifted(node: Node) -> Node {
-    let content = match node.content {
-        Content::List(items) => Content::List(items.into_iter().map(shifted).collect()),
-        Content::Map(entries) => Content::Map(
-            entries
-                .into_iter()
-                .map(|(mut key, node)| {
-                    key.line += 1;
-                    (key, shifted(node))
-                })
-                .collect(),
-        ),
-        other => other,
-    };
-    Node {
-        line: node.line + 1,
-        content,
-    }
+/// What stands below the front matter; none where the system prompt would not come back from there as it is.
+pub(super) fn body(definition: &Definition) -> Option<String> {
+    let prompt = &definition.prompt.as_ref()?.system_prompt;
+    (!prompt.contains('\r')).then(|| format!("\n{prompt}\n"))
 }

@@ -2,22 +2,33 @@
 //!
 //! One type, [`Definition`], and one reader for every text form. A form turns its text into a
 //! [`node::Node`] tree that knows its lines; [`read`] turns the tree into a definition and collects
-//! every error on the way. A new form is one more function beside [`markdown`].
+//! every error on the way. [`fields`] is the table of all fields, [`form`] the four forms, and [`agents`] checks what
+//! several definitions must agree on.
 //!
 //! The constitution is a definition too: [`Constitution`] adds the rules of the chat surface.
 
+mod agents;
 mod canonical;
 mod constitution;
 mod error;
 mod fields;
+mod flow;
+mod form;
 mod inputs;
+mod json;
+mod json_schema;
 mod markdown;
 mod model_settings;
 pub(crate) mod nearest;
 mod node;
 mod prompt;
+mod proto;
 mod read;
+mod reference;
+mod schema;
+mod tree;
 mod values;
+mod yaml;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -25,11 +36,16 @@ use std::time::Duration;
 
 use serde_json::Value;
 
+pub use agents::{Agent, Agents, Checked, SchemaSource, Source, check};
 pub use constitution::{ChatLimits, Constitution};
 pub use error::DefinitionError;
 pub(crate) use fields::unknown_name_message;
+pub use flow::{Flow, Step};
+pub use form::Form;
+pub use json_schema::{json_schema, json_schema_of_front_matter};
 pub use model_settings::ModelSettings;
 pub(crate) use node::{Content, Key, Node};
+pub use reference::reference;
 
 /// An agent: persona, grant, model and limits.
 #[derive(Clone, Debug, PartialEq)]
@@ -46,12 +62,18 @@ pub struct Definition {
     pub output: Option<Output>,
     /// Template that formats the structured output into the final string; absent: JSON.
     pub process_output: Option<String>,
-    /// What the model is told.
-    pub prompt: Prompt,
+    /// How it goes about its work.
+    pub flow: Flow,
+    /// What the model is told; absent where the flow has steps, since then it asks no model itself.
+    pub prompt: Option<Prompt>,
     /// Model and sampling.
     pub model: ModelSettings,
+    /// Through which of Google's services; absent: the configured one.
+    pub provider: Option<Provider>,
     /// The tools granted, and no others. In the order given, no name twice.
     pub tools: Vec<String>,
+    /// The agents that it may call as tools. In the order given, no name twice, no tool's name.
+    pub sub_agents: Vec<String>,
     /// How long it may go on.
     pub limits: RunLimits,
     /// When a person must agree.
@@ -67,7 +89,31 @@ impl Definition {
     /// # Errors
     /// Every error of the text at once, in the order of its lines.
     pub fn from_markdown(text: &str, path: &str) -> Result<Self, Vec<DefinitionError>> {
-        markdown::read(text, path).map(|(definition, _)| definition)
+        Self::read(text.as_bytes(), Form::Markdown, path)
+    }
+
+    /// Reads a definition in any form. `path` is only named in errors, nothing is opened.
+    ///
+    /// # Errors
+    /// Every error at once, in the order of their lines.
+    pub fn read(bytes: &[u8], form: Form, path: &str) -> Result<Self, Vec<DefinitionError>> {
+        match form::read(bytes, form, path) {
+            Ok((definition, _)) => Ok(definition),
+            Err(refused) => Err(refused.errors),
+        }
+    }
+
+    /// Writes it in any form; each reads back as the same definition.
+    #[must_use]
+    pub fn write(&self, form: Form) -> Vec<u8> {
+        form::write(self, form)
+    }
+
+    /// The agents that it calls, as sub-agents or as steps. Each as often as it names them.
+    #[must_use]
+    pub fn calls(&self) -> Vec<&str> {
+        let steps = self.flow.steps().iter().map(|step| step.agent.as_str());
+        self.sub_agents.iter().map(String::as_str).chain(steps).collect()
     }
 
     /// The portable form as JSON, canonical spellings, nothing that is absent. What the hash is
@@ -189,6 +235,29 @@ impl Approval {
             Self::Never => "never",
             Self::SideEffects => "side_effects",
             Self::Always => "always",
+        }
+    }
+}
+
+/// One of Google's services that offer Gemini.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Provider {
+    /// The Gemini Developer API.
+    Gemini,
+    /// Vertex AI.
+    Vertex,
+}
+
+impl Provider {
+    /// Each with its name in a definition.
+    pub const NAMES: [(&'static str, Self); 2] = [("gemini", Self::Gemini), ("vertex", Self::Vertex)];
+
+    /// The name in a definition.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Gemini => "gemini",
+            Self::Vertex => "vertex",
         }
     }
 }

@@ -1,4 +1,4 @@
-//! A tree of values that know their lines. YAML is read into it, and JSON, which is YAML.
+//! A tree of values that know their lines: what every form of a definition is read into, and YAML first of all.
 
 use std::fmt;
 
@@ -18,7 +18,8 @@ pub(crate) struct Node {
 pub(crate) enum Content {
     Null,
     Bool(bool),
-    Integer(i64),
+    /// Within the range of `i64` or of `u64`, as in JSON.
+    Integer(i128),
     Float(f64),
     Text(String),
     List(Vec<Node>),
@@ -41,7 +42,7 @@ pub(crate) struct SyntaxError {
 }
 
 impl Node {
-    /// Reads YAML or JSON. Aliases, nesting and size are bounded by serde-saphyr's budget, and only
+    /// Reads YAML. Aliases, nesting and size are bounded by serde-saphyr's budget, and only
     /// `true` and `false` are booleans (YAML 1.2).
     pub(crate) fn parse(text: &str) -> Result<Self, SyntaxError> {
         let options = options! {
@@ -76,7 +77,11 @@ impl Node {
         match &self.content {
             Content::Null => Value::Null,
             Content::Bool(value) => Value::from(*value),
-            Content::Integer(value) => Value::from(*value),
+            Content::Integer(value) => match (i64::try_from(*value), u64::try_from(*value)) {
+                (Ok(value), _) => Value::from(value),
+                (_, Ok(value)) => Value::from(value),
+                _ => unreachable!("no reader makes a larger integer"),
+            },
             Content::Float(value) => Value::from(*value),
             Content::Text(text) => Value::from(text.as_str()),
             Content::List(items) => items.iter().map(Self::to_json).collect(),
@@ -87,6 +92,47 @@ impl Node {
                     .collect(),
             ),
         }
+    }
+}
+
+impl Node {
+    /// The same tree, each line `by` further down.
+    pub(super) fn moved(self, by: u64) -> Self {
+        let content = match self.content {
+            Content::List(items) => Content::List(items.into_iter().map(|item| item.moved(by)).collect()),
+            Content::Map(entries) => Content::Map(
+                entries
+                    .into_iter()
+                    .map(|(key, node)| {
+                        let line = key.line + by;
+                        (Key { line, ..key }, node.moved(by))
+                    })
+                    .collect(),
+            ),
+            other => other,
+        };
+        Self {
+            line: self.line + by,
+            content,
+        }
+    }
+
+    /// The part that a JSON pointer leads to; as far as it leads.
+    pub(super) fn at(&self, pointer: &str) -> &Self {
+        let mut node = self;
+        for part in pointer.split('/').skip(1) {
+            let name = part.replace("~1", "/").replace("~0", "~");
+            let next = match &node.content {
+                Content::Map(entries) => entries.iter().find(|(key, _)| key.name == name).map(|(_, node)| node),
+                Content::List(items) => name.parse().ok().and_then(|n: usize| items.get(n)),
+                _ => None,
+            };
+            match next {
+                Some(next) => node = next,
+                None => break,
+            }
+        }
+        node
     }
 }
 
@@ -129,11 +175,17 @@ impl<'de> Visitor<'de> for ContentVisitor {
         Ok(Content::Bool(value))
     }
     fn visit_i64<E>(self, value: i64) -> Result<Content, E> {
-        Ok(Content::Integer(value))
+        Ok(Content::Integer(value.into()))
     }
     fn visit_u64<E>(self, value: u64) -> Result<Content, E> {
-        // No number of a definition is that large; as a float it fails the range check of its field.
-        Ok(i64::try_from(value).map_or(Content::Float(value as f64), Content::Integer))
+        Ok(Content::Integer(value.into()))
+    }
+    // Larger ones are floats, as for readers of JSON.
+    fn visit_i128<E>(self, value: i128) -> Result<Content, E> {
+        Ok(Content::Float(value as f64))
+    }
+    fn visit_u128<E>(self, value: u128) -> Result<Content, E> {
+        Ok(Content::Float(value as f64))
     }
     fn visit_f64<E>(self, value: f64) -> Result<Content, E> {
         Ok(Content::Float(value))

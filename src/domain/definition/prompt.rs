@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use super::fields::{Field, unknown_name_message};
 use super::inputs::QUERY;
+use super::read::BODY;
 use super::values::Values;
 use super::{Input, Prompt};
 use crate::domain::templates::Template;
@@ -27,24 +28,21 @@ pub(super) fn prompt(values: &mut Values<'_>, inputs: &BTreeMap<String, Input>) 
     let system_prompt = system_prompt?;
     let mut named = Vec::new();
     for (field, text) in [(Field::Query, &query), (Field::SystemPrompt, &system_prompt)] {
-        let line = values.line(field);
         match Template::parse(text) {
             Ok(template) => {
+                let mut told: Vec<&str> = Vec::new();
                 for name in template.names() {
-                    if !inputs.contains_key(name) {
-                        let known: Vec<_> = inputs.keys().map(String::as_str).collect();
-                        let allowed = format!("an input: {}", unknown_name_message(name, &known));
-                        values.error(
-                            line,
-                            &field.portable(),
-                            &format!("the placeholder ${{{name}}}"),
-                            &allowed,
-                        );
+                    if !inputs.contains_key(name) && !told.contains(&name) {
+                        told.push(name);
+                        unknown_placeholder(values, inputs, field, text, name);
                     }
                     named.push(name.to_owned());
                 }
             }
-            Err(error) => values.error(line, &field.portable(), &error.found, &error.allowed),
+            Err(error) => {
+                let line = line_of(values, field, text, error.at);
+                values.error(line, &field.portable(), &error.found, &error.allowed);
+            }
         }
     }
     for input in inputs.keys().filter(|input| !named.contains(input)) {
@@ -58,4 +56,39 @@ pub(super) fn prompt(values: &mut Values<'_>, inputs: &BTreeMap<String, Input>) 
         );
     }
     Some(Prompt { query, system_prompt })
+}
+
+/// Tells of a placeholder that is no input, once a line.
+fn unknown_placeholder(
+    values: &mut Values<'_>,
+    inputs: &BTreeMap<String, Input>,
+    field: Field,
+    text: &str,
+    name: &str,
+) {
+    let known: Vec<_> = inputs.keys().map(String::as_str).collect();
+    let mut allowed = format!("an input: {}", unknown_name_message(name, &known));
+    if !allowed.ends_with('?') {
+        allowed.push_str("; or `$${` where the text means `${`");
+    }
+    let found = format!("the placeholder ${{{name}}}");
+    let places = text.match_indices(&found["the placeholder ".len()..]);
+    let unescaped = places.filter(|(at, _)| !text[..*at].ends_with('$'));
+    let mut lines: Vec<_> = unescaped.map(|(at, _)| line_of(values, field, text, at)).collect();
+    lines.dedup();
+    for line in lines {
+        values.error(line, &field.portable(), &found, &allowed);
+    }
+}
+
+/// The line of a place in a text. Below the front matter the lines of the text are those of the file; elsewhere it can be
+/// written in many ways, and the line is where it begins.
+fn line_of(values: &Values<'_>, field: Field, text: &str, at: usize) -> Option<u64> {
+    let given = values.fields.get(&field)?.first()?;
+    let within = if given.path == BODY {
+        text[..at].matches('\n').count()
+    } else {
+        0
+    };
+    Some(given.line + within as u64)
 }

@@ -1,67 +1,114 @@
 //! From a tree of nodes to a definition, whatever form the tree came from.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::error::DefinitionError;
 use super::fields::{self, Field};
-use super::inputs::{inputs, output};
+use super::flow::{flow, only_for_models};
+use super::inputs::{inputs, output, process_output};
 use super::model_settings::ModelSettings;
 use super::node::{Content, Node};
 use super::prompt::prompt;
-use super::values::{self, Values};
-use super::{Approval, Definition, RunLimits, canonical};
+use super::values::{self, Named, Places, Values};
+use super::{Approval, Definition, Flow, Provider, RunLimits, canonical};
 
-/// Lines of the fields that were given, for checks that come after.
-pub(super) type Places = BTreeMap<Field, u64>;
+/// What the system prompt is called where a form keeps it apart.
+pub(super) const BODY: &str = "the text below the front matter";
+
+/// The function by which an agent hands in its output.
+const COMPLETE_TASK: &str = "complete_task";
+
+/// A definition with its places, or every error.
+pub(super) type Result = std::result::Result<(Definition, Places), Refused>;
+
+/// A definition that is wrong.
+#[derive(Debug)]
+pub(super) struct Refused {
+    /// What it calls itself, if that is fit for a name: others may speak of it.
+    pub(super) name: Option<String>,
+    pub(super) errors: Vec<DefinitionError>,
+    /// What it names all the same, and where.
+    pub(super) names: Named,
+    pub(super) places: Places,
+}
+
+impl Refused {
+    /// What is no definition at all, for one reason.
+    pub(super) fn whole(file: &str, line: Option<u64>, field: &str, found: String, allowed: &str) -> Self {
+        let error = DefinitionError {
+            file: file.to_owned(),
+            line,
+            field: field.to_owned(),
+            found,
+            allowed: allowed.to_owned(),
+        };
+        Self {
+            name: None,
+            errors: vec![error],
+            names: Named::default(),
+            places: Places::default(),
+        }
+    }
+}
 
 /// Reads a definition. `body` is the system prompt of a form that keeps it apart, with its line.
-pub(super) fn read(root: &Node, body: Option<&Node>, file: &str) -> Result<(Definition, Places), Vec<DefinitionError>> {
+pub(super) fn read(root: &Node, body: Option<&Node>, file: &str) -> Result {
     let mut errors = Vec::new();
     let entries = match &root.content {
         Content::Map(entries) => entries.as_slice(),
         Content::Null => &[],
         _ => {
-            return Err(vec![DefinitionError {
-                file: file.to_owned(),
-                line: Some(root.line),
-                field: "the definition".to_owned(),
-                found: root.found(),
-                allowed: "a map of fields".to_owned(),
-            }]);
+            let (line, found) = (Some(root.line), root.found());
+            return Err(Refused::whole(file, line, "the definition", found, "a map of fields"));
         }
     };
     let mut fields = fields::sort(entries, file, &mut errors);
     if let Some(node) = body {
         let given = fields::Given {
-            path: "the text below the front matter".to_owned(),
+            path: BODY.to_owned(),
             line: node.line,
             node,
         };
         fields.entry(Field::SystemPrompt).or_default().push(given);
     }
-    let mut values = Values { file, fields, errors };
-    let definition = definition(&mut values);
-    match definition {
-        Some(definition) if values.errors.is_empty() => {
-            let places = values
-                .fields
-                .iter()
-                .filter_map(|(field, given)| Some((*field, given.first()?.line)))
-                .collect();
-            Ok((definition, places))
+    let mut values = Values {
+        file,
+        fields,
+        errors,
+        places: Places::default(),
+        names: Named::default(),
+    };
+    let name = name(&mut values);
+    let definition = definition(&mut values, name.clone());
+    let mut places = values.places;
+    for (field, given) in &values.fields {
+        for given in given.iter().take(1) {
+            places.insert(field.portable(), given.path.clone(), given.line);
         }
+    }
+    match definition {
+        Some(definition) if values.errors.is_empty() => Ok((definition, places)),
         _ => {
-            values.errors.sort_by_key(|error| error.line);
-            Err(values.errors)
+            let mut errors = values.errors;
+            for error in &mut errors {
+                // A form without lines has all on line 0.
+                error.line = error.line.filter(|line| *line > 0);
+            }
+            errors.sort_by_key(|error| error.line);
+            Err(Refused {
+                name,
+                errors,
+                names: values.names,
+                places,
+            })
         }
     }
 }
 
-fn definition(values: &mut Values<'_>) -> Option<Definition> {
+fn definition(values: &mut Values<'_>, name: Option<String>) -> Option<Definition> {
+    values.text(Field::SchemaOfFile);
     values.choice(Field::Kind, &[("local", ())]);
-    let name = name(values);
     let display_name = values.text(Field::DisplayName);
     let description = values.text(Field::Description);
     if values.line(Field::Description).is_none() {
@@ -71,11 +118,27 @@ fn definition(values: &mut Values<'_>) -> Option<Definition> {
         );
     }
     let inputs = inputs(values);
+    let flow = flow(values, &inputs);
+    let has_steps = match flow {
+        Flow::Single => false,
+        Flow::Sequential { .. } => true,
+        Flow::Loop { .. } => values.line(Field::Steps).is_some(),
+    };
+    if has_steps {
+        only_for_models(values);
+    }
     let output = output(values);
-    let process_output = values.text(Field::ProcessOutput);
-    let prompt = prompt(values, &inputs);
+    let process_output = process_output(values, output.as_ref());
+    // Outer: is it right; inner: is there one.
+    let prompt = if has_steps {
+        Some(None)
+    } else {
+        prompt(values, &inputs).map(Some)
+    };
     let model = model(values);
+    let provider = values.choice(Field::Provider, &Provider::NAMES);
     let tools = tools(values);
+    let sub_agents = sub_agents(values, &tools);
     let limits = limits(values);
     let approval = values.choice(Field::Approval, &Approval::NAMES).unwrap_or_default();
     let mut definition = Definition {
@@ -85,9 +148,12 @@ fn definition(values: &mut Values<'_>) -> Option<Definition> {
         inputs,
         output,
         process_output,
+        flow,
         prompt: prompt?,
         model,
+        provider,
         tools,
+        sub_agents,
         limits,
         approval,
         hash: Arc::from(""),
@@ -97,13 +163,19 @@ fn definition(values: &mut Values<'_>) -> Option<Definition> {
 }
 
 fn name(values: &mut Values<'_>) -> Option<String> {
-    let allowed = "1 to 64 letters, digits, `_` or `-`";
     if values.line(Field::Name).is_none() {
-        values.missing(Field::Name, allowed);
+        values.missing(Field::Name, values::NAME);
     }
-    values.get(Field::Name, allowed, |node| {
+    let name = values.get(Field::Name, values::NAME, |node| {
         values::text(node).filter(|text| values::is_name(text))
-    })
+    })?;
+    if name == COMPLETE_TASK {
+        let line = values.line(Field::Name);
+        let allowed = "another name: the function that hands in an agent's output has this one";
+        values.error(line, "name", "\"complete_task\"", allowed);
+        return None;
+    }
+    Some(name)
 }
 
 fn model(values: &mut Values<'_>) -> ModelSettings {
@@ -118,21 +190,26 @@ fn model(values: &mut Values<'_>) -> ModelSettings {
 }
 
 fn tools(values: &mut Values<'_>) -> Vec<String> {
-    let tools = values.get(Field::Tools, "a list of tool names, none of them twice", |node| {
-        let Content::List(items) = &node.content else {
-            return None;
-        };
-        let mut names: Vec<String> = Vec::new();
-        for item in items {
-            let name = values::text(item).filter(|name| name.len() <= 128 && !name.contains(char::is_whitespace))?;
-            if names.contains(&name) {
-                return None;
-            }
-            names.push(name);
-        }
-        Some(names)
+    let item = "the name of one tool: up to 128 characters without spaces or `*`, since a grant names every tool";
+    let names = values.names(Field::Tools, item, |name| {
+        name.len() <= 128 && !name.contains(|c: char| c.is_whitespace() || c.is_control() || c == '*')
     });
-    tools.unwrap_or_default()
+    names.into_iter().map(|(_, name)| name).collect()
+}
+
+fn sub_agents(values: &mut Values<'_>, tools: &[String]) -> Vec<String> {
+    let names = values.names(Field::SubAgents, "the name of an agent", values::is_name);
+    for (_, name) in names.iter().filter(|(_, name)| tools.contains(name)) {
+        let line = values.line(Field::SubAgents);
+        let allowed = "names that are no tool's: both would be called by the one name";
+        let found = format!("{name:?}, which is granted as a tool too");
+        values.error(line, &Field::SubAgents.portable(), &found, allowed);
+    }
+    for (n, name) in &names {
+        let path = format!("{}[{n}]", Field::SubAgents.portable());
+        values.names.agents.push((path, name.clone()));
+    }
+    names.into_iter().map(|(_, name)| name).collect()
 }
 
 /// `max_time_minutes` and `deadline_seconds` are one limit in two units.

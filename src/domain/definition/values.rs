@@ -1,14 +1,76 @@
 //! Single values: from a node to the type of a field, or an error that names what is allowed.
 
+use std::collections::BTreeMap;
+
 use super::error::DefinitionError;
 use super::fields::{Field, Fields, Given};
-use super::node::{Content, Node};
+use super::node::{Content, Node, quoted};
+
+/// What may name an agent, an input, an output, a step.
+pub(super) const NAME: &str = "1 to 64 letters, digits, `_` or `-`";
+
+/// Most items of a list, and most inputs: more than a model can be offered, and few enough to compare each with each.
+pub(super) const MOST_ITEMS: usize = 512;
+
+/// Where the fields, and the items of lists, stand by their portable path: for checks that come after.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Places(BTreeMap<String, (String, u64)>);
+
+impl Places {
+    /// Notes where `path` is found, as it is spelled there.
+    pub(super) fn insert(&mut self, path: String, spelled: String, line: u64) {
+        self.0.entry(path).or_insert((spelled, line));
+    }
+
+    /// The line of a portable path, if it is given.
+    pub(super) fn line(&self, path: &str) -> Option<u64> {
+        self.0.get(path).map(|(_, line)| *line).filter(|line| *line > 0)
+    }
+
+    /// Is it given?
+    pub(super) fn has(&self, path: &str) -> bool {
+        self.0.contains_key(path)
+    }
+
+    /// How a portable path is spelled in the file.
+    pub(super) fn spelled(&self, path: &str) -> String {
+        self.0.get(path).map_or(path, |(spelled, _)| spelled).to_owned()
+    }
+}
 
 /// Reads fields and keeps every error.
 pub(super) struct Values<'a> {
     pub(super) file: &'a str,
     pub(super) fields: Fields<'a>,
     pub(super) errors: Vec<DefinitionError>,
+    /// Of the items of lists and maps; fields are added in the end.
+    pub(super) places: Places,
+    /// What is named and stands elsewhere.
+    pub(super) names: Named,
+}
+
+/// What a definition names and others have to have.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Named {
+    /// Agents, each with its portable path.
+    pub(super) agents: Vec<(String, String)>,
+    /// A registered schema.
+    pub(super) schema: Option<String>,
+}
+
+/// A node that is given where a list or a map belongs.
+pub(super) struct Part<'a> {
+    pub(super) path: String,
+    pub(super) node: &'a Node,
+}
+
+/// Two spellings of one field hold the same.
+struct Same<'a>(&'a Node);
+
+impl PartialEq for Same<'_> {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.to_json() == other.0.to_json()
+    }
 }
 
 impl<'a> Values<'a> {
@@ -25,7 +87,24 @@ impl<'a> Values<'a> {
 
     /// Records that a required field is not there.
     pub(super) fn missing(&mut self, field: Field, allowed: &str) {
-        self.error(None, &field.portable(), "nothing", allowed);
+        self.missing_at(None, &field.row().spellings(), allowed);
+    }
+
+    /// As [`Self::missing`], for what has these spellings. One that is misspelled has been told of.
+    pub(super) fn missing_at(&mut self, line: Option<u64>, spellings: &[String], allowed: &str) {
+        let meant = |error: &DefinitionError| {
+            let near = error.allowed.strip_prefix("did you mean `")?.strip_suffix("`?")?;
+            let parent = error.field.rsplit_once('.').map(|(parent, _)| format!("{parent}."));
+            Some(parent.unwrap_or_default() + near)
+        };
+        let misspelled = self
+            .errors
+            .iter()
+            .filter_map(meant)
+            .any(|meant| spellings.contains(&meant));
+        if let Some(path) = spellings.first().filter(|_| !misspelled) {
+            self.error(line, path, "nothing", allowed);
+        }
     }
 
     /// Where a field stands, if it is given.
@@ -42,7 +121,7 @@ impl<'a> Values<'a> {
         &mut self,
         field: Field,
         allowed: &str,
-        read: impl Fn(&Node) -> Option<T>,
+        read: impl Fn(&'a Node) -> Option<T>,
     ) -> Option<T> {
         let given = self.fields.remove(&field)?;
         let mut kept: Option<(T, &Given<'_>)> = None;
@@ -66,6 +145,55 @@ impl<'a> Values<'a> {
         let kept = kept.map(|(value, _)| value);
         self.fields.insert(field, given);
         kept
+    }
+
+    /// A list or a map, whose parts are read one by one.
+    pub(super) fn part(&mut self, field: Field, allowed: &str, fits: fn(&Content) -> bool) -> Option<Part<'a>> {
+        let Same(node) = self.get(field, allowed, |node| fits(&node.content).then_some(Same(node)))?;
+        let given = self
+            .fields
+            .get(&field)?
+            .iter()
+            .find(|one| std::ptr::eq(one.node, node))?;
+        let path = given.path.clone();
+        let items = match &node.content {
+            Content::List(items) => items.len(),
+            Content::Map(entries) => entries.len(),
+            _ => 0,
+        };
+        if items > MOST_ITEMS {
+            let allowed = format!("at most {MOST_ITEMS}");
+            self.error(Some(node.line), &path, &format!("{items} of them"), &allowed);
+            return None;
+        }
+        Some(Part { path, node })
+    }
+
+    /// A list of texts, none of them twice, each with its place in the list; what an item may be says `fits`.
+    pub(super) fn names(&mut self, field: Field, item: &str, fits: fn(&str) -> bool) -> Vec<(usize, String)> {
+        let allowed = format!("a list, each item {item}");
+        let Some(Part { path, node }) = self.part(field, &allowed, |content| matches!(content, Content::List(_)))
+        else {
+            return Vec::new();
+        };
+        let Content::List(items) = &node.content else {
+            return Vec::new();
+        };
+        let mut names: Vec<(usize, String)> = Vec::new();
+        for (n, node) in items.iter().enumerate() {
+            let path = format!("{path}[{n}]");
+            match text(node).filter(|name| fits(name)) {
+                None => self.error(Some(node.line), &path, &node.found(), item),
+                Some(name) if names.iter().any(|(_, other)| *other == name) => {
+                    let found = format!("{} a second time", quoted(&name));
+                    self.error(Some(node.line), &path, &found, "each name once");
+                }
+                Some(name) => names.push((n, name)),
+            }
+            self.places
+                .insert(format!("{}[{n}]", field.portable()), path, node.line);
+        }
+        names
     }
 
     /// A text with something to read in it.
@@ -133,7 +261,8 @@ fn whole(node: &Node) -> Option<i32> {
 fn float(node: &Node) -> Option<f32> {
     match node.content {
         Content::Integer(value) => i16::try_from(value).ok().map(f32::from),
-        Content::Float(value) => Some(value as f32),
+        // Without the sign of a zero: -0.0 is 0.0, and has its hash.
+        Content::Float(value) => Some(value as f32 + 0.0),
         _ => None,
     }
 }

@@ -19,6 +19,8 @@ enum Piece {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("found {found}; allowed: {allowed}")]
 pub struct TemplateError {
+    /// Where in the text, in bytes.
+    pub at: usize,
     /// What was found.
     pub found: String,
     /// What is allowed.
@@ -45,7 +47,7 @@ impl Template {
             let (name, after) = rest[at + 2..]
                 .split_once('}')
                 .filter(|(name, _)| is_name(name))
-                .ok_or_else(|| malformed(&rest[at..]))?;
+                .ok_or_else(|| malformed(text, text.len() - rest.len() + at))?;
             if !literal.is_empty() {
                 pieces.push(Piece::Text(std::mem::take(&mut literal)));
             }
@@ -90,9 +92,10 @@ fn is_name(text: &str) -> bool {
             .all(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-'))
 }
 
-fn malformed(at: &str) -> TemplateError {
-    let shown: String = at.chars().take(24).collect();
+fn malformed(text: &str, at: usize) -> TemplateError {
+    let shown: String = text[at..].chars().take(24).collect();
     TemplateError {
+        at,
         found: format!("{shown:?}"),
         allowed: "`${name}` with letters, digits, `_` or `-`, or `$${` for a literal `${`".to_owned(),
     }
@@ -127,7 +130,8 @@ mod tests {
     #[test]
     fn a_placeholder_that_is_none_is_an_error() {
         for text in ["${", "x ${a", "${}", "${a b}", "${env:HOME}"] {
-            assert!(Template::parse(text).is_err(), "{text}");
+            let error = Template::parse(text).unwrap_err();
+            assert_eq!(Some(error.at), text.find("${"), "{text}");
         }
     }
 

@@ -138,7 +138,7 @@ impl Chat {
         Arc::new(Self {
             engine,
             quota,
-            system: Arc::from(constitution.definition.prompt.system_prompt.as_str()),
+            system: Arc::from(constitution.system_prompt.as_str()),
             settings: Arc::new(constitution.definition.model.clone()),
             limits,
             templates,

@@ -1,0 +1,168 @@
+//! The agents of a configuration: their files are found here, what is in them is checked in the domain.
+
+use std::fs::{self, File};
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+
+use crate::config::Config;
+use crate::domain::definition::{Checked, DefinitionError, Form, SchemaSource, Source, check};
+
+/// The folder that is taken when none is named.
+const DEFAULT_FOLDER: &str = "agents";
+
+/// Where the named schemas of a folder stand.
+const SCHEMAS: &str = "schemas";
+
+/// One byte more than is taken: enough to say that a file is too long.
+const MOST_BYTES: u64 = (1 << 20) + 1;
+
+/// The definitions that are built in: file and text.
+const BUILT_IN: &[(&str, &str)] = &[(
+    "codebase_investigator.md",
+    include_str!("../../agents/codebase_investigator.md"),
+)];
+
+/// The schemas that are built in: name and text.
+const BUILT_IN_SCHEMAS: &[(&str, &str)] = &[(
+    "CodebaseInvestigationReportSchema",
+    include_str!("../../agents/schemas/CodebaseInvestigationReportSchema.json"),
+)];
+
+/// The agents of one folder, or those built in.
+#[derive(Debug)]
+pub struct Loaded {
+    /// Where they are from, for people.
+    pub place: String,
+    /// Definitions found, right or wrong.
+    pub files: Vec<String>,
+    /// What came of them.
+    pub checked: Checked,
+}
+
+/// The agents of a configuration: of the folder that is named, of `agents` if it is there, else those built in.
+///
+/// # Errors
+/// The folder cannot be listed. What is wrong in it is in what comes back.
+pub fn agents(config: &Config) -> io::Result<Loaded> {
+    match &config.agents {
+        Some(folder) => agents_in(folder, None),
+        None if Path::new(DEFAULT_FOLDER).is_dir() => agents_in(Path::new(DEFAULT_FOLDER), None),
+        None => Ok(built_in()),
+    }
+}
+
+/// The agents of a folder, with one file of it that would be passed over otherwise.
+///
+/// Hidden files, those that begin with `_`, `README.md`, those of another ending, and folders are passed over.
+///
+/// # Errors
+/// As [`agents`].
+pub fn agents_in(folder: &Path, also: Option<&Path>) -> io::Result<Loaded> {
+    let mut unreadable = Vec::new();
+    let mut sources = Vec::new();
+    for path in files(folder)? {
+        let is_named = also.is_some_and(|also| also.file_name() == path.file_name());
+        if let Some(form) = Form::of_path(&path).filter(|_| is_named || is_definition(&path)) {
+            let file = path.display().to_string();
+            let read = read(&path, &mut unreadable);
+            sources.extend(read.map(|bytes| Source { file, form, bytes }));
+        }
+    }
+    let mut schemas = Vec::new();
+    let schema_folder = folder.join(SCHEMAS);
+    if schema_folder.is_dir() {
+        for path in files(&schema_folder)? {
+            if let Some(name) = path.file_name().and_then(|name| name.to_str()?.strip_suffix(".json")) {
+                let (name, file) = (name.to_owned(), path.display().to_string());
+                let read = read(&path, &mut unreadable);
+                schemas.extend(read.map(|bytes| SchemaSource { name, file, bytes }));
+            }
+        }
+    }
+    let mut checked = check(&sources, &schemas);
+    let mut files: Vec<_> = sources.into_iter().map(|source| source.file).collect();
+    files.extend(unreadable.iter().map(|error| error.file.clone()));
+    checked.errors.splice(0..0, unreadable);
+    Ok(Loaded {
+        place: folder.display().to_string(),
+        files,
+        checked,
+    })
+}
+
+/// What gavel brings along.
+fn built_in() -> Loaded {
+    let sources: Vec<_> = BUILT_IN
+        .iter()
+        .map(|(file, text)| Source {
+            file: format!("{file} (built in)"),
+            form: Form::Markdown,
+            bytes: text.as_bytes().to_vec(),
+        })
+        .collect();
+    let schemas: Vec<_> = BUILT_IN_SCHEMAS
+        .iter()
+        .map(|(name, text)| SchemaSource {
+            name: (*name).to_owned(),
+            file: format!("{SCHEMAS}/{name}.json (built in)"),
+            bytes: text.as_bytes().to_vec(),
+        })
+        .collect();
+    Loaded {
+        place: "built in".to_owned(),
+        files: sources.iter().map(|source| source.file.clone()).collect(),
+        checked: check(&sources, &schemas),
+    }
+}
+
+/// What is in a folder and is no folder itself, by name.
+fn files(folder: &Path) -> io::Result<Vec<PathBuf>> {
+    // The folder of a bare file name is the empty path.
+    let listed = if folder.as_os_str().is_empty() {
+        Path::new(".")
+    } else {
+        folder
+    };
+    let mut files = Vec::new();
+    for entry in fs::read_dir(listed)? {
+        let path = folder.join(entry?.file_name());
+        if !path.is_dir() {
+            files.push(path);
+        }
+    }
+    files.sort();
+    Ok(files)
+}
+
+fn is_definition(path: &Path) -> bool {
+    let name = path
+        .file_name()
+        .map(|name| name.to_string_lossy().into_owned())
+        .unwrap_or_default();
+    !name.starts_with(['.', '_']) && !name.eq_ignore_ascii_case("README.md")
+}
+
+fn read(path: &Path, errors: &mut Vec<DefinitionError>) -> Option<Vec<u8>> {
+    let read = || {
+        // A pipe would keep us waiting for its other end.
+        if !fs::metadata(path)?.is_file() {
+            return Err(io::Error::other("it is no file"));
+        }
+        let mut bytes = Vec::new();
+        File::open(path)?.take(MOST_BYTES).read_to_end(&mut bytes)?;
+        Ok(bytes)
+    };
+    match read() {
+        Ok(bytes) => Some(bytes),
+        Err(error) => {
+            errors.push(DefinitionError {
+                file: path.display().to_string(),
+                line: None,
+                field: "the file".to_owned(),
+                found: format!("that it cannot be read: {error}"),
+                allowed: "a file that gavel may read".to_owned(),
+            });
+            None
+        }
+    }
+}

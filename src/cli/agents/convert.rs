@@ -1,0 +1,106 @@
+//! `gavel agents convert`: the same definition in another form.
+
+use std::fs;
+use std::io::{self, IsTerminal, Read};
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+use clap::ValueEnum;
+
+use super::{count, told};
+use crate::cli::exit::Exit;
+use crate::cli::output;
+use crate::domain::definition::{Definition, Form};
+
+/// Options of `gavel agents convert`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(in crate::cli) struct Args {
+    /// The definition; - is standard input
+    file: PathBuf,
+    /// The form to write
+    #[arg(long, value_enum)]
+    to: FormName,
+    /// The form to read, where the name of the file does not tell
+    #[arg(long, value_enum)]
+    from: Option<FormName>,
+    /// Where to write; without it, standard output
+    #[arg(long, short, value_name = "FILE")]
+    output: Option<PathBuf>,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  gavel agents convert agents/reviewer.md --to yaml
+  gavel agents convert agents/reviewer.md --to proto -o reviewer.binpb
+  gavel agents convert - --from json --to md <reviewer.json
+
+Every form holds the same: converted back, a definition has the hash it had. Comments, and fields that say what holds
+without them, are not kept. The definition is checked as far as it goes by itself; `gavel agents validate` also checks
+what it names: schemas and other agents.
+
+Exit status 2 when the definition is wrong.";
+
+/// A form, as an option names it.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum FormName {
+    Json,
+    Yaml,
+    Md,
+    Proto,
+}
+
+impl FormName {
+    fn form(self) -> Form {
+        match self {
+            Self::Json => Form::Json,
+            Self::Yaml => Form::Yaml,
+            Self::Md => Form::Markdown,
+            Self::Proto => Form::Proto,
+        }
+    }
+}
+
+pub(super) fn run(args: &Args) -> anyhow::Result<Exit> {
+    let is_standard_input = args.file == Path::new("-");
+    let Some(from) = args.from.map(FormName::form).or_else(|| Form::of_path(&args.file)) else {
+        output::note("error: the form cannot be told from the name of the file; say it with --from");
+        return Ok(Exit::Wrong);
+    };
+    let bytes = if is_standard_input {
+        let mut bytes = Vec::new();
+        io::stdin().lock().read_to_end(&mut bytes).map(|_| bytes)
+    } else {
+        fs::read(&args.file)
+    };
+    let place = args.file.display().to_string();
+    let bytes = bytes.with_context(|| format!("{place} cannot be read"))?;
+    let place = if is_standard_input {
+        "standard input".to_owned()
+    } else {
+        place
+    };
+    let definition = match Definition::read(&bytes, from, &place) {
+        Ok(definition) => definition,
+        Err(errors) => {
+            for error in &errors {
+                output::note(&told(error));
+            }
+            output::note(&format!(
+                "error: {place} is not converted: {}",
+                count(errors.len(), "mistake")
+            ));
+            return Ok(Exit::Wrong);
+        }
+    };
+    let written = definition.write(args.to.form());
+    match &args.output {
+        Some(file) => fs::write(file, written).with_context(|| format!("{} cannot be written", file.display()))?,
+        None if args.to.form() == Form::Proto && io::stdout().is_terminal() => {
+            output::note("error: protobuf is binary, and no terminal shows it; name a file with -o");
+            return Ok(Exit::Wrong);
+        }
+        None => output::bytes(&written)?,
+    }
+    Ok(Exit::Done)
+}

@@ -1,0 +1,67 @@
+//! `gavel agents`: the definitions of agents. All but `list` look at files alone.
+
+mod convert;
+mod list;
+mod schema;
+mod show;
+mod validate;
+
+use super::exit::Exit;
+use super::output;
+use crate::app::{self, Loaded};
+use crate::config::{Config, Flags};
+use crate::domain::definition::DefinitionError;
+
+pub(super) use self::list::run as list;
+
+/// What to do.
+#[derive(Debug, clap::Subcommand)]
+pub(super) enum Verb {
+    /// Check definitions: every mistake at once, each with file, line, what was found and what is allowed
+    Validate(validate::Args),
+    /// List the agents of this configuration, and which cannot work for lack of a tool
+    List(list::Args),
+    /// Show one agent whole
+    Show(show::Args),
+    /// Write a definition in another form: JSON, YAML, Markdown or protobuf
+    Convert(convert::Args),
+    /// Print the JSON Schema of definitions, with which editors complete and check them
+    Schema(schema::Args),
+}
+
+pub(super) fn run(verb: Verb, flags: &Flags) -> anyhow::Result<Exit> {
+    match verb {
+        Verb::Validate(args) => validate::run(&args, flags),
+        Verb::Show(args) => show::run(&args, flags),
+        Verb::Convert(args) => convert::run(&args),
+        Verb::Schema(args) => schema::run(&args),
+        Verb::List(_) => unreachable!("it needs the MCP servers, and is started with them"),
+    }
+}
+
+/// The agents of this configuration.
+fn configured(flags: &Flags) -> anyhow::Result<Loaded> {
+    let resolved = Config::load(flags)?;
+    for warning in &resolved.warnings {
+        output::note(&format!("warning: {warning}"));
+    }
+    load(&resolved.config)
+}
+
+fn load(config: &Config) -> anyhow::Result<Loaded> {
+    app::agents(config).map_err(|error| {
+        let folder = config.agents.as_deref().unwrap_or(std::path::Path::new("agents"));
+        anyhow::anyhow!("the folder of agents {} cannot be listed: {error}", folder.display())
+    })
+}
+
+/// One line an error, fit for a terminal.
+fn told(error: &DefinitionError) -> String {
+    output::printable(&error.to_string()).replace('\n', " ")
+}
+
+/// "1 error", "2 errors".
+fn count(number: usize, one: &str) -> String {
+    let plural = if number == 1 { "" } else { "s" };
+    format!("{number} {one}{plural}")
+}

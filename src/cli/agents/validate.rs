@@ -1,0 +1,157 @@
+//! `gavel agents validate`: every mistake of every definition, at once.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+use serde_json::json;
+
+use super::{configured, count, told};
+use crate::app;
+use crate::cli::exit::Exit;
+use crate::cli::output;
+use crate::config::Flags;
+use crate::domain::definition::{DefinitionError, Form};
+
+/// Options of `gavel agents validate`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(in crate::cli) struct Args {
+    /// Folders and files; without any, the agents of this configuration
+    ///
+    /// A file is checked beside the others of its folder: its sub-agents, its steps and schemas/ are looked for there.
+    #[arg(value_name = "PATH")]
+    paths: Vec<PathBuf>,
+    /// As JSON: {files, agents, errors, warnings}, each error as {file, line, field, found, allowed}
+    #[arg(long)]
+    json: bool,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  gavel agents validate                      the folder agents, or the one that GAVEL_AGENTS names
+  gavel agents validate agents/reviewer.md   one file of it
+  gavel agents validate .gemini/agents       Gemini CLI's agents, as they are
+  gavel agents validate --json | jq '.errors[] | \"\\(.file):\\(.line) \\(.field)\"'
+
+Exit status 0 when nothing is wrong (warnings are no mistakes), 2 when something is.";
+
+/// What was found in all places.
+#[derive(Default)]
+struct Findings {
+    files: BTreeSet<String>,
+    agents: BTreeSet<(String, String)>,
+    errors: Vec<DefinitionError>,
+    warnings: Vec<DefinitionError>,
+}
+
+impl Findings {
+    /// Adds what was found in a folder, or what of it is about one file.
+    fn add(&mut self, loaded: app::Loaded, only: Option<&str>) {
+        let wanted = |file: &str| only.is_none_or(|only| only == file);
+        let new = |list: &Vec<DefinitionError>, one: &DefinitionError| wanted(&one.file) && !list.contains(one);
+        self.files.extend(loaded.files.into_iter().filter(|file| wanted(file)));
+        for (name, agent) in loaded.checked.agents {
+            if wanted(&agent.file) {
+                self.agents.insert((agent.file, name));
+            }
+        }
+        for error in loaded.checked.errors {
+            if new(&self.errors, &error) {
+                self.errors.push(error);
+            }
+        }
+        for warning in loaded.checked.warnings {
+            if new(&self.warnings, &warning) {
+                self.warnings.push(warning);
+            }
+        }
+    }
+
+    fn place_is_wrong(&mut self, path: &Path, found: String, allowed: String) {
+        self.errors.push(DefinitionError {
+            file: path.display().to_string(),
+            line: None,
+            field: "the path".to_owned(),
+            found,
+            allowed,
+        });
+    }
+}
+
+pub(super) fn run(args: &Args, flags: &Flags) -> anyhow::Result<Exit> {
+    let mut findings = Findings::default();
+    if args.paths.is_empty() {
+        findings.add(configured(flags)?, None);
+    }
+    for path in &args.paths {
+        look_at(path, &mut findings);
+    }
+    if args.json {
+        let agents: Vec<_> = findings.agents.iter().map(|(_, name)| name).collect();
+        output::json(&json!({
+            "files": findings.files.len(), "agents": agents, "errors": findings.errors, "warnings": findings.warnings,
+        }))?;
+    } else {
+        output::line(&text(&findings))?;
+    }
+    Ok(if findings.errors.is_empty() {
+        Exit::Done
+    } else {
+        Exit::Wrong
+    })
+}
+
+fn look_at(path: &Path, findings: &mut Findings) {
+    if path.is_dir() {
+        match app::agents_in(path, None) {
+            Ok(loaded) => findings.add(loaded, None),
+            Err(error) => {
+                let allowed = "a folder that gavel may list".to_owned();
+                findings.place_is_wrong(path, format!("that it cannot be listed: {error}"), allowed);
+            }
+        }
+        return;
+    }
+    if !path.exists() {
+        return findings.place_is_wrong(
+            path,
+            "nothing".to_owned(),
+            "a folder or a file that is there".to_owned(),
+        );
+    }
+    if Form::of_path(path).is_none() {
+        let allowed = format!("a name that ends in one of {}", Form::ENDINGS);
+        return findings.place_is_wrong(path, "a file of another kind".to_owned(), allowed);
+    }
+    let folder = path.parent().unwrap_or(Path::new(""));
+    match app::agents_in(folder, Some(path)) {
+        Ok(loaded) => findings.add(loaded, Some(&path.display().to_string())),
+        Err(error) => {
+            let allowed = "a file in a folder that gavel may list".to_owned();
+            findings.place_is_wrong(path, format!("that its folder cannot be listed: {error}"), allowed);
+        }
+    }
+}
+
+fn text(findings: &Findings) -> String {
+    let mut lines: Vec<_> = findings.errors.iter().map(told).collect();
+    lines.extend(
+        findings
+            .warnings
+            .iter()
+            .map(|warning| format!("warning: {}", told(warning))),
+    );
+    if !lines.is_empty() {
+        lines.push(String::new());
+    }
+    let mut summary = vec![
+        count(findings.files.len(), "file"),
+        format!("{} right", count(findings.agents.len(), "agent")),
+        count(findings.errors.len(), "error"),
+    ];
+    if !findings.warnings.is_empty() {
+        summary.push(count(findings.warnings.len(), "warning"));
+    }
+    lines.push(summary.join(", "));
+    lines.join("\n")
+}

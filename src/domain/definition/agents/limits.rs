@@ -1,0 +1,56 @@
+//! Limits that cannot do what they seem to say. They stop nothing, so these are warnings.
+
+use super::super::error::DefinitionError;
+use super::super::fields::Field;
+use super::links::called;
+use super::{Folder, Read};
+
+/// Steps of one run over all its resumes.
+const MOST_STEPS: u32 = 500;
+
+/// Looks at one agent's limits, and at those of the agents that it calls.
+pub(super) fn check(agent: &Read, folder: &Folder, warnings: &mut Vec<DefinitionError>) {
+    let definition = &agent.definition;
+    let turns = Field::MaxTurns.portable();
+    match definition.limits.max_turns {
+        Some(most) if most > MOST_STEPS => {
+            let allowed = format!("at most {MOST_STEPS}: a run ends there over all its resumes");
+            warnings.push(agent.place.error(&turns, most.to_string(), allowed));
+        }
+        Some(1) if !definition.tools.is_empty() || !definition.sub_agents.is_empty() => {
+            let found = "1, so the model never sees the result of a tool".to_owned();
+            warnings.push(
+                agent
+                    .place
+                    .error(&turns, found, "2 or more for an agent with tools".to_owned()),
+            );
+        }
+        _ => {}
+    }
+    let (thinking, most) = (definition.model.thinking_budget, definition.model.max_output_tokens);
+    if let (Some(thinking), Some(most)) = (thinking, most)
+        && u32::try_from(thinking).is_ok_and(|thinking| thinking >= most)
+    {
+        let found = format!("{thinking}, which leaves nothing of {most} output tokens for an answer");
+        let allowed = "less than maxOutputTokens, which counts thinking too".to_owned();
+        warnings.push(agent.place.error(&Field::ThinkingBudget.portable(), found, allowed));
+    }
+    let Some(whole) = definition.limits.max_time else {
+        return;
+    };
+    for (path, name) in called(definition) {
+        let part = folder
+            .agents
+            .get(name)
+            .and_then(|called| called.definition.limits.max_time);
+        if let Some(part) = part.filter(|part| *part > whole) {
+            let found = format!(
+                "{name} with {} s, in an agent with {} s",
+                part.as_secs(),
+                whole.as_secs()
+            );
+            let allowed = "no more time than the agent that calls it has: it is cut short with that one".to_owned();
+            warnings.push(agent.place.error(&path, found, allowed));
+        }
+    }
+}

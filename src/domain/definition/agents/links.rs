@@ -1,0 +1,102 @@
+//! Which agents call which: all exist, and no chain of calls comes back to where it began.
+
+use super::super::error::DefinitionError;
+use super::super::fields::{Field, unknown_name_message};
+use super::super::node::quoted;
+use super::{Agents, Folder, Place};
+use crate::domain::definition::Definition;
+
+/// The agents that one calls, each with the portable path at which it names it.
+pub(super) fn called(definition: &Definition) -> Vec<(String, &str)> {
+    let sub_agents = definition.sub_agents.iter().enumerate();
+    let sub_agents = sub_agents.map(|(n, name)| (format!("{}[{n}]", Field::SubAgents.portable()), name.as_str()));
+    let steps = definition.flow.steps().iter().enumerate();
+    sub_agents
+        .chain(steps.map(|(n, step)| (format!("steps[{n}]"), step.agent.as_str())))
+        .collect()
+}
+
+/// Every agent that is called is there, right or wrong.
+pub(super) fn check(
+    called: &[(String, &str)],
+    own: &str,
+    place: &Place,
+    folder: &Folder,
+    errors: &mut Vec<DefinitionError>,
+) {
+    let broken = folder.broken.iter().filter_map(|broken| broken.name.as_deref());
+    let known: Vec<&str> = folder.agents.keys().map(String::as_str).chain(broken).collect();
+    for (path, name) in called.iter().filter(|(_, name)| !known.contains(name)) {
+        let others: Vec<_> = known.iter().copied().filter(|other| *other != own).collect();
+        let allowed = if others.is_empty() {
+            "the name of another agent; there is none here".to_owned()
+        } else {
+            format!("an agent that is there: {}", unknown_name_message(name, &others))
+        };
+        errors.push(place.error(path, quoted(name), allowed));
+    }
+}
+
+/// Each cycle is told once, where its first agent by the alphabet calls the next; none of its agents is right.
+pub(super) fn cycles(folder: &Folder, errors: &mut Vec<DefinitionError>, agents: &mut Agents) {
+    let mut told: Vec<Vec<&str>> = Vec::new();
+    for name in folder.agents.keys() {
+        let Some(way) = way_back(name, folder) else { continue };
+        for name in &way {
+            agents.remove(*name);
+        }
+        let mut members = way.clone();
+        members.sort_unstable();
+        if told.contains(&members) {
+            continue;
+        }
+        told.push(members);
+        let agent = &folder.agents[name];
+        let next = way.get(1).copied().unwrap_or(name);
+        let place = called(&agent.definition)
+            .into_iter()
+            .find(|(_, called)| *called == next);
+        let found = format!("the cycle {} → {name}", way.join(" → "));
+        let allowed = "agents that do not lead back to the one that calls them".to_owned();
+        errors.push(
+            agent
+                .place
+                .error(&place.map_or_else(String::new, |(path, _)| path), found, allowed),
+        );
+    }
+}
+
+/// The shortest chain of calls from an agent to itself.
+fn way_back<'a>(name: &'a str, folder: &'a Folder) -> Option<Vec<&'a str>> {
+    let mut ways = std::collections::VecDeque::from([vec![name]]);
+    let mut seen = std::collections::BTreeSet::new();
+    while let Some(way) = ways.pop_front() {
+        let last = way.last().and_then(|last| folder.agents.get(*last));
+        for (_, next) in last.map(|last| called(&last.definition)).unwrap_or_default() {
+            if next == name {
+                return Some(way);
+            }
+            if seen.insert(next) {
+                ways.push_back([way.as_slice(), &[next]].concat());
+            }
+        }
+    }
+    None
+}
+
+/// An agent that calls a wrong one cannot work.
+pub(super) fn drop_those_without_all(agents: &mut Agents) {
+    loop {
+        let lacking: Vec<String> = agents
+            .iter()
+            .filter(|(_, agent)| agent.definition.calls().iter().any(|name| !agents.contains_key(*name)))
+            .map(|(name, _)| name.clone())
+            .collect();
+        if lacking.is_empty() {
+            return;
+        }
+        for name in lacking {
+            agents.remove(&name);
+        }
+    }
+}

@@ -1,0 +1,305 @@
+//! How an agent goes about its work: `flow_type`, `steps`, `max_iterations`.
+
+use std::collections::BTreeMap;
+
+use super::Input;
+use super::fields::{Field, unknown_name_message};
+use super::node::{Content, Node, quoted};
+use super::values::{self, NAME, Values};
+use crate::domain::templates::Template;
+
+/// How an agent goes about its work.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Flow {
+    /// It works on the task once.
+    #[default]
+    Single,
+    /// Its steps, one after another.
+    Sequential {
+        /// At least one, no name twice.
+        steps: Vec<Step>,
+    },
+    /// Again and again, until it says that it is done.
+    Loop {
+        /// What goes round; empty: the agent itself.
+        steps: Vec<Step>,
+        /// How often at most; from 1.
+        max_iterations: u32,
+    },
+}
+
+/// One step of a flow: another agent, and what it is given.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Step {
+    /// Under which later steps know its output. No other step's, and no input's.
+    pub name: String,
+    /// Who does it.
+    pub agent: String,
+    /// Templates by argument of that agent: `${name}` stands for an input of the flow or the output of a step. An
+    /// argument that is not named here is taken from the step or the input of its own name.
+    pub input: BTreeMap<String, String>,
+}
+
+impl Flow {
+    /// How often a loop goes round that does not say.
+    pub const DEFAULT_ITERATIONS: u32 = 3;
+
+    /// The steps; none where the agent itself is at work.
+    #[must_use]
+    pub fn steps(&self) -> &[Step] {
+        match self {
+            Self::Single => &[],
+            Self::Sequential { steps } | Self::Loop { steps, .. } => steps,
+        }
+    }
+
+    /// The name in a definition.
+    #[must_use]
+    pub fn as_str(&self) -> &'static str {
+        match self {
+            Self::Single => "single",
+            Self::Sequential { .. } => "sequential",
+            Self::Loop { .. } => "loop",
+        }
+    }
+
+    /// The steps whose output step `n` can name: the earlier ones, and in a loop all, as the round before left them.
+    pub(super) fn known_to(&self, n: usize) -> &[Step] {
+        match self {
+            Self::Single => &[],
+            Self::Sequential { steps } => &steps[..n],
+            Self::Loop { steps, .. } => steps,
+        }
+    }
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Type {
+    Single,
+    Sequential,
+    Loop,
+}
+
+const TYPES: [(&str, Type); 3] = [
+    ("single", Type::Single),
+    ("sequential", Type::Sequential),
+    ("loop", Type::Loop),
+];
+
+/// Reads the flow. One that is wrong comes back as what could be read of it.
+pub(super) fn flow(values: &mut Values<'_>, inputs: &BTreeMap<String, Input>) -> Flow {
+    let kind = values.choice(Field::FlowType, &TYPES);
+    let wrong_type = kind.is_none() && values.line(Field::FlowType).is_some();
+    let (steps, all_read) = steps(values, inputs);
+    let rounds = values.count(Field::MaxIterations);
+    let kind = kind.unwrap_or(Type::Single);
+    let flow = match kind {
+        Type::Single => Flow::Single,
+        Type::Sequential => Flow::Sequential { steps },
+        Type::Loop => Flow::Loop {
+            steps,
+            max_iterations: rounds.unwrap_or(Flow::DEFAULT_ITERATIONS),
+        },
+    };
+    if wrong_type {
+        return flow;
+    }
+    let only = |values: &mut Values<'_>, field: Field, fits: bool, types: &str| {
+        if let Some(line) = values.line(field).filter(|_| !fits) {
+            let found = format!("a flow of the type {}", flow.as_str());
+            let allowed = format!("flow_type {types}, or nothing here");
+            values.error(Some(line), &field.portable(), &found, &allowed);
+        }
+    };
+    only(values, Field::Steps, kind != Type::Single, "sequential or loop");
+    only(values, Field::MaxIterations, kind == Type::Loop, "loop");
+    if kind == Type::Sequential && values.line(Field::Steps).is_none() {
+        values.missing(
+            Field::Steps,
+            "at least one step: the name of an agent, or {name, agent, input}",
+        );
+    }
+    if all_read {
+        check_names(values, &flow, inputs);
+    }
+    flow
+}
+
+/// A flow of steps asks no model itself, so what is said to a model would have no effect.
+pub(super) fn only_for_models(values: &mut Values<'_>) {
+    let fields = [
+        Field::OutputName,
+        Field::OutputDescription,
+        Field::OutputSchema,
+        Field::ProcessOutput,
+        Field::Query,
+        Field::SystemPrompt,
+        Field::Provider,
+        Field::Model,
+        Field::Temperature,
+        Field::TopP,
+        Field::ThinkingBudget,
+        Field::MaxOutputTokens,
+        Field::Tools,
+        Field::SubAgents,
+        Field::Approval,
+    ];
+    for field in fields {
+        // An empty list says the same as none.
+        let says_something = |node: &Node| !matches!(&node.content, Content::List(items) if items.is_empty());
+        let given = values.fields.get(&field).and_then(|given| given.first());
+        if let Some((line, path)) = given
+            .filter(|given| says_something(given.node))
+            .map(|given| (given.line, given.path.clone()))
+        {
+            let allowed =
+                "nothing where there are steps: the flow asks no model itself; say it in the agents of its steps";
+            values.error(Some(line), &path, "a field without effect", allowed);
+        }
+    }
+}
+
+/// The steps, and whether they are all there are.
+fn steps(values: &mut Values<'_>, inputs: &BTreeMap<String, Input>) -> (Vec<Step>, bool) {
+    let allowed = "a list of steps, at least one: the name of an agent, or {name, agent, input}";
+    let is_list = |content: &Content| matches!(content, Content::List(items) if !items.is_empty());
+    let Some(part) = values.part(Field::Steps, allowed, is_list) else {
+        return (Vec::new(), false);
+    };
+    let Content::List(items) = &part.node.content else {
+        return (Vec::new(), false);
+    };
+    let mut steps: Vec<Step> = Vec::new();
+    for (n, node) in items.iter().enumerate() {
+        let path = format!("{}[{n}]", part.path);
+        values.places.insert(format!("steps[{n}]"), path.clone(), node.line);
+        let Some(step) = step(values, &path, n, node) else {
+            continue;
+        };
+        values.names.agents.push((format!("steps[{n}]"), step.agent.clone()));
+        let taken = if inputs.contains_key(&step.name) {
+            Some("an input has this name too")
+        } else if steps.iter().any(|other| other.name == step.name) {
+            Some("another step has this name too")
+        } else {
+            None
+        };
+        if let Some(taken) = taken {
+            let found = format!("{}; {taken}", quoted(&step.name));
+            let allowed = "a `name` of its own for each step, since later steps name its output";
+            values.error(Some(node.line), &format!("{path}.name"), &found, allowed);
+        }
+        steps.push(step);
+    }
+    let all_read = steps.len() == items.len();
+    (steps, all_read)
+}
+
+fn step(values: &mut Values<'_>, path: &str, n: usize, node: &Node) -> Option<Step> {
+    let entries = match &node.content {
+        Content::Map(entries) => entries,
+        Content::Text(agent) if values::is_name(agent) => {
+            return Some(Step {
+                name: agent.clone(),
+                agent: agent.clone(),
+                input: BTreeMap::new(),
+            });
+        }
+        _ => {
+            let allowed = "the name of an agent, or a map of name, agent and input";
+            values.error(Some(node.line), path, &node.found(), allowed);
+            return None;
+        }
+    };
+    let (mut name, mut agent, mut input) = (None, None, BTreeMap::new());
+    let mut right = true;
+    for (key, node) in entries {
+        let path = format!("{path}.{}", key.name);
+        let a_name = || values::text(node).filter(|text| values::is_name(text));
+        match key.name.as_str() {
+            "name" => name = a_name(),
+            "agent" => agent = a_name(),
+            "input" => {
+                input = templates(values, &path, n, node);
+                continue;
+            }
+            other => {
+                let allowed = unknown_name_message(other, &["name", "agent", "input"]);
+                values.error(Some(key.line), &path, "an unknown field", &allowed);
+                continue;
+            }
+        }
+        if a_name().is_none() {
+            values.error(Some(node.line), &path, &node.found(), NAME);
+            right = false;
+        }
+    }
+    if !entries.iter().any(|(key, _)| key.name == "agent") {
+        values.missing_at(Some(node.line), &[format!("{path}.agent")], "the name of an agent");
+    }
+    let agent = agent.filter(|_| right)?;
+    Some(Step {
+        name: name.unwrap_or_else(|| agent.clone()),
+        agent,
+        input,
+    })
+}
+
+/// The templates of one step. What they name is checked when all steps are known.
+fn templates(values: &mut Values<'_>, path: &str, n: usize, node: &Node) -> BTreeMap<String, String> {
+    let entries = match &node.content {
+        Content::Map(entries) => entries.as_slice(),
+        Content::Null => &[],
+        _ => {
+            let allowed = "a map from argument of the step's agent to a text with ${placeholders}";
+            values.error(Some(node.line), path, &node.found(), allowed);
+            &[]
+        }
+    };
+    let mut templates = BTreeMap::new();
+    for (key, node) in entries {
+        let path = format!("{path}.{}", key.name);
+        values
+            .places
+            .insert(format!("steps[{n}].input.{}", key.name), path.clone(), node.line);
+        match values::text(node) {
+            Some(text) => {
+                templates.insert(key.name.clone(), text);
+            }
+            None => values.error(Some(node.line), &path, &node.found(), "a text that is not blank"),
+        }
+    }
+    templates
+}
+
+/// Each placeholder of a step names an input of the flow or a step whose output there is by then.
+fn check_names(values: &mut Values<'_>, flow: &Flow, inputs: &BTreeMap<String, Input>) {
+    for (n, step) in flow.steps().iter().enumerate() {
+        let steps = flow.known_to(n).iter().map(|step| step.name.as_str());
+        let known: Vec<&str> = inputs.keys().map(String::as_str).chain(steps).collect();
+        for (argument, text) in &step.input {
+            let path = format!("steps[{n}].input.{argument}");
+            let line = values.places.line(&path);
+            let path = values.places.spelled(&path);
+            match Template::parse(text) {
+                Ok(template) => {
+                    for name in template.names().filter(|name| !known.contains(name)) {
+                        let allowed = match flow.steps().iter().position(|step| step.name == name) {
+                            Some(at) if at == n => {
+                                "an input of the flow or an earlier step, not the step itself".to_owned()
+                            }
+                            Some(_) => "an input of the flow or an earlier step, not a later one".to_owned(),
+                            None => format!(
+                                "an input of the flow or an earlier step: {}",
+                                unknown_name_message(name, &known)
+                            ),
+                        };
+                        let found = format!("the placeholder ${{{name}}}");
+                        values.error(line, &path, &found, &allowed);
+                    }
+                }
+                Err(error) => values.error(line, &path, &error.found, &error.allowed),
+            }
+        }
+    }
+}

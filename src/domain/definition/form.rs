@@ -1,0 +1,114 @@
+//! The four forms of a definition.
+
+use std::path::Path;
+
+use super::node::{Node, SyntaxError};
+use super::read::{self, Refused};
+use super::tree::Tree;
+use super::{Definition, json, markdown, proto, yaml};
+
+/// The longest definition taken, in bytes. A system prompt is pages long, not a book.
+pub(super) const MAX_BYTES: usize = 1 << 20;
+
+/// How a definition is written down.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Form {
+    /// YAML front matter, and the system prompt below it.
+    Markdown,
+    /// YAML.
+    Yaml,
+    /// JSON.
+    Json,
+    /// The protobuf message `gemini.agent.v1.AgentDefinition`, binary.
+    Proto,
+}
+
+impl Form {
+    /// Every form with its name.
+    pub const NAMES: [(&'static str, Self); 4] = [
+        ("md", Self::Markdown),
+        ("yaml", Self::Yaml),
+        ("json", Self::Json),
+        ("proto", Self::Proto),
+    ];
+
+    /// The endings of files that hold a definition.
+    pub const ENDINGS: &'static str = ".md, .yaml, .yml, .json, .pb, .binpb";
+
+    /// The form of a file, by the ending of its name.
+    #[must_use]
+    pub fn of_path(path: &Path) -> Option<Self> {
+        let ending = path.extension()?.to_str()?.to_ascii_lowercase();
+        match ending.as_str() {
+            "md" => Some(Self::Markdown),
+            "yaml" | "yml" => Some(Self::Yaml),
+            "json" => Some(Self::Json),
+            "pb" | "binpb" => Some(Self::Proto),
+            _ => None,
+        }
+    }
+
+    /// The name.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Markdown => "md",
+            Self::Yaml => "yaml",
+            Self::Json => "json",
+            Self::Proto => "proto",
+        }
+    }
+}
+
+/// Reads a definition with its places. Line ends may be LF or CRLF, a byte order mark is skipped.
+pub(super) fn read(bytes: &[u8], form: Form, file: &str) -> read::Result {
+    let fail = |line, found, allowed| Err(Refused::whole(file, line, "the file", found, allowed));
+    if bytes.len() > MAX_BYTES {
+        return fail(None, format!("{} bytes", bytes.len()), "at most 1 MiB");
+    }
+    if form == Form::Proto {
+        return match proto::parse(bytes) {
+            Ok(root) => read::read(&root, None, file),
+            Err(found) => fail(None, found, "one message gemini.agent.v1.AgentDefinition, binary"),
+        };
+    }
+    let text = match std::str::from_utf8(bytes) {
+        Ok(text) => text,
+        Err(error) => {
+            let before = &bytes[..error.valid_up_to()];
+            let line = memchr::memchr_iter(b'\n', before).count() as u64 + 1;
+            return fail(Some(line), "bytes that are no UTF-8".to_owned(), "text in UTF-8");
+        }
+    };
+    // One kind of line end, so that a checkout's setting does not change the content hash.
+    let text = text.trim_start_matches('\u{feff}').replace("\r\n", "\n");
+    let parsed: Result<Node, (SyntaxError, &str)> = match form {
+        Form::Markdown => return markdown::read(&text, file),
+        Form::Json => json::parse(&text).map_err(|error| (error, "JSON")),
+        Form::Yaml | Form::Proto => Node::parse(&text).map_err(|error| (error, "YAML")),
+    };
+    match parsed {
+        Ok(root) => read::read(&root, None, file),
+        Err((error, name)) => fail(error.line, format!("text that is not {name} ({})", error.message), name),
+    }
+}
+
+/// Writes a definition so that it reads back as itself.
+pub(super) fn write(definition: &Definition, form: Form) -> Vec<u8> {
+    if form == Form::Proto {
+        return proto::write(definition);
+    }
+    let mut tree = Tree::of(definition);
+    let text = match form {
+        Form::Json => tree.to_json(),
+        Form::Yaml | Form::Proto => yaml::write(&tree),
+        Form::Markdown => {
+            let body = markdown::body(definition);
+            if body.is_some() {
+                tree.drop_system_prompt();
+            }
+            format!("---\n{}---\n{}", yaml::write(&tree), body.unwrap_or_default())
+        }
+    };
+    text.into_bytes()
+}

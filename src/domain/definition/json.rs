@@ -1,0 +1,193 @@
+//! JSON, strictly as RFC 8259 has it, with the line of every value.
+//!
+//! `serde_json` reads each level and hands out the text of what is inside; where that text lies in the whole tells its line.
+
+use std::fmt;
+
+use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
+use serde_json::Value;
+use serde_json::value::RawValue;
+
+use super::node::{Content, Key, Node, SyntaxError, quoted};
+use crate::domain::nesting;
+
+/// Reads one JSON value.
+pub(super) fn parse(text: &str) -> Result<Node, SyntaxError> {
+    // Each level is read once for every level around it, so there must not be many.
+    if !nesting::within(text.as_bytes(), nesting::MAX_LEVELS) {
+        return Err(SyntaxError {
+            line: None,
+            message: format!("more than {} levels of it", nesting::MAX_LEVELS),
+        });
+    }
+    let ends = memchr::memchr_iter(b'\n', text.as_bytes()).collect();
+    let reader = Reader { text, ends };
+    let whole: &RawValue = serde_json::from_str(text).map_err(|error| reader.error(&error, 1))?;
+    reader.node(whole)
+}
+
+struct Reader<'a> {
+    text: &'a str,
+    /// Where its lines end.
+    ends: Vec<usize>,
+}
+
+impl<'a> Reader<'a> {
+    fn node(&self, raw: &'a RawValue) -> Result<Node, SyntaxError> {
+        let line = self.line(raw);
+        let content = match raw.get().as_bytes().first() {
+            Some(b'{') => Content::Map(self.entries(raw, line)?),
+            Some(b'[') => {
+                let items: Vec<&RawValue> = self.read(raw, line)?;
+                Content::List(
+                    items
+                        .into_iter()
+                        .map(|item| self.node(item))
+                        .collect::<Result<_, _>>()?,
+                )
+            }
+            _ => match self.read(raw, line)? {
+                Value::Bool(value) => Content::Bool(value),
+                Value::String(text) => Content::Text(text),
+                Value::Number(number) => match (number.as_i64(), number.as_u64(), number.as_f64()) {
+                    (Some(whole), ..) => Content::Integer(whole.into()),
+                    (_, Some(whole), _) => Content::Integer(whole.into()),
+                    (.., Some(value)) => Content::Float(value),
+                    _ => unreachable!("a JSON number is a number"),
+                },
+                _ => Content::Null,
+            },
+        };
+        Ok(Node { line, content })
+    }
+
+    fn entries(&self, raw: &'a RawValue, line: u64) -> Result<Vec<(Key, Node)>, SyntaxError> {
+        let Entries(entries) = self.read(raw, line)?;
+        let mut map: Vec<(Key, Node)> = Vec::with_capacity(entries.len());
+        let mut seen = std::collections::HashSet::new();
+        for (key, value) in entries {
+            let line = self.line(key);
+            let name: String = self.read(key, line)?;
+            if !seen.insert(name.clone()) {
+                return Err(SyntaxError {
+                    line: Some(line),
+                    message: format!("the key {} a second time", quoted(&name)),
+                });
+            }
+            map.push((Key { line, name }, self.node(value)?));
+        }
+        Ok(map)
+    }
+
+    fn read<T: Deserialize<'a>>(&self, raw: &'a RawValue, line: u64) -> Result<T, SyntaxError> {
+        serde_json::from_str(raw.get()).map_err(|error| self.error(&error, line))
+    }
+
+    /// An error in a text that begins on `line`.
+    fn error(&self, error: &serde_json::Error, line: u64) -> SyntaxError {
+        let message = error.to_string();
+        let message = message.split(" at line ").next().unwrap_or_default().to_owned();
+        SyntaxError {
+            line: Some(line + (error.line().max(1) - 1) as u64),
+            message,
+        }
+    }
+
+    /// The line on which a part of the text begins.
+    fn line(&self, part: &RawValue) -> u64 {
+        let at = part.get().as_ptr().addr() - self.text.as_ptr().addr();
+        self.ends.partition_point(|end| *end < at) as u64 + 1
+    }
+}
+
+/// An object's entries, each as it is written.
+struct Entries<'a>(Vec<(&'a RawValue, &'a RawValue)>);
+
+impl<'de: 'a, 'a> Deserialize<'de> for Entries<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_map(EntriesVisitor)
+    }
+}
+
+struct EntriesVisitor;
+
+impl<'de> Visitor<'de> for EntriesVisitor {
+    type Value = Entries<'de>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object")
+    }
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Entries<'de>, A::Error> {
+        let mut entries = Vec::new();
+        while let Some(entry) = map.next_entry()? {
+            entries.push(entry);
+        }
+        Ok(Entries(entries))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    fn lines(node: &Node) -> Vec<u64> {
+        match &node.content {
+            Content::List(items) => items.iter().flat_map(lines).collect(),
+            Content::Map(entries) => entries
+                .iter()
+                .flat_map(|(key, node)| [vec![key.line], lines(node)].concat())
+                .collect(),
+            _ => vec![node.line],
+        }
+    }
+
+    #[test]
+    fn every_value_knows_its_line_whatever_the_white_space() {
+        let node = parse("{\n\t\"a\": \"\\ud83d\\ude00\\t\",\r\n\n\"b\\\"\" : [1,\n 2.5, {\"c\":\nnull}]}").unwrap();
+        assert_eq!(lines(&node), [2, 2, 4, 4, 5, 5, 6]);
+        assert_eq!(node.to_json(), json!({"a": "😀\t", "b\"": [1, 2.5, {"c": null}]}));
+    }
+
+    #[test]
+    fn what_is_no_json_is_refused_with_its_line() {
+        for (text, line) in [
+            ("{\n\"a\": 1,\n}", 3),
+            ("{\n'a': 1}", 2),
+            ("{\"a\": 1}\n\nx", 3),
+            ("{\"a\":\n# no\n1}", 2),
+            ("{\"a\":\n yes}", 2),
+            ("{\"a\":\n\n\"\\ud83d\"}", 3),
+            ("{\"a\":\n\"\t\"}", 2),
+            ("{\"a\":1,\n\"\\u0061\":2}", 2),
+            ("[\n1e999]", 2),
+            ("[\n01]", 2),
+            ("", 1),
+        ] {
+            assert_eq!(parse(text).unwrap_err().line, Some(line), "{text}");
+        }
+        assert!(parse(&"[".repeat(100_000)).is_err());
+    }
+
+    proptest! {
+        /// Strings, numbers and keys are what `serde_json` says they are.
+        #[test]
+        fn a_value_is_read_as_it_was_written(
+            texts in prop::collection::vec(".*", 3), whole in any::<i64>(), large in any::<u64>(),
+            float in any::<f64>().prop_filter("finite", |f| f.is_finite()), pretty in any::<bool>(),
+        ) {
+            let value = json!({texts[0].clone(): [whole, large, float, true, null, {}], "k": texts[1..]});
+            let text = if pretty { serde_json::to_string_pretty(&value) } else { serde_json::to_string(&value) }.unwrap();
+            prop_assert_eq!(parse(&text).unwrap().to_json(), value);
+        }
+
+        #[test]
+        fn no_text_makes_it_panic(text in "[\\[\\]{}\",:0-9a\\\\ud\n .e-]{0,30}") {
+            let read = parse(&text);
+            prop_assert!(read.is_err() || serde_json::from_str::<Value>(&text).is_ok(), "{:?}", read);
+        }
+    }
+}

@@ -1,0 +1,169 @@
+//! The JSON Schema of a definition, for editors: made of the spelling table, so it knows every field and every name.
+
+use serde_json::{Map, Value, json};
+
+use super::InputType;
+use super::fields::{Field, GROUPS, Holds, OUTPUT, PROMPT, Row, TABLE};
+use super::values::MOST_ITEMS;
+
+/// The JSON Schema of the JSON and the YAML form.
+#[must_use]
+pub fn json_schema() -> Value {
+    let mut schema = json_schema_of_front_matter();
+    schema["anyOf"] = with_system_prompt();
+    schema
+}
+
+/// The JSON Schema of Markdown's front matter: the system prompt may stand below it.
+#[must_use]
+pub fn json_schema_of_front_matter() -> Value {
+    let mut properties = Map::new();
+    for row in TABLE {
+        for name in row.flat {
+            properties.insert((*name).to_owned(), property(row, name));
+        }
+    }
+    for (group, others) in GROUPS {
+        let schema = group_schema(group);
+        for name in others.iter().chain([group]) {
+            properties.insert((*name).to_owned(), schema.clone());
+        }
+    }
+    let flow = |types: Value| {
+        let under = |name: &str| json!({"properties": {name: {"enum": types}}, "required": [name]});
+        json!({"anyOf": names(Field::FlowType).map(under).collect::<Vec<_>>()})
+    };
+    let one_of_names = |field: Field| Value::from_iter(names(field).map(|name| json!({"required": [name]})));
+    let an_output: Vec<_> = group_names(OUTPUT).map(|name| json!({"required": [name]})).collect();
+    let needs_output: Map<_, _> = names(Field::ProcessOutput)
+        .map(|name| (name.to_owned(), json!({"anyOf": an_output})))
+        .collect();
+    json!({
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "An agent of gavel",
+        "type": "object",
+        "properties": properties,
+        "additionalProperties": false,
+        "required": ["name", "description"],
+        "dependentSchemas": needs_output,
+        "allOf": [
+            {"if": flow(json!(["sequential"])), "then": {"anyOf": one_of_names(Field::Steps)}},
+            {"if": {"anyOf": one_of_names(Field::Steps)}, "then": flow(json!(["sequential", "loop"]))},
+            {"if": {"anyOf": one_of_names(Field::MaxIterations)}, "then": flow(json!(["loop"]))},
+        ],
+    })
+}
+
+/// Steps, or a system prompt under one of its names.
+fn with_system_prompt() -> Value {
+    let flat = names(Field::SystemPrompt).map(|name| json!({"required": [name]}));
+    let inner = Field::SystemPrompt.row().grouped.map_or(&[][..], |(_, names)| names);
+    let grouped = group_names(PROMPT).flat_map(|group| {
+        inner
+            .iter()
+            .map(move |name| json!({"properties": {group: {"required": [name]}}, "required": [group]}))
+    });
+    let steps = names(Field::Steps).map(|name| json!({"required": [name]}));
+    steps.chain(grouped).chain(flat).collect()
+}
+
+/// The names of a field at the top level.
+fn names(field: Field) -> impl Iterator<Item = &'static str> {
+    field.row().flat.iter().copied()
+}
+
+fn group_names(group: &str) -> impl Iterator<Item = &'static str> {
+    let found = GROUPS.iter().filter(move |(name, _)| *name == group);
+    found.flat_map(|(name, others)| std::iter::once(*name).chain(others.iter().copied()))
+}
+
+fn group_schema(group: &str) -> Value {
+    let rows = TABLE.iter().filter_map(|row| {
+        row.grouped
+            .filter(|(name, _)| *name == group)
+            .map(|(_, names)| (row, names))
+    });
+    let mut properties = Map::new();
+    let mut required = Vec::new();
+    for (row, names) in rows {
+        for name in names {
+            let path = format!("{group}.{name}");
+            properties.insert((*name).to_owned(), property(row, &path));
+        }
+        if group == OUTPUT {
+            let one_of_them = names.iter().map(|name| json!({"required": [name]}));
+            required.push(json!({"anyOf": one_of_them.collect::<Vec<_>>()}));
+        }
+    }
+    let mut schema = json!({"type": "object", "properties": properties, "additionalProperties": false});
+    if !required.is_empty() {
+        schema["allOf"] = Value::Array(required);
+    }
+    schema
+}
+
+/// What `row` holds, under the name at `path`.
+fn property(row: &Row, path: &str) -> Value {
+    let portable = row.field.portable();
+    let mut schema = holds(row.holds);
+    let about = if path == portable {
+        row.about.to_owned()
+    } else {
+        format!("Another name of {portable}. {}", row.about)
+    };
+    schema["description"] = Value::from(about);
+    schema
+}
+
+fn holds(holds: Holds) -> Value {
+    match holds {
+        Holds::Text => text(),
+        Holds::Name => name(),
+        Holds::Choice(words) => json!({"enum": words}),
+        Holds::Number(most) => json!({"type": "number", "minimum": 0, "maximum": most}),
+        Holds::Whole(least) => json!({"type": "integer", "minimum": least, "maximum": i32::MAX}),
+        Holds::Tools => {
+            json!({"type": "array", "items": {"type": "string", "pattern": "^[^\\s*]{1,128}$"}, "uniqueItems": true, "maxItems": MOST_ITEMS})
+        }
+        Holds::Names => json!({"type": "array", "items": name(), "uniqueItems": true, "maxItems": MOST_ITEMS}),
+        Holds::Inputs => json!({
+            "type": "object",
+            "propertyNames": name(),
+            "maxProperties": MOST_ITEMS,
+            "additionalProperties": {
+                "type": "object",
+                "properties": {
+                    "description": text(),
+                    "type": {"enum": InputType::NAMES.map(|(name, _)| name)},
+                    "required": {"type": "boolean"},
+                },
+                "required": ["description", "type"],
+                "additionalProperties": false,
+            },
+        }),
+        Holds::Schema => json!({"anyOf": [name(), {"type": "object"}]}),
+        Holds::Steps => json!({
+            "type": "array",
+            "minItems": 1,
+            "maxItems": MOST_ITEMS,
+            "items": {"anyOf": [name(), {
+                "type": "object",
+                "properties": {
+                    "name": name(),
+                    "agent": name(),
+                    "input": {"type": "object", "additionalProperties": text()},
+                },
+                "required": ["agent"],
+                "additionalProperties": false,
+            }]},
+        }),
+    }
+}
+
+fn text() -> Value {
+    json!({"type": "string", "pattern": "\\S"})
+}
+
+fn name() -> Value {
+    json!({"type": "string", "pattern": "^[A-Za-z0-9_-]{1,64}$"})
+}

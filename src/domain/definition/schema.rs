@@ -1,0 +1,82 @@
+//! JSON Schemas that outputs conform to: is one a schema at all?
+
+use serde_json::Value;
+
+use super::error::DefinitionError;
+use super::node::Node;
+use crate::domain::canonical;
+use crate::domain::nesting;
+
+/// Levels of a schema; room for the levels of a definition around it in every form.
+const MAX_LEVELS: usize = nesting::MAX_LEVELS - 6;
+
+/// Errors told of one schema.
+const MOST_ERRORS: usize = 8;
+
+/// Longest message of the validator taken, in characters: it quotes what it found.
+const LONGEST: usize = 300;
+
+/// What `type` may say.
+const TYPES: &str = "array, boolean, integer, null, number, object, string, or a list of these";
+
+/// What is wrong with a schema; `path` is the field that it stands in. Nothing is fetched for a remote `$ref`.
+pub(super) fn errors(node: &Node, file: &str, path: &str) -> Vec<DefinitionError> {
+    let schema = node.to_json();
+    let error = |pointer: &str, found: String, allowed: &str| DefinitionError {
+        file: file.to_owned(),
+        line: Some(node.at(pointer).line).filter(|line| *line > 0),
+        field: format!("{path}{}", pointer.replace('/', ".")),
+        found,
+        allowed: allowed.to_owned(),
+    };
+    if !nesting::within(canonical::to_raw(&schema).get().as_bytes(), MAX_LEVELS) {
+        let allowed = format!("at most {MAX_LEVELS} levels");
+        return vec![error("", "more levels".to_owned(), &allowed)];
+    }
+    let meta = match jsonschema::meta::validator_for(&schema) {
+        Ok(meta) => meta,
+        Err(_) => {
+            let found = "a $schema that gavel does not know".to_owned();
+            let allowed = "https://json-schema.org/draft/2020-12/schema, an earlier draft, or no $schema";
+            return vec![error("/$schema", found, allowed)];
+        }
+    };
+    let wrong: Vec<_> = meta
+        .iter_errors(&schema)
+        .take(MOST_ERRORS)
+        .map(|wrong| {
+            let pointer = wrong.instance_path().to_string();
+            let allowed = if pointer.ends_with("/type") {
+                TYPES.to_owned()
+            } else {
+                format!("what JSON Schema allows there: {}", clipped(&wrong.to_string()))
+            };
+            error(&pointer, node.at(&pointer).found(), &allowed)
+        })
+        .collect();
+    if !wrong.is_empty() {
+        return wrong;
+    }
+    match jsonschema::validator_for(&schema) {
+        Ok(_) => Vec::new(),
+        Err(wrong) => vec![error(
+            "",
+            clipped(&wrong.to_string()),
+            "a schema whole in itself, each $ref to a part of it",
+        )],
+    }
+}
+
+/// The names of a schema's properties.
+pub(super) fn properties(schema: &Value) -> impl Iterator<Item = &str> {
+    let properties = schema.get("properties").and_then(Value::as_object);
+    properties.into_iter().flat_map(|map| map.keys().map(String::as_str))
+}
+
+fn clipped(text: &str) -> String {
+    let mut shown: String = text.chars().take(LONGEST).collect();
+    if shown.len() < text.len() {
+        shown.push('…');
+    }
+    shown
+}

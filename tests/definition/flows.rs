@@ -1,0 +1,142 @@
+//! how flows are written down.
+
+use gavel::domain::definition::{Definition, Flow, Form, Step};
+use serde_json::json;
+
+use super::forms::from_json;
+
+fn errors(text: &str) -> Vec<String> {
+    let text = format!("name: f\ndescription: d\n{text}");
+    let errors = Definition::read(text.as_bytes(), Form::Yaml, "f.yaml").expect_err("the flow is wrong");
+    errors.iter().map(ToString::to_string).collect()
+}
+
+fn read(text: &str) -> Definition {
+    let text = format!("name: f\ndescription: d\n{text}");
+    Definition::read(text.as_bytes(), Form::Yaml, "f.yaml").unwrap_or_else(|errors| panic!("{errors:#?}"))
+}
+
+///
+#[test]
+fn an_agent_that_says_nothing_of_flows_is_single() {
+    assert_eq!(read("system_prompt: s").flow, Flow::Single);
+    assert_eq!(read("system_prompt: s\nflow_type: single").flow, Flow::Single);
+    assert_eq!(
+        read("system_prompt: s").hash,
+        read("system_prompt: s\nflow_type: single").hash
+    );
+}
+
+///
+#[test]
+fn a_step_is_the_name_of_an_agent_or_says_more() {
+    let definition =
+        read("flow_type: sequential\nsteps:\n- a\n- {name: b2, agent: b, input: {topic: \"On ${a} and ${query}\"}}");
+    let plain = Step {
+        name: "a".to_owned(),
+        agent: "a".to_owned(),
+        input: [].into(),
+    };
+    let more = Step {
+        name: "b2".to_owned(),
+        agent: "b".to_owned(),
+        input: [("topic".to_owned(), "On ${a} and ${query}".to_owned())].into(),
+    };
+    assert_eq!(
+        definition.flow,
+        Flow::Sequential {
+            steps: vec![plain, more]
+        }
+    );
+    assert_eq!(definition.prompt, None, "a flow of steps asks no model itself");
+    assert_eq!(definition.calls(), ["a", "b"]);
+    assert_eq!(
+        definition.to_json()["steps"],
+        json!(["a", {"name": "b2", "agent": "b", "input": {"topic": "On ${a} and ${query}"}}])
+    );
+}
+
+///
+#[test]
+fn a_loop_goes_round_three_times_unless_it_says_otherwise() {
+    let rounds = |definition: &Definition| match &definition.flow {
+        Flow::Loop { max_iterations, steps } => (*max_iterations, steps.len()),
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(rounds(&read("system_prompt: s\nflow_type: loop")), (3, 0));
+    assert_eq!(
+        rounds(&read("flow_type: loop\nmax_iterations: 7\nsteps: [writer, critic]")),
+        (7, 2)
+    );
+    let default = from_json(&json!({"name": "f", "description": "d", "system_prompt": "s", "flow_type": "loop"}));
+    assert_eq!(
+        default.hash,
+        read("system_prompt: s\nflow_type: loop\nmax_iterations: 3").hash
+    );
+}
+
+/// In a loop a step sees what the round before left, so it may name a later one.
+#[test]
+fn a_step_names_what_is_there_by_then() {
+    let steps = "steps:\n- {agent: a, input: {x: \"${b}\"}}\n- {agent: b, input: {x: \"${a} ${query} ${c}\"}}";
+    assert_eq!(
+        errors(&format!("flow_type: sequential\n{steps}")),
+        [
+            "f.yaml:5: steps[0].input.x: found the placeholder ${b}; allowed: an input of the flow or an earlier step, not a later one",
+            "f.yaml:6: steps[1].input.x: found the placeholder ${c}; allowed: an input of the flow or an earlier step: did you mean `a`?",
+        ]
+    );
+    assert_eq!(
+        errors(&format!("flow_type: loop\n{steps}")),
+        [
+            "f.yaml:6: steps[1].input.x: found the placeholder ${c}; allowed: an input of the flow or an earlier step: did you mean `a`?"
+        ]
+    );
+}
+
+#[test]
+fn what_does_not_go_together_is_told() {
+    assert_eq!(
+        errors("steps: [a]\nmax_iterations: 2\nsystem_prompt: s"),
+        [
+            "f.yaml:3: steps: found a flow of the type single; allowed: flow_type sequential or loop, or nothing here",
+            "f.yaml:4: max_iterations: found a flow of the type single; allowed: flow_type loop, or nothing here",
+        ]
+    );
+    assert_eq!(
+        errors("flow_type: sequential"),
+        ["f.yaml: steps: found nothing; allowed: at least one step: the name of an agent, or {name, agent, input}"]
+    );
+    assert_eq!(
+        errors(
+            "flow_type: sequential\nsteps: [a]\nsystem_prompt: s\ntoolConfig: {tools: [x]}\napproval: never\ntemp: 1"
+        ),
+        [
+            "f.yaml:5: system_prompt: found a field without effect; allowed: nothing where there are steps: the flow asks no model itself; say it in the agents of its steps",
+            "f.yaml:6: toolConfig.tools: found a field without effect; allowed: nothing where there are steps: the flow asks no model itself; say it in the agents of its steps",
+            "f.yaml:7: approval: found a field without effect; allowed: nothing where there are steps: the flow asks no model itself; say it in the agents of its steps",
+            "f.yaml:8: temp: found a field without effect; allowed: nothing where there are steps: the flow asks no model itself; say it in the agents of its steps",
+        ]
+    );
+    assert_eq!(
+        errors("flow_type: parallel\nsystem_prompt: s"),
+        ["f.yaml:3: flow_type: found \"parallel\"; allowed: single, sequential, loop"]
+    );
+}
+
+#[test]
+fn a_wrong_step_is_told_by_its_number() {
+    assert_eq!(
+        errors(
+            "flow_type: sequential\nsteps:\n- a\n- 5\n- {agnt: b}\n- a\n- {name: query, agent: b}\n- {agent: c d, input: {x: 1}}"
+        ),
+        [
+            "f.yaml:6: steps[1]: found 5; allowed: the name of an agent, or a map of name, agent and input",
+            "f.yaml:7: steps[2].agnt: found an unknown field; allowed: did you mean `agent`?",
+            "f.yaml:8: steps[3].name: found \"a\"; another step has this name too; allowed: a `name` of its own for each step, since later steps name its output",
+            "f.yaml:9: steps[4].name: found \"query\"; an input has this name too; allowed: a `name` of its own for each step, since later steps name its output",
+            "f.yaml:10: steps[5].agent: found \"c d\"; allowed: 1 to 64 letters, digits, `_` or `-`",
+            "f.yaml:10: steps[5].input.x: found 1; allowed: a text that is not blank",
+        ]
+    );
+}
