@@ -5,7 +5,7 @@ use std::path::Path;
 use super::node::{Node, SyntaxError};
 use super::read::{self, Refused};
 use super::tree::Tree;
-use super::{Definition, json, markdown, proto, yaml};
+use super::{Definition, json, markdown, proto};
 
 /// The longest definition taken, in bytes. A system prompt is pages long, not a book.
 pub(super) const MAX_BYTES: usize = 1 << 20;
@@ -93,6 +93,16 @@ pub(super) fn read(bytes: &[u8], form: Form, file: &str) -> read::Result {
     }
 }
 
+/// YAML for people: blocks for long texts, quotes where a word could be taken for something else.
+fn yaml(tree: &Tree) -> String {
+    let options = serde_saphyr::ser_options! {
+        compact_list_indent: false,
+        folded_wrap_chars: 100,
+    };
+    serde_saphyr::to_string_with_options(tree, options)
+        .unwrap_or_else(|error| unreachable!("a tree of JSON values prints as YAML: {error}"))
+}
+
 /// Writes a definition so that it reads back as itself.
 pub(super) fn write(definition: &Definition, form: Form) -> Vec<u8> {
     if form == Form::Proto {
@@ -101,13 +111,13 @@ pub(super) fn write(definition: &Definition, form: Form) -> Vec<u8> {
     let mut tree = Tree::of(definition);
     let text = match form {
         Form::Json => tree.to_json(),
-        Form::Yaml | Form::Proto => yaml::write(&tree),
+        Form::Yaml | Form::Proto => yaml(&tree),
         Form::Markdown => {
             let body = markdown::body(definition);
             if body.is_some() {
                 tree.drop_system_prompt();
             }
-            format!("---\n{}---\n{}", yaml::write(&tree), body.unwrap_or_default())
+            format!("---\n{}---\n{}", yaml(&tree), body.unwrap_or_default())
         }
     };
     text.into_bytes()

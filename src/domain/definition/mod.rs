@@ -28,7 +28,6 @@ mod reference;
 mod schema;
 mod tree;
 mod values;
-mod yaml;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
