@@ -251,3 +251,93 @@ fn expect(what: &str, given: u64, written: u64) -> Result<(), Fault> {
         format!("{what} was not written: its id is taken ({written} of {given} rows)").into(),
     ))
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use std::ops::ControlFlow;
+
+    use super::super::config::ContentMode;
+    use super::super::connect::Target;
+    use super::super::migrate;
+    use super::*;
+    use serde_json::value::RawValue;
+
+    use crate::domain::ids::{ActionId, ConversationId, InstanceId, TenantId, UserId};
+    use crate::domain::tool::{Idempotency, InputSchema, Tool};
+    use crate::ports::records::{Intent, OpenDecision};
+
+    fn tool() -> Tool {
+        let schema = RawValue::from_string("{}".to_owned()).unwrap();
+        Tool {
+            server: "tasks".into(),
+            name: "add_task".into(),
+            description: String::new(),
+            input: InputSchema::compile(schema.clone()).unwrap(),
+            model_schema: schema,
+            output_schema: None,
+            side_effect: true,
+            idempotency: Idempotency::None,
+            approval: None,
+            timeout: Duration::from_secs(30),
+            identity_argument: None,
+            recipients: Vec::new(),
+            digest: "0".into(),
+        }
+    }
+
+    /// Promise 3: what announces a side effect waits for the disk, on every commit that has one, and nothing else does.
+    #[tokio::test]
+    async fn on_sqlite_intents_wait_for_the_disk_and_other_rows_do_not() {
+        let folder = tempfile::tempdir().unwrap();
+        let url = format!("sqlite:{}", folder.path().join("t.db").display());
+        let target = Target::parse(&url, None).unwrap();
+        target.create().unwrap();
+        let mut conn = target.writer().await.unwrap();
+        migrate::migrate(&mut conn, Duration::ZERO).await.unwrap();
+        let batch = Batch {
+            statements: &Statements::new(conn.dialect()),
+            writing: &Writing::new(InstanceId::new(), ContentMode::Full),
+            lease: Duration::from_secs(10),
+        };
+        for acts in [true, false, true, true, false, true] {
+            let decision = OpenDecision {
+                id: DecisionId::new(),
+                tenant: TenantId::parse("t").unwrap(),
+                surface: "chat",
+                user: UserId::parse("ann").unwrap(),
+                conversation: ConversationId::parse("c").unwrap(),
+                message: "".into(),
+                definition_hash: "".into(),
+                request_id: "".into(),
+                created_at: 0,
+            };
+            let intent = Intent {
+                id: ActionId::new(),
+                decision: decision.id,
+                tenant: decision.tenant.clone(),
+                sequence: 1,
+                tool: Arc::new(tool()),
+                arguments: RawValue::from_string("{}".to_owned()).unwrap().into(),
+                idempotency_key: "k".into(),
+                started_at: 0,
+            };
+            let intents = if acts { vec![intent] } else { Vec::new() };
+            let tickets = [
+                Ticket::silent(Op::Beat),
+                Ticket::silent(Op::Open(Box::new(decision), intents)),
+            ];
+            let attempt = batch.run(&mut conn, &tickets).await;
+            assert!(matches!(attempt, Attempt::Committed(_)));
+            let mut level = 0;
+            conn.fetch(&"PRAGMA synchronous".into(), vec![], &mut |row| {
+                level = row.int(0)?;
+                Ok(ControlFlow::Break(()))
+            })
+            .await
+            .unwrap();
+            // FULL or NORMAL.
+            assert_eq!(level, if acts { 2 } else { 1 });
+        }
+    }
+}
