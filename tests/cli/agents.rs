@@ -1,0 +1,262 @@
+//! `gavel agents`.
+
+use std::fs;
+use std::path::Path;
+
+use serde_json::Value;
+
+use super::harness::Place;
+
+const HELPER: &str = "---\nname: helper\ndescription: Helps.\ntools: [add_task]\n---\nBe kind.\n";
+
+/// A place with a folder `agents`.
+fn agents(files: &[(&str, &str)]) -> Place {
+    let place = Place::new();
+    fs::create_dir_all(place.path().join("agents/schemas")).unwrap();
+    for (file, text) in files {
+        fs::write(place.path().join("agents").join(file), text).unwrap();
+    }
+    place
+}
+
+/// All mistakes of all files at once, each with its place, and an exit status that a build can go by.
+#[test]
+fn agents_validate_tells_every_mistake_of_every_file() {
+    let place = agents(&[
+        ("helper.md", HELPER),
+        ("README.md", "# Our agents"),
+        ("_draft.md", "not yet"),
+        ("notes.txt", "none of our business"),
+        (
+            "a.yaml",
+            "name: a\ndescripton: d\nsystem_prompt: s\nsub_agents: [helpr]\n",
+        ),
+        ("b.json", "{\"name\": \"b\",\n\"description\": \"d\"\n\"x\": 1}"),
+        ("c.binpb", "\u{1}"),
+        ("schemas/S.json", "{\"type\": \"strng\"}"),
+    ]);
+    let ran = place.run(&["agents", "validate"]);
+    assert_eq!(ran.err, "");
+    insta::assert_snapshot!(ran.ended(2));
+    let json: Value = serde_json::from_str(&place.run(&["agents", "validate", "--json"]).ended(2)).unwrap();
+    assert_eq!(
+        (json["files"].as_u64(), json["errors"].as_array().unwrap().len()),
+        (Some(4), 5)
+    );
+    assert_eq!(json["agents"], serde_json::json!(["helper"]));
+    assert_eq!(
+        json["errors"][0],
+        serde_json::json!({
+            "file": "agents/a.yaml", "line": 2, "field": "descripton", "found": "an unknown field",
+            "allowed": "did you mean `description`?",
+        })
+    );
+    // One file alone, beside the others of its folder.
+    let alone = place.run(&["agents", "validate", "agents/helper.md"]).ended(0);
+    assert_eq!(alone, "1 file, 1 agent right, 0 errors\n");
+    let two = place
+        .run(&["agents", "validate", "agents/a.yaml", "agents/_draft.md"])
+        .ended(2);
+    assert!(two.contains(
+        "agents/a.yaml:4: sub_agents[0]: found \"helpr\"; allowed: an agent that is there: did you mean `helper`?"
+    ));
+    assert!(
+        two.contains("agents/_draft.md:1: front matter: ") && two.ends_with("2 files, 0 agents right, 3 errors\n"),
+        "{two}"
+    );
+}
+
+#[test]
+fn agents_validate_says_what_is_wrong_with_a_path() {
+    let place = agents(&[("helper.md", HELPER), ("notes.txt", "x")]);
+    let told = place
+        .run(&["agents", "validate", "nowhere", "agents/notes.txt"])
+        .ended(2);
+    assert!(
+        told.contains("nowhere: the path: found nothing; allowed: a folder or a file that is there"),
+        "{told}"
+    );
+    assert!(
+        told.contains(
+            "agents/notes.txt: the path: found a file of another kind; allowed: a name that ends in one of .md"
+        )
+    );
+    // A path of one's own needs no configuration.
+    let broken = place.run_with(&["agents", "validate", "agents"], &[("GAVEL_LISTEN", "no address")]);
+    assert_eq!(broken.ended(0), "1 file, 1 agent right, 0 errors\n");
+    let named = place.run_with(&["agents", "validate"], &[("GAVEL_AGENTS", "agents/helper.md")]);
+    assert!(
+        named
+            .err
+            .contains("the folder of agents agents/helper.md cannot be listed"),
+        "{}",
+        named.err
+    );
+    assert_eq!(named.status, 1);
+}
+
+/// DESIGN.md section 4: an agent whose tools no server offers is listed with the reason, and stops nothing.
+#[test]
+fn agents_list_says_which_agents_lack_a_tool_and_why() {
+    let place = agents(&[
+        ("helper.md", HELPER),
+        (
+            "lost.md",
+            "---\nname: lost\ndescription: d\ntools: [add_task, fly]\n---\nBe kind.\n",
+        ),
+        (
+            "boss.yaml",
+            "name: boss\ndescription: d\nsystem_prompt: s\nsub_agents: [lost, helper]\n",
+        ),
+        (
+            "top.yaml",
+            "name: top\ndescription: d\nflow_type: sequential\nsteps: [boss]\n",
+        ),
+    ]);
+    let list = place.run(&["agents", "list"]).ended(0);
+    let line = |name: &str| {
+        list.lines()
+            .find(|line| line.starts_with(&format!("{name} ")))
+            .unwrap()
+            .to_owned()
+    };
+    assert!(
+        line("helper").contains(" available ") && line("helper").ends_with("agents/helper.md  add_task"),
+        "{list}"
+    );
+    for (name, reason) in [
+        ("lost", "tool fly: no configured server offers it"),
+        ("boss", "agent lost: it is unavailable itself"),
+        ("top", "agent boss: it is unavailable itself"),
+    ] {
+        assert!(line(name).contains(" unavailable "), "{list}");
+        assert!(list.contains(&format!("{name} is unavailable: {reason}")), "{list}");
+    }
+    let json = place.run(&["agents", "list", "--json"]).json();
+    let top = json["agents"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .find(|agent| agent["name"] == "top")
+        .unwrap();
+    assert_eq!(top["flow_type"], "sequential");
+    assert_eq!(
+        top["unavailable"],
+        serde_json::json!(["agent boss: it is unavailable itself"])
+    );
+    assert_eq!(top["hash"].as_str().unwrap().len(), 64);
+    let offline = place.run(&["agents", "list", "--offline", "--json"]).json();
+    assert_eq!(offline["agents"][0]["unavailable"], Value::Null);
+}
+
+/// DESIGN.md section 10: the binary alone has its agents; a folder that is there, or is named, takes their place.
+#[test]
+fn agents_are_those_of_the_folder_else_those_that_are_built_in() {
+    let built_in = Place::new().run(&["agents", "list", "--offline", "--json"]).json();
+    assert_eq!(built_in["place"], "built in");
+    assert_eq!(built_in["agents"][0]["name"], "codebase_investigator");
+    let place = agents(&[("helper.md", HELPER)]);
+    fs::create_dir(place.path().join("other")).unwrap();
+    assert_eq!(
+        place.run(&["agents", "list", "--offline", "--json"]).json()["agents"][0]["name"],
+        "helper"
+    );
+    let named = place.run_with(&["agents", "list", "--offline"], &[("GAVEL_AGENTS", "other")]);
+    assert_eq!(named.ended(0), "no agents (other)\n");
+}
+
+#[test]
+fn agents_show_prints_one_agent_and_helps_with_its_name() {
+    let place = Place::new();
+    let shown = place.run(&["agents", "show", "codebase_investigator"]).ended(0);
+    assert!(
+        shown.contains("name: codebase_investigator") && shown.contains("\"relevant_locations\""),
+        "{shown}"
+    );
+    let json = place.run(&["agents", "show", "codebase_investigator", "--json"]).json();
+    assert_eq!(
+        json["definition"]["modelConfig"],
+        serde_json::json!({"temp": 0.1, "thinkingBudget": -1})
+    );
+    assert_eq!(json["output_schema"]["type"], "object");
+    let unknown = place.run(&["agents", "show", "codebase_investigater"]);
+    assert!(
+        unknown.err.contains("did you mean `codebase_investigator`?"),
+        "{}",
+        unknown.err
+    );
+    unknown.ended(2);
+}
+
+/// D: every form, through files and pipes, and the hash it had.
+#[test]
+fn agents_convert_goes_through_every_form_and_back() {
+    let place = agents(&[("helper.md", HELPER)]);
+    let hash = |file: &str| {
+        place.run(&["agents", "validate", file]).ended(0);
+        let folder = Path::new(file).parent().unwrap().to_str().unwrap().to_owned();
+        let list = place.run_with(&["agents", "list", "--offline", "--json"], &[("GAVEL_AGENTS", &folder)]);
+        list.json()["agents"][0]["hash"].clone()
+    };
+    let before = hash("agents/helper.md");
+    let mut from = "agents/helper.md".to_owned();
+    for (form, ending) in [("yaml", "yml"), ("proto", "binpb"), ("json", "json"), ("md", "md")] {
+        fs::create_dir(place.path().join(form)).unwrap();
+        let to = format!("{form}/helper.{ending}");
+        place
+            .run(&["agents", "convert", &from, "--to", form, "-o", &to])
+            .ended(0);
+        assert_eq!(hash(&to), before, "{form}");
+        from = to;
+    }
+    let piped = place
+        .pipe(&["agents", "convert", "-", "--from", "md", "--to", "json"], HELPER)
+        .json();
+    assert_eq!(piped["toolConfig"]["tools"], serde_json::json!(["add_task"]));
+}
+
+#[test]
+fn agents_convert_writes_nothing_of_a_definition_that_is_wrong() {
+    let place = agents(&[("wrong.md", "---\nname: a b\n---\nx\n")]);
+    let ran = place.run(&["agents", "convert", "agents/wrong.md", "--to", "yaml", "-o", "out.yaml"]);
+    assert!(
+        ran.err.contains("agents/wrong.md:2: name: ") && ran.err.contains("is not converted: 2 mistakes"),
+        "{}",
+        ran.err
+    );
+    ran.ended(2);
+    assert!(!place.path().join("out.yaml").exists());
+    let unclear = place.pipe(&["agents", "convert", "-", "--to", "yaml"], "name: a");
+    assert!(unclear.err.contains("--from"), "{}", unclear.err);
+    unclear.ended(2);
+}
+
+#[test]
+fn agents_schema_prints_a_json_schema() {
+    let place = Place::new();
+    let schema = place.run(&["agents", "schema"]).json();
+    let validator = jsonschema::draft202012::new(&schema).unwrap();
+    assert!(validator.is_valid(&serde_json::json!({"name": "a", "description": "d", "system_prompt": "s"})));
+    assert!(!validator.is_valid(&serde_json::json!({"name": "a", "description": "d"})));
+    let front_matter = place.run(&["agents", "schema", "--front-matter"]).json();
+    let validator = jsonschema::draft202012::new(&front_matter).unwrap();
+    assert!(validator.is_valid(&serde_json::json!({"name": "a", "description": "d"})));
+    assert!(
+        place
+            .run(&["agents", "schema", "--reference"])
+            .ended(0)
+            .contains("| `modelConfig.temp` |")
+    );
+}
+
+#[test]
+fn the_help_of_agents_teaches_with_examples() {
+    let place = Place::new();
+    for verb in ["validate", "list", "show", "convert", "schema"] {
+        let help = place.run(&["agents", verb, "--help"]).ended(0);
+        assert!(
+            help.contains(&format!("gavel agents {verb}")) && help.contains("Examples:"),
+            "{help}"
+        );
+    }
+}

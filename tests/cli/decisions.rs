@@ -1,0 +1,65 @@
+//! `gavel decisions` and `gavel migrate`.
+
+use serde_json::Value;
+
+use super::harness::{Place, Running};
+
+#[test]
+fn tail_prints_what_is_there_and_then_what_comes() {
+    let place = Place::new();
+    place.run(&["chat", "hello"]).ended(0);
+    let mut tail = Running::start(place.command(&["decisions", "tail", "--json"], &[]));
+    let first: Value = serde_json::from_str(&tail.line_with("decision_id")).unwrap();
+    assert_eq!(first["message"], "hello");
+    place.run(&["chat", "show my tasks"]).ended(0);
+    let next: Value = serde_json::from_str(&tail.line_with("decision_id")).unwrap();
+    assert_eq!(next["message"], "show my tasks");
+    assert_eq!(tail.told("-INT"), Some(130));
+    let mut tail = Running::start(place.command(&["decisions", "tail", "--json"], &[]));
+    tail.line_with("decision_id");
+    assert_eq!(tail.stop(), Some(130));
+}
+
+/// As the API has it, whose words `--page-size` and `--page-token` are.
+#[test]
+fn the_next_page_is_what_the_tip_says() {
+    let place = Place::new();
+    for user in ["ann", "bob", "ann"] {
+        place.run(&["chat", "--user", user, "hello"]).ended(0);
+    }
+    let question = [
+        "decisions",
+        "list",
+        "--json",
+        "--page-size",
+        "1",
+        "--filter",
+        "user_id = \"ann\"",
+    ];
+    let first = place.run(&question);
+    let (tip, first) = (first.err.clone(), first.json());
+    let rest: Vec<_> = tip
+        .trim()
+        .strip_prefix("more: the same command with ")
+        .unwrap()
+        .split(' ')
+        .collect();
+    let second = place.run(&[&question[..], &rest].concat());
+    assert_eq!(second.err, "");
+    let second = second.json();
+    assert_eq!((&first["user_id"], &second["user_id"]), (&"ann".into(), &"ann".into()));
+    assert!(first["created_at"].as_str() > second["created_at"].as_str());
+    // The token belongs to the question.
+    let other = place.run(&[&["decisions", "list"][..], &rest].concat());
+    assert_eq!(other.status, 2);
+    assert!(other.err.contains("belongs to another question"), "{}", other.err);
+}
+
+#[test]
+fn migrate_brings_the_schema_and_status_tells_whether_something_is_pending() {
+    let place = Place::new();
+    assert!(place.run(&["migrate", "--status"]).ended(1).contains("pending"));
+    assert!(!place.path().join("gavel.db").exists(), "a question changes nothing");
+    assert!(place.run(&["migrate"]).ended(0).contains("applied"));
+    assert!(!place.run(&["migrate", "--status"]).ended(0).contains("pending"));
+}

@@ -1,0 +1,126 @@
+//! `gavel doctor`.
+
+use std::fs;
+use std::io::Write;
+use std::net::TcpListener;
+
+use super::harness::Place;
+
+#[test]
+fn doctor_says_what_to_do_about_each_thing_that_is_wrong() {
+    let place = Place::new();
+    let healthy = place.run(&["doctor", "--listen", "127.0.0.1:0"]).ended(0);
+    for part in [
+        "configuration",
+        "address",
+        "constitution",
+        "database",
+        "MCP server tasks",
+        "tools",
+    ] {
+        assert!(
+            healthy.lines().any(|line| line.starts_with(&format!("✓ {part}"))),
+            "{part}: {healthy}"
+        );
+    }
+    assert!(healthy.contains("! model: the demo model answers"), "{healthy}");
+    assert!(!place.path().join("gavel.db").exists(), "a look changes no record");
+
+    fs::write(place.path().join("bad.md"), "---\nnmae: x\n---\nhello\n").unwrap();
+    let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let environment = [
+        ("GEMINI_API_KEY", "canary"),
+        ("GEMINI_BASE_URL", &format!("http://{closed}")),
+        ("DATABASE_URL", &format!("postgres://me:canary@{closed}/x")),
+        ("GAVEL_CONSTITUTION", "bad.md"),
+        // An address for documentation, which no machine has (RFC 5737).
+        ("GAVEL_LISTEN", "192.0.2.1:8080"),
+        ("GAVEL_AUTH_MODE", "jwt"),
+        ("GAVEL_AUTH_JWT_ISSUER", "https://issuer.example"),
+        ("GAVEL_AUTH_JWT_AUDIENCE", "gavel"),
+        (
+            "GAVEL_AUTH_JWT_JWKS_URL",
+            &format!("http://{closed}/keys?canary=canary"),
+        ),
+    ];
+    let ill = place.run_with(&["doctor"], &environment).ended(1);
+    assert!(!ill.contains("canary"), "{ill}");
+    for part in [
+        "address: 192.0.2.1:8080: ",
+        "the constitution is wrong",
+        "database: postgres://me:********@",
+        "model: Gemini cannot be reached",
+        "issuer: the issuer's keys are unavailable",
+    ] {
+        let mut lines = ill.lines().skip_while(|line| !line.starts_with(&format!("✗ {part}")));
+        assert!(lines.any(|line| line.trim_start().starts_with("→ ")), "{part}: {ill}");
+    }
+    let refused = place.run_with(&["doctor"], &[("GAVEL_LISTEN", "x")]).ended(1);
+    assert!(
+        refused.starts_with("✗ configuration: environment GAVEL_LISTEN"),
+        "{refused}"
+    );
+}
+
+#[test]
+fn doctor_tells_who_has_its_address() {
+    let place = Place::new();
+    let free = TcpListener::bind("127.0.0.1:0")
+        .unwrap()
+        .local_addr()
+        .unwrap()
+        .to_string();
+    let seen = place.run(&["doctor", "--listen", &free]).ended(0);
+    assert!(seen.contains(&format!("✓ address: {free} is free")), "{seen}");
+
+    let other = TcpListener::bind("127.0.0.1:0").unwrap();
+    let taken = other.local_addr().unwrap().to_string();
+    std::thread::spawn(move || {
+        for stream in other.incoming() {
+            // 200, as anybody may answer to any path.
+            let _ = stream
+                .unwrap()
+                .write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\nconnection: close\r\n\r\nok");
+        }
+    });
+    let seen = place.run(&["doctor", "--listen", &taken]).ended(1);
+    assert!(
+        seen.contains(&format!("✗ address: {taken} is in use, and not by a gavel")),
+        "{seen}"
+    );
+}
+
+#[test]
+fn doctor_says_what_it_found_once_and_names_every_server_that_is_away() {
+    let place = Place::new();
+    let servers = serde_json::json!({"mcpServers": {
+        "dead": {"command": "no-such-program"},
+        "exits": {"command": "false"},
+        "hangs": {"command": "sleep", "args": ["1000"]},
+        "http": {"url": "http://127.0.0.1:1/mcp"},
+    }});
+    fs::write(place.path().join("mcp.json"), servers.to_string()).unwrap();
+    let args = ["doctor", "--listen", "127.0.0.1:0", "--mcp-config", "mcp.json"];
+    let ran = place.run(&args);
+    assert_eq!(ran.err, "");
+    let seen = ran.ended(1);
+    let tool = seen.lines().find(|line| line.starts_with("✗ tool add_task")).unwrap();
+    for (server, state) in [
+        ("dead", "not connected"),
+        ("exits", "not connected"),
+        ("hangs", "still connecting"),
+        ("http", "not connected"),
+    ] {
+        assert!(
+            seen.contains(&format!("✗ MCP server {server}: {state}")),
+            "{server}: {seen}"
+        );
+        assert!(tool.contains(&format!("{server} (")), "{tool}");
+    }
+    let asked = place.run_with(&args, &[("RUST_LOG", "warn")]);
+    assert!(
+        asked.err.contains("WARN"),
+        "whoever asks for a log gets it: {}",
+        asked.err
+    );
+}

@@ -1,0 +1,165 @@
+//! `gavel mcp` and `gavel mcp-server`.
+
+use std::fs;
+
+use serde_json::Value;
+
+use super::harness::Place;
+
+#[test]
+fn servers_are_listed_with_their_tools_and_a_missing_one_is_a_failure() {
+    let place = Place::new();
+    let listed = place.run(&["mcp", "list", "--json"]).json();
+    assert_eq!(listed["servers"][0]["status"]["state"], "up");
+    assert_eq!(listed["servers"][0]["tools"].as_array().unwrap().len(), 5);
+    let seen = place.run(&["mcp", "inspect", "tasks", "list_tasks", "--json"]).json();
+    assert_eq!(seen[0]["input_schema"]["type"], "object");
+    assert_eq!(seen[0]["shown_to_model"]["type"], "object");
+    assert!(
+        place
+            .run(&["mcp", "inspect", "tasks"])
+            .ended(0)
+            .contains("as Gemini is shown it")
+    );
+
+    fs::write(
+        place.path().join("mcp.json"),
+        r#"{"mcpServers": {"gone": {"command": "no-such-program"}}}"#,
+    )
+    .unwrap();
+    let gone = place.run(&["mcp", "list", "--mcp-config", "mcp.json"]);
+    assert!(gone.out.contains("gone: not connected"), "{}", gone.out);
+    assert_eq!(gone.status, 1);
+    for (args, words) in [
+        (["mcp", "call", "tasks", "nope"], "it offers add_task"),
+        (["mcp", "call", "nope", "x"], "configured are tasks"),
+    ] {
+        let ran = place.run(&args);
+        assert_eq!(ran.status, 1);
+        assert!(ran.err.contains(words), "{}", ran.err);
+    }
+    let off_schema = place.run(&["mcp", "call", "tasks", "add_task", "{\"x\": 1}"]);
+    assert_eq!(off_schema.status, 1);
+    assert!(
+        off_schema.err.contains("do not fit the tool's schema"),
+        "{}",
+        off_schema.err
+    );
+}
+
+/// DESIGN.md section 10: any secret also as `NAME_FILE`, and the bundled `mcp.json` hands it on.
+#[test]
+fn the_bundled_task_server_reads_the_url_of_its_database_from_a_file() {
+    let place = Place::new();
+    let path = |name: &str| place.path().join(name);
+    fs::write(path("url"), format!("sqlite://{}\n", path("elsewhere.db").display())).unwrap();
+    let add = ["mcp", "call", "tasks", "add_task", "{\"description\": \"milk\"}"];
+    let file = path("url").display().to_string();
+    place
+        .run_with(&add, &[("TASKS_DATABASE_URL_FILE", file.as_str())])
+        .ended(0);
+    assert!(path("elsewhere.db").exists() && !path("tasks.db").exists());
+    place.run(&add).ended(0);
+    assert!(path("tasks.db").exists());
+    let url = format!("sqlite://{}", path("third.db").display());
+    place.run_with(&add, &[("TASKS_DATABASE_URL", url.as_str())]).ended(0);
+    assert!(path("third.db").exists());
+}
+
+/// DESIGN.md section 5, `pin: true`: each command is a process of its own, so what is accepted outlasts them.
+#[test]
+fn a_changed_tool_is_left_out_until_an_operator_accepts_it() {
+    const ACCEPT: [&str; 4] = ["mcp", "accept", "tasks", "add_task"];
+    let place = Place::new();
+    let path = |name: &str| place.path().join(name);
+    let not_pinned = place.run(&ACCEPT);
+    assert_eq!(not_pinned.status, 1);
+    assert!(not_pinned.err.contains("are not pinned"), "{}", not_pinned.err);
+    assert!(!path("gavel-pins.json").exists(), "nothing is pinned");
+
+    let server = serde_json::json!({
+        "command": env!("CARGO_BIN_EXE_gavel"), "args": ["mcp-server", "tasks"], "gavel": {"pin": true},
+    });
+    let servers = serde_json::json!({"mcpServers": {"tasks": server}});
+    fs::write(path("mcp.json"), servers.to_string()).unwrap();
+    fs::write(path("gavel.toml"), "mcp_config = \"mcp.json\"\n").unwrap();
+    place.run(&["mcp", "list"]).ended(0);
+    let pins = || -> Value { serde_json::from_slice(&fs::read(path("gavel-pins.json")).unwrap()).unwrap() };
+    let seen = pins();
+    assert_eq!(seen["tasks"].as_object().unwrap().len(), 5, "{seen}");
+
+    // Another definition was accepted than the one the server gives.
+    let (digest, before) = (seen["tasks"]["add_task"].as_str().unwrap(), "0".repeat(64));
+    fs::write(path("gavel-pins.json"), seen.to_string().replacen(digest, &before, 1)).unwrap();
+    let listed = place.run(&["mcp", "list", "--json"]).json();
+    let left = &listed["servers"][0]["left_out"][0];
+    assert_eq!(left["name"], "add_task", "{listed}");
+    assert!(
+        left["reason"]
+            .as_str()
+            .unwrap()
+            .contains("`gavel mcp accept tasks add_task`"),
+        "{listed}"
+    );
+    assert_eq!(listed["servers"][0]["tools"].as_array().unwrap().len(), 4);
+
+    // It can be looked at, and what was looked at is accepted, or nothing.
+    let seen_now = place.run(&["mcp", "inspect", "tasks", "add_task", "--json"]).json();
+    assert_eq!(seen_now.as_array().unwrap().len(), 1, "{seen_now}");
+    assert_eq!(seen_now[0]["digest"], digest);
+    assert!(
+        seen_now[0]["held_back"]
+            .as_str()
+            .unwrap()
+            .contains("not the accepted one")
+    );
+    let shown = place.run(&["mcp", "inspect", "tasks", "add_task"]).ended(0);
+    assert!(
+        shown.contains(&format!("digest {digest}")) && shown.contains("held back: "),
+        "{shown}"
+    );
+    let offered = place.run(&["mcp", "inspect", "tasks", "list_tasks", "--json"]).json();
+    assert_eq!(offered[0]["held_back"], Value::Null);
+    let unchanged = || fs::read_to_string(path("gavel-pins.json")).unwrap().contains(&before);
+    let other = place.run(&[&ACCEPT[..], &["--digest", &before]].concat());
+    assert_eq!((other.status, other.out.as_str()), (1, ""));
+    assert!(
+        other.err.contains(digest) && other.err.contains("nothing was accepted"),
+        "{}",
+        other.err
+    );
+    let wrong = place.run(&[&ACCEPT[..], &["--digest", "c0ffee"]].concat());
+    assert_eq!(wrong.status, 2);
+    assert!(wrong.err.contains("64 hexadecimal digits"), "{}", wrong.err);
+    assert!(unchanged());
+
+    let accepted = place
+        .run(&[&ACCEPT[..], &["--digest", &digest.to_uppercase()]].concat())
+        .ended(0);
+    for shown in ["tasks / add_task", &before, digest, "description: ", "\"properties\""] {
+        assert!(accepted.contains(shown), "{shown}: {accepted}");
+    }
+    assert_eq!(pins(), seen);
+    let listed = place.run(&["mcp", "list", "--json"]).json();
+    assert_eq!(listed["servers"][0]["tools"].as_array().unwrap().len(), 5);
+
+    let again = place.run(&[&ACCEPT[..], &["--json"]].concat()).json();
+    assert_eq!(
+        (&again["changed"], &again["digest"]),
+        (&Value::Bool(false), &Value::from(digest))
+    );
+    for (tool, server, words) in [
+        ("nope", "tasks", "offers no tool called `nope` now"),
+        ("add_task", "nope", "no server is called `nope`"),
+    ] {
+        let ran = place.run(&["mcp", "accept", server, tool]);
+        assert_eq!(ran.status, 1);
+        assert!(ran.err.contains(words), "{}", ran.err);
+    }
+
+    // What was accepted is not known any more: nothing is taken for a first sight.
+    fs::write(path("gavel-pins.json"), "{").unwrap();
+    let broken = place.run(&["mcp", "list"]);
+    assert_ne!(broken.status, 0);
+    assert!(broken.err.contains("gavel-pins.json"), "{}", broken.err);
+}

@@ -1,0 +1,255 @@
+//! The words of the help, wrong usage, and the settings.
+
+use std::fs;
+use std::net::TcpListener;
+use std::process::{Command, Stdio};
+
+use serde_json::Value;
+use sha2::{Digest, Sha256};
+
+use super::harness::{Place, Ran};
+
+#[test]
+fn the_help_teaches_with_examples() {
+    let place = Place::new();
+    insta::assert_snapshot!(place.run(&["--help"]).ended(0));
+    for verb in [
+        "chat",
+        "config",
+        "decisions list",
+        "mcp accept",
+        "mcp call",
+        "mcp inspect",
+        "mcp-server tasks",
+        "eval",
+    ] {
+        let args: Vec<_> = verb.split(' ').chain(["--help"]).collect();
+        let help = place.run(&args).ended(0);
+        assert!(help.contains("Examples:") && help.contains("gavel"), "{verb}: {help}");
+    }
+}
+
+#[test]
+fn wrong_usage_ends_with_2_and_says_what_is_right() {
+    let place = Place::new();
+    for args in [
+        &["nope"][..],
+        &["--nope"],
+        &["decisions"],
+        &["mcp", "call"],
+        &["mcp", "accept", "tasks"],
+        &["eval", "--fail-under", "1.1"],
+        &["decisions", "show", "x"],
+        &["decisions", "list", "--tenant", ""],
+        &["decisions", "list", "--page-size", "1001"],
+        &["mcp", "call", "tasks", "add_task", "notjson"],
+        &["mcp", "call", "tasks", "add_task", "[1]"],
+        &["chat", "--user", "", "hello"],
+    ] {
+        let ran = place.run(args);
+        assert_eq!((ran.status, ran.out.as_str()), (2, ""), "{args:?}");
+        assert!(ran.err.contains("--help") || ran.err.contains("Usage"), "{}", ran.err);
+    }
+    place.run(&["migrate"]).ended(0);
+    for (args, words) in [
+        (
+            &["decisions", "list", "--filter", "x"][..],
+            "error: filter: at character 1",
+        ),
+        (&["decisions", "tail", "--filter", "x"], "error: filter: at character "),
+        (
+            &["decisions", "list", "--page-token", "-x"],
+            "error: page_token: is not a token",
+        ),
+        (&["eval", "/nope"], "error: the cases are wrong:\n  /nope"),
+        (&["mcp", "call", "tasks", "add_task", "-"], "give a JSON object"),
+    ] {
+        let ran = place.run(args);
+        assert_eq!((ran.status, ran.out.as_str()), (2, ""), "{args:?}: {}", ran.err);
+        assert!(ran.err.contains(words), "{args:?}: {}", ran.err);
+    }
+}
+
+#[test]
+fn a_file_that_a_setting_names_and_that_is_wrong_ends_with_2() {
+    let place = Place::new();
+    fs::write(place.path().join("wrong"), "x").unwrap();
+    for setting in ["GAVEL_CONSTITUTION", "GAVEL_MCP_CONFIG"] {
+        for (file, words) in [("missing", "cannot be read"), ("wrong", "wrong")] {
+            for verb in [&["serve"][..], &["chat", "hello"]] {
+                let ran = place.run_with(verb, &[(setting, file)]);
+                assert_eq!((ran.status, ran.out.as_str()), (2, ""), "{setting} {file}: {}", ran.err);
+                assert!(ran.err.contains(words), "{}", ran.err);
+            }
+        }
+    }
+}
+
+/// What is no URL of a database is a mistake in the configuration; a database that is away is none.
+#[test]
+fn a_database_url_that_is_wrong_ends_with_2_and_is_not_printed() {
+    let place = Place::new();
+    for url in [
+        "postgres://u:canary@:bad/x",
+        "sqlite::memory:",
+        "postgres://u:canary@h/x?sslmode=maybe",
+    ] {
+        for verb in [&["migrate"][..], &["decisions", "list"], &["chat", "hello"], &["serve"]] {
+            let ran = place.run_with(verb, &[("DATABASE_URL", url)]);
+            assert_eq!((ran.status, ran.out.as_str()), (2, ""), "{url} {verb:?}: {}", ran.err);
+            assert!(
+                ran.err.contains("DATABASE_URL") && !ran.err.contains("canary"),
+                "{}",
+                ran.err
+            );
+        }
+    }
+    let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let away = place.run_with(&["migrate"], &[("DATABASE_URL", &format!("postgres://me@{closed}/x"))]);
+    assert_eq!(away.status, 1, "{}", away.err);
+}
+
+#[test]
+fn a_wrong_configuration_ends_with_2_and_names_every_mistake() {
+    let place = Place::new();
+    fs::write(place.path().join("gavel.toml"), "listn = 1\n[rate_limit]\nburst = 0\n").unwrap();
+    for verb in [
+        &["serve"][..],
+        &["config"],
+        &["chat", "hello"],
+        &["decisions", "list"],
+        &[],
+    ] {
+        let ran = place.run_with(verb, &[("GAVEL_WORKERS", "many")]);
+        assert_eq!((ran.status, ran.out.as_str()), (2, ""), "{verb:?}");
+        for place in [
+            "gavel.toml:1: listn",
+            "gavel.toml:3: rate_limit.burst",
+            "environment GAVEL_WORKERS",
+        ] {
+            assert!(ran.err.contains(place), "{place}: {}", ran.err);
+        }
+    }
+    let named = Place::new().run(&["config", "--config", "missing.toml"]);
+    assert_eq!(named.status, 2);
+    assert!(
+        named
+            .err
+            .contains("flag --config: config = missing.toml: cannot be read"),
+        "{}",
+        named.err
+    );
+}
+
+#[test]
+fn config_shows_every_value_with_its_origin_and_no_secret() {
+    let place = Place::new();
+    fs::write(place.path().join("gavel.toml"), "\nmax_in_flight = 7\n").unwrap();
+    fs::write(place.path().join("key"), "canary-key\n").unwrap();
+    let environment = [
+        ("GEMINI_API_KEY_FILE", "key"),
+        ("DATABASE_URL", "postgres://me:canary-pw@db/x"),
+        ("GITHUB_TOKEN", "canary-t"),
+    ];
+    let table = place
+        .run_with(&["config", "--listen", "127.0.0.1:9"], &environment)
+        .ended(0);
+    assert!(!table.contains("canary"), "{table}");
+    let shown = |row: &str| {
+        table
+            .lines()
+            .any(|line| line.split_whitespace().collect::<Vec<_>>().join(" ") == row)
+    };
+    for row in [
+        "listen 127.0.0.1:9 flag --listen",
+        "max_in_flight 7 gavel.toml:2",
+        "gemini.api_key ******** key, named by environment GEMINI_API_KEY_FILE",
+        "database_url postgres://me:********@db/x environment DATABASE_URL",
+        "drain_seconds 30 default",
+    ] {
+        assert!(shown(row), "{row}\n{table}");
+    }
+    let json = place.run_with(&["config", "--json"], &environment).json();
+    let listen = json
+        .as_array()
+        .unwrap()
+        .iter()
+        .find(|one| one["key"] == "listen")
+        .unwrap();
+    assert_eq!(listen["value"], "127.0.0.1:8080");
+    assert_eq!(listen["origin"], "default");
+}
+
+#[test]
+fn a_new_key_is_random_and_its_entry_is_what_the_configuration_takes() {
+    let place = Place::new();
+    let new_key = || {
+        place.run(&[
+            "config",
+            "new-key",
+            "--name",
+            "ann's \"shop\" ü",
+            "--tenant",
+            "acme",
+            "--role",
+            "analyst",
+        ])
+    };
+    let out = new_key().ended(0);
+    let (key, entry) = out.split_once('\n').unwrap();
+    let sha256: String = Sha256::digest(key.as_bytes())
+        .iter()
+        .map(|byte| format!("{byte:02x}"))
+        .collect();
+    assert!(entry.contains(&sha256) && !entry.contains(key));
+    assert!(key.len() > 40, "{key}");
+    assert_ne!(new_key().ended(0).lines().next(), Some(key));
+    fs::write(
+        place.path().join("gavel.toml"),
+        format!("[auth]\nmode = \"api_key\"\n{entry}"),
+    )
+    .unwrap();
+    let json = place.run(&["config", "--json"]).json();
+    let keys = json
+        .as_array()
+        .unwrap()
+        .iter()
+        .find(|one| one["key"] == "auth.keys")
+        .unwrap();
+    assert_eq!(keys["value"], "1 entries");
+    let variable = entry.lines().find_map(|line| line.strip_prefix("# ")).unwrap();
+    let shell = format!(
+        "{variable} GAVEL_AUTH_MODE=api_key {} config --json",
+        env!("CARGO_BIN_EXE_gavel")
+    );
+    let elsewhere = Place::new();
+    let by_shell = Command::new("sh")
+        .args(["-c", &shell])
+        .current_dir(elsewhere.path())
+        .output()
+        .unwrap();
+    let json: Value = serde_json::from_slice(&by_shell.stdout).unwrap();
+    let keys = json
+        .as_array()
+        .unwrap()
+        .iter()
+        .find(|one| one["key"] == "auth.keys")
+        .unwrap();
+    assert_eq!(keys["origin"], "environment GAVEL_AUTH_KEYS");
+    assert_eq!(
+        place
+            .run(&["config", "new-key", "--name", "x", "--role", "king"])
+            .status,
+        2
+    );
+}
+
+#[test]
+fn a_reader_that_leaves_is_no_failure() {
+    let place = Place::new();
+    let mut command = place.command(&["config", "--reference"], &[]);
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    drop(child.stdout.take());
+    let ran = Ran::of(child.wait_with_output().unwrap());
+    assert_eq!((ran.status, ran.err.as_str()), (0, ""));
+}
