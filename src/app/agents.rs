@@ -5,7 +5,7 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 use crate::config::Config;
-use crate::domain::definition::{Checked, DefinitionError, Form, SchemaSource, Source, check};
+use crate::domain::definition::{Checked, DefinitionError, Form, MAX_BYTES, SchemaSource, Source, check};
 
 /// The folder that is taken when none is named.
 const DEFAULT_FOLDER: &str = "agents";
@@ -14,7 +14,7 @@ const DEFAULT_FOLDER: &str = "agents";
 const SCHEMAS: &str = "schemas";
 
 /// One byte more than is taken: enough to say that a file is too long.
-const MOST_BYTES: u64 = (1 << 20) + 1;
+const MOST_BYTES: u64 = MAX_BYTES as u64 + 1;
 
 /// The definitions that are built in: file and text.
 const BUILT_IN: &[(&str, &str)] = &[(

@@ -8,7 +8,7 @@ use super::tree::Tree;
 use super::{Definition, json, markdown, proto};
 
 /// The longest definition taken, in bytes. A system prompt is pages long, not a book.
-pub(super) const MAX_BYTES: usize = 1 << 20;
+pub const MAX_BYTES: usize = 1 << 20;
 
 /// How a definition is written down.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -40,7 +40,7 @@ pub use constitution::{ChatLimits, Constitution};
 pub use error::DefinitionError;
 pub(crate) use fields::unknown_name_message;
 pub use flow::{Flow, Step};
-pub use form::Form;
+pub use form::{Form, MAX_BYTES};
 pub use json_schema::{json_schema, json_schema_of_front_matter};
 pub use model_settings::ModelSettings;
 pub(crate) use node::{Content, Key, Node};
