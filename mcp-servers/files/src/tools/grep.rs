@@ -1,5 +1,6 @@
 //! `grep`
 
+use std::fmt;
 use std::io;
 use std::ops::ControlFlow;
 use std::path::Path;
@@ -9,6 +10,7 @@ use globset::GlobMatcher;
 use grep_matcher::LineTerminator;
 use grep_regex::{RegexMatcher, RegexMatcherBuilder};
 use grep_searcher::{BinaryDetection, Searcher, SearcherBuilder, Sink, SinkFinish, SinkMatch};
+use regex_syntax::ast::parse::Parser;
 use rmcp::model::Tool;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -126,7 +128,7 @@ impl Request {
             budget,
             answer: Answer::default(),
         };
-        let walked = match root.node(&start)? {
+        let incomplete = match root.node(&start)? {
             Node::File(file, _) => search.only(file, &start),
             Node::Folder(_) => {
                 let hidden = self.include.as_deref().is_some_and(pattern::names_hidden);
@@ -148,26 +150,34 @@ impl Request {
                 walked.incomplete
             }
         };
-        search.answer.incomplete = walked;
+        search.answer.incomplete = incomplete;
         Ok(search.answer)
     }
 
     fn matcher(&self) -> Result<RegexMatcher, ToolError> {
         pattern::check("pattern", &self.pattern)?;
+        // The builder wraps the pattern before it reads it, and its errors point at places in what it made. These show
+        // the pattern as it was given, with a mark under the place.
+        Parser::new()
+            .parse(&self.pattern)
+            .map_err(|error| not_understood(&error))?;
         RegexMatcherBuilder::new()
             .case_insensitive(self.ignore_case.unwrap_or_default())
+            // Without it `$` would match no line that ends with a mere newline.
+            .multi_line(true)
             .crlf(true)
             .size_limit(MAX_REGEX_BYTES)
             .dfa_size_limit(MAX_REGEX_BYTES)
             .build(&self.pattern)
-            // It shows the pattern with a mark under the place.
-            .map_err(|error| {
-                ToolError::new(
-                    Code::InvalidPattern,
-                    format!("`pattern` is no regular expression that is understood here: {error}"),
-                )
-            })
+            .map_err(|error| not_understood(&error))
     }
+}
+
+fn not_understood(error: &dyn fmt::Display) -> ToolError {
+    ToolError::new(
+        Code::InvalidPattern,
+        format!("`pattern` is no regular expression that is understood here: {error}"),
+    )
 }
 
 fn searcher() -> Searcher {
