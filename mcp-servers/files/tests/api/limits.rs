@@ -38,13 +38,13 @@ async fn a_call_that_takes_too_long_is_stopped_and_says_so() {
 async fn a_search_that_takes_too_long_answers_what_it_has_and_says_so() {
     let world = World::new();
     world.file("a", "x\n");
-    // Long enough for any machine: no line of it matches, and each costs its time.
+    // Under many names it is 40 GB to search, and 20 MB on the disk. None of its lines matches.
     world.file("b", format!("{}y\n", "x".repeat(200)).repeat(100_000));
-    for copy in 0..200 {
+    for copy in 0..2000 {
         std::fs::hard_link(world.root().join("b"), world.root().join(format!("b{copy}"))).expect("a link");
     }
-    let caller = world.caller_with(&["--time-limit", "1"]).await;
-    let answer = caller.ok("grep", json!({ "pattern": "^x$|(x?){60}z\\w" })).await;
+    let caller = world.caller_with(&["--time-limit", "3"]).await;
+    let answer = caller.ok("grep", json!({ "pattern": "^x$|[wx]z" })).await;
     assert_eq!(answer["matches"], json!([{ "path": "a", "line": 1, "text": "x" }]));
     assert!(
         answer["incomplete"]
@@ -65,10 +65,12 @@ async fn cancelled_calls_stop_reading() {
     for _ in 0..PLACES {
         running.push(caller.begin("read_file", slow.clone()).await.expect("it is sent"));
     }
-    assert!(
-        quick(&caller, 2).await.is_none(),
-        "a place was free, so this test shows nothing"
-    );
+    // The calls begin in any order, so the first small ones may still find a place.
+    let mut tries = 0;
+    while quick(&caller, 2).await.is_some() {
+        tries += 1;
+        assert!(tries < 50, "a place is always free, so this test shows nothing");
+    }
     for call in running {
         call.cancel(None).await.expect("it is sent");
     }
