@@ -320,9 +320,12 @@ async fn what_may_not_be_read_is_told_of_and_does_not_stop_a_search() {
 async fn unprivileged(world: &World) -> Caller {
     let open = fs::Permissions::from_mode(0o755);
     fs::set_permissions(world.directory(), open).expect("permissions");
-    // Where the program was built may be closed to others.
+    // Where the program was built may be closed to others. Another process copies it: what this one writes, a child that
+    // another test starts just then may hold open, and such a file cannot be run.
     let program = world.directory().join("server");
-    fs::copy(env!("CARGO_BIN_EXE_gavel-mcp-files"), &program).expect("a copy");
+    let mut copy = tokio::process::Command::new("cp");
+    copy.arg(env!("CARGO_BIN_EXE_gavel-mcp-files")).arg(&program);
+    assert!(copy.status().await.expect("cp runs").success());
     let mut command = tokio::process::Command::new(program);
     command.env_clear().arg("--root").arg(world.root());
     if fs::metadata(world.directory()).expect("a folder").uid() == 0 {
