@@ -9,6 +9,9 @@ use crate::telemetry::{Lines, Telemetry};
 /// Which server.
 #[derive(Debug, clap::Subcommand)]
 pub(super) enum Server {
+    /// The files below one folder, to read
+    #[command(after_long_help = gavel_mcp_files::Args::EXAMPLES)]
+    Files(gavel_mcp_files::Args),
     /// Each user's task list, in SQLite or PostgreSQL
     #[command(after_long_help = gavel_mcp_tasks::Args::EXAMPLES)]
     Tasks(gavel_mcp_tasks::Args),
@@ -23,6 +26,7 @@ pub(super) fn run(server: Server) -> anyhow::Result<Exit> {
         .build()
         .context("the runtime cannot be started")?;
     let served = match server {
+        Server::Files(args) => runtime.block_on(gavel_mcp_files::run(args)),
         Server::Tasks(args) => runtime.block_on(gavel_mcp_tasks::run(args)),
     };
     runtime.shutdown_timeout(super::LAST_TASKS);

@@ -1,0 +1,74 @@
+//! The one folder that is served, and how anything in it is opened.
+//!
+//! The root is opened once. Whatever is read later is opened below a descriptor by cap-std, which lets neither `..` nor
+//! a link, at any place of the path and at any moment, lead above that descriptor: the kernel does the check in the
+//! same step as the opening, so there is no time between the two.
+
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+
+use cap_std::ambient_authority;
+use cap_std::fs::{Dir, File, Metadata, OpenOptions, OpenOptionsExt};
+use rustix::fs::OFlags;
+
+use crate::error::{Code, ToolError};
+use crate::path::InnerPath;
+
+/// The folder that is served.
+#[derive(Debug, Clone)]
+pub(crate) struct Root(Arc<Dir>);
+
+/// What a path names.
+#[derive(Debug)]
+pub(crate) enum Node {
+    Folder(Dir),
+    File(File, Metadata),
+}
+
+impl Root {
+    pub(crate) fn open(path: &Path) -> io::Result<Self> {
+        let root = Dir::open_ambient_dir(path, ambient_authority())?;
+        // A folder that cannot be listed is better known at the start than at the first call.
+        root.entries()?;
+        Ok(Self(Arc::new(root)))
+    }
+
+    pub(crate) fn node(&self, path: &InnerPath) -> Result<Node, ToolError> {
+        let refuse = |error: io::Error| ToolError::of(&error, &path.to_string());
+        if self.0.metadata(path.to_open()).map_err(refuse)?.is_dir() {
+            return self.0.open_dir(path.to_open()).map(Node::Folder).map_err(refuse);
+        }
+        match open_file(&self.0, path.to_open()).map_err(refuse)? {
+            Some((file, metadata)) => Ok(Node::File(file, metadata)),
+            None => Err(ToolError::new(
+                Code::NotAFile,
+                format!("`{path}` is a device, a pipe or a socket. Only files and folders can be read."),
+            )),
+        }
+    }
+
+    pub(crate) fn folder(&self, path: &InnerPath) -> Result<Dir, ToolError> {
+        match self.node(path)? {
+            Node::Folder(folder) => Ok(folder),
+            Node::File(..) => Err(ToolError::new(
+                Code::NotAFolder,
+                format!("`{path}` is a file, not a folder. read_file reads it."),
+            )),
+        }
+    }
+}
+
+/// Opens a file below `folder`; `None` if it is no regular file. Devices, pipes and sockets are not opened, since that
+/// alone can do something; one that takes a file's place in between is opened without waiting and closed unread.
+pub(crate) fn open_file(folder: &Dir, path: &Path) -> io::Result<Option<(File, Metadata)>> {
+    if !folder.metadata(path)?.is_file() {
+        return Ok(None);
+    }
+    let flags = OFlags::NONBLOCK | OFlags::NOCTTY;
+    let mut options = OpenOptions::new();
+    options.read(true).custom_flags(flags.bits().cast_signed());
+    let file = folder.open_with(path, &options)?;
+    let metadata = file.metadata()?;
+    Ok(metadata.is_file().then_some((file, metadata)))
+}

@@ -1,0 +1,297 @@
+//! `grep`
+
+use std::fmt;
+use std::io;
+use std::ops::ControlFlow;
+use std::path::Path;
+
+use cap_std::fs::File;
+use globset::GlobMatcher;
+use grep_matcher::LineTerminator;
+use grep_regex::{RegexMatcher, RegexMatcherBuilder};
+use grep_searcher::{BinaryDetection, Searcher, SearcherBuilder, Sink, SinkFinish, SinkMatch};
+use regex_syntax::ast::parse::Parser;
+use rmcp::model::Tool;
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+
+use super::{pattern, schema};
+use crate::budget::{Bounded, Budget};
+use crate::error::{Code, ToolError};
+use crate::path::{Given, InnerPath};
+use crate::root::{Node, Root, open_file};
+use crate::walk::{Enough, walk};
+
+pub(super) const NAME: &str = "grep";
+
+const MAX_MATCHES: usize = 200;
+const MAX_LINE_CHARS: usize = 500;
+/// What a compiled pattern may take; a longer one is refused as too big.
+const MAX_REGEX_BYTES: usize = 4 * 1024 * 1024;
+/// What one line may take in memory; a file with a longer one is skipped.
+const MAX_LINE_BYTES: usize = 4 * 1024 * 1024;
+
+const DESCRIPTION: &str = "\
+Find lines by a regular expression (Rust syntax: no look-around, no back-references; matched line by \
+line) in the files below path, or in the one file that path names. Answers with path, line number and \
+line, in the order of paths, at most 200; lines are cut at 500 characters. include narrows by a glob. \
+Binary files, links, .git and what .gitignore or .ignore name are left out, and hidden files too \
+unless a part of include begins with a dot. To search an ignored or hidden place, name it as path.";
+
+pub(super) fn tool() -> Tool {
+    schema::tool(
+        NAME,
+        "Search in files",
+        DESCRIPTION,
+        schema::input(
+            json!({
+                "pattern": {
+                    "type": "string",
+                    "minLength": 1,
+                    "maxLength": pattern::MAX_CHARS,
+                    "description": "The regular expression, such as fn \\w+_total."
+                },
+                "path": schema::folder("The folder or file to search"),
+                "include": {
+                    "type": "string",
+                    "minLength": 1,
+                    "maxLength": pattern::MAX_CHARS,
+                    "description": "Only files that match this glob: by their name, such as *.rs, or with a `/` in it \
+                                    by their path below path, such as src/**/*.rs."
+                },
+                "ignore_case": {
+                    "type": "boolean",
+                    "description": "true to take upper and lower case as the same. false when left out."
+                }
+            }),
+            &["pattern"],
+        ),
+        schema::output(
+            json!({
+                "matches": {
+                    "type": "array",
+                    "items": {
+                        "type": "object",
+                        "properties": {
+                            "path": { "type": "string" },
+                            "line": { "type": "integer", "minimum": 1, "description": "Its number in the file." },
+                            "text": { "type": "string", "description": "The line." },
+                            "cut": { "type": "boolean", "description": "true when the line goes on after text." }
+                        },
+                        "required": ["path", "line", "text"],
+                        "additionalProperties": false
+                    }
+                },
+                "binary": schema::count("Binary files, which were skipped."),
+                "unreadable": schema::count("Files and folders that could not be read, or have lines over 4 MiB."),
+                "incomplete": schema::incomplete()
+            }),
+            &["matches", "binary", "unreadable"],
+        ),
+    )
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Request {
+    pattern: String,
+    path: Option<Given>,
+    include: Option<String>,
+    ignore_case: Option<bool>,
+}
+
+#[derive(Debug, Default, Serialize)]
+pub(super) struct Answer {
+    matches: Vec<Line>,
+    binary: usize,
+    unreadable: usize,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    incomplete: Option<String>,
+}
+
+#[derive(Debug, Serialize)]
+struct Line {
+    path: String,
+    line: u64,
+    text: String,
+    #[serde(skip_serializing_if = "super::is_false")]
+    cut: bool,
+}
+
+impl Request {
+    pub(super) fn carry_out(self, root: &Root, budget: &Budget) -> Result<Answer, ToolError> {
+        let start = self.path.as_ref().map(Given::parse).transpose()?.unwrap_or_default();
+        let include = self.include.as_deref().map(Include::parse).transpose()?;
+        let mut search = Search {
+            matcher: self.matcher()?,
+            searcher: searcher(),
+            budget,
+            answer: Answer::default(),
+        };
+        let incomplete = match root.node(&start)? {
+            Node::File(file, _) => search.only(file, &start),
+            Node::Folder(_) => {
+                let hidden = self.include.as_deref().is_some_and(pattern::names_hidden);
+                let walked = walk(root, &start, hidden, budget, &mut |found| {
+                    let below = found.path.strip_prefix(start.as_path()).unwrap_or(found.path);
+                    if include.as_ref().is_some_and(|include| !include.takes(below)) {
+                        return ControlFlow::Continue(());
+                    }
+                    match open_file(found.folder, found.name) {
+                        Ok(Some((file, _))) => search.file(file, found.path),
+                        Ok(None) => ControlFlow::Continue(()),
+                        Err(error) => {
+                            search.skip(&error);
+                            ControlFlow::Continue(())
+                        }
+                    }
+                })?;
+                search.answer.unreadable += walked.unreadable;
+                walked.incomplete
+            }
+        };
+        search.answer.incomplete = incomplete;
+        Ok(search.answer)
+    }
+
+    fn matcher(&self) -> Result<RegexMatcher, ToolError> {
+        pattern::check("pattern", &self.pattern)?;
+        // The builder wraps the pattern before it reads it, and its errors point at places in what it made. These show
+        // the pattern as it was given, with a mark under the place.
+        Parser::new()
+            .parse(&self.pattern)
+            .map_err(|error| not_understood(&error))?;
+        RegexMatcherBuilder::new()
+            .case_insensitive(self.ignore_case.unwrap_or_default())
+            // Without it `$` would match no line that ends with a mere newline.
+            .multi_line(true)
+            .crlf(true)
+            .size_limit(MAX_REGEX_BYTES)
+            .dfa_size_limit(MAX_REGEX_BYTES)
+            .build(&self.pattern)
+            .map_err(|error| not_understood(&error))
+    }
+}
+
+fn not_understood(error: &dyn fmt::Display) -> ToolError {
+    ToolError::new(
+        Code::InvalidPattern,
+        format!("`pattern` is no regular expression that is understood here: {error}"),
+    )
+}
+
+fn searcher() -> Searcher {
+    SearcherBuilder::new()
+        .line_terminator(LineTerminator::crlf())
+        .binary_detection(BinaryDetection::quit(0))
+        .heap_limit(Some(MAX_LINE_BYTES))
+        .build()
+}
+
+/// Which files are searched.
+struct Include {
+    glob: GlobMatcher,
+    by_name: bool,
+}
+
+impl Include {
+    fn parse(pattern: &str) -> Result<Self, ToolError> {
+        Ok(Self {
+            glob: pattern::glob("include", pattern)?,
+            by_name: !pattern.contains('/'),
+        })
+    }
+
+    fn takes(&self, path: &Path) -> bool {
+        let name = path.file_name().map(Path::new).filter(|_| self.by_name);
+        self.glob.is_match(name.unwrap_or(path))
+    }
+}
+
+struct Search<'a> {
+    matcher: RegexMatcher,
+    searcher: Searcher,
+    budget: &'a Budget,
+    answer: Answer,
+}
+
+impl Search<'_> {
+    /// Why not all of it was looked at, if so.
+    fn only(&mut self, file: File, path: &InnerPath) -> Option<String> {
+        self.file(file, path.as_path()).break_value()
+    }
+
+    fn file(&mut self, file: File, path: &Path) -> Enough {
+        let mut lines = Lines {
+            path: path.display().to_string(),
+            room: MAX_MATCHES - self.answer.matches.len(),
+            lines: Vec::new(),
+            more: false,
+            binary: false,
+        };
+        let reader = Bounded {
+            inner: file,
+            budget: self.budget,
+        };
+        let searched = self.searcher.search_reader(&self.matcher, reader, &mut lines);
+        // What was found before a file turned out to be binary, or unreadable, is not to be trusted.
+        match searched {
+            Ok(()) if lines.binary => self.answer.binary += 1,
+            Ok(()) => self.answer.matches.append(&mut lines.lines),
+            Err(error) if error.kind() == io::ErrorKind::TimedOut => {
+                return ControlFlow::Break(
+                    "Stopped since it took too long. Give path or include, to search less.".to_owned(),
+                );
+            }
+            Err(error) => self.skip(&error),
+        }
+        if lines.more && !lines.binary {
+            return ControlFlow::Break(format!(
+                "There are more than {MAX_MATCHES} matches. Give path, include or a narrower pattern."
+            ));
+        }
+        ControlFlow::Continue(())
+    }
+
+    /// What was removed meanwhile is nothing to tell of.
+    fn skip(&mut self, error: &io::Error) {
+        if error.kind() != io::ErrorKind::NotFound {
+            self.answer.unreadable += 1;
+        }
+    }
+}
+
+/// The matches of one file.
+struct Lines {
+    path: String,
+    room: usize,
+    lines: Vec<Line>,
+    more: bool,
+    binary: bool,
+}
+
+impl Sink for Lines {
+    type Error = io::Error;
+
+    fn matched(&mut self, _: &Searcher, found: &SinkMatch<'_>) -> io::Result<bool> {
+        if self.lines.len() == self.room {
+            self.more = true;
+            return Ok(false);
+        }
+        let line = String::from_utf8_lossy(found.bytes());
+        let line = line.trim_end_matches(['\r', '\n']);
+        let text: String = line.chars().take(MAX_LINE_CHARS).collect();
+        self.lines.push(Line {
+            path: self.path.clone(),
+            line: found.line_number().unwrap_or(1),
+            cut: text.len() < line.len(),
+            text,
+        });
+        Ok(true)
+    }
+
+    fn finish(&mut self, _: &Searcher, end: &SinkFinish) -> io::Result<()> {
+        self.binary = end.binary_byte_offset().is_some();
+        Ok(())
+    }
+}

@@ -1,0 +1,49 @@
+//! Globs, as arguments give them.
+
+use globset::{GlobBuilder, GlobMatcher};
+
+use crate::error::{Code, ToolError};
+
+pub(super) const MAX_CHARS: usize = 1000;
+
+/// A glob over paths with `/` between their parts, which `*` and `?` do not match.
+pub(super) fn glob(argument: &str, pattern: &str) -> Result<GlobMatcher, ToolError> {
+    check(argument, pattern)?;
+    if pattern.starts_with('/') || pattern.split('/').any(|part| part == "..") {
+        return Err(refuse(
+            argument,
+            pattern,
+            "can match nothing: it is compared with paths relative to path, without `/` at the start and without `..`",
+        ));
+    }
+    GlobBuilder::new(pattern)
+        .literal_separator(true)
+        .build()
+        .map(|glob| glob.compile_matcher())
+        .map_err(|error| refuse(argument, pattern, &format!("is no glob: {}", error.kind())))
+}
+
+/// A pattern says itself whether it is after hidden files: by a part that begins with a dot.
+pub(super) fn names_hidden(pattern: &str) -> bool {
+    pattern
+        .split(['/', '{', ','])
+        .any(|part| part.starts_with('.') && part != ".")
+}
+
+pub(super) fn check(argument: &str, pattern: &str) -> Result<(), ToolError> {
+    let length = pattern.chars().count();
+    if pattern.is_empty() || length > MAX_CHARS {
+        return Err(ToolError::new(
+            Code::InvalidPattern,
+            format!("`{argument}` has {length} characters; allowed are 1 to {MAX_CHARS}."),
+        ));
+    }
+    Ok(())
+}
+
+fn refuse(argument: &str, pattern: &str, rule: &str) -> ToolError {
+    ToolError::new(
+        Code::InvalidPattern,
+        format!("`{argument}` `{}` {rule}.", pattern.escape_debug()),
+    )
+}

@@ -1,0 +1,66 @@
+//! Pieces that the tools' schemas share.
+//!
+//! Input schemas keep to what every model provider takes: an object at the root, no references, no combinators.
+
+use std::sync::Arc;
+
+use rmcp::model::{JsonObject, Tool, ToolAnnotations};
+use serde_json::{Value, json};
+
+/// A tool that reads below the root and does nothing else.
+pub(super) fn tool(name: &'static str, title: &str, description: &'static str, input: Value, output: Value) -> Tool {
+    let annotations = ToolAnnotations::with_title(title)
+        .read_only(true)
+        .destructive(false)
+        .idempotent(true)
+        .open_world(false);
+    Tool::new(name, description, object(input))
+        .with_title(title)
+        .with_raw_output_schema(object(output))
+        .with_annotations(annotations)
+}
+
+fn object(schema: Value) -> Arc<JsonObject> {
+    match schema {
+        Value::Object(schema) => Arc::new(schema),
+        _ => Arc::default(),
+    }
+}
+
+pub(super) fn input(properties: Value, required: &[&str]) -> Value {
+    json!({ "type": "object", "properties": properties, "required": required, "additionalProperties": false })
+}
+
+/// An answer is either the result or an error; clients check both against this schema.
+pub(super) fn output(mut properties: Value, required: &[&str]) -> Value {
+    properties["error"] = json!({
+        "type": "object",
+        "description": "Why nothing was read. Present only when the call failed.",
+        "properties": {
+            "code": { "type": "string", "description": "A stable code, such as not_found." },
+            "message": { "type": "string", "description": "What went wrong and what is allowed." }
+        },
+        "required": ["code", "message"],
+        "additionalProperties": false
+    });
+    json!({
+        "type": "object",
+        "properties": properties,
+        "anyOf": [{ "required": required }, { "required": ["error"] }],
+        "additionalProperties": false
+    })
+}
+
+pub(super) fn folder(what: &str) -> Value {
+    json!({ "type": "string", "description": format!(
+        "{what}, relative to the folder that is served, without `..`. That folder itself when left out."
+    ) })
+}
+
+pub(super) fn count(what: &str) -> Value {
+    json!({ "type": "integer", "minimum": 0, "description": what })
+}
+
+pub(super) fn incomplete() -> Value {
+    json!({ "type": "string", "description": "Present when not everything was looked at: why, and what to do." })
+}

@@ -1,0 +1,184 @@
+//! Goes through folders in the order of their paths. Links are not followed, `.git` is left out, and so is what
+//! [`Ignores`] says.
+
+use std::ffi::OsString;
+use std::io;
+use std::ops::ControlFlow;
+use std::path::Path;
+
+use cap_std::fs::Dir;
+
+use crate::budget::Budget;
+use crate::error::ToolError;
+use crate::ignores::Ignores;
+use crate::path::InnerPath;
+use crate::root::Root;
+
+const MAX_DEPTH: usize = 64;
+const MAX_ENTRIES: usize = 500_000;
+
+/// A file that was come by.
+#[derive(Debug)]
+pub(crate) struct Found<'a> {
+    pub(crate) folder: &'a Dir,
+    pub(crate) name: &'a Path,
+    /// Relative to the root.
+    pub(crate) path: &'a Path,
+}
+
+/// What a walk has to say at its end.
+#[derive(Debug, Default)]
+pub(crate) struct Walked {
+    /// Folders that could not be read.
+    pub(crate) unreadable: usize,
+    /// Why not everything was looked at.
+    pub(crate) incomplete: Option<String>,
+}
+
+/// Why a walk ends early, as the answer says it.
+pub(crate) type Enough = ControlFlow<String>;
+
+/// Shows `visit` every file in `start`.
+pub(crate) fn walk(
+    root: &Root,
+    start: &InnerPath,
+    hidden: bool,
+    budget: &Budget,
+    visit: &mut dyn FnMut(Found<'_>) -> Enough,
+) -> Result<Walked, ToolError> {
+    let folder = root.folder(start)?;
+    let mut walk = Walk {
+        hidden,
+        budget,
+        ignores: Ignores::default(),
+        entries: 0,
+        walked: Walked::default(),
+        visit,
+    };
+    for above in above(start) {
+        walk.ignores.enter(&root.folder(&above)?, above.as_path());
+    }
+    // Whoever cannot read the folder that was asked for is told so.
+    folder
+        .entries()
+        .map_err(|error| ToolError::of(&error, &start.to_string()))?;
+    if let ControlFlow::Break(why) = walk.folder(&folder, start.as_path(), 0) {
+        walk.walked.incomplete = Some(why);
+    }
+    Ok(walk.walked)
+}
+
+/// The folders from the root to the one that holds `path`.
+fn above(path: &InnerPath) -> Vec<InnerPath> {
+    let mut folders: Vec<_> = path.as_path().ancestors().skip(1).map(InnerPath::from_inside).collect();
+    folders.reverse();
+    folders
+}
+
+struct Walk<'a> {
+    hidden: bool,
+    budget: &'a Budget,
+    ignores: Ignores,
+    entries: usize,
+    walked: Walked,
+    visit: &'a mut dyn FnMut(Found<'_>) -> Enough,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    File,
+    Folder,
+}
+
+impl Walk<'_> {
+    fn folder(&mut self, folder: &Dir, path: &Path, depth: usize) -> Enough {
+        self.ignores.enter(folder, path);
+        let walked = self.entries_of(folder, path, depth);
+        self.ignores.leave();
+        walked
+    }
+
+    fn entries_of(&mut self, folder: &Dir, path: &Path, depth: usize) -> Enough {
+        let Some(names) = self.names(folder)? else {
+            self.walked.unreadable += 1;
+            return ControlFlow::Continue(());
+        };
+        for name in names {
+            self.check()?;
+            let Some(kind) = kind(folder, &name) else {
+                continue;
+            };
+            let path = path.join(&name);
+            if self.ignores.leaves_out(&path, kind == Kind::Folder) {
+                continue;
+            }
+            let name = Path::new(&name);
+            match kind {
+                Kind::File => (self.visit)(Found {
+                    folder,
+                    name,
+                    path: &path,
+                })?,
+                Kind::Folder if depth == MAX_DEPTH => {
+                    self.walked.incomplete = Some(format!("Folders more than {MAX_DEPTH} deep were left out."));
+                }
+                Kind::Folder => match folder.open_dir(name) {
+                    Ok(inner) => self.folder(&inner, &path, depth + 1)?,
+                    Err(error) => self.count(&error),
+                },
+            }
+        }
+        ControlFlow::Continue(())
+    }
+
+    /// The names in a folder, sorted; `None` if it cannot be read.
+    fn names(&mut self, folder: &Dir) -> ControlFlow<String, Option<Vec<OsString>>> {
+        let Ok(entries) = folder.entries() else {
+            return ControlFlow::Continue(None);
+        };
+        let mut names = Vec::new();
+        for entry in entries {
+            self.check()?;
+            self.entries += 1;
+            if self.entries > MAX_ENTRIES {
+                return ControlFlow::Break(format!(
+                    "Stopped after {MAX_ENTRIES} entries of folders. Give path, to look at less."
+                ));
+            }
+            let Ok(entry) = entry else {
+                return ControlFlow::Continue(None);
+            };
+            let name = entry.file_name();
+            let is_hidden = name.as_encoded_bytes().starts_with(b".");
+            if name != ".git" && (self.hidden || !is_hidden) {
+                names.push(name);
+            }
+        }
+        names.sort_unstable();
+        ControlFlow::Continue(Some(names))
+    }
+
+    fn check(&self) -> Enough {
+        if self.budget.is_spent() {
+            return ControlFlow::Break("Stopped since it took too long. Give path, to look at less.".to_owned());
+        }
+        ControlFlow::Continue(())
+    }
+
+    /// What was removed meanwhile is nothing to tell of.
+    fn count(&mut self, error: &io::Error) {
+        if error.kind() != io::ErrorKind::NotFound {
+            self.walked.unreadable += 1;
+        }
+    }
+}
+
+/// `None` for links, for what is neither file nor folder, and for what is gone.
+fn kind(folder: &Dir, name: &OsString) -> Option<Kind> {
+    let metadata = folder.symlink_metadata(name).ok()?;
+    if metadata.is_file() {
+        Some(Kind::File)
+    } else {
+        metadata.is_dir().then_some(Kind::Folder)
+    }
+}

@@ -1,0 +1,13 @@
+//! The files server from outside: the real program over stdio, on real folders.
+
+#![allow(clippy::disallowed_methods, reason = "a test waits for what it spawns")]
+
+mod harness;
+
+mod confinement;
+mod glob;
+mod grep;
+mod limits;
+mod ls;
+mod protocol;
+mod read_file;
