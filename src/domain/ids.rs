@@ -47,6 +47,19 @@ uuid_id!(
     ActionId
 );
 uuid_id!(
+    /// One run of an agent. Its decision has the same bits.
+    RunId
+);
+
+impl RunId {
+    /// The id of the decision that the run leads to.
+    #[must_use]
+    pub fn decision(self) -> DecisionId {
+        DecisionId(self.0)
+    }
+}
+
+uuid_id!(
     /// One running gavel process, the owner of the rows it has open.
     InstanceId
 );
@@ -114,6 +127,10 @@ external_id!(
 external_id!(
     /// The caller's conversation; opaque to gavel.
     ConversationId
+);
+external_id!(
+    /// What agents belong to. `default` holds those from files.
+    ProjectId
 );
 external_id!(
     /// The tenant that owns a record (`default` with `auth.mode = none`).

@@ -1,5 +1,6 @@
 //! Plain data and its state machines. No I/O, no clock, no randomness but the making of ids.
 
+pub mod agent_run;
 pub mod canonical;
 pub mod decision;
 pub mod definition;

@@ -4,10 +4,13 @@ use std::future::Future;
 use std::pin::Pin;
 
 pub mod clock;
+pub mod definitions;
 pub mod keys;
 pub mod model;
 pub mod quota;
 pub mod records;
+pub mod run_queue;
+pub mod runs;
 pub mod tools;
 
 /// A boxed future, since these traits are used as `dyn`.

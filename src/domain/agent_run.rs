@@ -1,0 +1,197 @@
+//! A run of an agent, as its row tells it, and the states it may pass through (REQUIREMENTS X-4).
+
+use serde::Serialize;
+use serde_json::value::RawValue;
+use utoipa::ToSchema;
+
+use super::decision::Usage;
+use super::ids::{ActionId, RunId};
+
+macro_rules! names {
+    ($(#[$doc:meta])* $name:ident { $($(#[$variant_doc:meta])* $variant:ident = $text:literal,)+ }) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, ToSchema)]
+        #[serde(rename_all = "snake_case")]
+        pub enum $name { $($(#[$variant_doc])* $variant,)+ }
+
+        impl $name {
+            /// Every one there is.
+            pub const ALL: &'static [Self] = &[$(Self::$variant,)+];
+
+            /// The name on the wire and in the database.
+            #[must_use]
+            pub const fn as_str(self) -> &'static str {
+                match self { $(Self::$variant => $text,)+ }
+            }
+
+            /// Reads the name; `None` for what is not in the list.
+            #[must_use]
+            pub fn parse(text: &str) -> Option<Self> {
+                match text { $($text => Some(Self::$variant),)+ _ => None }
+            }
+        }
+    };
+}
+
+names! {
+    /// Where a run is.
+    RunStatus {
+        /// Accepted; nobody works on it yet.
+        Queued = "queued",
+        /// Somebody works on it, or has died doing so and will be followed by somebody else.
+        Running = "running",
+        /// It waits for a person's leave.
+        AwaitingConfirmation = "awaiting_confirmation",
+        /// It came to its end.
+        Completed = "completed",
+        /// It came to no good end.
+        Failed = "failed",
+        /// Somebody cancelled it.
+        Cancelled = "cancelled",
+        /// It was cut short before its end, and can be resumed.
+        Paused = "paused",
+    }
+}
+
+names! {
+    /// What stopped a run before its own end, or what it came back from.
+    StopReason {
+        /// Its model calls were spent.
+        StepLimit = "step_limit",
+        /// Its time was spent.
+        TimeLimit = "time_limit",
+        /// Its tokens were spent.
+        TokenLimit = "token_limit",
+        /// The same call again and again.
+        DoomLoop = "doom_loop",
+        /// It is not known whether a call had its effect; a person settles that.
+        InDoubt = "in_doubt",
+        /// It ended in words where its output was due.
+        MissingOutput = "missing_output",
+        /// The process that ran it died.
+        Crash = "crash",
+        /// A step of its flow stopped before its end.
+        Step = "step",
+    }
+}
+
+impl RunStatus {
+    /// Nothing will happen any more. A paused run is over as well: to resume it makes a run of its own.
+    #[must_use]
+    pub const fn is_over(self) -> bool {
+        match self {
+            Self::Completed | Self::Failed | Self::Cancelled | Self::Paused => true,
+            Self::Queued | Self::Running | Self::AwaitingConfirmation => false,
+        }
+    }
+
+    /// The legal transitions. Each is one conditional UPDATE, so that of two who try only one succeeds.
+    #[must_use]
+    pub const fn may_become(self, next: Self) -> bool {
+        match (self, next) {
+            (Self::Queued, Self::Running | Self::Cancelled | Self::Failed) => true,
+            (Self::Running, Self::Queued) => false,
+            (Self::Running, Self::AwaitingConfirmation) => true,
+            (Self::AwaitingConfirmation, Self::Running) => true,
+            (Self::Running | Self::AwaitingConfirmation, next) => next.is_over(),
+            _ => false,
+        }
+    }
+}
+
+/// A run as everybody is shown it (DESIGN.md section 9).
+#[derive(Clone, Debug, Serialize, ToSchema)]
+pub struct AgentRun {
+    /// Its id.
+    #[schema(value_type = String, format = "uuid")]
+    pub id: RunId,
+    /// The project of its agent.
+    pub project_id: String,
+    /// The agent.
+    pub agent_id: String,
+    /// The run that called this one; null for one that was triggered.
+    #[schema(value_type = Option<String>, format = "uuid", required = true)]
+    pub parent_run_id: Option<RunId>,
+    /// Where it is.
+    pub status: RunStatus,
+    /// The final text; of one that was cut short, as far as it came.
+    #[schema(required = true)]
+    pub summary: Option<String>,
+    /// The structured output, conforming to the agent's schema; null for an agent without one.
+    #[schema(value_type = Option<Object>, required = true)]
+    pub output: Option<Box<RawValue>>,
+    /// Why it failed, or why it was cut short, in words.
+    #[schema(required = true)]
+    pub error_message: Option<String>,
+    /// Model calls, those of the runs it called not counted.
+    pub steps: u32,
+    /// When it was accepted, RFC 3339.
+    pub created_at: String,
+    /// When work on it began.
+    #[schema(required = true)]
+    pub started_at: Option<String>,
+    /// When it was over.
+    #[schema(required = true)]
+    pub completed_at: Option<String>,
+    /// Wall clock from `started_at` to `completed_at`.
+    #[schema(required = true)]
+    pub duration_ms: Option<u64>,
+    /// Hash of the definition it runs under.
+    pub definition_hash: String,
+    /// The version of the definition it runs under; null for an agent from a file.
+    #[schema(required = true)]
+    pub definition_version: Option<i64>,
+    /// The paused run that this one goes on with.
+    #[schema(value_type = Option<String>, format = "uuid", required = true)]
+    pub resumed_from: Option<RunId>,
+    /// The run that goes on with this one.
+    #[schema(value_type = Option<String>, format = "uuid", required = true)]
+    pub resumed_by: Option<RunId>,
+    /// What it came back from on its way.
+    #[schema(required = true)]
+    pub recovered_from: Option<StopReason>,
+    /// What cut it short, or made it fail.
+    #[schema(required = true)]
+    pub stop_reason: Option<StopReason>,
+    /// Calls of which it is not known whether they had their effect. To resume the run, say of each what happened.
+    pub in_doubt: Vec<DoubtfulCall>,
+    /// Tokens over all its model calls.
+    pub usage: Usage,
+}
+
+/// A call of which it is not known whether it had its effect.
+#[derive(Clone, Debug, PartialEq, Serialize, serde::Deserialize, ToSchema)]
+pub struct DoubtfulCall {
+    /// The call.
+    #[schema(value_type = String, format = "uuid")]
+    pub action_id: ActionId,
+    /// The tool.
+    pub tool: String,
+    /// What it was called with.
+    #[schema(value_type = Object)]
+    pub parameters: serde_json::Value,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// R-states, X-4: what is over stays over, and nothing comes back to the queue.
+    #[test]
+    fn only_the_legal_transitions_are_possible() {
+        use RunStatus::*;
+        let legal = [
+            (Queued, Running),
+            (Queued, Cancelled),
+            (Queued, Failed),
+            (Running, AwaitingConfirmation),
+            (AwaitingConfirmation, Running),
+        ];
+        for from in RunStatus::ALL.iter().copied() {
+            for to in RunStatus::ALL.iter().copied() {
+                let ends = matches!(from, Running | AwaitingConfirmation) && to.is_over();
+                assert_eq!(from.may_become(to), ends || legal.contains(&(from, to)), "{from:?} → {to:?}");
+            }
+        }
+    }
+}

@@ -1,0 +1,77 @@
+//! Definitions that came by the API, with their versions.
+
+use std::sync::Arc;
+
+use super::BoxFuture;
+use super::records::{QueryError, RecordError};
+use crate::domain::ids::{ProjectId, TenantId};
+
+/// Where they are kept. A version, once made, is never changed.
+pub trait Definitions: Send + Sync {
+    /// A new version of an agent, the current one from now on. The same content as the current one makes none.
+    fn put(&self, version: NewVersion) -> BoxFuture<'_, Result<PutVersion, RecordError>>;
+
+    /// The current version of every agent of a project, by name.
+    fn current<'a>(
+        &'a self,
+        tenant: &'a TenantId,
+        project: &'a ProjectId,
+    ) -> BoxFuture<'a, Result<Vec<StoredVersion>, QueryError>>;
+
+    /// Every version of an agent, newest first.
+    fn versions<'a>(
+        &'a self,
+        tenant: &'a TenantId,
+        project: &'a ProjectId,
+        agent: &'a str,
+    ) -> BoxFuture<'a, Result<Vec<StoredVersion>, QueryError>>;
+}
+
+/// A version that is to be.
+#[derive(Clone, Debug)]
+pub struct NewVersion {
+    /// Whose.
+    pub tenant: TenantId,
+    /// Of which project.
+    pub project: ProjectId,
+    /// The agent's name.
+    pub agent: Arc<str>,
+    /// The definition's hash.
+    pub hash: Arc<str>,
+    /// The definition as JSON, the portable form.
+    pub definition: Arc<str>,
+    /// Who put it, as the audit names callers.
+    pub author: Arc<str>,
+    /// Microseconds since the epoch.
+    pub created_at: i64,
+    /// The version that must be the current one; 0: there must be none yet.
+    pub expected: Option<i64>,
+}
+
+/// What came of putting one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PutVersion {
+    /// This is its number: 1, 2, 3 …
+    Made(i64),
+    /// The current one, of this number, is the same.
+    Same(i64),
+    /// Another version is current: this one, 0 for none.
+    Conflict(i64),
+}
+
+/// A version as it is kept.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StoredVersion {
+    /// The agent's name.
+    pub agent: Arc<str>,
+    /// 1, 2, 3 …
+    pub version: i64,
+    /// The definition's hash.
+    pub hash: Arc<str>,
+    /// The definition as JSON.
+    pub definition: Arc<str>,
+    /// Who put it.
+    pub author: Arc<str>,
+    /// Microseconds since the epoch.
+    pub created_at: i64,
+}

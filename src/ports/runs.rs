@@ -1,0 +1,281 @@
+//! Runs of agents and their journals, made durable as they go (DESIGN.md sections 2 and 8).
+//!
+//! A run that somebody works on is leased: its row names the holder, until when, and a fence that grows with every
+//! holder. Whatever a holder writes is written only while it still holds the lease, so one that was given up for dead
+//! can do no more. A run that another one called has no lease of its own: that of the outermost run covers them all.
+
+use std::sync::Arc;
+
+use serde_json::value::RawValue;
+
+use super::BoxFuture;
+use super::records::{ClosedDecision, Intent, ListQuery, OpenDecision, QueryError, RecordError};
+use crate::domain::agent_run::{AgentRun, DoubtfulCall, RunStatus, StopReason};
+use crate::domain::decision::Usage;
+use crate::domain::ids::{ActionId, ProjectId, RunId, TenantId, UserId};
+
+/// Where runs are kept. Writes return when they are durable; those of [`Append`] and [`NewRun`] survive a loss of power.
+pub trait Runs: Send + Sync {
+    /// A new run with its open decision, in one commit. A run that another one called is not made twice: the one
+    /// that is there already counts as made.
+    fn create(&self, run: NewRun) -> BoxFuture<'_, Result<Created, RecordError>>;
+
+    /// Takes a run up: one that is queued, or whose holder's lease has run out. `None`: somebody else has it, or it is over.
+    fn take(&self, run: RunId) -> BoxFuture<'_, Result<Option<Lease>, RecordError>>;
+
+    /// Appends to a journal, and makes the intents of side effects durable, in one commit. Written before counts as written.
+    fn append(&self, batch: Append) -> BoxFuture<'_, Result<Held, RecordError>>;
+
+    /// Ends a run: its row, what is left of its journal, and its decision with all calls, in one commit.
+    /// The intents and effects it tells of have happened: when it fails, the writer keeps trying.
+    fn finish(&self, run: FinishedRun) -> BoxFuture<'_, Result<Held, RecordError>>;
+
+    /// Prolongs leases, and tells which are lost and which runs shall be cancelled (those that they called among them).
+    fn renew(&self, leases: Vec<Lease>) -> BoxFuture<'_, Result<Renewed, RecordError>>;
+
+    /// Gives leases up at once, without an end of the runs: the next process that looks takes them up.
+    fn release(&self, leases: Vec<Lease>) -> BoxFuture<'_, Result<(), RecordError>>;
+
+    /// Asks for a run to be cancelled. One that is queued is cancelled at once, with its decision.
+    fn cancel(&self, run: RunId) -> BoxFuture<'_, Result<(), RecordError>>;
+
+    /// Runs that need somebody: whose holder's lease has run out, and those queued for longer than `queued_for_us`. The oldest first.
+    fn due(&self, queued_for_us: i64, most: u32) -> BoxFuture<'_, Result<Vec<RunId>, RecordError>>;
+
+    /// A run with all that is needed to go on with it.
+    fn load(&self, run: RunId) -> BoxFuture<'_, Result<Option<StoredRun>, QueryError>>;
+
+    /// A page of a journal, by number: what comes after `after`.
+    fn journal(&self, run: RunId, after: u64, most: u32) -> BoxFuture<'_, Result<Vec<StoredEntry>, QueryError>>;
+
+    /// The row as everybody is shown it; `None` when the tenant (or the user, where one is given) has no such run.
+    fn get<'a>(
+        &'a self,
+        tenant: &'a TenantId,
+        user: Option<&'a UserId>,
+        run: RunId,
+    ) -> BoxFuture<'a, Result<Option<AgentRun>, QueryError>>;
+
+    /// A page of the runs of a project, newest first. Fields to filter by: `agent_id`, `status`, `user_id`,
+    /// `parent_run_id`, `definition_hash`, `created_at`, `stop_reason`. Without a word on `parent_run_id` only those
+    /// that no other run called.
+    fn list<'a>(
+        &'a self,
+        tenant: &'a TenantId,
+        project: &'a ProjectId,
+        query: &'a ListQuery,
+    ) -> BoxFuture<'a, Result<RunPage, QueryError>>;
+}
+
+/// One page of runs.
+#[derive(Clone, Debug, Default)]
+pub struct RunPage {
+    /// The rows.
+    pub runs: Vec<AgentRun>,
+    /// For the next page; absent on the last.
+    pub next_page_token: Option<String>,
+}
+
+/// A run that is to be.
+#[derive(Clone, Debug)]
+pub struct NewRun {
+    /// Its id.
+    pub id: RunId,
+    /// Whose agents.
+    pub project: ProjectId,
+    /// Which agent.
+    pub agent: Arc<str>,
+    /// The version of its definition, where it has any.
+    pub version: Option<i64>,
+    /// Its decision, as yet open: the tenant, the user, the hash of the definition and the time stand there. Its owner is
+    /// no process, so no process's death closes it.
+    pub decision: OpenDecision,
+    /// The run that calls this one.
+    pub parent: Option<Parent>,
+    /// The paused run that this one goes on with. It must be paused, and no other run may have gone on with it.
+    pub resumes: Option<RunId>,
+    /// The definitions it runs under, as whoever goes on with it needs them.
+    pub snapshot: Snapshot,
+    /// Inputs, a JSON object.
+    pub input: Arc<RawValue>,
+    /// Limits and the like that this run was given; JSON, read by the surface alone.
+    pub settings: Arc<RawValue>,
+    /// Queued, or taken up at once by this process.
+    pub queued: bool,
+    /// The idempotency claim of the request: scope and fingerprint, hex SHA-256 each.
+    pub claim: Option<(Arc<str>, Arc<str>)>,
+}
+
+/// The caller of a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Parent {
+    /// The run.
+    pub run: RunId,
+    /// Its call.
+    pub action: ActionId,
+    /// The lease it is done under, of the outermost run.
+    pub lease: Lease,
+}
+
+/// Definitions and schemas by hash of their text. The same text is kept once.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Snapshot {
+    /// Hex SHA-256 of `text`.
+    pub hash: Arc<str>,
+    /// JSON, read by the surface alone.
+    pub text: Arc<str>,
+}
+
+/// What came of making a run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Created {
+    /// It is there. With its lease, when it was to be taken up at once.
+    New(Option<Lease>),
+    /// The same request made this run before.
+    Replayed(RunId),
+    /// The idempotency key came with another body before.
+    Mismatch,
+    /// The run to go on with is not paused; so it is.
+    NotPaused(RunStatus),
+    /// This run went on with it already.
+    ResumedBy(RunId),
+    /// The lease it was to be done under is lost.
+    LeaseLost,
+}
+
+/// The right to work on a run, and on those that it called.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Lease {
+    /// The outermost run.
+    pub run: RunId,
+    /// Grows with every holder.
+    pub fence: i64,
+}
+
+/// Was the lease still held?
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Held {
+    /// It was, and everything is written.
+    Yes,
+    /// It was not, and nothing is written.
+    No,
+}
+
+/// More of a journal.
+#[derive(Clone, Debug)]
+pub struct Append {
+    /// The right to.
+    pub lease: Lease,
+    /// Whose journal.
+    pub run: RunId,
+    /// In order, without gaps.
+    pub entries: Vec<StoredEntry>,
+    /// Side effects that are about to be sent.
+    pub intents: Vec<Intent>,
+}
+
+/// One entry of a journal.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StoredEntry {
+    /// 1, 2, 3 … in its run.
+    pub number: u64,
+    /// Microseconds since the epoch.
+    pub at_us: i64,
+    /// The run's clock, microseconds.
+    pub elapsed_us: i64,
+    /// JSON, read by the engine alone.
+    pub body: Arc<str>,
+}
+
+/// A run that is over.
+#[derive(Clone, Debug)]
+pub struct FinishedRun {
+    /// The right to say so.
+    pub lease: Lease,
+    /// Which run.
+    pub run: RunId,
+    /// Completed, failed, cancelled or paused.
+    pub status: RunStatus,
+    /// The final text.
+    pub summary: Option<Arc<str>>,
+    /// The structured output.
+    pub output: Option<Arc<RawValue>>,
+    /// Why it failed or was cut short.
+    pub error_message: Option<Arc<str>>,
+    /// What cut it short.
+    pub stop_reason: Option<StopReason>,
+    /// What it came back from.
+    pub recovered_from: Option<StopReason>,
+    /// Calls in doubt.
+    pub in_doubt: Vec<DoubtfulCall>,
+    /// Model calls.
+    pub steps: u32,
+    /// Tokens.
+    pub usage: Usage,
+    /// What is left of its journal.
+    pub entries: Vec<StoredEntry>,
+    /// Microseconds since the epoch.
+    pub completed_at: i64,
+    /// Its decision; `opened` is true.
+    pub decision: ClosedDecision,
+}
+
+/// What became of leases.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Renewed {
+    /// Somebody else has them, or their runs are over.
+    pub lost: Vec<RunId>,
+    /// Runs to be cancelled.
+    pub cancelled: Vec<RunId>,
+}
+
+/// A run as it stands in its row.
+#[derive(Clone, Debug)]
+pub struct StoredRun {
+    /// Its id.
+    pub id: RunId,
+    /// Where it is.
+    pub status: RunStatus,
+    /// Whose.
+    pub tenant: TenantId,
+    /// On whose behalf.
+    pub user: UserId,
+    /// Of which project.
+    pub project: ProjectId,
+    /// Which agent.
+    pub agent: Arc<str>,
+    /// The version of its definition.
+    pub version: Option<i64>,
+    /// Its decision, as it was opened. The message is empty where the content mode keeps none.
+    pub decision: OpenDecision,
+    /// The run and the call that made it.
+    pub parent: Option<(RunId, ActionId)>,
+    /// The paused run it goes on with.
+    pub resumes: Option<RunId>,
+    /// The run that goes on with it.
+    pub resumed_by: Option<RunId>,
+    /// What it runs under.
+    pub snapshot: Snapshot,
+    /// Inputs.
+    pub input: Arc<RawValue>,
+    /// As [`NewRun::settings`].
+    pub settings: Arc<RawValue>,
+    /// Shall it be cancelled?
+    pub cancel: bool,
+    /// How often it was taken up.
+    pub fence: i64,
+    /// Microseconds since the epoch.
+    pub started_at: Option<i64>,
+    /// How it came out, where it is over.
+    pub summary: Option<Arc<str>>,
+    /// Its structured output.
+    pub output: Option<Arc<RawValue>>,
+    /// Why it failed or was cut short.
+    pub error_message: Option<Arc<str>>,
+    /// What cut it short.
+    pub stop_reason: Option<StopReason>,
+    /// Calls in doubt.
+    pub in_doubt: Vec<DoubtfulCall>,
+    /// Model calls.
+    pub steps: u32,
+}
