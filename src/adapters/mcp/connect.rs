@@ -29,7 +29,7 @@ use super::handler::{Handler, client_info};
 use super::http::direct::Direct;
 use super::http::{self, Tap};
 use super::stdio::{self, LastWords};
-use super::text::{capped, visible};
+use crate::domain::text::{capped, visible};
 
 /// How long an HTTP server may be silent when asked by `server/discover`.
 const DISCOVER: Duration = Duration::from_millis(1500);

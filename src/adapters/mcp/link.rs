@@ -267,7 +267,7 @@ impl Link {
                 .unwrap_or_default(),
             software: info
                 .and_then(|info| info.server_info.clone())
-                .map(|software| super::text::visible(&format!("{} {}", software.name, software.version))),
+                .map(|software| crate::domain::text::visible(&format!("{} {}", software.name, software.version))),
             pid: open.pid,
             gone: AtomicBool::new(false),
         });

@@ -37,11 +37,9 @@ mod pins;
 mod pipes;
 mod registry;
 mod result;
-mod schema;
 mod server;
 mod status;
 mod stdio;
-mod text;
 mod users;
 
 pub use bridge::{Mcp, McpOptions, StartError};

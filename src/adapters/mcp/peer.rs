@@ -8,7 +8,7 @@ use super::attempt::{Attempt, Lost, Outgoing};
 use super::beside::Beside;
 use super::meta;
 use super::result::ERROR_BYTES;
-use super::text::capped;
+use crate::domain::text::capped;
 
 /// Makes the call. When the future is dropped, or the call given up, the server is told.
 pub(super) async fn call(peer: &Peer<RoleClient>, beside: &Beside, call: &Outgoing<'_>) -> Attempt {

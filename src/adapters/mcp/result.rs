@@ -13,7 +13,7 @@ use serde::Deserialize;
 use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Value, json};
 
-use super::text::capped;
+use crate::domain::text::capped;
 use crate::domain::journal::CallFailure;
 use crate::domain::nesting;
 use crate::domain::surrogates;

@@ -13,7 +13,7 @@ use tokio::process::Command;
 use super::config::TransportConfig;
 use super::group::EndsWithLeader;
 use super::pipes::Pipes;
-use super::text::{capped, visible};
+use crate::domain::text::{capped, visible};
 
 /// A longer line of stderr is logged in pieces.
 const LINE_BYTES: u64 = 4 * 1024;

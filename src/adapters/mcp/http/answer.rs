@@ -17,7 +17,7 @@ use super::body::{BodyFault, bounded, whole};
 use super::direct::Direct;
 use crate::adapters::mcp::attempt::{Attempt, Lost};
 use crate::adapters::mcp::result::ERROR_BYTES;
-use crate::adapters::mcp::text::capped;
+use crate::domain::text::capped;
 use crate::adapters::upstream::{Response, why};
 use crate::domain::surrogates;
 

@@ -20,7 +20,7 @@ use sse_stream::{Sse, SseStream};
 use super::answer::{Kind, MAX_ANSWER, MAX_ERROR, is_auth, kind};
 use super::body::{bounded, whole};
 use crate::adapters::mcp::message::{self, Message};
-use crate::adapters::mcp::text::{capped, visible};
+use crate::domain::text::{capped, visible};
 use crate::adapters::upstream::Response;
 
 /// What is shown to an operator of an answer that is none, in bytes.

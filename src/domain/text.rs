@@ -5,12 +5,12 @@ use std::borrow::Cow;
 /// Leaves out what a person reading the text would not see, and what so can carry hidden instructions: control characters
 /// (line breaks and tabs stay), marks that turn the writing direction, fillers, Unicode's tags, and variation selectors.
 /// The two joiners stay, since some scripts cannot be written without them.
-pub(super) fn visible(text: &str) -> String {
+pub(crate) fn visible(text: &str) -> String {
     seen(text).collect()
 }
 
 /// Would [`visible`] leave all of it?
-pub(super) fn is_visible(text: &str) -> bool {
+pub(crate) fn is_visible(text: &str) -> bool {
     seen(text).eq(text.chars())
 }
 
@@ -47,12 +47,12 @@ fn is_hidden(c: char) -> bool {
 }
 
 /// The longest prefix of at most `bytes` bytes that ends between two characters.
-pub(super) fn prefix(text: &str, bytes: usize) -> &str {
+pub(crate) fn prefix(text: &str, bytes: usize) -> &str {
     &text[..text.floor_char_boundary(bytes)]
 }
 
 /// The text, or as much of it as fits into `bytes` with a word that the rest is missing.
-pub(super) fn capped(text: &str, bytes: usize) -> Cow<'_, str> {
+pub(crate) fn capped(text: &str, bytes: usize) -> Cow<'_, str> {
     if text.len() <= bytes {
         return Cow::Borrowed(text);
     }

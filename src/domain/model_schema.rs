@@ -30,7 +30,7 @@ use super::text::{is_visible, visible};
 /// Nesting beyond this is refused rather than sent.
 const MAX_DEPTH: usize = 48;
 /// Largest schema shown to the model, in bytes of JSON.
-pub(super) const MAX_BYTES: usize = 64 * 1024;
+pub(crate) const MAX_BYTES: usize = 64 * 1024;
 /// Work bound of one translation, in bytes read or copied. Much of it may go away again (what is merged, what is hidden),
 /// so it is a multiple of what may be left in the end.
 const MAX_WORK: usize = 16 * MAX_BYTES;
@@ -70,9 +70,9 @@ const PLAIN: [&str; 25] = [
 ///
 /// # Errors
 /// Why there is no translation, in words for an operator. They may quote the schema at length.
-pub(super) fn translate(schema: &Value, hidden: Option<&str>) -> Result<Value, String> {
+pub(crate) fn translate(schema: &Value, hidden: Option<&str>) -> Result<Value, String> {
     let Value::Object(root) = schema else {
-        return Err("its input schema is not an object".to_owned());
+        return Err("its schema is not an object".to_owned());
     };
     let mut work = Translation {
         root: schema,
@@ -88,7 +88,7 @@ pub(super) fn translate(schema: &Value, hidden: Option<&str>) -> Result<Value, S
         Some(Value::Array(kinds)) if kinds.contains(&json!("object")) => {
             out.insert("type".to_owned(), json!("object"));
         }
-        Some(other) => return Err(format!("its input schema is of type {other}, not an object")),
+        Some(other) => return Err(format!("its schema is of type {other}, not an object")),
     }
     if let Some(name) = hidden {
         identity::hide(&mut out, name)?;
@@ -97,7 +97,7 @@ pub(super) fn translate(schema: &Value, hidden: Option<&str>) -> Result<Value, S
     let bytes = out.to_string().len();
     if bytes > MAX_BYTES {
         return Err(format!(
-            "its translated input schema has {bytes} bytes; at most {MAX_BYTES} are sent"
+            "its translated schema has {bytes} bytes; at most {MAX_BYTES} are sent"
         ));
     }
     Ok(out)
@@ -114,7 +114,7 @@ struct Translation<'a> {
 impl Translation<'_> {
     fn spend(&mut self, bytes: usize) -> Result<(), String> {
         self.left = self.left.checked_sub(bytes).ok_or_else(|| {
-            format!("its input schema has more than {MAX_WORK} bytes to read with its references in place")
+            format!("its schema has more than {MAX_WORK} bytes to read with its references in place")
         })?;
         Ok(())
     }
@@ -328,7 +328,7 @@ impl Translation<'_> {
             return Ok(());
         }
         Err(format!(
-            "a name or a value of its input schema, `{}`, holds characters nobody can see",
+            "a name or a value of its schema, `{}`, holds characters nobody can see",
             visible(text)
         ))
     }
@@ -336,7 +336,7 @@ impl Translation<'_> {
 
 fn within(depth: usize) -> Result<(), String> {
     if depth > MAX_DEPTH {
-        return Err(format!("its input schema is nested deeper than {MAX_DEPTH} levels"));
+        return Err(format!("its schema is nested deeper than {MAX_DEPTH} levels"));
     }
     Ok(())
 }
