@@ -10,7 +10,7 @@ use super::ids::{ActionId, RunId};
 macro_rules! names {
     ($(#[$doc:meta])* $name:ident { $($(#[$variant_doc:meta])* $variant:ident = $text:literal,)+ }) => {
         $(#[$doc])*
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, ToSchema)]
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, serde::Deserialize, ToSchema)]
         #[serde(rename_all = "snake_case")]
         pub enum $name { $($(#[$variant_doc])* $variant,)+ }
 
@@ -190,7 +190,11 @@ mod tests {
         for from in RunStatus::ALL.iter().copied() {
             for to in RunStatus::ALL.iter().copied() {
                 let ends = matches!(from, Running | AwaitingConfirmation) && to.is_over();
-                assert_eq!(from.may_become(to), ends || legal.contains(&(from, to)), "{from:?} → {to:?}");
+                assert_eq!(
+                    from.may_become(to),
+                    ends || legal.contains(&(from, to)),
+                    "{from:?} → {to:?}"
+                );
             }
         }
     }

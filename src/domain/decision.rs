@@ -1,6 +1,7 @@
 //! What gavel answers with: one typed decision (DESIGN.md section 3).
 
-use serde::{Deserialize, Serialize, Serializer};
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::value::RawValue;
 use utoipa::openapi::{Object, RefOr, Schema, Type};
 use utoipa::{PartialSchema, ToSchema};
@@ -121,6 +122,13 @@ impl PartialSchema for Outcome {
 
 impl ToSchema for Outcome {}
 
+impl<'de> Deserialize<'de> for Outcome {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let name = String::deserialize(deserializer)?;
+        Self::parse(&name).ok_or_else(|| D::Error::custom(format!("{name:?} is no outcome")))
+    }
+}
+
 impl Serialize for Outcome {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.serialize_str(self.as_str())
@@ -138,6 +146,16 @@ pub struct Usage {
     pub thought_tokens: u64,
     /// The part of `input_tokens` that came from a cache.
     pub cached_tokens: u64,
+}
+
+impl Usage {
+    /// All of them, each counted once: a cached token is an input token.
+    #[must_use]
+    pub fn total(&self) -> u64 {
+        self.input_tokens
+            .saturating_add(self.output_tokens)
+            .saturating_add(self.thought_tokens)
+    }
 }
 
 impl std::ops::AddAssign for Usage {

@@ -1,13 +1,16 @@
 //! The journal of a run: its whole state (DESIGN.md section 2).
 //!
-//! Provider requests, log rows, streams and spans are projections of these entries.
+//! Provider requests, log rows, streams and spans are projections of these entries. Those of an agent's run are kept
+//! as JSON, one text for each, and what is read back leads to the same next step.
 
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
+use super::agent_run::StopReason;
 use super::decision::{Outcome, Usage};
-use super::ids::ActionId;
+use super::ids::{ActionId, RunId};
 use super::tool::{FailureCode, Tool};
 
 /// Who said an earlier line of the conversation.
@@ -20,7 +23,8 @@ pub enum Speaker {
 }
 
 /// A piece of what a model said, as far as gavel reads it.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Part {
     /// Words for the person.
     Text(String),
@@ -33,7 +37,7 @@ pub enum Part {
 }
 
 /// A function call as the model wrote it.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct FunctionCall {
     /// The provider's id, when it issued one: echoed if and only if it did (WIRE.md section 4).
     pub id: Option<String>,
@@ -44,7 +48,7 @@ pub struct FunctionCall {
 }
 
 /// One complete answer of a model.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ModelTurn {
     /// The provider's content object, verbatim: it is echoed as it came.
     pub content: Arc<RawValue>,
@@ -79,18 +83,77 @@ impl ModelTurn {
 }
 
 /// Where a call goes, decided by what was offered, never by its bare name.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(from = "StoredTarget", into = "StoredTarget")]
 pub enum Target {
     /// A granted tool.
     Tool(Arc<Tool>),
+    /// A granted tool of an earlier process, as it was then. It is a tool again once it is found as it was.
+    Gone(ToolRef),
+    /// Another agent.
+    Agent(Arc<str>),
     /// A function that the engine answers itself; `Err` holds why its arguments do not fit.
     Verdict(Result<Verdict, String>),
     /// Nothing that was offered.
     Unknown,
 }
 
+/// What a journal keeps of a tool.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ToolRef {
+    /// The server's name in `mcp.json`.
+    pub server: Arc<str>,
+    /// The name on that server.
+    pub name: Arc<str>,
+    /// Of its definition.
+    pub digest: Arc<str>,
+    /// Could a call change something?
+    pub side_effect: bool,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum StoredTarget {
+    Tool(ToolRef),
+    Agent(Arc<str>),
+    Verdict(Verdict),
+    InvalidVerdict(String),
+    Unknown,
+}
+
+impl From<Target> for StoredTarget {
+    fn from(target: Target) -> Self {
+        match target {
+            Target::Tool(tool) => Self::Tool(ToolRef {
+                server: Arc::clone(&tool.server),
+                name: Arc::clone(&tool.name),
+                digest: Arc::clone(&tool.digest),
+                side_effect: tool.side_effect,
+            }),
+            Target::Gone(tool) => Self::Tool(tool),
+            Target::Agent(name) => Self::Agent(name),
+            Target::Verdict(Ok(verdict)) => Self::Verdict(verdict),
+            Target::Verdict(Err(error)) => Self::InvalidVerdict(error),
+            Target::Unknown => Self::Unknown,
+        }
+    }
+}
+
+impl From<StoredTarget> for Target {
+    fn from(stored: StoredTarget) -> Self {
+        match stored {
+            StoredTarget::Tool(tool) => Self::Gone(tool),
+            StoredTarget::Agent(name) => Self::Agent(name),
+            StoredTarget::Verdict(verdict) => Self::Verdict(Ok(verdict)),
+            StoredTarget::InvalidVerdict(error) => Self::Verdict(Err(error)),
+            StoredTarget::Unknown => Self::Unknown,
+        }
+    }
+}
+
 /// How the model ended its turn by a verdict function.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Verdict {
     /// `request_clarification {question, kind}`.
     Clarify {
@@ -106,10 +169,27 @@ pub enum Verdict {
         /// `OUT_OF_SCOPE` or `MISSING_PERMISSION`.
         outcome: Outcome,
     },
+    /// `complete_task`, or `exit_loop`.
+    Complete {
+        /// What was handed in.
+        output: Completion,
+        /// Shall the loop that the agent goes round in end here?
+        exits_loop: bool,
+    },
+}
+
+/// What an agent hands in.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Completion {
+    /// JSON that conforms to the agent's output schema.
+    Output(Arc<str>),
+    /// Words, of an agent without an output schema.
+    Text(String),
 }
 
 /// A call the model proposed, with its place.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Proposed {
     /// Ours; the provider's id is in `call`.
     pub id: ActionId,
@@ -122,7 +202,8 @@ pub struct Proposed {
 }
 
 /// The gate's answer for one call.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Judgement {
     /// It may run, with exactly these canonical arguments.
     Allow {
@@ -146,7 +227,7 @@ pub enum Judgement {
 }
 
 /// What came of a call.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct CallResult {
     /// The tool's data on success (JSON), or the failure.
     pub outcome: Result<Arc<RawValue>, CallFailure>,
@@ -157,7 +238,7 @@ pub struct CallResult {
 }
 
 /// A failed call.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CallFailure {
     /// Why, from the closed list.
     pub code: FailureCode,
@@ -166,7 +247,8 @@ pub struct CallFailure {
 }
 
 /// Why a model call gave no turn.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum FaultKind {
     /// Not reached, refused, or an error answer, after retries.
     Unavailable,
@@ -192,7 +274,8 @@ impl FaultKind {
 }
 
 /// One entry.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Entry {
     /// What the person said.
     User(String),
@@ -232,6 +315,8 @@ pub enum Entry {
         call: ActionId,
         /// Microseconds since the epoch.
         at_us: i64,
+        /// The run of the agent that is called.
+        child: Option<RunId>,
     },
     /// What came of a call. Exactly one for each call; `InDoubt` is one of its failure codes.
     Result {
@@ -240,6 +325,45 @@ pub enum Entry {
         /// What came of it.
         result: CallResult,
     },
+    /// The next step of a flow: a call that the definition made, not a model.
+    Step {
+        /// Which step, from 0; in a loop without steps always 0.
+        step: u32,
+        /// Which round, from 1.
+        round: u32,
+        /// The call.
+        call: Proposed,
+    },
     /// A word from the engine to the model.
     Notice(String),
+    /// A limit is reached: the model is told to sum up, with a last call.
+    SoftStop {
+        /// Which limit.
+        reason: StopReason,
+        /// The words to the model.
+        notice: String,
+        /// The run's clock, microseconds.
+        elapsed_us: i64,
+    },
+    /// The model ended in words where its output is due: it is told so, once.
+    OutputDue(String),
+    /// Another process took the run up, since the one before had died.
+    Recovered,
+    /// What follows belongs to the run that goes on with the one before; its limits count from here.
+    Resumed {
+        /// The run before.
+        from: RunId,
+    },
+}
+
+impl Entry {
+    /// Calls that this entry proposes.
+    #[must_use]
+    pub fn calls(&self) -> &[Proposed] {
+        match self {
+            Self::ModelTurn { calls, .. } => calls,
+            Self::Step { call, .. } => std::slice::from_ref(call),
+            _ => &[],
+        }
+    }
 }

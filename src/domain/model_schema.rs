@@ -113,9 +113,10 @@ struct Translation<'a> {
 
 impl Translation<'_> {
     fn spend(&mut self, bytes: usize) -> Result<(), String> {
-        self.left = self.left.checked_sub(bytes).ok_or_else(|| {
-            format!("its schema has more than {MAX_WORK} bytes to read with its references in place")
-        })?;
+        self.left = self
+            .left
+            .checked_sub(bytes)
+            .ok_or_else(|| format!("its schema has more than {MAX_WORK} bytes to read with its references in place"))?;
         Ok(())
     }
 

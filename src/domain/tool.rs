@@ -4,6 +4,7 @@ use std::fmt::{self, Write};
 use std::sync::Arc;
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use serde_json::value::RawValue;
 use utoipa::openapi::{Object, RefOr, Schema, Type};
@@ -152,8 +153,8 @@ impl Tool {
 macro_rules! failure_codes {
     ($($(#[$doc:meta])* $variant:ident = $text:literal,)+) => {
         /// Why a call has no good result. The closed list of `error.code` in `tool_calls[]`.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-        pub enum FailureCode { $($(#[$doc])* $variant,)+ }
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+        pub enum FailureCode { $($(#[$doc])* #[serde(rename = $text)] $variant,)+ }
 
         impl FailureCode {
             /// Every code there is.
@@ -181,6 +182,10 @@ failure_codes! {
     MixedWithVerdict = "mixed_with_verdict",
     /// Iterations or time were spent before it could run.
     LimitReached = "limit_reached",
+    /// The same call again and again; this one did not run.
+    DoomLoop = "doom_loop",
+    /// The run was cancelled before the call was sent, or while it ran and did no harm.
+    Cancelled = "cancelled",
     /// The server could not be reached, or is left alone for a while; nothing was sent.
     Unavailable = "unavailable",
     /// The tool ran and reported an error.

@@ -10,10 +10,11 @@ use serde_json::value::RawValue;
 use tracing::{Instrument, Span};
 
 use super::events::tool_name;
+use super::log::{self, Stop};
 use super::policy::{self, Bounds};
-use super::{Engine, Run, spans};
+use super::{Engine, Run, agent, spans};
 use crate::domain::event::Event;
-use crate::domain::ids::ActionId;
+use crate::domain::ids::{ActionId, RunId};
 use crate::domain::journal::{CallFailure, CallResult, Entry, Judgement, Proposed, Target};
 use crate::domain::tool::{FailureCode, Tool};
 use crate::ports::records::{Intent, RecordError};
@@ -26,34 +27,148 @@ const WORTH_A_SECOND: Duration = Duration::from_secs(1);
 /// A call that may run.
 struct Cleared<'a> {
     call: &'a Proposed,
-    tool: &'a Arc<Tool>,
+    what: What<'a>,
     arguments: Arc<RawValue>,
     key: String,
 }
 
-/// Judges `calls`, makes the intents of their side effects durable in one commit, and runs them.
+enum What<'a> {
+    Tool(&'a Arc<Tool>),
+    Agent,
+}
+
+impl Cleared<'_> {
+    /// May it run beside its neighbours?
+    fn only_reads(&self) -> bool {
+        matches!(self.what, What::Tool(tool) if !tool.side_effect)
+    }
+}
+
+/// Judges `calls`, makes the intents of their side effects durable, and runs them.
 ///
-/// Side effects run one after another in the model's order; neighbours that only read run at once.
-pub(super) async fn act(engine: &Engine, run: &mut Run, calls: &[Proposed]) -> Result<(), RecordError> {
+/// Side effects run one after another in the model's order, and so do agents; neighbours that only read run at once.
+/// Without a log all intents are one commit; with one, each effect is on it before it is begun, and the one before with
+/// its result.
+pub(super) async fn act(engine: &Engine, run: &mut Run, calls: &[Proposed]) -> Result<(), Stop> {
     let cleared = judge_all(run, calls);
-    intend(engine, run, &cleared).await?;
-    for group in cleared.chunk_by(|a, b| !a.tool.side_effect && !b.tool.side_effect) {
+    if run.log.is_none() {
+        let intents = intents(engine, run, &cleared);
+        intend(engine, run, intents).await?;
+    }
+    for group in cleared.chunk_by(|a, b| a.only_reads() && b.only_reads()) {
         for one in group {
-            started(engine, run, one);
+            started(engine, run, one, child_of(&one.what));
         }
-        let results = join_all(group.iter().map(|one| traced(engine, run, one))).await;
-        for (one, result) in group.iter().zip(results) {
-            run.push(Entry::Result {
-                call: one.call.id,
-                result,
-            });
+        if run.log.is_some() {
+            let intents = intents(engine, run, group);
+            run.intended.extend(intents.iter().map(|intent| intent.id));
+            log::flush(engine, run, intents).await?;
         }
+        results(engine, run, group).await?;
+    }
+    log::flush(engine, run, Vec::new()).await
+}
+
+/// Runs a group and appends what came of it.
+async fn results(engine: &Engine, run: &mut Run, group: &[Cleared<'_>]) -> Result<(), Stop> {
+    let shared: &Run = run;
+    let results = join_all(group.iter().map(|one| async move {
+        match &one.what {
+            What::Tool(tool) => Ok(traced(engine, shared, one, tool).await),
+            What::Agent => agent::call(engine, shared, one.call, &one.arguments, None).await,
+        }
+    }))
+    .await;
+    for (one, result) in group.iter().zip(results) {
+        let result = result?;
+        run.push(Entry::Result {
+            call: one.call.id,
+            result,
+        });
     }
     Ok(())
 }
 
+/// Calls that were begun by a process that is gone: an agent's run is taken up where it stands, a tool is called again
+/// under the same key where that can do no harm, and of every other call it is not known what it did (promise 3).
+pub(super) async fn recover(engine: &Engine, run: &mut Run, calls: &[Proposed]) -> Result<(), Stop> {
+    for call in calls {
+        let allowed = allowed(&run.journal, call.id);
+        let result = match (&call.target, allowed) {
+            (Target::Agent(_), Some(arguments)) => {
+                let one = cleared(call, What::Agent, arguments);
+                let (child, resumes) = agent::go_on_with(run, call).await?;
+                if child_begun(&run.journal, call.id) != Some(child) {
+                    started(engine, run, &one, Some(child));
+                    log::flush(engine, run, Vec::new()).await?;
+                }
+                agent::call(engine, run, call, &one.arguments, resumes).await?
+            }
+            (Target::Tool(tool), Some(arguments)) if tool.repeatable() => {
+                let one = cleared(call, What::Tool(tool), arguments);
+                traced(engine, run, &one, tool).await
+            }
+            (Target::Tool(tool), _) => cut_off(tool.side_effect),
+            (Target::Gone(tool), _) => cut_off(tool.side_effect),
+            _ => cut_off(false),
+        };
+        run.push(Entry::Result { call: call.id, result });
+    }
+    log::flush(engine, run, Vec::new()).await
+}
+
+/// The result of a call whose process died.
+fn cut_off(side_effect: bool) -> CallResult {
+    const WHY: &str = "the process that ran it died during this call";
+    let (code, message) = if side_effect {
+        (
+            FailureCode::InDoubt,
+            format!("{WHY}; it is not known whether it had its effect"),
+        )
+    } else {
+        (FailureCode::Unavailable, format!("{WHY}, and it cannot be repeated"))
+    };
+    CallResult {
+        outcome: Err(CallFailure { code, message }),
+        sent: true,
+        duration_us: 0,
+    }
+}
+
+/// The arguments that were allowed.
+fn allowed(journal: &[Entry], id: ActionId) -> Option<Arc<RawValue>> {
+    journal.iter().rev().find_map(|entry| match entry {
+        Entry::Judged {
+            call,
+            judgement: Judgement::Allow { arguments },
+        } if *call == id => Some(Arc::clone(arguments)),
+        _ => None,
+    })
+}
+
+/// The run of the agent that was called, the last one where it was resumed.
+pub(super) fn child_begun(journal: &[Entry], id: ActionId) -> Option<RunId> {
+    journal.iter().rev().find_map(|entry| match entry {
+        Entry::Started { call, child, .. } if *call == id => *child,
+        _ => None,
+    })
+}
+
+fn child_of(what: &What<'_>) -> Option<RunId> {
+    matches!(what, What::Agent).then(RunId::new)
+}
+
+fn cleared<'a>(call: &'a Proposed, what: What<'a>, arguments: Arc<RawValue>) -> Cleared<'a> {
+    Cleared {
+        call,
+        what,
+        arguments,
+        key: call.id.to_string(),
+    }
+}
+
 fn judge_all<'a>(run: &mut Run, calls: &'a [Proposed]) -> Vec<Cleared<'a>> {
-    let mut cleared = Vec::with_capacity(calls.len());
+    let mut allowed = Vec::with_capacity(calls.len());
     for call in calls {
         let user = run.record.user.clone();
         let bounds = Bounds {
@@ -61,19 +176,20 @@ fn judge_all<'a>(run: &mut Run, calls: &'a [Proposed]) -> Vec<Cleared<'a>> {
             approval: run.approval,
             can_wait: run.can_wait,
         };
-        let judgement = policy::judge(call, bounds);
+        let judgement = match &call.target {
+            Target::Agent(name) => agent::judge(run, name, &call.call.args),
+            _ => policy::judge(call, bounds),
+        };
         run.push(Entry::Judged {
             call: call.id,
             judgement: judgement.clone(),
         });
         match (judgement, &call.target) {
             (Judgement::Allow { arguments }, Target::Tool(tool)) => {
-                cleared.push(Cleared {
-                    call,
-                    tool,
-                    arguments,
-                    key: call.id.to_string(),
-                });
+                allowed.push(cleared(call, What::Tool(tool), arguments));
+            }
+            (Judgement::Allow { arguments }, Target::Agent(_)) => {
+                allowed.push(cleared(call, What::Agent, arguments));
             }
             (Judgement::Refuse { code, message }, _) => {
                 tracing::info!(decision_id = %run.record.id, code = code.as_str(), "a proposed call was not run");
@@ -86,7 +202,7 @@ fn judge_all<'a>(run: &mut Run, calls: &'a [Proposed]) -> Vec<Cleared<'a>> {
             }
         }
     }
-    cleared
+    allowed
 }
 
 fn failed(call: ActionId, code: FailureCode, message: String) -> Entry {
@@ -100,23 +216,29 @@ fn failed(call: ActionId, code: FailureCode, message: String) -> Entry {
     }
 }
 
-/// Commit 1: what is about to be done is durable before it is done.
-async fn intend(engine: &Engine, run: &mut Run, cleared: &[Cleared<'_>]) -> Result<(), RecordError> {
+/// The side effects among them, as they are to be recorded before they are sent.
+fn intents(engine: &Engine, run: &Run, cleared: &[Cleared<'_>]) -> Vec<Intent> {
     let now = engine.clock.now_us();
-    let intents: Vec<_> = cleared
-        .iter()
-        .filter(|one| one.tool.side_effect)
-        .map(|one| Intent {
+    let effects = cleared.iter().filter_map(|one| match one.what {
+        What::Tool(tool) if tool.side_effect => Some((one, tool)),
+        _ => None,
+    });
+    effects
+        .map(|(one, tool)| Intent {
             id: one.call.id,
             decision: run.record.id,
             tenant: run.record.tenant.clone(),
             sequence: one.call.sequence,
-            tool: Arc::clone(one.tool),
+            tool: Arc::clone(tool),
             arguments: Arc::clone(&one.arguments),
             idempotency_key: Arc::from(one.key.as_str()),
             started_at: now,
         })
-        .collect();
+        .collect()
+}
+
+/// Commit 1: what is about to be done is durable before it is done.
+async fn intend(engine: &Engine, run: &mut Run, intents: Vec<Intent>) -> Result<(), RecordError> {
     if intents.is_empty() {
         return Ok(());
     }
@@ -130,7 +252,7 @@ async fn intend(engine: &Engine, run: &mut Run, cleared: &[Cleared<'_>]) -> Resu
     }
 }
 
-fn started(engine: &Engine, run: &mut Run, one: &Cleared<'_>) {
+fn started(engine: &Engine, run: &mut Run, one: &Cleared<'_>, child: Option<RunId>) {
     if let Some(sink) = &mut run.events {
         sink.tell(Event::ToolCall {
             sequence: one.call.sequence,
@@ -141,25 +263,24 @@ fn started(engine: &Engine, run: &mut Run, one: &Cleared<'_>) {
     run.push(Entry::Started {
         call: one.call.id,
         at_us: engine.clock.now_us(),
+        child,
     });
 }
 
 /// The call in a span of its own.
-async fn traced(engine: &Engine, run: &Run, one: &Cleared<'_>) -> CallResult {
-    let span = spans::tool_call(one.tool, one.call.id);
-    let result = call(engine, run, one).instrument(span.clone()).await;
+async fn traced(engine: &Engine, run: &Run, one: &Cleared<'_>, tool: &Arc<Tool>) -> CallResult {
+    let span = spans::tool_call(tool, one.call.id);
+    let result = call(engine, run, one, tool).instrument(span.clone()).await;
     spans::called(&span, &result);
     result
 }
 
 /// Sends the call. When it is not known whether it arrived and a second one can do no harm, it is sent once more in the
 /// time that is left of it.
-async fn call(engine: &Engine, run: &Run, one: &Cleared<'_>) -> CallResult {
+async fn call(engine: &Engine, run: &Run, one: &Cleared<'_>, tool: &Arc<Tool>) -> CallResult {
     let began = engine.clock.instant();
     let took = || engine.clock.instant().saturating_duration_since(began);
-    let time = run
-        .limits
-        .tool_time(one.tool.timeout, began.saturating_duration_since(run.began));
+    let time = run.limits.tool_time(tool.timeout, run.elapsed(began));
     let reply = if time.is_zero() {
         let message = "no time was left for this call; it was not sent".to_owned();
         CallReply::NotSent(CallFailure {
@@ -167,7 +288,7 @@ async fn call(engine: &Engine, run: &Run, one: &Cleared<'_>) -> CallResult {
             message,
         })
     } else {
-        attempt(engine, run, one, time).await
+        attempt(engine, run, one, tool, time).await
     };
     let (outcome, sent) = match reply {
         CallReply::Data(data) => (Ok(data), true),
@@ -175,7 +296,7 @@ async fn call(engine: &Engine, run: &Run, one: &Cleared<'_>) -> CallResult {
         CallReply::Failed(failure) => (Err(failure), true),
         CallReply::Unknown(failure) => {
             let left = time.saturating_sub(took());
-            (once_more(engine, run, one, left, failure).await, true)
+            (once_more(engine, run, one, tool, left, failure).await, true)
         }
     };
     CallResult {
@@ -185,11 +306,11 @@ async fn call(engine: &Engine, run: &Run, one: &Cleared<'_>) -> CallResult {
     }
 }
 
-async fn attempt(engine: &Engine, run: &Run, one: &Cleared<'_>, time: Duration) -> CallReply {
+async fn attempt(engine: &Engine, run: &Run, one: &Cleared<'_>, tool: &Arc<Tool>, time: Duration) -> CallReply {
     // The server's work hangs under this call's span, or without one under the caller's.
     let own_place = telemetry::traceparent(&Span::current());
     let request = CallRequest {
-        tool: one.tool,
+        tool,
         arguments: &one.arguments,
         user: &run.record.user,
         origin: run.record.surface,
@@ -210,18 +331,19 @@ async fn once_more(
     engine: &Engine,
     run: &Run,
     one: &Cleared<'_>,
+    tool: &Arc<Tool>,
     left: Duration,
     first: CallFailure,
 ) -> Result<Arc<RawValue>, CallFailure> {
-    if one.tool.repeatable() && left > WORTH_A_SECOND && !run.cancel.is_cancelled() {
-        tracing::info!(decision_id = %run.record.id, tool = %one.tool.name, "no answer to a repeatable call; sent again");
-        match attempt(engine, run, one, left).await {
+    if tool.repeatable() && left > WORTH_A_SECOND && !run.cancel.is_cancelled() {
+        tracing::info!(decision_id = %run.record.id, tool = %tool.name, "no answer to a repeatable call; sent again");
+        match attempt(engine, run, one, tool, left).await {
             CallReply::Data(data) => return Ok(data),
-            CallReply::Failed(failure) if !one.tool.side_effect => return Err(failure),
+            CallReply::Failed(failure) if !tool.side_effect => return Err(failure),
             CallReply::NotSent(_) | CallReply::Failed(_) | CallReply::Unknown(_) => {}
         }
     }
-    Err(if one.tool.side_effect { in_doubt(&first) } else { first })
+    Err(if tool.side_effect { in_doubt(&first) } else { first })
 }
 
 fn in_doubt(failure: &CallFailure) -> CallFailure {

@@ -1,13 +1,41 @@
 //! One model call: the journal projected into a request, the answer routed.
 
+use std::time::Instant;
+
 use serde_json::value::RawValue;
 use tracing::Instrument;
 
-use super::{Engine, Run, spans};
+use super::limits::AtLimit;
+use super::verdict::COMPLETE_TASK;
+use super::{Engine, Run, next, spans};
 use crate::domain::event::Event;
 use crate::domain::ids::ActionId;
 use crate::domain::journal::{Entry, Proposed, Speaker};
 use crate::ports::model::{CallMode, Content, FunctionResponse, ModelEvent, ModelRequest};
+
+/// Only the verdict, where the journal calls for it: `next` says when.
+const OUTPUT: CallMode<'static> = CallMode::Any(&[COMPLETE_TASK]);
+
+fn mode(run: &Run) -> CallMode<'static> {
+    let entries = next::current(&run.journal);
+    let output_due = matches!(entries.last(), Some(Entry::OutputDue(_)));
+    match (next::soft_stop(entries).is_some() || output_due, run.limits.output_due) {
+        (false, _) => CallMode::Auto,
+        (true, true) => OUTPUT,
+        (true, false) => CallMode::None,
+    }
+}
+
+/// The answer must be there before the run is over; where the model sums up, before the grace is.
+fn ask_until(engine: &Engine, run: &Run) -> Instant {
+    let now = engine.clock.instant();
+    let elapsed = run.elapsed(now);
+    let left = match (next::soft_stop(next::current(&run.journal)), run.limits.at_limit) {
+        (Some((_, since)), AtLimit::SumUp { grace }) => Some((since + grace).saturating_sub(elapsed)),
+        _ => run.limits.time.map(|time| time.saturating_sub(elapsed)),
+    };
+    now + left.unwrap_or(run.limits.ask).min(run.limits.ask)
+}
 
 /// Asks the model and appends its turn, or how it failed.
 pub(super) async fn ask(engine: &Engine, run: &mut Run) {
@@ -19,19 +47,27 @@ pub(super) async fn ask(engine: &Engine, run: &mut Run) {
             system: &run.system,
             functions: &run.toolset.functions,
             contents: &contents,
-            mode: CallMode::Auto,
-            deadline: run.deadline(),
+            mode: mode(run),
+            deadline: ask_until(engine, run),
         };
         let asked = async {
-            match &run.events {
-                Some(sink) => {
+            let live = run.log.as_ref().map(|log| &log.live).filter(|live| live.is_watched());
+            match (&run.events, live) {
+                (Some(sink), _) => {
                     let mut tell = |event: ModelEvent<'_>| match event {
                         ModelEvent::Delta(text) => sink.delta(Event::Delta { text: text.to_owned() }),
                         ModelEvent::Reset => sink.reset(),
                     };
                     engine.model.generate(request, Some(&mut tell)).await
                 }
-                None => engine.model.generate(request, None).await,
+                (None, Some(live)) => {
+                    let mut tell = |event: ModelEvent<'_>| match event {
+                        ModelEvent::Delta(text) => live.delta(text),
+                        ModelEvent::Reset => live.reset(),
+                    };
+                    engine.model.generate(request, Some(&mut tell)).await
+                }
+                (None, None) => engine.model.generate(request, None).await,
             }
         };
         let span = spans::model_call(engine, run);
@@ -73,11 +109,9 @@ pub(super) async fn ask(engine: &Engine, run: &mut Run) {
     }
 }
 
-fn calls_so_far(journal: &[Entry]) -> u32 {
-    let calls = journal.iter().map(|entry| match entry {
-        Entry::ModelTurn { calls, .. } => calls.len(),
-        _ => 0,
-    });
+/// Calls proposed so far.
+pub(super) fn calls_so_far(journal: &[Entry]) -> u32 {
+    let calls = journal.iter().map(|entry| entry.calls().len());
     u32::try_from(calls.sum::<usize>()).unwrap_or(u32::MAX)
 }
 
@@ -92,7 +126,8 @@ fn responses(journal: &[Entry]) -> Vec<Vec<FunctionResponse<'_>>> {
             calls
                 .iter()
                 .filter_map(|call| {
-                    let result = journal[at + 1..].iter().find_map(|entry| match entry {
+                    // The last one: what a person settled takes the place of what was not known.
+                    let result = journal[at + 1..].iter().rev().find_map(|entry| match entry {
                         Entry::Result { call: id, result } if *id == call.id => Some(result),
                         _ => None,
                     })?;
@@ -132,8 +167,11 @@ fn contents<'a>(
                     contents.push(Content::Responses(answers));
                 }
             }
-            Entry::Notice(text) => notices.push(text),
+            Entry::Notice(text) | Entry::OutputDue(text) | Entry::SoftStop { notice: text, .. } => notices.push(text),
             Entry::ModelFault { .. }
+            | Entry::Step { .. }
+            | Entry::Recovered
+            | Entry::Resumed { .. }
             | Entry::Judged { .. }
             | Entry::Settled { .. }
             | Entry::Started { .. }

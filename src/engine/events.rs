@@ -103,7 +103,12 @@ impl Run {
             | Entry::Judged { .. }
             | Entry::Settled { .. }
             | Entry::Started { .. }
-            | Entry::Notice(_) => None,
+            | Entry::Step { .. }
+            | Entry::Notice(_)
+            | Entry::SoftStop { .. }
+            | Entry::OutputDue(_)
+            | Entry::Recovered
+            | Entry::Resumed { .. } => None,
         }
     }
 
@@ -128,10 +133,8 @@ impl Run {
 
     /// The call with this id.
     fn proposed(&self, id: ActionId) -> Option<&Proposed> {
-        self.journal.iter().rev().find_map(|entry| match entry {
-            Entry::ModelTurn { calls, .. } => calls.iter().find(|call| call.id == id),
-            _ => None,
-        })
+        let mut entries = self.journal.iter().rev();
+        entries.find_map(|entry| entry.calls().iter().find(|call| call.id == id))
     }
 }
 
@@ -139,6 +142,8 @@ impl Run {
 pub(super) fn tool_name(call: &Proposed) -> Arc<str> {
     match &call.target {
         Target::Tool(tool) => Arc::clone(&tool.name),
+        Target::Gone(tool) => Arc::clone(&tool.name),
+        Target::Agent(name) => Arc::clone(name),
         Target::Verdict(_) | Target::Unknown => Arc::from(call.call.name.as_str()),
     }
 }

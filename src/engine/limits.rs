@@ -5,30 +5,84 @@ use std::time::Duration;
 /// The limits of one run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Model calls; retries inside the adapter are not counted.
-    pub iterations: u32,
-    /// Wall clock for the whole run.
-    pub deadline: Duration,
+    /// Model calls; retries inside the adapter are not counted. `None`: as many as it takes.
+    pub iterations: Option<u32>,
+    /// The run's clock. `None`: as long as it takes.
+    pub time: Option<Duration>,
+    /// Tokens over all model calls, in and out.
+    pub tokens: Option<u64>,
+    /// The longest a single model call may take.
+    pub ask: Duration,
     /// Calls run of one turn; identical ones count one by one.
     pub parallel_calls: usize,
     /// Kept free of tool time, so that there is time left to answer.
     pub answer_reserve: Duration,
+    /// What happens when one of them is reached.
+    pub at_limit: AtLimit,
+    /// Is the same call again and again refused, and then the run ended?
+    pub doom_loop: bool,
+    /// Must it end by a verdict function? Words alone are then no end.
+    pub output_due: bool,
+    /// Does it stop where it is not known whether a call had its effect? Else the model is told.
+    pub pause_in_doubt: bool,
 }
+
+/// What happens at a limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AtLimit {
+    /// The run ends, and its calls that were not begun are not.
+    End,
+    /// The model is told to sum up and has one more call, within so much time.
+    SumUp {
+        /// The time for that call.
+        grace: Duration,
+    },
+}
+
+/// Steps of one run over all its resumes, for an agent that has a limit of its own.
+pub const MOST_STEPS: u32 = 500;
+/// Model calls of an agent that was called by another and has no limit of its own.
+pub const SUB_AGENT_STEPS: u32 = 50;
+/// Agents that call agents: so many stand below the first one.
+pub const MOST_DEPTH: u32 = 5;
+/// The time to sum up.
+pub const GRACE: Duration = Duration::from_secs(30);
 
 impl Limits {
     /// The chat surface: 5 iterations, 30 s (DESIGN.md section 12).
     pub const CHAT: Self = Self {
-        iterations: 5,
-        deadline: Duration::from_secs(30),
+        iterations: Some(5),
+        time: Some(Duration::from_secs(30)),
+        tokens: None,
+        ask: Duration::from_secs(30),
         parallel_calls: 16,
         answer_reserve: Duration::from_secs(3),
+        at_limit: AtLimit::End,
+        doom_loop: false,
+        output_due: false,
+        pause_in_doubt: false,
+    };
+
+    /// An agent's run: no limit but those it is given.
+    pub const AGENT: Self = Self {
+        iterations: None,
+        time: None,
+        tokens: None,
+        ask: Duration::from_secs(600),
+        parallel_calls: 16,
+        answer_reserve: Duration::ZERO,
+        at_limit: AtLimit::SumUp { grace: GRACE },
+        doom_loop: true,
+        output_due: false,
+        pause_in_doubt: true,
     };
 
     /// How long a tool may take now: its own limit, or what is left of the run less the reserve.
     #[must_use]
     pub fn tool_time(&self, own: Duration, elapsed: Duration) -> Duration {
-        let reserve = self.answer_reserve.min(self.deadline / 4);
-        own.min(self.deadline.saturating_sub(elapsed).saturating_sub(reserve))
+        let Some(time) = self.time else { return own };
+        let reserve = self.answer_reserve.min(time / 4);
+        own.min(time.saturating_sub(elapsed).saturating_sub(reserve))
     }
 }
 
@@ -43,5 +97,17 @@ mod tests {
         assert_eq!(limits.tool_time(30 * second, Duration::ZERO), 27 * second);
         assert_eq!(limits.tool_time(5 * second, 10 * second), 5 * second);
         assert_eq!(limits.tool_time(5 * second, 28 * second), Duration::ZERO);
+    }
+
+    /// a summary has its own time, so nothing is kept free for it.
+    #[test]
+    fn a_tool_of_an_agent_may_take_all_that_is_left() {
+        let second = Duration::from_secs(1);
+        let limits = Limits {
+            time: Some(60 * second),
+            ..Limits::AGENT
+        };
+        assert_eq!(limits.tool_time(30 * second, 40 * second), 20 * second);
+        assert_eq!(Limits::AGENT.tool_time(30 * second, 4000 * second), 30 * second);
     }
 }

@@ -3,16 +3,28 @@
 //! The journal is the state. [`next()`] decides from it without I/O, [`ask`] and [`act`] do the
 //! I/O and append what came of it. Looping, approval, recovery and resume are all "ask `next`
 //! again". The engine reads no database, and only `act` calls a tool.
+//!
+//! An [`agent`] is a definition, its inputs and limits made into such a run; a [`flow`] is a run whose calls the
+//! definition makes instead of a model. [`log`] makes the journal durable as it grows.
 
 pub mod act;
+pub mod agent;
 pub mod ask;
+pub mod context;
+pub mod derive;
+pub mod doom_loop;
+pub mod flow;
 pub mod limits;
+pub mod live;
+pub mod log;
 pub mod next;
 pub mod policy;
+pub mod record;
 pub mod toolset;
 pub mod verdict;
 
 mod events;
+mod notices;
 mod spans;
 
 #[cfg(test)]
@@ -30,6 +42,9 @@ pub use limits::Limits;
 pub use next::{Ending, Next, iterations, next};
 pub use toolset::Toolset;
 
+use log::Stop;
+
+use crate::domain::agent_run::StopReason;
 use crate::domain::ids::ActionId;
 use crate::domain::journal::{CallFailure, CallResult, Entry, Proposed, Speaker, Target};
 use crate::domain::tool::FailureCode;
@@ -73,8 +88,10 @@ pub struct Run {
     pub journal: Vec<Entry>,
     /// Its limits.
     pub limits: Limits,
-    /// When it began.
+    /// When this process began it.
     pub began: Instant,
+    /// The run's clock then: what processes before this one spent on it.
+    pub before: Duration,
     /// W3C `traceparent` of the request; servers get it where gavel itself is not traced.
     pub traceparent: Option<String>,
     /// Where its events go, when somebody watches.
@@ -85,17 +102,16 @@ pub struct Run {
     pub intended: Vec<ActionId>,
     /// What operators should know of a model fault.
     pub fault_detail: Option<Arc<str>>,
+    /// Where its journal is kept as it grows; a request that keeps nothing has none.
+    pub log: Option<log::Log>,
+    /// What it may do with other agents.
+    pub agent: Option<agent::Place>,
 }
 
 impl Run {
-    /// When it must be over.
-    #[must_use]
-    pub fn deadline(&self) -> Instant {
-        self.began + self.limits.deadline
-    }
-
+    /// The run's clock: time waited for a person and the time between two processes do not count.
     fn elapsed(&self, now: Instant) -> Duration {
-        now.saturating_duration_since(self.began)
+        self.before + now.saturating_duration_since(self.began)
     }
 }
 
@@ -111,25 +127,51 @@ impl Engine {
         let why = tokio::select! {
             // First, so that nothing more is begun after it.
             biased;
-            () = cancel.cancelled() => "the service was stopped",
+            () = cancel.cancelled() => if run.log.is_some() {
+                close_calls(run, "the run was cancelled", FailureCode::Cancelled);
+                return Ok(Ending::Cancelled);
+            } else {
+                "the service was stopped"
+            },
             ended = AssertUnwindSafe(self.steps(run)).catch_unwind() => match ended {
-                Ok(ended) => return ended,
+                Ok(Ok(ending)) => return Ok(ending),
+                Ok(Err(Stop::Record(error))) => return Err(error),
+                Ok(Err(Stop::LeaseLost)) => return Ok(Ending::LeaseLost),
+                Ok(Err(Stop::StepStopped(summary))) => return Ok(Ending::Stopped(StopReason::Step, summary)),
                 Err(_) => "the service broke down",
             },
         };
         tracing::error!(decision_id = %run.record.id, "a run did not come to its end: {why}");
-        close_calls(run, why);
+        close_calls(run, why, FailureCode::LimitReached);
         Ok(Ending::Broken)
     }
 
-    async fn steps(&self, run: &mut Run) -> Result<Ending, RecordError> {
+    async fn steps(&self, run: &mut Run) -> Result<Ending, Stop> {
         loop {
             let elapsed = run.elapsed(self.clock.instant());
-            match next(&run.journal, &run.limits, elapsed) {
+            let next = match run.agent.as_ref().and_then(agent::Place::flow) {
+                Some(flow) => flow::next(&run.journal, flow, &run.limits, elapsed),
+                None => next(&run.journal, &run.limits, elapsed),
+            };
+            match next {
                 Next::Ask => ask::ask(self, run).await,
                 Next::Act(calls) => {
                     let calls: Vec<Proposed> = calls.into_iter().cloned().collect();
                     act::act(self, run, &calls).await?;
+                }
+                Next::Recover(calls) => {
+                    let calls: Vec<Proposed> = calls.into_iter().cloned().collect();
+                    act::recover(self, run, &calls).await?;
+                }
+                Next::SoftStop(reason) => run.push(Entry::SoftStop {
+                    reason,
+                    notice: notices::sum_up(reason, run.limits.output_due),
+                    elapsed_us: i64::try_from(elapsed.as_micros()).unwrap_or(i64::MAX),
+                }),
+                Next::OutputDue => run.push(Entry::OutputDue(notices::output_due())),
+                Next::Step(step, round) => {
+                    let entry = flow::step(run, step, round);
+                    run.push(entry);
                 }
                 Next::Refuse(calls, code) => {
                     let answers: Vec<_> = calls.into_iter().map(|call| refusal(call, code)).collect();
@@ -145,27 +187,30 @@ impl Engine {
 }
 
 /// After a breakdown or a cancellation: every call has a result that tells how far it came.
-fn close_calls(run: &mut Run, why: &str) {
+fn close_calls(run: &mut Run, why: &str, harmless: FailureCode) {
     let of = |id: ActionId, which: fn(&Entry) -> Option<ActionId>| run.journal.iter().any(|e| which(e) == Some(id));
     let results: Vec<_> = run
         .journal
         .iter()
-        .filter_map(|entry| match entry {
-            Entry::ModelTurn { calls, .. } => Some(calls),
-            _ => None,
-        })
-        .flatten()
+        .flat_map(Entry::calls)
         .filter(|call| !of(call.id, answered))
         .map(|call| {
             let sent = of(call.id, started);
-            let acts = matches!(&call.target, Target::Tool(tool) if tool.side_effect);
+            let acts = match &call.target {
+                Target::Tool(tool) => tool.side_effect,
+                Target::Gone(tool) => tool.side_effect,
+                Target::Agent(_) | Target::Verdict(_) | Target::Unknown => false,
+            };
             let (code, message) = match (sent, acts) {
                 (true, true) => (
                     FailureCode::InDoubt,
                     format!("{why} during this call; it is not known whether it had its effect"),
                 ),
-                (true, false) => (FailureCode::Timeout, format!("{why} during this call")),
-                (false, _) => (FailureCode::LimitReached, format!("{why} before this call was sent")),
+                (true, false) if harmless == FailureCode::LimitReached => {
+                    (FailureCode::Timeout, format!("{why} during this call"))
+                }
+                (true, false) => (harmless, format!("{why} during this call")),
+                (false, _) => (harmless, format!("{why} before this call was sent")),
             };
             Entry::Result {
                 call: call.id,
@@ -203,6 +248,7 @@ fn refusal(call: &Proposed, code: FailureCode) -> Entry {
             "a verdict must be called alone; none of these calls was run".to_owned(),
         ),
         (_, FailureCode::TooManyCalls) => (code, "too many calls in one turn; this one was not run".to_owned()),
+        (_, FailureCode::DoomLoop) => (code, notices::doom_loop(&call.call.name)),
         (_, FailureCode::LimitReached) => (
             code,
             "the limit of this run is reached; this call was not run".to_owned(),

@@ -2,9 +2,11 @@
 
 use std::time::Duration;
 
-use super::limits::Limits;
+use super::doom_loop;
+use super::limits::{AtLimit, Limits};
+use crate::domain::agent_run::StopReason;
 use crate::domain::ids::ActionId;
-use crate::domain::journal::{Entry, FaultKind, Judgement, Proposed, Target, Verdict};
+use crate::domain::journal::{Completion, Entry, FaultKind, Judgement, Proposed, Target, Verdict};
 use crate::domain::tool::FailureCode;
 
 /// The next thing to do.
@@ -14,10 +16,18 @@ pub enum Next<'a> {
     Ask,
     /// Judge and, where allowed, run these calls.
     Act(Vec<&'a Proposed>),
+    /// These calls were begun, and whoever began them is gone: find out what became of them.
+    Recover(Vec<&'a Proposed>),
     /// Answer these calls without running them, for this reason.
     Refuse(Vec<&'a Proposed>, FailureCode),
     /// Wait for a person's word on these calls.
     Suspend(Vec<ActionId>),
+    /// Tell the model to sum up.
+    SoftStop(StopReason),
+    /// Tell the model that its output is due.
+    OutputDue,
+    /// Make this step of the flow: the step, and the round.
+    Step(u32, u32),
     /// Done.
     End(Ending),
 }
@@ -29,14 +39,30 @@ pub enum Ending {
     Responded(String),
     /// The model ended it by a verdict function.
     Verdict(Verdict),
+    /// Its last step's output is that of the flow.
+    Flow(Completion),
+    /// A step of its flow came to no good end: its name.
+    StepFailed(String),
+    /// It cannot run: why.
+    Unable(String),
     /// The model gave no usable answer.
     Fault(FaultKind),
     /// Iterations are spent.
     LoopLimit,
     /// Time is spent.
     Deadline,
+    /// It was cut short, and can be resumed; with the model's words, where it had some to sum up.
+    Stopped(StopReason, Option<String>),
+    /// The same call again and again: which.
+    DoomLoop(String),
+    /// The model ended in words, twice, where its output was due.
+    MissingOutput(String),
     /// Calls wait for a person.
     Suspended(Vec<ActionId>),
+    /// Somebody cancelled it.
+    Cancelled,
+    /// Somebody else has the run now. There is nothing to write any more.
+    LeaseLost,
     /// The run broke down or was cut short; what had been started is in doubt.
     Broken,
 }
@@ -48,8 +74,19 @@ pub enum Ending {
 /// not known which of the two the model meant.
 #[must_use]
 pub fn next<'a>(journal: &'a [Entry], limits: &Limits, elapsed: Duration) -> Next<'a> {
+    let journal = current(journal);
+    let stopped = soft_stop(journal);
+    let out_of_time = limits.time.is_some_and(|time| elapsed >= time);
+    let sums_up = matches!(limits.at_limit, AtLimit::SumUp { .. });
     if let Some(Entry::ModelFault { kind, .. }) = journal.last() {
-        return Next::End(Ending::Fault(*kind));
+        match stopped {
+            Some((reason, _)) => return Next::End(Ending::Stopped(reason, None)),
+            // The model was still at it when the time was over.
+            None if sums_up && out_of_time && *kind == FaultKind::Timeout => {
+                return Next::SoftStop(StopReason::TimeLimit);
+            }
+            None => return Next::End(Ending::Fault(*kind)),
+        }
     }
     let asked = iterations(journal);
     let last_turn = journal
@@ -58,14 +95,30 @@ pub fn next<'a>(journal: &'a [Entry], limits: &Limits, elapsed: Duration) -> Nex
     if let Some(at) = last_turn
         && let Entry::ModelTurn { turn, calls } = &journal[at]
     {
-        let since = &journal[at + 1..];
+        let (before, since) = (&journal[..at], &journal[at + 1..]);
+        let summed_up = stopped.filter(|_| soft_stop(before).is_some());
         if calls.is_empty() {
             let text = turn.text();
-            return Next::End(if text.trim().is_empty() {
-                Ending::Fault(FaultKind::Malformed)
+            let blank = text.trim().is_empty();
+            if let Some((reason, _)) = summed_up {
+                return Next::End(Ending::Stopped(reason, (!blank).then_some(text)));
+            }
+            if limits.output_due {
+                // Once it is told; what came after that counts.
+                let told = |entry: &Entry| matches!(entry, Entry::OutputDue(_));
+                if before.iter().any(told) {
+                    return Next::End(Ending::MissingOutput(text));
+                }
+                if !since.iter().any(told) {
+                    return Next::OutputDue;
+                }
             } else {
-                Ending::Responded(text)
-            });
+                return Next::End(if blank {
+                    Ending::Fault(FaultKind::Malformed)
+                } else {
+                    Ending::Responded(text)
+                });
+            }
         }
         if let [
             Proposed {
@@ -76,17 +129,81 @@ pub fn next<'a>(journal: &'a [Entry], limits: &Limits, elapsed: Duration) -> Nex
         {
             return Next::End(Ending::Verdict(verdict.clone()));
         }
-        if let Some(open) = open_calls(calls, since, limits, asked, elapsed) {
+        if let Some((reason, _)) = summed_up {
+            // no more calls, and no more turns.
+            let open: Vec<_> = open(calls, since).collect();
+            if !open.is_empty() {
+                return Next::Refuse(open, FailureCode::LimitReached);
+            }
+            let text = turn.text();
+            return Next::End(Ending::Stopped(reason, (!text.trim().is_empty()).then_some(text)));
+        }
+        if let Some(open) = open_calls(journal, calls, since, limits, asked, out_of_time) {
             return open;
         }
+        if limits.doom_loop
+            && let Some(n) = doom_loop::in_a_row(journal)
+                .iter()
+                .position(|count| *count >= doom_loop::ENDS_AT)
+        {
+            return Next::End(Ending::DoomLoop(calls[n].call.name.clone()));
+        }
+        if limits.pause_in_doubt && calls.iter().any(|call| in_doubt(call.id, since)) {
+            return Next::End(Ending::Stopped(StopReason::InDoubt, None));
+        }
     }
-    if elapsed >= limits.deadline {
-        return Next::End(Ending::Deadline);
+    let AtLimit::SumUp { grace } = limits.at_limit else {
+        return if out_of_time {
+            Next::End(Ending::Deadline)
+        } else if limits.iterations.is_some_and(|most| asked >= most) {
+            Next::End(Ending::LoopLimit)
+        } else {
+            Next::Ask
+        };
+    };
+    if let Some((reason, since)) = stopped {
+        // The call that sums up has no other end in time, so this is what recovery finds.
+        return if elapsed.saturating_sub(since) >= grace {
+            Next::End(Ending::Stopped(reason, None))
+        } else {
+            Next::Ask
+        };
     }
-    if asked >= limits.iterations {
-        return Next::End(Ending::LoopLimit);
+    let reached = [
+        (out_of_time, StopReason::TimeLimit),
+        (
+            limits.iterations.is_some_and(|most| asked >= most),
+            StopReason::StepLimit,
+        ),
+        (
+            limits.tokens.is_some_and(|most| tokens(journal) >= most),
+            StopReason::TokenLimit,
+        ),
+    ];
+    match reached.into_iter().find(|(reached, _)| *reached) {
+        Some((_, reason)) => Next::SoftStop(reason),
+        None => Next::Ask,
     }
-    Next::Ask
+}
+
+/// What counts against the limits: all since the run was resumed last.
+pub(super) fn current(journal: &[Entry]) -> &[Entry] {
+    let resumed = journal.iter().rposition(|entry| matches!(entry, Entry::Resumed { .. }));
+    match resumed {
+        None => journal,
+        Some(at) => &journal[at..],
+    }
+}
+
+/// The soft stop, and when it came.
+pub(super) fn soft_stop(journal: &[Entry]) -> Option<(StopReason, Duration)> {
+    journal.iter().rev().find_map(|entry| match entry {
+        Entry::SoftStop { reason, elapsed_us, .. } => {
+            let at = Duration::from_micros(u64::try_from(*elapsed_us).unwrap_or(0));
+            Some((*reason, at))
+        }
+        _ => None,
+    })
 }
 
 /// Model calls made so far.
@@ -99,43 +216,72 @@ pub fn iterations(journal: &[Entry]) -> u32 {
     u32::try_from(count).unwrap_or(u32::MAX)
 }
 
+fn tokens(journal: &[Entry]) -> u64 {
+    let used = journal.iter().map(|entry| match entry {
+        Entry::ModelTurn { turn, .. } => turn.usage.total(),
+        Entry::ModelFault { usage, .. } => usage.total(),
+        _ => 0,
+    });
+    used.fold(0, u64::saturating_add)
+}
+
+/// Those without a result.
+pub(super) fn open<'a>(calls: &'a [Proposed], since: &'a [Entry]) -> impl Iterator<Item = &'a Proposed> {
+    calls.iter().filter(|call| {
+        !since
+            .iter()
+            .any(|e| matches!(e, Entry::Result { call: id, .. } if *id == call.id))
+    })
+}
+
 /// What the calls of the last turn need; `None` when all are answered.
 fn open_calls<'a>(
+    journal: &'a [Entry],
     calls: &'a [Proposed],
     since: &'a [Entry],
     limits: &Limits,
     asked: u32,
-    elapsed: Duration,
+    out_of_time: bool,
 ) -> Option<Next<'a>> {
-    let open = |call: &&Proposed| {
-        !since
-            .iter()
-            .any(|e| matches!(e, Entry::Result { call: id, .. } if *id == call.id))
-    };
     let refuse = |code, which: Vec<&'a Proposed>| (!which.is_empty()).then_some(Next::Refuse(which, code));
+    let begun = |call: &Proposed| {
+        since
+            .iter()
+            .any(|e| matches!(e, Entry::Started { call: id, .. } if *id == call.id))
+    };
 
     // A verdict that came with calls, or does not hold, costs an iteration and runs nothing.
     if calls.iter().any(|call| matches!(call.target, Target::Verdict(_))) {
-        return refuse(FailureCode::MixedWithVerdict, calls.iter().filter(open).collect());
+        return refuse(FailureCode::MixedWithVerdict, open(calls, since).collect());
     }
-    // Nobody would read the results of a last turn's calls, so they are not begun.
-    if asked >= limits.iterations || elapsed >= limits.deadline {
-        let begun = |call: &Proposed| {
-            since
-                .iter()
-                .any(|e| matches!(e, Entry::Started { call: id, .. } if *id == call.id))
-        };
-        if !calls.iter().any(begun) {
-            return refuse(FailureCode::LimitReached, calls.iter().filter(open).collect());
-        }
+    let orphans: Vec<_> = open(calls, since).filter(|call| begun(call)).collect();
+    if !orphans.is_empty() {
+        return Some(Next::Recover(orphans));
     }
-    let surplus: Vec<_> = calls.iter().skip(limits.parallel_calls).filter(open).collect();
+    // Where nobody would read the results of a last turn's calls, they are not begun; and none is without time.
+    let unread = limits.at_limit == AtLimit::End && limits.iterations.is_some_and(|most| asked >= most);
+    let sums_up = limits.at_limit != AtLimit::End;
+    if ((unread || out_of_time) && !calls.iter().any(begun)) || (out_of_time && sums_up) {
+        return refuse(FailureCode::LimitReached, open(calls, since).collect());
+    }
+    let surplus: Vec<_> = open(&calls[limits.parallel_calls.min(calls.len())..], since).collect();
     if !surplus.is_empty() {
         return refuse(FailureCode::TooManyCalls, surplus);
     }
+    if limits.doom_loop {
+        let counts = doom_loop::in_a_row(journal);
+        let again = |call: &&Proposed| {
+            let n = calls.iter().position(|other| other.id == call.id).unwrap_or_default();
+            counts.get(n).is_some_and(|count| *count >= doom_loop::REFUSED_FROM)
+        };
+        let again: Vec<_> = open(calls, since).filter(again).collect();
+        if !again.is_empty() {
+            return refuse(FailureCode::DoomLoop, again);
+        }
+    }
 
     let (mut ready, mut waiting) = (Vec::new(), Vec::new());
-    for call in calls.iter().filter(open) {
+    for call in open(calls, since) {
         if awaits_person(call.id, since) {
             waiting.push(call.id)
         } else {
@@ -147,6 +293,15 @@ fn open_calls<'a>(
         (true, false) => Some(Next::Suspend(waiting)),
         (true, true) => None,
     }
+}
+
+/// Is it not known whether the call had its effect? The last result counts: a person may have settled it.
+pub(super) fn in_doubt(call: ActionId, since: &[Entry]) -> bool {
+    let last = since.iter().rev().find_map(|entry| match entry {
+        Entry::Result { call: id, result } if *id == call => Some(&result.outcome),
+        _ => None,
+    });
+    matches!(last, Some(Err(failure)) if failure.code == FailureCode::InDoubt)
 }
 
 fn awaits_person(call: ActionId, since: &[Entry]) -> bool {

@@ -35,6 +35,20 @@ pub fn judge(call: &Proposed, bounds: Bounds<'_>) -> Judgement {
                 format!("{:?} is not among the functions offered", call.call.name),
             );
         }
+        // It was granted when it was proposed; nobody offers it as it was then.
+        Target::Gone(tool) => {
+            return refuse(
+                FailureCode::Unavailable,
+                format!(
+                    "{:?} is not offered any more as it was when it was called",
+                    tool.name.as_ref()
+                ),
+            );
+        }
+        // Judged by its own inputs; what it does is judged call by call, under its own name.
+        Target::Agent(name) => {
+            return refuse(FailureCode::UnknownTool, format!("{:?} is an agent", name.as_ref()));
+        }
         // `next` answers these itself; a verdict is never a call.
         Target::Verdict(_) => return refuse(FailureCode::MixedWithVerdict, "a verdict is not a tool call".to_owned()),
     };

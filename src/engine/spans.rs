@@ -8,7 +8,8 @@ use tracing::Span;
 use tracing::field::Empty;
 
 use super::{Engine, Run};
-use crate::domain::ids::ActionId;
+use crate::domain::agent_run::RunStatus;
+use crate::domain::ids::{ActionId, RunId};
 use crate::domain::journal::{CallResult, ModelTurn};
 use crate::domain::tool::Tool;
 use crate::ports::model::ModelFault;
@@ -63,6 +64,30 @@ pub(super) fn answered(span: &Span, outcome: &Result<ModelTurn, ModelFault>) {
     for (name, count) in counts {
         // Signed, as OpenTelemetry's numbers are; an unsigned one would arrive as text.
         span.record(name, i64::try_from(count).unwrap_or(i64::MAX));
+    }
+}
+
+/// Begins the span of an agent's run, from its start or from where this process took it up.
+pub(super) fn agent(name: &str, run: RunId, engine: &Engine) -> Span {
+    tracing::debug_span!(
+        "agent_run",
+        otel.name = %format_args!("invoke_agent {name}"),
+        otel.kind = "internal",
+        otel.status_code = Empty,
+        gen_ai.operation.name = "invoke_agent",
+        gen_ai.provider.name = engine.model.provider(),
+        gen_ai.agent.name = name,
+        gavel.run.id = %run,
+        gavel.run.status = Empty,
+        error.type = Empty,
+    )
+}
+
+/// Ends it.
+pub(super) fn agent_ended(span: &Span, status: RunStatus) {
+    span.record("gavel.run.status", status.as_str());
+    if status == RunStatus::Failed {
+        failed(span, status.as_str());
     }
 }
 

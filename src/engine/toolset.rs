@@ -7,7 +7,7 @@ use serde_json::value::RawValue;
 use sha2::{Digest, Sha256};
 
 use super::verdict::VerdictFunction;
-use crate::domain::journal::{FunctionCall, Target};
+use crate::domain::journal::{FunctionCall, Target, ToolRef};
 use crate::domain::tool::Tool;
 use crate::ports::model::{Declaration, Functions};
 use crate::ports::tools::Catalog;
@@ -39,6 +39,7 @@ pub struct Missing {
 #[derive(Debug)]
 enum Route {
     Tool(Arc<Tool>),
+    Agent(Arc<str>),
     Verdict(VerdictFunction),
 }
 
@@ -49,11 +50,25 @@ impl Toolset {
     /// grant meant one, and a server added later must not slip in beside it.
     #[must_use]
     pub fn build(catalog: &Catalog, grant: &[String], verdicts: &[VerdictFunction]) -> Self {
+        Self::with_agents(catalog, grant, &[], verdicts)
+    }
+
+    /// As [`Toolset::build`], with other agents beside the tools: their declarations, by the agents' names.
+    #[must_use]
+    pub fn with_agents(
+        catalog: &Catalog,
+        grant: &[String],
+        agents: &[Declaration],
+        verdicts: &[VerdictFunction],
+    ) -> Self {
         let (mut routes, mut declarations, mut missing) = (HashMap::new(), Vec::new(), Vec::new());
         for name in grant {
             match resolve(catalog, name) {
                 Ok(tool) => {
-                    let reserved = |shown: &str| verdicts.iter().any(|verdict| verdict.name() == shown);
+                    let reserved = |shown: &str| {
+                        verdicts.iter().any(|verdict| verdict.name() == shown)
+                            || agents.iter().any(|agent| safe_name(&agent.name) == shown)
+                    };
                     let mut shown = shown_name(tool, reserved);
                     if routes.contains_key(&shown) {
                         shown = safe_name(&tool.qualified_name());
@@ -72,8 +87,16 @@ impl Toolset {
                 }),
             }
         }
+        for agent in agents {
+            let shown = safe_name(&agent.name);
+            routes.insert(shown.clone(), Route::Agent(Arc::from(agent.name.as_str())));
+            declarations.push(Declaration {
+                name: shown,
+                ..agent.clone()
+            });
+        }
         for verdict in verdicts {
-            routes.insert(verdict.name().to_owned(), Route::Verdict(*verdict));
+            routes.insert(verdict.name().to_owned(), Route::Verdict(verdict.clone()));
             declarations.push(verdict.declaration());
         }
         let functions = Arc::new(Functions {
@@ -93,9 +116,23 @@ impl Toolset {
     pub fn route(&self, call: &FunctionCall) -> Target {
         match self.routes.get(&call.name) {
             Some(Route::Tool(tool)) => Target::Tool(Arc::clone(tool)),
+            Some(Route::Agent(name)) => Target::Agent(Arc::clone(name)),
             Some(Route::Verdict(function)) => Target::Verdict(function.read(&call.args)),
             None => Target::Unknown,
         }
+    }
+
+    /// The tool of an earlier process, if it is still granted and the same as it was.
+    #[must_use]
+    pub fn find(&self, tool: &ToolRef) -> Option<&Arc<Tool>> {
+        self.routes.values().find_map(|route| match route {
+            Route::Tool(found)
+                if found.server == tool.server && found.name == tool.name && found.digest == tool.digest =>
+            {
+                Some(found)
+            }
+            _ => None,
+        })
     }
 }
 

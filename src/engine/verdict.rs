@@ -1,19 +1,105 @@
 //! Verdict functions: how a model ends its turn without being guessed at (DESIGN.md section 2).
 
+use std::sync::Arc;
+
 use serde::Deserialize;
 use serde_json::value::RawValue;
+use serde_json::{Map, Value, json};
 
+use crate::domain::canonical;
 use crate::domain::decision::Outcome;
-use crate::domain::journal::Verdict;
+use crate::domain::definition::Output;
+use crate::domain::journal::{Completion, Verdict};
+use crate::domain::model_schema::translate;
+use crate::domain::nesting;
+use crate::domain::text::capped;
+use crate::domain::tool::InputSchema;
 use crate::ports::model::Declaration;
 
+/// The function by which an agent hands in its output.
+pub const COMPLETE_TASK: &str = "complete_task";
+/// The function by which an agent ends the loop that it goes round in.
+pub const EXIT_LOOP: &str = "exit_loop";
+
 /// A function that the engine answers itself.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub enum VerdictFunction {
     /// `request_clarification {question, kind}`.
     RequestClarification,
     /// `refuse {message, kind}`.
     Refuse,
+    /// `complete_task {<outputName>: …}`.
+    CompleteTask(Arc<OutputContract>),
+    /// `exit_loop {<outputName>: …}`, or without an output schema `exit_loop {result}`.
+    ExitLoop(Option<Arc<OutputContract>>),
+}
+
+/// What an agent has to hand in, ready to be shown and checked.
+#[derive(Debug)]
+pub struct OutputContract {
+    name: String,
+    check: InputSchema,
+    parameters: Box<RawValue>,
+}
+
+impl OutputContract {
+    /// A schema that Gemini cannot be shown is told in words; it is checked all the same.
+    ///
+    /// # Errors
+    /// The schema is none.
+    pub fn new(output: &Output, schema: &Value) -> Result<Self, String> {
+        let check = InputSchema::compile(canonical::to_raw(schema))?;
+        // References of the schema begin at its root, which is not the root of what is shown.
+        let mut whole = json!({"type": "object", "properties": {&output.name: schema}, "required": [&output.name]});
+        for key in ["$defs", "definitions"] {
+            if let Some(defined) = schema.get(key) {
+                whole[key] = defined.clone();
+            }
+        }
+        let mut shown = translate(&whole, None).unwrap_or_else(|_| {
+            let words = format!("Conforms to this JSON Schema: {schema}");
+            let words = capped(&words, MOST_WORDS).into_owned();
+            json!({"type": "object", "properties": {&output.name: {"description": words}}, "required": [&output.name]})
+        });
+        if let Some(Value::Object(property)) = shown.pointer_mut(&format!("/properties/{}", output.name)) {
+            property
+                .entry("description")
+                .or_insert_with(|| Value::from(output.description.as_str()));
+        }
+        Ok(Self {
+            name: output.name.clone(),
+            check,
+            parameters: canonical::to_raw(&shown),
+        })
+    }
+
+    /// The output in the arguments of a call.
+    fn read(&self, args: &RawValue) -> Result<Arc<str>, String> {
+        if !nesting::within(args.get().as_bytes(), nesting::MAX_LEVELS) {
+            return Err(format!("the output nests deeper than {} levels", nesting::MAX_LEVELS));
+        }
+        let mut args: Map<String, Value> = serde_json::from_str(args.get()).map_err(|error| error.to_string())?;
+        let output = args
+            .remove(&self.name)
+            .ok_or_else(|| format!("{:?} is missing; it is required", self.name))?;
+        if let Some(name) = args.keys().next() {
+            return Err(format!("{name:?} is not known; the only argument is {:?}", self.name));
+        }
+        self.check.check(&output).map_err(|errors| {
+            let errors: Vec<_> = errors.iter().map(|error| format!("/{}{error}", self.name)).collect();
+            errors.join("; ")
+        })?;
+        Ok(Arc::from(canonical::to_raw(&output).get()))
+    }
+}
+
+/// Most bytes of a schema told in words.
+const MOST_WORDS: usize = 8 * 1024;
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct LoopResult {
+    result: String,
 }
 
 #[derive(Deserialize)]
@@ -50,17 +136,39 @@ impl VerdictFunction {
 
     /// The name the model calls.
     #[must_use]
-    pub fn name(self) -> &'static str {
+    pub fn name(&self) -> &'static str {
         match self {
             Self::RequestClarification => "request_clarification",
             Self::Refuse => "refuse",
+            Self::CompleteTask(_) => COMPLETE_TASK,
+            Self::ExitLoop(_) => EXIT_LOOP,
         }
     }
 
     /// What the model is shown.
     #[must_use]
-    pub fn declaration(self) -> Declaration {
+    pub fn declaration(&self) -> Declaration {
         match self {
+            Self::CompleteTask(contract) => Declaration {
+                name: self.name().to_owned(),
+                description: "Hand in your output; this ends the task. Call it alone, never together with another \
+                              function. Words outside of it are read by nobody."
+                    .to_owned(),
+                parameters: contract.parameters.clone(),
+            },
+            Self::ExitLoop(Some(contract)) => Declaration {
+                name: self.name().to_owned(),
+                description: "Hand in your output, and say that no further round is needed. \
+                              Call it alone, never together with another function."
+                    .to_owned(),
+                parameters: contract.parameters.clone(),
+            },
+            Self::ExitLoop(None) => Declaration::own(
+                self.name(),
+                "Say that the work is done and no further round is needed. \
+                 Call it alone, never together with another function.",
+                r#"{"type":"object","properties":{"result":{"type":"string","minLength":1,"description":"The final result, whole."}},"required":["result"]}"#,
+            ),
             Self::RequestClarification => Declaration::own(
                 self.name(),
                 "Ask the person one question instead of acting, when it is not clear what they want. \
@@ -77,8 +185,23 @@ impl VerdictFunction {
     }
 
     /// Reads the arguments.
-    pub(super) fn read(self, args: &RawValue) -> Result<Verdict, String> {
+    pub(super) fn read(&self, args: &RawValue) -> Result<Verdict, String> {
         match self {
+            Self::CompleteTask(contract) => Ok(Verdict::Complete {
+                output: Completion::Output(contract.read(args)?),
+                exits_loop: false,
+            }),
+            Self::ExitLoop(Some(contract)) => Ok(Verdict::Complete {
+                output: Completion::Output(contract.read(args)?),
+                exits_loop: true,
+            }),
+            Self::ExitLoop(None) => {
+                let read: LoopResult = serde_json::from_str(args.get()).map_err(|error| error.to_string())?;
+                Ok(Verdict::Complete {
+                    output: Completion::Text(said(read.result, "result")?),
+                    exits_loop: true,
+                })
+            }
             Self::RequestClarification => {
                 let read: Clarification = serde_json::from_str(args.get()).map_err(|error| error.to_string())?;
                 let outcome = match read.kind {

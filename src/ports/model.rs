@@ -77,7 +77,7 @@ pub struct Functions {
 }
 
 /// One function as the model sees it.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Declaration {
     /// At most 64 of `[A-Za-z0-9_-]`, beginning with a letter or `_`.
     pub name: String,

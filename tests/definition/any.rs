@@ -147,7 +147,9 @@ fn inputs() -> impl Strategy<Value = Map<String, Value>> {
 
 fn limits() -> impl Strategy<Value = Value> {
     let count = || proptest::option::of(1..i32::MAX);
-    (count(), count()).prop_map(|(turns, seconds)| json!({"max_turns": turns, "deadline_seconds": seconds}))
+    (count(), count(), count()).prop_map(
+        |(turns, seconds, tokens)| json!({"max_turns": turns, "deadline_seconds": seconds, "max_tokens": tokens}),
+    )
 }
 
 /// Each input named, after some text.

@@ -133,6 +133,8 @@ fn is_own(code: FailureCode) -> bool {
         | FailureCode::TooManyCalls
         | FailureCode::MixedWithVerdict
         | FailureCode::LimitReached
+        | FailureCode::DoomLoop
+        | FailureCode::Cancelled
         | FailureCode::NotRecorded
         | FailureCode::Timeout
         | FailureCode::Unsupported => true,

@@ -11,9 +11,9 @@ use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
 use super::config::{Identity, ServerConfig, ToolSettings};
+use crate::domain::canonical;
 use crate::domain::model_schema::translate;
 use crate::domain::text::{capped, is_visible, visible};
-use crate::domain::canonical;
 use crate::domain::tool::{Idempotency, InputSchema, Tool};
 use crate::ports::tools::LeftOut;
 

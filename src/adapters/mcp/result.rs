@@ -13,10 +13,10 @@ use serde::Deserialize;
 use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Value, json};
 
-use crate::domain::text::capped;
 use crate::domain::journal::CallFailure;
 use crate::domain::nesting;
 use crate::domain::surrogates;
+use crate::domain::text::capped;
 use crate::domain::tool::FailureCode;
 use crate::ports::tools::CallReply;
 

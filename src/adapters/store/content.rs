@@ -58,6 +58,8 @@ fn fixed_words(code: FailureCode) -> bool {
         FailureCode::TooManyCalls
         | FailureCode::MixedWithVerdict
         | FailureCode::LimitReached
+        | FailureCode::DoomLoop
+        | FailureCode::Cancelled
         | FailureCode::NotRecorded => true,
         FailureCode::UnknownTool
         | FailureCode::InvalidArguments

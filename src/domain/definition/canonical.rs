@@ -65,6 +65,7 @@ pub(super) fn to_json(definition: &Definition) -> Value {
         "toolConfig": {"tools": definition.tools},
         "runConfig": {
             "max_turns": definition.limits.max_turns,
+            "max_tokens": definition.limits.max_tokens,
             "max_time_minutes": minutes,
             "deadline_seconds": seconds.filter(|_| minutes.is_none()),
         },

@@ -96,6 +96,10 @@ impl Constitution {
             let allowed = format!("1 to {} on the chat surface", ChatLimits::MAX_ITERATIONS);
             error(Field::MaxTurns, iterations.to_string(), allowed);
         }
+        if let Some(most) = definition.limits.max_tokens {
+            let allowed = "nothing here: a chat is bounded by its turns and its time".to_owned();
+            error(Field::MaxTokens, most.to_string(), allowed);
+        }
         let deadline = definition.limits.max_time.unwrap_or(ChatLimits::DEFAULT_DEADLINE);
         if deadline > ChatLimits::MAX_DEADLINE {
             let allowed = format!("at most {} s on the chat surface", ChatLimits::MAX_DEADLINE.as_secs());

@@ -37,6 +37,7 @@ pub(super) enum Field {
     Steps,
     MaxIterations,
     MaxTurns,
+    MaxTokens,
     MaxTimeMinutes,
     DeadlineSeconds,
     Approval,
@@ -298,6 +299,13 @@ pub(super) const TABLE: &[Row] = &[
         &["max_turns", "max_steps", "iterations"],
         Holds::Whole(1),
         "Most model calls of a run. Absent: 50 as a sub-agent, else no limit.",
+    ),
+    grouped(
+        Field::MaxTokens,
+        (RUN, &["max_tokens", "maxTokens"]),
+        &["max_tokens"],
+        Holds::Whole(1),
+        "Most tokens over all model calls of a run, in and out. Absent: no limit.",
     ),
     grouped(
         Field::MaxTimeMinutes,

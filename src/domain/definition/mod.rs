@@ -8,6 +8,7 @@
 //! The constitution is a definition too: [`Constitution`] adds the rules of the chat surface.
 
 mod agents;
+mod arguments;
 mod canonical;
 mod constitution;
 mod error;
@@ -36,6 +37,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 pub use agents::{Agent, Agents, Checked, SchemaSource, Source, check};
+pub use arguments::ArgumentError;
 pub use constitution::{ChatLimits, Constitution};
 pub use error::DefinitionError;
 pub(crate) use fields::unknown_name_message;
@@ -203,6 +205,8 @@ pub struct Prompt {
 pub struct RunLimits {
     /// Model calls, retries not counted.
     pub max_turns: Option<u32>,
+    /// Tokens over all model calls, in and out.
+    pub max_tokens: Option<u32>,
     /// Wall clock; whole seconds.
     pub max_time: Option<Duration>,
 }

@@ -124,6 +124,7 @@ fn tree(read: AgentDefinition) -> Node {
         map([
             ("max_time_minutes", config.max_time_minutes.map(whole)),
             ("max_turns", config.max_turns.map(whole)),
+            ("max_tokens", config.max_tokens.map(whole)),
             ("deadline_seconds", config.deadline_seconds.map(whole)),
         ])
     });
@@ -247,6 +248,7 @@ pub(super) fn write(definition: &Definition) -> Vec<u8> {
         run_config: Some(message::RunConfig {
             max_time_minutes: minutes.map(count),
             max_turns: definition.limits.max_turns.map(count),
+            max_tokens: definition.limits.max_tokens.map(count),
             deadline_seconds: seconds.filter(|_| minutes.is_none()).map(count),
         }),
         process_output: definition.process_output.clone(),

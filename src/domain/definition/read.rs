@@ -17,7 +17,7 @@ use super::{Approval, Definition, Flow, Provider, RunLimits, canonical};
 pub(super) const BODY: &str = "the text below the front matter";
 
 /// The function by which an agent hands in its output.
-const COMPLETE_TASK: &str = "complete_task";
+const TAKEN: [&str; 2] = ["complete_task", "exit_loop"];
 
 /// A definition with its places, or every error.
 pub(super) type Result = std::result::Result<(Definition, Places), Refused>;
@@ -169,10 +169,10 @@ fn name(values: &mut Values<'_>) -> Option<String> {
     let name = values.get(Field::Name, values::NAME, |node| {
         values::text(node).filter(|text| values::is_name(text))
     })?;
-    if name == COMPLETE_TASK {
+    if TAKEN.contains(&name.as_str()) {
         let line = values.line(Field::Name);
-        let allowed = "another name: the function that hands in an agent's output has this one";
-        values.error(line, "name", "\"complete_task\"", allowed);
+        let allowed = "another name: a function by which agents end has this one";
+        values.error(line, "name", &format!("{name:?}"), allowed);
         return None;
     }
     Some(name)
@@ -239,6 +239,7 @@ fn limits(values: &mut Values<'_>) -> RunLimits {
     }
     RunLimits {
         max_turns,
+        max_tokens: values.count(Field::MaxTokens),
         max_time: seconds.or(minutes),
     }
 }

@@ -1,15 +1,13 @@
 //! The chat surface: one request, one decision, nothing kept (REQUIREMENTS C).
 
-pub mod context;
-pub mod derive;
 pub mod request;
 
-mod record;
+mod answer;
 mod span;
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwapOption;
 use futures_util::FutureExt;
@@ -18,7 +16,6 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::{Instrument, Span};
 
-use self::derive::Derived;
 use self::request::{ChatRequest, FieldError, OverLimit};
 use super::caller::Caller;
 use crate::domain::decision::{AgentDecision, DecisionType, Outcome};
@@ -28,8 +25,9 @@ use crate::domain::ids::{ConversationId, DecisionId, UserId};
 use crate::domain::journal::Entry;
 use crate::domain::templates::{ReplyArgs, Templates};
 pub use crate::engine::EventSink;
+use crate::engine::derive::{self, Derived};
 use crate::engine::verdict::VerdictFunction;
-use crate::engine::{Ending, Engine, Limits, Run, Toolset};
+use crate::engine::{Ending, Engine, Limits, Run, Toolset, context, record};
 use crate::ports::model::ModelSettings;
 use crate::ports::quota::Quota;
 pub use crate::ports::quota::QuotaState;
@@ -37,7 +35,7 @@ use crate::ports::records::{Claim, Claimed, OpenDecision, RecordError, StoredAns
 use crate::ports::tools::Catalog;
 
 /// How long a request waits for servers its grant names before it goes on without them.
-const SERVER_WAIT: std::time::Duration = std::time::Duration::from_secs(2);
+const SERVER_WAIT: Duration = Duration::from_secs(2);
 
 /// Everything the surface is made of.
 pub struct Chat {
@@ -131,8 +129,9 @@ impl Chat {
         max_in_flight: usize,
     ) -> Arc<Self> {
         let limits = Limits {
-            iterations: constitution.limits.iterations,
-            deadline: constitution.limits.deadline,
+            iterations: Some(constitution.limits.iterations),
+            time: Some(constitution.limits.deadline),
+            ask: constitution.limits.deadline,
             ..Limits::CHAT
         };
         Arc::new(Self {
@@ -423,8 +422,8 @@ impl Chat {
     /// What a person reads when the model has no last word.
     fn fixed_reply(&self, outcome: Outcome, journal: &[Entry]) -> String {
         let args = ReplyArgs {
-            seconds: self.limits.deadline.as_secs(),
-            iterations: self.limits.iterations,
+            seconds: self.constitution.limits.deadline.as_secs(),
+            iterations: self.constitution.limits.iterations,
             progress: derive::progress(journal),
             ..ReplyArgs::default()
         };
@@ -479,11 +478,14 @@ impl Chat {
             journal: Vec::new(),
             limits: self.limits,
             began: accepted.began,
+            before: Duration::ZERO,
             traceparent: None,
             events: None,
             cancel: self.stop.child_token(),
             intended: Vec::new(),
             fault_detail: None,
+            log: None,
+            agent: None,
         }
     }
 
@@ -500,19 +502,19 @@ impl Chat {
         let model = derive::model(&run.journal)
             .unwrap_or_else(|| self.model_name())
             .to_owned();
-        let decision = record::decision(&run, &derived, response, model, duration);
+        let decision = answer::decision(&run, &derived, response, model, duration);
         let status = match derived.outcome {
             Outcome::RateLimited => 429,
             Outcome::Overloaded => 503,
             _ => 200,
         };
-        let body: Arc<str> = record::body(&decision).into();
+        let body: Arc<str> = answer::body(&decision).into();
         let answer = meta.idempotency.map(|key| StoredAnswer {
             scope: key.scope,
             status,
             body: Arc::clone(&body),
         });
-        let closed = record::closed(&run, &derived, &decision, duration, answer);
+        let closed = record::closed(&run, &derived, &decision.response, &decision.model, duration, answer);
         match self.engine.recorder.close(closed).await {
             Ok(()) => Ok(Answer {
                 status,
@@ -539,7 +541,7 @@ impl Chat {
             let derived = derive::derive(&run.journal, &Ending::Broken);
             let response = self.fixed_reply(derived.outcome, &run.journal);
             let duration = self.engine.clock.instant().saturating_duration_since(run.began);
-            let decision = record::decision(&run, &derived, response, self.model_name().to_owned(), duration);
+            let decision = answer::decision(&run, &derived, response, self.model_name().to_owned(), duration);
             let released = (failure == ChatError::RecordUnavailable)
                 .then_some(meta.idempotency)
                 .flatten();
@@ -548,7 +550,7 @@ impl Chat {
                 status: 503,
                 body: Arc::from(""),
             });
-            let closed = record::closed(&run, &derived, &decision, duration, answer);
+            let closed = record::closed(&run, &derived, &decision.response, &decision.model, duration, answer);
             // The caller has waited once for the store that is away, and the answer does not depend on this.
             let (recorder, id) = (Arc::clone(&self.engine.recorder), run.record.id);
             let closing = async move {

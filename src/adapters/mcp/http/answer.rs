@@ -17,9 +17,9 @@ use super::body::{BodyFault, bounded, whole};
 use super::direct::Direct;
 use crate::adapters::mcp::attempt::{Attempt, Lost};
 use crate::adapters::mcp::result::ERROR_BYTES;
-use crate::domain::text::capped;
 use crate::adapters::upstream::{Response, why};
 use crate::domain::surrogates;
+use crate::domain::text::capped;
 
 /// Largest answer that is read, as JSON or as one event.
 pub(super) const MAX_ANSWER: usize = 16 * 1024 * 1024;

@@ -20,8 +20,8 @@ use sse_stream::{Sse, SseStream};
 use super::answer::{Kind, MAX_ANSWER, MAX_ERROR, is_auth, kind};
 use super::body::{bounded, whole};
 use crate::adapters::mcp::message::{self, Message};
-use crate::domain::text::{capped, visible};
 use crate::adapters::upstream::Response;
+use crate::domain::text::{capped, visible};
 
 /// What is shown to an operator of an answer that is none, in bytes.
 const SHOWN: usize = 256;

@@ -2,12 +2,14 @@
 
 use std::sync::Arc;
 
+use super::Ending;
+use super::events::tool_name;
+use crate::domain::agent_run::StopReason;
 use crate::domain::decision::{DecisionType, Outcome, Usage};
 use crate::domain::ids::ActionId;
-use crate::domain::journal::{CallResult, Entry, FaultKind, Judgement, Proposed, Target, Verdict};
+use crate::domain::journal::{CallResult, Completion, Entry, FaultKind, Judgement, Proposed, Target, Verdict};
 use crate::domain::templates::Progress;
 use crate::domain::tool::FailureCode;
-use crate::engine::Ending;
 
 /// What a decision says, apart from its words and its record.
 #[derive(Debug, PartialEq, Eq)]
@@ -38,15 +40,34 @@ pub fn derive(journal: &[Entry], ending: &Ending) -> Derived {
         Ending::Responded(text) => ("respond", Some(text.clone())),
         Ending::Verdict(Verdict::Clarify { question, .. }) => ("clarify", Some(question.clone())),
         Ending::Verdict(Verdict::Refuse { message, .. }) => ("refuse", Some(message.clone())),
-        Ending::Fault(_) | Ending::LoopLimit | Ending::Deadline | Ending::Suspended(_) | Ending::Broken => {
-            ("none", None)
-        }
+        Ending::Verdict(Verdict::Complete { output, .. }) | Ending::Flow(output) => ("respond", Some(words(output))),
+        Ending::Stopped(_, Some(text)) | Ending::MissingOutput(text) => ("none", Some(text.clone())),
+        Ending::Fault(_)
+        | Ending::LoopLimit
+        | Ending::Deadline
+        | Ending::Stopped(_, None)
+        | Ending::StepFailed(_)
+        | Ending::Unable(_)
+        | Ending::DoomLoop(_)
+        | Ending::Suspended(_)
+        | Ending::Cancelled
+        | Ending::LeaseLost
+        | Ending::Broken => ("none", None),
     };
     Derived {
         decision_type,
         outcome,
         intent: first_ran.unwrap_or_else(|| Arc::from(otherwise)),
         words,
+    }
+}
+
+/// What was handed in, as text.
+#[must_use]
+pub fn words(output: &Completion) -> String {
+    match output {
+        Completion::Output(json) => json.to_string(),
+        Completion::Text(text) => text.clone(),
     }
 }
 
@@ -106,10 +127,7 @@ impl Call<'_> {
     /// The tool's own name, or the model's word for what is none.
     #[must_use]
     pub fn name(&self) -> Arc<str> {
-        match &self.proposed.target {
-            Target::Tool(tool) => Arc::clone(&tool.name),
-            Target::Verdict(_) | Target::Unknown => Arc::from(self.proposed.call.name.as_str()),
-        }
+        tool_name(self.proposed)
     }
 
     fn failure(&self) -> Option<FailureCode> {
@@ -130,9 +148,12 @@ pub fn calls(journal: &[Entry]) -> Vec<Call<'_>> {
     let mut turn = 0;
     for entry in journal {
         match entry {
-            Entry::ModelTurn { calls, .. } => {
+            Entry::ModelTurn { .. } | Entry::Step { .. } => {
                 turn += 1;
-                let tools = calls.iter().filter(|call| !matches!(call.target, Target::Verdict(_)));
+                let tools = entry
+                    .calls()
+                    .iter()
+                    .filter(|call| !matches!(call.target, Target::Verdict(_)));
                 found.extend(tools.map(|proposed| Call {
                     proposed,
                     turn,
@@ -148,7 +169,7 @@ pub fn calls(journal: &[Entry]) -> Vec<Call<'_>> {
             } => {
                 with(&mut found, *call, |call| call.arguments = Some(arguments));
             }
-            Entry::Started { call, at_us } => with(&mut found, *call, |call| {
+            Entry::Started { call, at_us, .. } => with(&mut found, *call, |call| {
                 call.started = true;
                 call.started_at = Some(*at_us);
             }),
@@ -177,18 +198,30 @@ fn outcome(calls: &[Call<'_>], ending: &Ending) -> Outcome {
     match ending {
         Ending::Verdict(Verdict::Refuse { outcome, .. }) => *outcome,
         Ending::Fault(FaultKind::Blocked) => Outcome::SafetyBlocked,
-        Ending::Responded(_) if denied => Outcome::PolicyDenied,
+        Ending::Responded(_) | Ending::Verdict(Verdict::Complete { .. }) if denied => Outcome::PolicyDenied,
         Ending::Verdict(Verdict::Clarify { outcome, .. }) => *outcome,
         Ending::Fault(FaultKind::Unavailable) => Outcome::ModelUnavailable,
         Ending::Fault(FaultKind::Timeout) => Outcome::ModelTimeout,
         Ending::Fault(FaultKind::Malformed) => Outcome::MalformedOutput,
-        Ending::LoopLimit => Outcome::LoopLimit,
-        Ending::Deadline => Outcome::Deadline,
-        Ending::Responded(_) if calls.iter().any(|call| unrepaired(&call)) => Outcome::ToolInvocation,
-        Ending::Responded(_) if calls.iter().any(Call::succeeded) => Outcome::TaskCompleted,
-        Ending::Responded(_) => Outcome::ResponseGiven,
-        // The chat surface never waits; if it did, the answer would not be there.
-        Ending::Suspended(_) | Ending::Broken => Outcome::Internal,
+        Ending::MissingOutput(_) => Outcome::MalformedOutput,
+        Ending::LoopLimit
+        | Ending::DoomLoop(_)
+        | Ending::Stopped(StopReason::StepLimit | StopReason::TokenLimit, _) => Outcome::LoopLimit,
+        Ending::Deadline | Ending::Stopped(StopReason::TimeLimit, _) => Outcome::Deadline,
+        // Of a run that cannot begin its tools are what is missing, or its model.
+        Ending::StepFailed(_) | Ending::Unable(_) | Ending::Stopped(..) => Outcome::ToolInvocation,
+        Ending::Responded(_) | Ending::Verdict(Verdict::Complete { .. }) | Ending::Flow(_) => {
+            if calls.iter().any(|call| unrepaired(&call)) {
+                Outcome::ToolInvocation
+            } else if calls.iter().any(Call::succeeded) {
+                Outcome::TaskCompleted
+            } else {
+                Outcome::ResponseGiven
+            }
+        }
+        // The chat surface never waits; if it did, the answer would not be there. Nor is there an outcome for what
+        // somebody cancelled: the closed list has none.
+        Ending::Suspended(_) | Ending::Cancelled | Ending::LeaseLost | Ending::Broken => Outcome::Internal,
     }
 }
 

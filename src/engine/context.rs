@@ -5,7 +5,7 @@ use std::fmt::Write;
 use chrono::{DateTime, Utc};
 use chrono_tz::Tz;
 
-use crate::engine::toolset::Missing;
+use super::toolset::Missing;
 
 /// The message as the model sees it: the day (never a clock), what is missing, a blank line, the words.
 #[must_use]

@@ -32,6 +32,7 @@ fn journal(turns: &[&[(&str, Option<FailureCode>)]]) -> Vec<Entry> {
                 after.push(Entry::Started {
                     call: call.id,
                     at_us: 1,
+                    child: None,
                 });
             }
             let outcome = match failure {

@@ -1,0 +1,141 @@
+//! What an agent is given: checked against its inputs, and the schema of it for whoever calls the agent as a tool (D-4).
+
+use serde_json::{Map, Value, json};
+
+use super::fields::unknown_name_message;
+use super::{Definition, InputType};
+
+/// What is wrong with one argument.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{name}: {detail}")]
+pub struct ArgumentError {
+    /// Which.
+    pub name: String,
+    /// What was found, and what is allowed.
+    pub detail: String,
+}
+
+impl Definition {
+    /// Checks arguments: each known, none missing, all of their types. A `null` counts as absent.
+    ///
+    /// # Errors
+    /// Everything that is wrong with them, at once.
+    pub fn check_arguments(&self, given: Map<String, Value>) -> Result<Map<String, Value>, Vec<ArgumentError>> {
+        let mut errors = Vec::new();
+        let mut wrong = |name: &str, detail: String| {
+            errors.push(ArgumentError {
+                name: name.to_owned(),
+                detail,
+            });
+        };
+        let mut taken = Map::new();
+        for (name, value) in given {
+            match self.inputs.get(&name) {
+                None => {
+                    let known: Vec<_> = self.inputs.keys().map(String::as_str).collect();
+                    let allowed = if known.is_empty() {
+                        "none".to_owned()
+                    } else {
+                        unknown_name_message(&name, &known)
+                    };
+                    wrong(&name, format!("is no argument of {}; allowed: {allowed}", self.name));
+                }
+                Some(_) if value.is_null() => {}
+                Some(input) if !input.kind.admits(&value) => {
+                    let found = match value {
+                        Value::Null => "null",
+                        Value::Bool(_) => "a boolean",
+                        Value::Number(_) => "a number",
+                        Value::String(_) => "a string",
+                        Value::Array(_) => "a list",
+                        Value::Object(_) => "an object",
+                    };
+                    wrong(&name, format!("is {found}; allowed: {}", input.kind.as_str()));
+                }
+                Some(_) => {
+                    taken.insert(name, value);
+                }
+            }
+        }
+        for (name, input) in self.inputs.iter().filter(|(_, input)| input.required) {
+            if !taken.contains_key(name) && !errors.iter().any(|error| error.name == *name) {
+                errors.push(ArgumentError {
+                    name: name.clone(),
+                    detail: format!("is missing; {} is required", input.kind.as_str()),
+                });
+            }
+        }
+        if errors.is_empty() { Ok(taken) } else { Err(errors) }
+    }
+
+    /// The JSON Schema of the arguments.
+    #[must_use]
+    pub fn argument_schema(&self) -> Value {
+        let properties: Map<_, _> = self
+            .inputs
+            .iter()
+            .map(|(name, input)| {
+                let mut schema = input.kind.schema();
+                schema["description"] = input.description.as_str().into();
+                (name.clone(), schema)
+            })
+            .collect();
+        let required: Vec<_> = self
+            .inputs
+            .iter()
+            .filter(|(_, input)| input.required)
+            .map(|(name, _)| name.as_str())
+            .collect();
+        let mut schema = json!({"type": "object", "properties": properties});
+        if !required.is_empty() {
+            schema["required"] = required.into();
+        }
+        schema
+    }
+}
+
+impl InputType {
+    /// The name in a definition.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        Self::NAMES
+            .iter()
+            .find(|(_, kind)| *kind == self)
+            .map_or("", |(name, _)| name)
+    }
+
+    /// The type of the elements, for a list.
+    fn element(self) -> Option<Self> {
+        match self {
+            Self::Strings => Some(Self::String),
+            Self::Numbers => Some(Self::Number),
+            Self::Integers => Some(Self::Integer),
+            Self::Booleans => Some(Self::Boolean),
+            Self::String | Self::Number | Self::Integer | Self::Boolean => None,
+        }
+    }
+
+    fn admits(self, value: &Value) -> bool {
+        match (self, value) {
+            (Self::String, value) => value.is_string(),
+            (Self::Number, value) => value.is_number(),
+            // 2.0 is a whole number, as JSON Schema has it.
+            (Self::Integer, value) => {
+                value.is_i64() || value.is_u64() || value.as_f64().is_some_and(|n| n.fract() == 0.0)
+            }
+            (Self::Boolean, value) => value.is_boolean(),
+            (list, Value::Array(items)) => {
+                let element = list.element();
+                element.is_some_and(|element| items.iter().all(|item| element.admits(item)))
+            }
+            _ => false,
+        }
+    }
+
+    fn schema(self) -> Value {
+        match self.element() {
+            Some(element) => json!({"type": "array", "items": element.schema()}),
+            None => json!({"type": self.as_str()}),
+        }
+    }
+}

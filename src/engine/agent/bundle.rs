@@ -1,0 +1,111 @@
+//! The definitions that a run needs, as one text: whoever goes on with the run has what it began with, whatever the files
+//! say by then.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use sha2::{Digest, Sha256};
+
+use crate::domain::canonical;
+use crate::domain::definition::{Agents, Definition, Form};
+use crate::ports::runs::Snapshot;
+
+/// An agent and every agent that it leads to, by name.
+#[derive(Clone, Debug, Default)]
+pub struct Bundle {
+    members: BTreeMap<String, Member>,
+}
+
+/// One of them.
+#[derive(Clone, Debug)]
+pub struct Member {
+    /// What it is.
+    pub definition: Arc<Definition>,
+    /// The schema of its output, wherever that stands.
+    pub output_schema: Option<Arc<Value>>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Stored {
+    agents: BTreeMap<String, StoredMember>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct StoredMember {
+    definition: Value,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    output_schema: Option<Value>,
+}
+
+impl Bundle {
+    /// Of this agent, out of those that are right; `None` when it is not among them.
+    #[must_use]
+    pub fn of(name: &str, agents: &Agents) -> Option<Self> {
+        let mut members = BTreeMap::new();
+        let mut open = vec![name.to_owned()];
+        while let Some(name) = open.pop() {
+            if members.contains_key(&name) {
+                continue;
+            }
+            let agent = agents.get(&name)?;
+            open.extend(agent.definition.calls().into_iter().map(str::to_owned));
+            let member = Member {
+                definition: Arc::clone(&agent.definition),
+                output_schema: agent.output_schema.clone(),
+            };
+            members.insert(name, member);
+        }
+        Some(Self { members })
+    }
+
+    /// One of its agents.
+    #[must_use]
+    pub fn get(&self, name: &str) -> Option<&Member> {
+        self.members.get(name)
+    }
+
+    /// As it is kept.
+    #[must_use]
+    pub fn snapshot(&self) -> Snapshot {
+        let members = self.members.iter().map(|(name, member)| {
+            let stored = StoredMember {
+                definition: member.definition.to_json(),
+                output_schema: member.output_schema.as_deref().cloned(),
+            };
+            (name.clone(), stored)
+        });
+        let stored = Stored {
+            agents: members.collect(),
+        };
+        let value = serde_json::to_value(&stored).unwrap_or_else(|error| unreachable!("it prints as JSON: {error}"));
+        let text = canonical::to_raw(&value);
+        Snapshot {
+            hash: hex::encode(Sha256::digest(text.get())).into(),
+            text: text.get().into(),
+        }
+    }
+
+    /// What was kept.
+    ///
+    /// # Errors
+    /// It is of a later version, or broken; in words for an operator.
+    pub fn read(snapshot: &Snapshot) -> Result<Self, String> {
+        let stored: Stored = serde_json::from_str(&snapshot.text).map_err(|error| error.to_string())?;
+        let mut members = BTreeMap::new();
+        for (name, member) in stored.agents {
+            let text = member.definition.to_string();
+            let definition = Definition::read(text.as_bytes(), Form::Json, &name).map_err(|errors| {
+                let lines: Vec<_> = errors.iter().map(ToString::to_string).collect();
+                lines.join("; ")
+            })?;
+            let member = Member {
+                definition: Arc::new(definition),
+                output_schema: member.output_schema.map(Arc::new),
+            };
+            members.insert(name, member);
+        }
+        Ok(Self { members })
+    }
+}

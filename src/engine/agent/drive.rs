@@ -1,0 +1,488 @@
+//! A run from its row to its end: load, inflate, run, finish.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::Value;
+use serde_json::value::RawValue;
+use tokio_util::sync::CancellationToken;
+use tracing::Instrument;
+
+use super::call::unread;
+use super::inflate::{self, Parts};
+use super::{Agents, Place};
+use crate::domain::agent_run::{DoubtfulCall, RunStatus, StopReason};
+use crate::domain::definition::Definition;
+use crate::domain::ids::RunId;
+use crate::domain::journal::{Completion, Entry, FaultKind, Target, Verdict};
+use crate::domain::templates::Template;
+use crate::engine::events::tool_name;
+use crate::engine::limits::Limits;
+use crate::engine::live::Live;
+use crate::engine::log::{self, Log, Stop};
+use crate::engine::next::{self, Ending, iterations};
+use crate::engine::{Engine, Run, derive, flow, notices, record, spans};
+use crate::ports::BoxFuture;
+use crate::ports::runs::{FinishedRun, Held, Lease, StoredRun};
+
+/// Entries read at once.
+const PAGE: u32 = 500;
+
+/// How a run came out, for whoever called it.
+#[derive(Clone, Debug)]
+pub struct Ended {
+    /// Completed, failed, cancelled or paused.
+    pub status: RunStatus,
+    /// The final text.
+    pub summary: Option<String>,
+    /// The structured output, JSON.
+    pub output: Option<Arc<RawValue>>,
+    /// Is the final text made from the output by the definition's own template?
+    pub formatted: bool,
+    /// Why it failed or was cut short.
+    pub error_message: Option<String>,
+    /// What cut it short.
+    pub stop_reason: Option<StopReason>,
+    /// Did the agent end the loop it goes round in?
+    pub exits_loop: bool,
+    /// Model calls, of all it called as steps too.
+    pub steps: u32,
+}
+
+impl Ended {
+    /// What its caller works with: the final text where there is no structure or the definition formats it, else the output.
+    #[must_use]
+    pub fn value(&self) -> Value {
+        let output = self.output.as_deref().filter(|_| !self.formatted);
+        match output.map(|output| serde_json::from_str(output.get())) {
+            Some(Ok(value)) => value,
+            _ => Value::from(self.summary.clone().unwrap_or_default()),
+        }
+    }
+}
+
+impl Agents {
+    /// Drives a run to its end, under a lease that is held. Where it stands already is where it goes on.
+    ///
+    /// # Errors
+    /// It cannot be gone on with now: the record is away, or the lease is lost. Whoever takes it up next finds it as it is.
+    pub fn drive<'a>(
+        self: &'a Arc<Self>,
+        id: RunId,
+        lease: Lease,
+        live: Live,
+        cancel: CancellationToken,
+    ) -> BoxFuture<'a, Result<Ended, Stop>> {
+        Box::pin(async move {
+            let _unfinished = self.running.begin(id, live.clone(), cancel.clone());
+            let stored = self.runs.load(id).await.map_err(unread)?.ok_or(Stop::LeaseLost)?;
+            let mut journal = Vec::new();
+            for earlier in self.earlier(&stored).await? {
+                journal.extend(self.entries(earlier).await?.0);
+            }
+            let inherited = journal.len();
+            let (own, before) = self.entries(id).await?;
+            let (is_new, written) = (own.is_empty(), inherited + own.len());
+            journal.extend(own);
+            if stored.status.is_over() {
+                return Ok(ended(&stored, &journal));
+            }
+            let log = Log {
+                runs: Arc::clone(&self.runs),
+                lease,
+                run: id,
+                inherited,
+                written,
+                live,
+            };
+            if stored.cancel {
+                cancel.cancel();
+            }
+            let mut run = match inflate::parts(self, &stored).await {
+                Ok(parts) => self.prepared(parts, &stored, journal, is_new, before, log, cancel),
+                Err(why) => {
+                    return self.unable(&stored, journal, log, &why).await;
+                }
+            };
+            let place = run.agent.as_ref().map(|place| Arc::clone(&place.definition));
+            let engine = self.engine_for(place.as_deref());
+            let name = Arc::clone(&stored.agent);
+            let span = spans::agent(&name, id, &engine);
+            let ending = engine.run(&mut run).instrument(span.clone()).await?;
+            if ending == Ending::LeaseLost {
+                return Err(Stop::LeaseLost);
+            }
+            let ended = self.finish(&stored, run, &ending).await?;
+            spans::agent_ended(&span, ended.status);
+            Ok(ended)
+        })
+    }
+
+    /// The engine, with the model that the definition asks for.
+    fn engine_for(&self, definition: Option<&Definition>) -> Engine {
+        let model = definition.and_then(|definition| self.models.of(definition).ok().flatten());
+        Engine {
+            model: model.map_or_else(|| Arc::clone(&self.engine.model), Arc::clone),
+            ..self.engine.clone()
+        }
+    }
+
+    #[allow(clippy::too_many_arguments)]
+    fn prepared(
+        self: &Arc<Self>,
+        parts: Parts,
+        stored: &StoredRun,
+        mut journal: Vec<Entry>,
+        is_new: bool,
+        before: Duration,
+        log: Log,
+        cancel: CancellationToken,
+    ) -> Run {
+        if !is_new {
+            // Whoever began it has died, or could not go on.
+            journal.push(Entry::Recovered);
+        } else if stored.resumes.is_none() {
+            journal.extend(parts.task(self.engine.clock.now_us()));
+        } else if let Some(from) = stored.resumes {
+            let settled = settled(&journal, stored);
+            journal.push(Entry::Resumed { from });
+            journal.extend(settled);
+            if parts.settings.flow(&parts.definition).is_none() {
+                journal.push(Entry::Notice(notices::resumed()));
+            }
+        }
+        parts.run(self, stored, journal, before, log, cancel)
+    }
+
+    /// The runs that it goes on with, the first one first.
+    async fn earlier(&self, stored: &StoredRun) -> Result<Vec<RunId>, Stop> {
+        let mut chain = Vec::new();
+        let mut at = stored.resumes;
+        while let Some(id) = at {
+            chain.push(id);
+            at = self.runs.load(id).await.map_err(unread)?.and_then(|run| run.resumes);
+        }
+        chain.reverse();
+        Ok(chain)
+    }
+
+    /// A journal, and the run's clock at its end.
+    async fn entries(&self, run: RunId) -> Result<(Vec<Entry>, Duration), Stop> {
+        let (mut entries, mut after, mut elapsed) = (Vec::new(), 0, 0);
+        loop {
+            let page = self.runs.journal(run, after, PAGE).await.map_err(unread)?;
+            for stored in &page {
+                let entry = log::read(stored).map_err(|error| broken(run, &error))?;
+                entries.push(entry);
+                (after, elapsed) = (stored.number, stored.elapsed_us);
+            }
+            if page.len() < PAGE as usize {
+                return Ok((entries, Duration::from_micros(u64::try_from(elapsed).unwrap_or(0))));
+            }
+        }
+    }
+
+    /// A run that cannot even begin: it fails, and says why.
+    async fn unable(
+        self: &Arc<Self>,
+        stored: &StoredRun,
+        journal: Vec<Entry>,
+        log: Log,
+        why: &str,
+    ) -> Result<Ended, Stop> {
+        let mut run = Run {
+            record: stored.decision.clone(),
+            opened: true,
+            system: Arc::from(""),
+            settings: Arc::default(),
+            approval: crate::domain::definition::Approval::Always,
+            can_wait: false,
+            toolset: Arc::new(crate::engine::Toolset::build(
+                &crate::ports::tools::Catalog::default(),
+                &[],
+                &[],
+            )),
+            history: Vec::new(),
+            journal,
+            limits: Limits::AGENT,
+            began: self.engine.clock.instant(),
+            before: Duration::ZERO,
+            traceparent: None,
+            events: None,
+            cancel: CancellationToken::new(),
+            intended: Vec::new(),
+            fault_detail: Some(Arc::from(why)),
+            log: Some(log),
+            agent: None,
+        };
+        crate::engine::close_calls(
+            &mut run,
+            "the run could not go on",
+            crate::domain::tool::FailureCode::Unavailable,
+        );
+        self.finish(stored, run, &Ending::Unable(why.to_owned())).await
+    }
+
+    /// Its row, the rest of its journal and its decision, in one commit.
+    async fn finish(&self, stored: &StoredRun, run: Run, ending: &Ending) -> Result<Ended, Stop> {
+        let own = record::own(&run);
+        let derived = derive::derive(own, ending);
+        let told = told(&run, ending);
+        let now_us = self.engine.clock.now_us();
+        let started = stored.started_at.unwrap_or(now_us);
+        let duration = Duration::from_micros(u64::try_from(now_us - started).unwrap_or(0));
+        let model = derive::model(own)
+            .unwrap_or_else(|| self.engine.model.default_model())
+            .to_owned();
+        let response = told
+            .summary
+            .as_deref()
+            .or(told.error_message.as_deref())
+            .unwrap_or_default();
+        let mut decision = record::closed(&run, &derived, response, &model, duration, None);
+        if decision.error_detail.is_none() {
+            decision.error_detail = told.error_message.as_deref().map(Arc::from);
+        }
+        let steps = iterations(own);
+        let finished = FinishedRun {
+            lease: run.log.as_ref().map(|log| log.lease).ok_or(Stop::LeaseLost)?,
+            run: stored.id,
+            status: told.status,
+            summary: told.summary.as_deref().map(Arc::from),
+            output: told.output.clone(),
+            error_message: told.error_message.as_deref().map(Arc::from),
+            stop_reason: told.stop_reason,
+            recovered_from: recovered_from(own, told.status),
+            in_doubt: in_doubt(&run.journal),
+            steps,
+            usage: decision.usage,
+            entries: run.unwritten(&self.engine),
+            completed_at: now_us,
+            decision,
+        };
+        if self.runs.finish(finished).await? == Held::No {
+            return Err(Stop::LeaseLost);
+        }
+        if let Some(log) = &run.log {
+            log.live.written();
+        }
+        tracing::info!(
+            run_id = %stored.id,
+            agent = %stored.agent,
+            status = told.status.as_str(),
+            stop_reason = told.stop_reason.map(StopReason::as_str),
+            steps,
+            "a run of an agent is over"
+        );
+        let is_flow = run.agent.as_ref().is_some_and(|place| place.flow().is_some());
+        Ok(Ended {
+            steps: if is_flow { flow::steps(&run.journal) } else { steps },
+            ..told.ended(exits_loop(own))
+        })
+    }
+}
+
+/// What is told of a run that is over.
+struct Told {
+    status: RunStatus,
+    summary: Option<String>,
+    output: Option<Arc<RawValue>>,
+    formatted: bool,
+    error_message: Option<String>,
+    stop_reason: Option<StopReason>,
+}
+
+impl Told {
+    fn ended(self, exits_loop: bool) -> Ended {
+        Ended {
+            status: self.status,
+            summary: self.summary,
+            output: self.output,
+            formatted: self.formatted,
+            error_message: self.error_message,
+            stop_reason: self.stop_reason,
+            exits_loop,
+            steps: 0,
+        }
+    }
+}
+
+fn told(run: &Run, ending: &Ending) -> Told {
+    let mut told = Told {
+        status: RunStatus::Failed,
+        summary: None,
+        output: None,
+        formatted: false,
+        error_message: None,
+        stop_reason: None,
+    };
+    match ending {
+        Ending::Responded(text) => {
+            told.status = RunStatus::Completed;
+            told.summary = Some(text.clone());
+        }
+        Ending::Verdict(Verdict::Complete { output, .. }) | Ending::Flow(output) => {
+            told.status = RunStatus::Completed;
+            let formatted = formatted(run.agent.as_ref(), output);
+            told.formatted = formatted.is_some();
+            told.summary = Some(formatted.unwrap_or_else(|| derive::words(output)));
+            if let Completion::Output(json) = output {
+                told.output = RawValue::from_string(json.to_string()).ok().map(Arc::from);
+            }
+        }
+        Ending::Verdict(Verdict::Clarify { question: words, .. } | Verdict::Refuse { message: words, .. }) => {
+            told.status = RunStatus::Completed;
+            told.summary = Some(words.clone());
+        }
+        Ending::Stopped(reason, words) => {
+            told.status = RunStatus::Paused;
+            told.summary = words.clone().or_else(|| last_words(&run.journal));
+            told.stop_reason = Some(*reason);
+            told.error_message = Some(stopped(*reason, &run.limits));
+        }
+        Ending::DoomLoop(name) => {
+            told.stop_reason = Some(StopReason::DoomLoop);
+            told.summary = last_words(&run.journal);
+            told.error_message = Some(format!(
+                "doom loop: {name} was called {} times in a row with the same arguments",
+                crate::engine::doom_loop::ENDS_AT
+            ));
+        }
+        Ending::MissingOutput(words) => {
+            told.stop_reason = Some(StopReason::MissingOutput);
+            told.summary = Some(words.clone()).filter(|words| !words.trim().is_empty());
+            told.error_message = Some("it ended twice without the output that its definition asks for".to_owned());
+        }
+        Ending::StepFailed(why) | Ending::Unable(why) => {
+            told.summary = last_words(&run.journal);
+            told.error_message = Some(why.clone());
+        }
+        Ending::Fault(kind) => {
+            told.summary = last_words(&run.journal);
+            let why = match kind {
+                FaultKind::Unavailable => "the model could not be reached, or answered with an error",
+                FaultKind::Timeout => "the model took too long to answer",
+                FaultKind::Malformed => "the model gave no usable answer",
+                FaultKind::Blocked => "the model's provider blocked the prompt or the answer",
+            };
+            told.error_message = Some(why.to_owned());
+        }
+        Ending::Cancelled => {
+            told.status = RunStatus::Cancelled;
+            told.summary = last_words(&run.journal);
+        }
+        // Agents' runs have no such limits, and nothing waits for a person yet.
+        Ending::LoopLimit | Ending::Deadline | Ending::Suspended(_) | Ending::LeaseLost | Ending::Broken => {
+            told.summary = last_words(&run.journal);
+            told.error_message = Some("the service broke down while it ran".to_owned());
+        }
+    }
+    told
+}
+
+/// Why a run was cut short, for a person.
+fn stopped(reason: StopReason, limits: &Limits) -> String {
+    match reason {
+        StopReason::StepLimit => format!("its {} steps are spent", limits.iterations.unwrap_or_default()),
+        StopReason::TimeLimit => format!("its time of {} s is over", limits.time.unwrap_or_default().as_secs()),
+        StopReason::TokenLimit => format!("its {} tokens are spent", limits.tokens.unwrap_or_default()),
+        StopReason::InDoubt => "it is not known whether a call had its effect; resume it with what happened".to_owned(),
+        StopReason::Step => "a step of its flow was cut short".to_owned(),
+        StopReason::DoomLoop | StopReason::MissingOutput | StopReason::Crash => reason.as_str().to_owned(),
+    }
+}
+
+/// The final text, where the definition formats the output (D-6).
+fn formatted(place: Option<&Place>, output: &Completion) -> Option<String> {
+    let definition = &place?.definition;
+    let template = Template::parse(definition.process_output.as_deref()?).ok()?;
+    let Completion::Output(json) = output else { return None };
+    let value: Value = serde_json::from_str(json).ok()?;
+    let whole = definition.output.as_ref().map(|output| output.name.as_str());
+    let find = |name: &str| match value.get(name) {
+        Some(property) => Some(flow::text(property)),
+        None if Some(name) == whole => Some(flow::text(&value)),
+        // A property that may be absent.
+        None => Some(String::new()),
+    };
+    template.render(find).ok()
+}
+
+/// The model's last words of its own.
+fn last_words(journal: &[Entry]) -> Option<String> {
+    journal.iter().rev().find_map(|entry| match entry {
+        Entry::ModelTurn { turn, .. } => Some(turn.text()).filter(|text| !text.trim().is_empty()),
+        _ => None,
+    })
+}
+
+/// What a run came back from on its way.
+fn recovered_from(own: &[Entry], status: RunStatus) -> Option<StopReason> {
+    let current = next::current(own);
+    let has = |which: fn(&Entry) -> bool| current.iter().any(which);
+    let soft_stop = next::soft_stop(current).map(|(reason, _)| reason);
+    if status == RunStatus::Completed && soft_stop.is_some() {
+        return soft_stop;
+    }
+    if status == RunStatus::Completed && has(|entry| matches!(entry, Entry::OutputDue(_))) {
+        return Some(StopReason::MissingOutput);
+    }
+    has(|entry| matches!(entry, Entry::Recovered)).then_some(StopReason::Crash)
+}
+
+/// Calls of which it is not known whether they had their effect.
+fn in_doubt(journal: &[Entry]) -> Vec<DoubtfulCall> {
+    let calls = journal.iter().flat_map(Entry::calls);
+    let doubtful = calls.filter(|call| next::in_doubt(call.id, journal));
+    doubtful
+        .map(|call| DoubtfulCall {
+            action_id: call.id,
+            tool: tool_name(call).to_string(),
+            parameters: serde_json::from_str(call.call.args.get()).unwrap_or_default(),
+        })
+        .collect()
+}
+
+fn exits_loop(journal: &[Entry]) -> bool {
+    let last = journal
+        .iter()
+        .rev()
+        .find(|entry| matches!(entry, Entry::ModelTurn { .. }));
+    matches!(
+        last.map(Entry::calls),
+        Some([only]) if matches!(only.target, Target::Verdict(Ok(Verdict::Complete { exits_loop: true, .. })))
+    )
+}
+
+/// A run that is over already, as its row tells it.
+fn ended(stored: &StoredRun, journal: &[Entry]) -> Ended {
+    let formatted = super::Bundle::read(&stored.snapshot)
+        .ok()
+        .and_then(|bundle| Some(bundle.get(&stored.agent)?.definition.process_output.is_some()));
+    Ended {
+        status: stored.status,
+        summary: stored.summary.as_deref().map(str::to_owned),
+        output: stored.output.clone(),
+        formatted: formatted.unwrap_or_default(),
+        error_message: stored.error_message.as_deref().map(str::to_owned),
+        stop_reason: stored.stop_reason,
+        exits_loop: exits_loop(journal),
+        steps: stored.steps.max(flow::steps(journal)),
+    }
+}
+
+/// What a person said of calls in doubt, when the run was resumed.
+fn settled(journal: &[Entry], stored: &StoredRun) -> Vec<Entry> {
+    let settings: super::Settings = serde_json::from_str(stored.settings.get()).unwrap_or_default();
+    let calls = in_doubt(journal);
+    calls
+        .iter()
+        .filter_map(|call| settings.settled(call.action_id))
+        .collect()
+}
+
+/// A journal that cannot be read is not gone on with: what it holds is not known.
+fn broken(run: RunId, error: &str) -> Stop {
+    tracing::error!(run_id = %run, %error, "the journal of a run cannot be read");
+    Stop::LeaseLost
+}

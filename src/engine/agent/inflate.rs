@@ -1,0 +1,244 @@
+//! A definition, inputs and settings made into a run (D-R1 to D-R3).
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use chrono_tz::Tz;
+use serde_json::{Map, Value};
+use tokio_util::sync::CancellationToken;
+
+use super::{Agents, Bundle, Place, Round, Settings};
+use crate::domain::definition::Definition;
+use crate::domain::journal::{Entry, Target};
+use crate::domain::templates::Template;
+use crate::engine::log::Log;
+use crate::engine::verdict::{OutputContract, VerdictFunction};
+use crate::engine::{Run, Toolset, context, flow};
+use crate::ports::model::Declaration;
+use crate::ports::runs::StoredRun;
+use crate::ports::tools::Catalog;
+
+/// How long a run waits for servers its grant names. Longer than a request does: nobody may be waiting, and a run that
+/// is taken up at the start of a process finds none connected.
+const SERVER_WAIT: Duration = Duration::from_secs(15);
+
+/// What a run is made of, once it is clear that it can be made.
+pub(super) struct Parts {
+    pub(super) bundle: Arc<Bundle>,
+    pub(super) definition: Arc<Definition>,
+    pub(super) settings: Settings,
+    pub(super) input: Map<String, Value>,
+    toolset: Arc<Toolset>,
+    system: Arc<str>,
+    output_due: bool,
+}
+
+/// Reads what was kept of a run, and finds its tools.
+///
+/// # Errors
+/// Why it cannot run, in words for whoever triggered it.
+pub(super) async fn parts(agents: &Agents, stored: &StoredRun) -> Result<Parts, String> {
+    let bundle = Bundle::read(&stored.snapshot).map_err(|error| format!("its definition cannot be read: {error}"))?;
+    let member = bundle
+        .get(&stored.agent)
+        .ok_or_else(|| format!("its definition does not hold {:?}", stored.agent.as_ref()))?
+        .clone();
+    let settings: Settings =
+        serde_json::from_str(stored.settings.get()).map_err(|error| format!("its settings cannot be read: {error}"))?;
+    let input: Map<String, Value> =
+        serde_json::from_str(stored.input.get()).map_err(|error| format!("its inputs cannot be read: {error}"))?;
+    let definition = member.definition;
+    agents.models.of(&definition)?;
+    let contract = match (&definition.output, &member.output_schema) {
+        (Some(output), Some(schema)) => Some(Arc::new(
+            OutputContract::new(output, schema).map_err(|error| format!("its output schema is none: {error}"))?,
+        )),
+        _ => None,
+    };
+    let output_due = contract.is_some();
+    let mut verdicts = Vec::new();
+    if settings.in_loop && settings.flow(&definition).is_none() {
+        verdicts.push(VerdictFunction::ExitLoop(contract.clone()));
+    }
+    verdicts.extend(contract.map(VerdictFunction::CompleteTask));
+    let toolset = if settings.flow(&definition).is_some() {
+        Arc::new(Toolset::build(&Catalog::default(), &[], &[]))
+    } else {
+        toolset(agents, &bundle, &definition, &verdicts).await?
+    };
+    let prompt = definition.prompt.as_ref();
+    let system = prompt.map_or_else(String::new, |prompt| {
+        rendered(&prompt.system_prompt, &definition, &input)
+    });
+    Ok(Parts {
+        bundle: Arc::new(bundle),
+        definition,
+        settings,
+        input,
+        toolset,
+        system: system.into(),
+        output_due,
+    })
+}
+
+/// Exactly the tools that are granted; without one of them the agent is another one, and does not run.
+async fn toolset(
+    agents: &Agents,
+    bundle: &Bundle,
+    definition: &Definition,
+    verdicts: &[VerdictFunction],
+) -> Result<Arc<Toolset>, String> {
+    let declarations: Vec<_> = definition
+        .sub_agents
+        .iter()
+        .filter_map(|name| Some(declaration(&bundle.get(name)?.definition)))
+        .collect();
+    let tools = &agents.engine.tools;
+    let find = || Toolset::with_agents(&tools.catalog(), &definition.tools, &declarations, verdicts);
+    let mut toolset = find();
+    if !toolset.missing.is_empty() {
+        let names: Vec<_> = toolset.missing.iter().map(|one| one.name.clone()).collect();
+        tools.ready(&names, Instant::now() + SERVER_WAIT).await;
+        toolset = find();
+    }
+    if toolset.missing.is_empty() {
+        return Ok(Arc::new(toolset));
+    }
+    let missing = toolset
+        .missing
+        .iter()
+        .map(|one| format!("{} ({})", one.name, one.reason));
+    Err(format!(
+        "tools that it needs are not there: {}",
+        missing.collect::<Vec<_>>().join(", ")
+    ))
+}
+
+/// An agent as its caller's model sees it (D-3, D-4).
+fn declaration(definition: &Definition) -> Declaration {
+    Declaration {
+        name: definition.name.clone(),
+        description: definition.description.clone(),
+        parameters: crate::domain::canonical::to_raw(&definition.argument_schema()),
+    }
+}
+
+impl Parts {
+    /// The first entries of a new run's journal: the task. A flow has none, its steps have.
+    pub(super) fn task(&self, now_us: i64) -> Vec<Entry> {
+        let prompt = self.definition.prompt.as_ref();
+        let (Some(prompt), None) = (prompt, self.settings.flow(&self.definition)) else {
+            return Vec::new();
+        };
+        let mut words = rendered(&prompt.query, &self.definition, &self.input);
+        if let Some(round) = &self.settings.round {
+            words.push_str(&told(round));
+        }
+        vec![Entry::User(context::message(&words, now_us, Tz::UTC, &[]))]
+    }
+
+    /// The run. `journal` is what has happened, tools of earlier processes not found yet.
+    pub(super) fn run(
+        self,
+        agents: &Arc<Agents>,
+        stored: &StoredRun,
+        mut journal: Vec<Entry>,
+        before: Duration,
+        log: Log,
+        cancel: CancellationToken,
+    ) -> Run {
+        for entry in &mut journal {
+            find_tools(entry, &self.toolset);
+        }
+        let began = agents.engine.clock.instant();
+        let intended = intended(&journal[log.inherited..]);
+        let settings = self.definition.model.clone();
+        Run {
+            record: stored.decision.clone(),
+            opened: true,
+            system: self.system,
+            settings: Arc::new(settings),
+            approval: self.definition.approval,
+            can_wait: false,
+            toolset: self.toolset,
+            history: Vec::new(),
+            journal,
+            limits: self.settings.limits(self.output_due),
+            began,
+            before,
+            traceparent: self.settings.traceparent.clone(),
+            events: None,
+            cancel,
+            intended,
+            fault_detail: None,
+            log: Some(log),
+            agent: Some(Place {
+                agents: Arc::clone(agents),
+                bundle: self.bundle,
+                definition: self.definition,
+                project: stored.project.clone(),
+                input: self.input,
+                settings: self.settings,
+            }),
+        }
+    }
+}
+
+/// What is told of a round after the task.
+fn told(round: &Round) -> String {
+    let mut words = format!(
+        "\n\nThis is round {} of at most {}. When nothing is left to improve, end with exit_loop.",
+        round.number, round.of
+    );
+    if let Some(before) = &round.before {
+        words.push_str("\nThe round before came to this:\n<result>\n");
+        words.push_str(before);
+        words.push_str("\n</result>");
+    }
+    words
+}
+
+/// A text with the inputs put in: words as they are, everything else as JSON, an optional one that is absent as nothing.
+fn rendered(text: &str, definition: &Definition, input: &Map<String, Value>) -> String {
+    let value = |name: &str| match input.get(name) {
+        Some(value) => Some(flow::text(value)),
+        None if definition.inputs.contains_key(name) => Some(String::new()),
+        None => None,
+    };
+    // Checked when the definition was read: each placeholder is an input.
+    match Template::parse(text) {
+        Ok(template) => template.render(value).unwrap_or_else(|_| text.to_owned()),
+        Err(_) => text.to_owned(),
+    }
+}
+
+/// Tools of an earlier process are tools again where they are what they were.
+fn find_tools(entry: &mut Entry, toolset: &Toolset) {
+    let Entry::ModelTurn { calls, .. } = entry else { return };
+    for call in calls {
+        if let Target::Gone(tool) = &call.target
+            && let Some(found) = toolset.find(tool)
+        {
+            call.target = Target::Tool(Arc::clone(found));
+        }
+    }
+}
+
+/// The side effects whose intents are on the record.
+fn intended(journal: &[Entry]) -> Vec<crate::domain::ids::ActionId> {
+    let started = journal.iter().filter_map(|entry| match entry {
+        Entry::Started { call, .. } => Some(*call),
+        _ => None,
+    });
+    let acts = |id: &crate::domain::ids::ActionId| {
+        journal.iter().flat_map(Entry::calls).any(|call| {
+            call.id == *id
+                && match &call.target {
+                    Target::Tool(tool) => tool.side_effect,
+                    Target::Gone(tool) => tool.side_effect,
+                    Target::Agent(_) | Target::Verdict(_) | Target::Unknown => false,
+                }
+        })
+    };
+    started.filter(acts).collect()
+}

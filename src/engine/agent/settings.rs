@@ -1,0 +1,159 @@
+//! What a run was given beside its inputs: its limits and its place. Kept with the run.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+use serde_json::value::RawValue;
+
+use crate::domain::canonical;
+use crate::domain::definition::{Definition, Flow};
+use crate::domain::ids::ActionId;
+use crate::domain::journal::{CallFailure, CallResult, Entry};
+use crate::domain::tool::FailureCode;
+use crate::engine::limits::{AtLimit, GRACE, Limits, SUB_AGENT_STEPS};
+
+/// Of one run.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Settings {
+    /// Model calls, of this run and without the ones before a resume.
+    pub steps: Option<u32>,
+    /// The run's clock, microseconds.
+    pub time_us: Option<u64>,
+    /// The time to sum up, microseconds.
+    pub grace_us: u64,
+    /// Tokens.
+    pub tokens: Option<u64>,
+    /// How many agents stand above it.
+    pub depth: u32,
+    /// The round of a loop without steps that it is.
+    pub round: Option<Round>,
+    /// May it end the loop that it goes round in?
+    pub in_loop: bool,
+    /// W3C `traceparent` of the request.
+    pub traceparent: Option<String>,
+    /// What a person said of calls in doubt, for a run that goes on after them: did it happen?
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub settled: BTreeMap<ActionId, bool>,
+}
+
+/// A round of a loop without steps: the agent itself goes round.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Round {
+    /// From 1.
+    pub number: u32,
+    /// At most so many.
+    pub of: u32,
+    /// What the round before came to.
+    pub before: Option<String>,
+}
+
+/// What the caller of an agent has left.
+#[derive(Clone, Copy, Debug)]
+pub struct Left {
+    /// Of its clock.
+    pub time: Option<Duration>,
+    /// Of its steps, where they are counted over all that it calls.
+    pub steps: Option<u32>,
+    /// May the called one sum up when that time is over? A caller with a model of its own does that itself.
+    pub grace: Duration,
+}
+
+impl Settings {
+    /// For an agent that nobody called; `time` takes the place of the definition's.
+    #[must_use]
+    pub fn top(definition: &Definition, time: Option<Duration>, traceparent: Option<String>) -> Self {
+        Self {
+            steps: definition.limits.max_turns,
+            time_us: time.or(definition.limits.max_time).map(micros),
+            grace_us: micros(GRACE),
+            tokens: definition.limits.max_tokens.map(u64::from),
+            traceparent,
+            ..Self::default()
+        }
+    }
+
+    /// For an agent that another one called: its own limits, within what its caller has left.
+    #[must_use]
+    pub fn called(&self, definition: &Definition, left: Left) -> Self {
+        let own = definition.limits.max_time;
+        let (time, grace) = match (own, left.time) {
+            (Some(own), Some(left_time)) if own <= left_time => {
+                let spare = left_time - own + left.grace;
+                (Some(own), GRACE.min(spare))
+            }
+            (_, Some(left_time)) => (Some(left_time), left.grace),
+            (own, None) => (own, GRACE),
+        };
+        let steps = definition.limits.max_turns.unwrap_or(SUB_AGENT_STEPS);
+        Self {
+            steps: Some(left.steps.map_or(steps, |left| left.min(steps))),
+            time_us: time.map(micros),
+            grace_us: micros(grace),
+            tokens: definition.limits.max_tokens.map(u64::from),
+            depth: self.depth + 1,
+            round: None,
+            in_loop: false,
+            traceparent: self.traceparent.clone(),
+            settled: BTreeMap::new(),
+        }
+    }
+
+    /// As the engine has them.
+    #[must_use]
+    pub fn limits(&self, output_due: bool) -> Limits {
+        Limits {
+            iterations: self.steps,
+            time: self.time_us.map(Duration::from_micros),
+            tokens: self.tokens,
+            at_limit: AtLimit::SumUp {
+                grace: Duration::from_micros(self.grace_us),
+            },
+            output_due,
+            ..Limits::AGENT
+        }
+    }
+
+    /// The flow that this run is, unless it asks a model itself.
+    #[must_use]
+    pub fn flow<'a>(&self, definition: &'a Definition) -> Option<&'a Flow> {
+        match (&definition.flow, &self.round) {
+            (Flow::Single, _) | (_, Some(_)) => None,
+            (flow, None) => Some(flow),
+        }
+    }
+
+    /// What is known now of a call that was in doubt, as its result.
+    #[must_use]
+    pub fn settled(&self, call: ActionId) -> Option<Entry> {
+        let outcome = if *self.settled.get(&call)? {
+            let said = json!({"settled": "a person says that this call had its effect; what it answered is not known"});
+            Ok(Arc::from(canonical::to_raw(&said)))
+        } else {
+            Err(CallFailure {
+                code: FailureCode::ToolError,
+                message: "a person says that this call did not have its effect".to_owned(),
+            })
+        };
+        let result = CallResult {
+            outcome,
+            sent: true,
+            duration_us: 0,
+        };
+        Some(Entry::Result { call, result })
+    }
+
+    /// As they are kept.
+    #[must_use]
+    pub fn to_raw(&self) -> Arc<RawValue> {
+        let raw = serde_json::value::to_raw_value(self);
+        Arc::from(raw.unwrap_or_else(|error| unreachable!("settings print as JSON: {error}")))
+    }
+}
+
+fn micros(time: Duration) -> u64 {
+    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
+}

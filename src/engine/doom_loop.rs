@@ -1,0 +1,50 @@
+//! The same call again and again. Pure.
+
+use serde_json::Value;
+
+use crate::domain::journal::{Entry, Proposed};
+
+/// This one and those after it do not run.
+pub const REFUSED_FROM: u32 = 3;
+/// With this one the run ends.
+pub const ENDS_AT: u32 = 5;
+
+/// For each call of the journal's last turn: how many calls that are the same stand in a row up to and with it.
+///
+/// The same is: the same name and the same arguments, however they are written. Calls count one by one, those of one turn
+/// and those that did not run among them.
+pub(super) fn in_a_row(journal: &[Entry]) -> Vec<u32> {
+    let Some(turn) = journal.iter().rposition(|entry| !entry.calls().is_empty()) else {
+        return Vec::new();
+    };
+    let earlier = journal[..turn]
+        .iter()
+        .rev()
+        .flat_map(|entry| entry.calls().iter().rev());
+    let calls = journal[turn].calls();
+    let mut counts = Vec::with_capacity(calls.len());
+    for (n, call) in calls.iter().enumerate() {
+        let before = match n.checked_sub(1) {
+            Some(n) if same(&calls[n], call) => counts[n],
+            Some(_) => 0,
+            None => {
+                let most = usize::try_from(ENDS_AT).unwrap_or(usize::MAX);
+                let run = earlier.clone().take(most).take_while(|other| same(other, call));
+                u32::try_from(run.count()).unwrap_or(ENDS_AT)
+            }
+        };
+        counts.push(before + 1);
+    }
+    counts
+}
+
+fn same(a: &Proposed, b: &Proposed) -> bool {
+    if a.call.name != b.call.name {
+        return false;
+    }
+    if a.call.args.get() == b.call.args.get() {
+        return true;
+    }
+    let read = |call: &Proposed| serde_json::from_str::<Value>(call.call.args.get());
+    matches!((read(a), read(b)), (Ok(a), Ok(b)) if a == b)
+}

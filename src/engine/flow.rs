@@ -1,0 +1,212 @@
+//! Flows: runs whose calls the definition makes instead of a model. What comes next is read from the journal,
+//! as everywhere; each step is an agent's run of its own.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+use serde_json::{Map, Value};
+
+use super::agent::Place;
+use super::limits::Limits;
+use super::next::{Ending, Next, current};
+use super::{Run, ask};
+use crate::domain::agent_run::StopReason;
+use crate::domain::canonical;
+use crate::domain::definition::{Flow, Step};
+use crate::domain::ids::ActionId;
+use crate::domain::journal::{CallResult, Completion, Entry, FunctionCall, Proposed, Target};
+use crate::domain::templates::Template;
+
+/// What a step came to, as its result keeps it.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct StepOutput {
+    /// The structured output, or the final text.
+    pub output: Value,
+    /// Did the agent end the loop?
+    #[serde(default)]
+    pub exits_loop: bool,
+    /// Its model calls, and those of what it called.
+    #[serde(default)]
+    pub steps: u32,
+}
+
+impl StepOutput {
+    /// As a result.
+    #[must_use]
+    pub fn to_raw(&self) -> Arc<RawValue> {
+        let raw = serde_json::value::to_raw_value(self);
+        Arc::from(raw.unwrap_or_else(|error| unreachable!("it prints as JSON: {error}")))
+    }
+
+    fn read(data: &RawValue) -> Self {
+        serde_json::from_str(data.get()).unwrap_or_else(|_| Self {
+            output: Value::from(data.get()),
+            exits_loop: false,
+            steps: 0,
+        })
+    }
+
+    fn completion(self) -> Completion {
+        match self.output {
+            Value::String(text) => Completion::Text(text),
+            value => Completion::Output(Arc::from(canonical::to_raw(&value).get())),
+        }
+    }
+}
+
+/// Decides from the journal which step is next. Steps that were done before the run was resumed stay done.
+pub(super) fn next<'a>(journal: &'a [Entry], flow: &Flow, limits: &Limits, elapsed: Duration) -> Next<'a> {
+    let last = journal.iter().enumerate().rev().find_map(|(at, entry)| match entry {
+        Entry::Step { step, round, call } => Some((at, *step, *round, call)),
+        _ => None,
+    });
+    let (step, round) = match last {
+        None => (0, 1),
+        Some((at, step, round, call)) => {
+            let since = &journal[at + 1..];
+            let Some(result) = result(since, call.id) else {
+                let begun = |entry: &Entry| matches!(entry, Entry::Started { call: id, .. } if *id == call.id);
+                let call = vec![call];
+                return if since.iter().any(begun) {
+                    Next::Recover(call)
+                } else {
+                    Next::Act(call)
+                };
+            };
+            let done = match &result.outcome {
+                Ok(data) => StepOutput::read(data),
+                Err(failure) => {
+                    let name = flow.steps().get(step as usize).map_or("round", |step| &step.name);
+                    return Next::End(Ending::StepFailed(format!(
+                        "the step {name:?} failed: {}",
+                        failure.message
+                    )));
+                }
+            };
+            let last_of_round = step as usize + 1 >= flow.steps().len().max(1);
+            match (flow, last_of_round) {
+                (Flow::Loop { .. }, _) if done.exits_loop => return Next::End(Ending::Flow(done.completion())),
+                (_, false) => (step + 1, round),
+                (Flow::Loop { max_iterations, .. }, true) if round < *max_iterations => (0, round + 1),
+                _ => return Next::End(Ending::Flow(done.completion())),
+            }
+        }
+    };
+    if limits.time.is_some_and(|time| elapsed >= time) {
+        return Next::End(Ending::Stopped(StopReason::TimeLimit, None));
+    }
+    if limits.iterations.is_some_and(|most| steps(journal) >= most) {
+        return Next::End(Ending::Stopped(StopReason::StepLimit, None));
+    }
+    Next::Step(step, round)
+}
+
+/// What the last step that was done came to.
+pub(super) fn last_output(journal: &[Entry]) -> Option<String> {
+    journal.iter().rev().find_map(|entry| match entry {
+        Entry::Result { result, .. } => {
+            let data = result.outcome.as_ref().ok()?;
+            Some(text(&StepOutput::read(data).output))
+        }
+        _ => None,
+    })
+}
+
+/// Model calls of all steps, since the run was resumed last.
+pub(super) fn steps(journal: &[Entry]) -> u32 {
+    let results = current(journal).iter().filter_map(|entry| match entry {
+        Entry::Result { result, .. } => result.outcome.as_ref().ok(),
+        _ => None,
+    });
+    results
+        .map(|data| StepOutput::read(data).steps)
+        .fold(0, u32::saturating_add)
+}
+
+/// The step as an entry: its call, with what its agent is given.
+pub(super) fn step(run: &Run, step: u32, round: u32) -> Entry {
+    let (agent, arguments) = match run.agent.as_ref() {
+        Some(place) => arguments(place, &run.journal, step),
+        None => (String::new(), Map::new()),
+    };
+    let call = Proposed {
+        id: ActionId::new(),
+        sequence: ask::calls_so_far(&run.journal) + 1,
+        target: Target::Agent(Arc::from(agent.as_str())),
+        call: FunctionCall {
+            id: None,
+            name: agent,
+            args: canonical::to_raw(&Value::Object(arguments)),
+        },
+    };
+    Entry::Step { step, round, call }
+}
+
+/// Who does a step, and with what.
+fn arguments(place: &Place, journal: &[Entry], step: u32) -> (String, Map<String, Value>) {
+    let definition = &place.definition;
+    let flow = &definition.flow;
+    let Some(step) = flow.steps().get(step as usize) else {
+        // The agent itself goes round.
+        return (definition.name.clone(), place.input.clone());
+    };
+    let known = |name: &str| known(place, flow, journal, name);
+    let mut arguments = Map::new();
+    let takes = place.bundle.get(&step.agent).map(|member| &member.definition.inputs);
+    for name in takes.into_iter().flatten().map(|(name, _)| name) {
+        let value = match step.input.get(name) {
+            Some(template) => rendered(template, known),
+            None => known(name),
+        };
+        if let Some(value) = value {
+            arguments.insert(name.clone(), value);
+        }
+    }
+    (step.agent.clone(), arguments)
+}
+
+/// The output of a step, else an input of the flow. In a loop a step that has not been done yet is an empty text.
+fn known(place: &Place, flow: &Flow, journal: &[Entry], name: &str) -> Option<Value> {
+    let at = flow.steps().iter().position(|step: &Step| step.name == name);
+    let Some(at) = at else {
+        return place.input.get(name).cloned();
+    };
+    let output = journal.iter().enumerate().rev().find_map(|(n, entry)| match entry {
+        Entry::Step { step, call, .. } if *step as usize == at => {
+            let result = result(&journal[n + 1..], call.id)?;
+            result.outcome.as_ref().ok().map(|data| StepOutput::read(data).output)
+        }
+        _ => None,
+    });
+    Some(output.unwrap_or_else(|| Value::from("")))
+}
+
+/// A template that is one placeholder hands the value on as it is, with its type; else it is text.
+fn rendered(template: &str, known: impl Fn(&str) -> Option<Value>) -> Option<Value> {
+    // Checked when the definition was read.
+    let parsed = Template::parse(template).ok()?;
+    if let Some(name) = template.strip_prefix("${").and_then(|rest| rest.strip_suffix('}'))
+        && parsed.names().eq([name])
+    {
+        return known(name);
+    }
+    let text = parsed.render(|name| Some(known(name).as_ref().map_or_else(String::new, text)));
+    text.ok().map(Value::from)
+}
+
+/// A value within a text: words as they are, everything else as JSON.
+pub(super) fn text(value: &Value) -> String {
+    match value {
+        Value::String(text) => text.clone(),
+        other => other.to_string(),
+    }
+}
+
+fn result(since: &[Entry], id: ActionId) -> Option<&CallResult> {
+    since.iter().rev().find_map(|entry| match entry {
+        Entry::Result { call, result } if *call == id => Some(result),
+        _ => None,
+    })
+}

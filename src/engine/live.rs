@@ -1,0 +1,76 @@
+//! What watchers of a run on this replica are told beside its journal: the model's words as they come, and that there is
+//! more in the journal. Nothing of it is kept; who misses it finds the whole turn in the journal.
+
+use std::sync::Arc;
+
+use tokio::sync::broadcast;
+
+use crate::domain::ids::RunId;
+
+/// Tells them. Runs that one called share its watchers.
+#[derive(Clone, Debug)]
+pub struct Live {
+    run: RunId,
+    sender: broadcast::Sender<LiveEvent>,
+}
+
+/// What they are told.
+#[derive(Clone, Debug)]
+pub enum LiveEvent {
+    /// More words of the model, in this run.
+    Delta(RunId, Arc<str>),
+    /// The words of this turn so far are void.
+    Reset(RunId),
+    /// There is more to read in the store.
+    Written,
+}
+
+impl Live {
+    /// Events a slow watcher may be behind; then it misses some, and is told so.
+    const CAPACITY: usize = 256;
+
+    /// For a run that nobody called.
+    #[must_use]
+    pub fn new(run: RunId) -> Self {
+        Self {
+            run,
+            sender: broadcast::channel(Self::CAPACITY).0,
+        }
+    }
+
+    /// For a run that this one called.
+    #[must_use]
+    pub fn of(&self, child: RunId) -> Self {
+        Self {
+            run: child,
+            sender: self.sender.clone(),
+        }
+    }
+
+    /// A new watcher.
+    #[must_use]
+    pub fn watch(&self) -> broadcast::Receiver<LiveEvent> {
+        self.sender.subscribe()
+    }
+
+    pub(super) fn is_watched(&self) -> bool {
+        self.sender.receiver_count() > 0
+    }
+
+    pub(super) fn delta(&self, text: &str) {
+        self.tell(LiveEvent::Delta(self.run, Arc::from(text)));
+    }
+
+    pub(super) fn reset(&self) {
+        self.tell(LiveEvent::Reset(self.run));
+    }
+
+    pub(super) fn written(&self) {
+        self.tell(LiveEvent::Written);
+    }
+
+    /// Nobody may be there to hear it.
+    fn tell(&self, event: LiveEvent) {
+        let _ = self.sender.send(event);
+    }
+}

@@ -1,0 +1,98 @@
+//! The journal of an agent's run, made durable as it grows: before each effect, and after it.
+
+use std::sync::Arc;
+
+use super::live::Live;
+use super::{Engine, Run};
+use crate::domain::ids::RunId;
+use crate::domain::journal::Entry;
+use crate::ports::records::{Intent, RecordError};
+use crate::ports::runs::{Append, Held, Lease, Runs, StoredEntry};
+
+/// Where a run's journal is kept.
+pub struct Log {
+    /// The store.
+    pub runs: Arc<dyn Runs>,
+    /// The right to write there.
+    pub lease: Lease,
+    /// Whose journal.
+    pub run: RunId,
+    /// Entries at its beginning that belong to the runs it goes on with, and to the mark of the resume.
+    pub inherited: usize,
+    /// Entries that are written, inherited ones among them.
+    pub written: usize,
+    /// Who watches.
+    pub live: Live,
+}
+
+/// Why a run goes no further. Nothing was sent that is not on the record.
+#[derive(Debug)]
+pub enum Stop {
+    /// The record could not be made durable.
+    Record(RecordError),
+    /// Somebody else has the run now.
+    LeaseLost,
+    /// A run that it called, as a step of its flow, was cut short: the flow goes on with it when it is resumed.
+    StepStopped(Option<String>),
+}
+
+impl From<RecordError> for Stop {
+    fn from(error: RecordError) -> Self {
+        Self::Record(error)
+    }
+}
+
+impl Run {
+    /// The entries that are not written yet, as they are to be.
+    pub(super) fn unwritten(&self, engine: &Engine) -> Vec<StoredEntry> {
+        let Some(log) = &self.log else { return Vec::new() };
+        let at_us = engine.clock.now_us();
+        let elapsed_us = i64::try_from(self.elapsed(engine.clock.instant()).as_micros()).unwrap_or(i64::MAX);
+        let numbered = self.journal.iter().enumerate().skip(log.written);
+        numbered
+            .map(|(at, entry)| StoredEntry {
+                number: (at + 1 - log.inherited) as u64,
+                at_us,
+                elapsed_us,
+                body: text(entry).into(),
+            })
+            .collect()
+    }
+}
+
+/// Makes what is new in the journal durable, together with these intents.
+pub(super) async fn flush(engine: &Engine, run: &mut Run, intents: Vec<Intent>) -> Result<(), Stop> {
+    let entries = run.unwritten(engine);
+    let Some(log) = &mut run.log else { return Ok(()) };
+    if entries.is_empty() && intents.is_empty() {
+        return Ok(());
+    }
+    let written = log.written + entries.len();
+    let append = Append {
+        lease: log.lease,
+        run: log.run,
+        entries,
+        intents,
+    };
+    match log.runs.append(append).await? {
+        Held::Yes => {
+            log.written = written;
+            log.live.written();
+            Ok(())
+        }
+        Held::No => Err(Stop::LeaseLost),
+    }
+}
+
+/// An entry as it is kept.
+fn text(entry: &Entry) -> String {
+    serde_json::to_string(entry).unwrap_or_else(|error| unreachable!("an entry prints as JSON: {error}"))
+}
+
+/// An entry that was kept.
+///
+/// # Errors
+/// It is of a later version, or broken; in words for an operator.
+pub fn read(stored: &StoredEntry) -> Result<Entry, String> {
+    serde_json::from_str(&stored.body).map_err(|error| format!("entry {}: {error}", stored.number))
+}

@@ -1,0 +1,46 @@
+//! The engine's own words to a model.
+
+use super::doom_loop::{ENDS_AT, REFUSED_FROM};
+use super::verdict::COMPLETE_TASK;
+use crate::domain::agent_run::StopReason;
+
+/// A limit is reached: one last call, to sum up (X-6, X-8).
+pub(super) fn sum_up(reason: StopReason, output_due: bool) -> String {
+    let spent = match reason {
+        StopReason::TimeLimit => "Time is up.",
+        StopReason::TokenLimit => "The tokens for this task are spent.",
+        _ => "The steps for this task are spent.",
+    };
+    if output_due {
+        format!(
+            "{spent} Hand in what you have now with {COMPLETE_TASK}; no other function can be called any more. \
+             Say in it what is unfinished."
+        )
+    } else {
+        format!(
+            "{spent} No function can be called any more. Sum up now in words: what you found and did, and what is \
+             unfinished."
+        )
+    }
+}
+
+/// Words are no end for an agent with an output.
+pub(super) fn output_due() -> String {
+    format!(
+        "Nobody reads words outside of your output. Hand it in now with {COMPLETE_TASK}; without it the task fails."
+    )
+}
+
+/// X-11
+pub(super) fn doom_loop(name: &str) -> String {
+    format!(
+        "this is the same call of {name:?} with the same arguments at least {REFUSED_FROM} times in a row, so it was not \
+         run; its result would not be another one. Try something else: other arguments, another function, or finish with \
+         what you have. After {ENDS_AT} in a row the task fails"
+    )
+}
+
+/// A run goes on that was cut short.
+pub(super) fn resumed() -> String {
+    "The task goes on: you may call functions again. Go on where you stopped.".to_owned()
+}

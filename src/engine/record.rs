@@ -1,0 +1,95 @@
+//! A run's journal projected into the record.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::value::RawValue;
+use serde_json::{Map, Value};
+
+use super::derive::{self, Call, Derived};
+use super::{Run, iterations};
+use crate::domain::canonical;
+use crate::domain::journal::{CallFailure, Entry, Target};
+use crate::domain::nesting;
+use crate::domain::tool::FailureCode;
+use crate::ports::records::{CallRecord, ClosedDecision, StoredAnswer};
+
+/// The record of commit 2.
+#[must_use]
+pub fn closed(
+    run: &Run,
+    derived: &Derived,
+    response: &str,
+    model: &str,
+    duration: Duration,
+    answer: Option<StoredAnswer>,
+) -> ClosedDecision {
+    let journal = own(run);
+    ClosedDecision {
+        open: run.record.clone(),
+        decision_type: derived.decision_type,
+        outcome: derived.outcome,
+        intent: Arc::clone(&derived.intent),
+        response: Arc::from(response),
+        model: Arc::from(model),
+        iterations: iterations(journal),
+        usage: derive::usage(journal),
+        duration_us: i64::try_from(duration.as_micros()).unwrap_or(i64::MAX),
+        error_detail: run.fault_detail.clone(),
+        calls: derive::calls(journal)
+            .iter()
+            .map(|call| call_record(run, call))
+            .collect(),
+        answer,
+        opened: run.opened,
+    }
+}
+
+/// What belongs to this run, and not to one that it goes on with.
+#[must_use]
+pub fn own(run: &Run) -> &[Entry] {
+    let inherited = run.log.as_ref().map_or(0, |log| log.inherited);
+    run.journal.get(inherited..).unwrap_or_default()
+}
+
+fn call_record(run: &Run, call: &Call<'_>) -> CallRecord {
+    let id = call.proposed.id;
+    CallRecord {
+        id,
+        sequence: call.proposed.sequence,
+        tool: match &call.proposed.target {
+            Target::Tool(tool) => Some(Arc::clone(tool)),
+            Target::Gone(_) | Target::Agent(_) | Target::Verdict(_) | Target::Unknown => None,
+        },
+        name: Arc::from(call.proposed.call.name.as_str()),
+        arguments: arguments(call),
+        idempotency_key: call.started.then(|| Arc::from(id.to_string())),
+        started_at: call.started_at,
+        duration_us: call.result.map_or(0, |result| result.duration_us),
+        outcome: call
+            .result
+            .map_or_else(|| Err(not_run()), |result| result.outcome.clone()),
+        intended: run.intended.contains(&id),
+    }
+}
+
+/// What was allowed, or else what the model gave. Arguments that nest too deeply were not allowed, and are left out: many a
+/// reader of the reply or of the record could not read past them.
+#[must_use]
+pub fn arguments(call: &Call<'_>) -> Arc<RawValue> {
+    let given = &call.proposed.call.args;
+    match call.arguments {
+        Some(allowed) => Arc::clone(allowed),
+        None if nesting::within(given.get().as_bytes(), nesting::MAX_LEVELS) => Arc::from(given.clone()),
+        None => Arc::from(canonical::to_raw(&Value::Object(Map::new()))),
+    }
+}
+
+/// The only way a call has no result: the run was abandoned because its intents were not durable.
+#[must_use]
+pub fn not_run() -> CallFailure {
+    CallFailure {
+        code: FailureCode::NotRecorded,
+        message: "the record could not be made durable, so this call was not sent".to_owned(),
+    }
+}

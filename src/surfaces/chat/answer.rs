@@ -1,0 +1,70 @@
+//! A run's journal projected into the answer.
+
+use std::time::Duration;
+
+use serde_json::value::RawValue;
+
+use crate::domain::decision::{AgentDecision, ToolCall, ToolFailure, ToolResult};
+use crate::domain::tool::FailureCode;
+use crate::engine::derive::{self, Call, Derived};
+use crate::engine::{Run, iterations, record};
+
+/// The answer.
+pub(super) fn decision(
+    run: &Run,
+    derived: &Derived,
+    response: String,
+    model: String,
+    duration: Duration,
+) -> AgentDecision {
+    AgentDecision {
+        decision_id: run.record.id,
+        conversation_id: run.record.conversation.clone(),
+        decision_type: derived.decision_type,
+        outcome_category: derived.outcome,
+        response,
+        tool_calls: derive::calls(&run.journal).iter().map(tool_call).collect(),
+        iterations: iterations(&run.journal),
+        model,
+        usage: derive::usage(&run.journal),
+        duration_ms: u64::try_from(duration.as_millis()).unwrap_or(u64::MAX),
+    }
+}
+
+/// Its JSON.
+pub(super) fn body(decision: &AgentDecision) -> String {
+    serde_json::to_string(decision).unwrap_or_else(|error| unreachable!("a decision prints as JSON: {error}"))
+}
+
+fn tool_call(call: &Call<'_>) -> ToolCall {
+    let (data, error) = match call.result.map(|result| &result.outcome) {
+        Some(Ok(data)) => (Some(RawValue::to_owned(data)), None),
+        Some(Err(failure)) => (
+            None,
+            Some(ToolFailure {
+                code: failure.code.as_str(),
+                message: failure.message.clone(),
+            }),
+        ),
+        None => (
+            None,
+            Some(ToolFailure {
+                code: FailureCode::LimitReached.as_str(),
+                message: record::not_run().message,
+            }),
+        ),
+    };
+    ToolCall {
+        sequence: call.proposed.sequence,
+        tool: call.name().to_string(),
+        parameters: RawValue::to_owned(&record::arguments(call)),
+        result: ToolResult {
+            success: error.is_none(),
+            data,
+            error,
+            duration_ms: call
+                .result
+                .map_or(0, |result| u64::try_from(result.duration_us / 1000).unwrap_or(0)),
+        },
+    }
+}
