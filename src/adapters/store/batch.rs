@@ -1,13 +1,13 @@
 //! Many ops, one transaction.
 
-use super::db::{Conn, Value};
+use super::db::{Conn, Row, Value};
 use super::error::Fault;
 use super::op::{Done, Op, Ticket};
 use super::recovered;
 use super::rows::Writing;
-use super::statements::Statements;
+use super::statements::{PRUNED_AT_ONCE, Statements};
 use crate::domain::ids::DecisionId;
-use crate::ports::records::{Claim, Claimed, StoredAnswer};
+use crate::ports::records::{Claim, Claimed, ClosedDecision, StoredAnswer};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -19,6 +19,10 @@ pub(super) struct Batch<'a> {
     pub(super) statements: &'a Statements,
     pub(super) writing: &'a Writing,
     pub(super) lease: Duration,
+    /// A run whose holder does not renew its lease for so long may be taken up by another.
+    pub(super) run_lease: Duration,
+    /// How long runs that are over are kept; for ever without.
+    pub(super) runs_kept: Option<Duration>,
 }
 
 /// Values of rows, by statement.
@@ -87,6 +91,7 @@ impl Batch<'_> {
             sqlite.survive_power_loss(tickets.iter().any(|ticket| ticket.op.survives_power_loss()))?;
         }
         conn.execute(&self.statements.begin, vec![]).await?;
+        self.lock_runs(conn, tickets.iter().map(|ticket| &ticket.op)).await?;
         let mut done = Vec::with_capacity(tickets.len());
         for ticket in tickets {
             done.push(match &ticket.op {
@@ -101,6 +106,7 @@ impl Batch<'_> {
                     }
                     Done::Claimed(met)
                 }
+                Op::Run(op) => Done::Run(self.write_run(conn, op).await?),
                 Op::Abandon(decision, scope) => self.abandon(conn, *decision, scope.as_ref()).await?,
                 Op::Unsay(decision) => {
                     let values = vec![Value::text(&decision.to_string()), self.writing.owner.clone()];
@@ -143,22 +149,10 @@ impl Batch<'_> {
 
     async fn claim(&self, conn: &mut Conn, claim: &Claim) -> Result<Claimed, Fault> {
         let decision = claim.decision.id.to_string();
-        let values = vec![
-            Value::shared(&claim.scope),
-            Value::shared(&claim.fingerprint),
-            Value::text(&decision),
-        ];
-        if conn.execute(&self.statements.claim, values).await? == 1 {
+        let others = self.others_claim(conn, &claim.scope, &claim.fingerprint, &decision);
+        let Some(row) = others.await? else {
             return Ok(Claimed::New);
-        }
-        let row = conn
-            .first(&self.statements.claimed, vec![Value::shared(&claim.scope)])
-            .await?
-            .ok_or_else(|| Fault::Away("a claim vanished while it was read".into()))?;
-        if row.text(1)? == decision {
-            // Ours, from a commit that was not acknowledged.
-            return Ok(Claimed::New);
-        }
+        };
         if row.text(0)? != *claim.fingerprint {
             return Ok(Claimed::Mismatch);
         }
@@ -178,6 +172,48 @@ impl Batch<'_> {
         let request = row.opt_text(5)?.unwrap_or_default();
         let (status, body) = recovered::answer(&row.text(1)?, &request);
         Ok(answer(status, body))
+    }
+
+    /// Claims a key; when somebody else has, the row of the statement `claimed`.
+    pub(super) async fn others_claim(
+        &self,
+        conn: &mut Conn,
+        scope: &Arc<str>,
+        fingerprint: &Arc<str>,
+        decision: &str,
+    ) -> Result<Option<Row>, Fault> {
+        let values = vec![Value::shared(scope), Value::shared(fingerprint), Value::text(decision)];
+        if conn.execute(&self.statements.claim, values).await? == 1 {
+            return Ok(None);
+        }
+        let row = conn
+            .first(&self.statements.claimed, vec![Value::shared(scope)])
+            .await?
+            .ok_or_else(|| Fault::Away("a claim vanished while it was read".into()))?;
+        // It may be ours, from a commit that was not acknowledged.
+        let others = row.text(1)? != decision;
+        Ok(others.then_some(row))
+    }
+
+    /// Closes a decision that another owner than this process has, with its calls.
+    pub(super) async fn close_for(
+        &self,
+        conn: &mut Conn,
+        decision: &ClosedDecision,
+        owner: Value,
+    ) -> Result<(), Fault> {
+        let (mut row, mut calls) = (Vec::new(), Vec::new());
+        self.writing.close_for(decision, owner, &mut row);
+        for call in &decision.calls {
+            self.writing.call(&decision.open, call, &mut calls);
+        }
+        let called = self.statements.call.rows(&calls) as u64;
+        expect("a decision", 1, self.statements.close.run(conn, row).await?)?;
+        expect("a tool call", called, self.statements.call.run(conn, calls).await?)?;
+        if let Some(answer) = &decision.answer {
+            self.answer(conn, decision.open.id, answer).await?;
+        }
+        Ok(())
     }
 
     /// Keeps the answer for a retried request. One that asks the caller to come back is not kept: the claim
@@ -239,7 +275,11 @@ impl Batch<'_> {
         let kept = i64::try_from(INSTANCE_KEPT.as_micros()).unwrap_or(i64::MAX);
         conn.execute(&self.statements.prune_instances, vec![Value::Int(Some(kept))])
             .await?;
-        Ok(Done::Pruned(claims))
+        let runs = match self.runs_kept {
+            Some(kept) => self.prune_runs(conn, kept).await?,
+            None => false,
+        };
+        Ok(Done::Pruned(claims >= PRUNED_AT_ONCE || runs))
     }
 }
 
@@ -299,6 +339,8 @@ mod tests {
             statements: &Statements::new(conn.dialect()),
             writing: &Writing::new(InstanceId::new(), ContentMode::Full),
             lease: Duration::from_secs(10),
+            run_lease: Duration::from_secs(10),
+            runs_kept: None,
         };
         for acts in [true, false, true, true, false, true] {
             let decision = OpenDecision {

@@ -33,6 +33,10 @@ pub struct StoreConfig {
     pub read_limit: Duration,
     /// A process that does not renew its lease for so long counts as dead.
     pub lease: Duration,
+    /// A run whose holder does not renew its lease for so long is taken up by another process.
+    pub run_lease: Duration,
+    /// Runs that are over for so long are dropped with their journals; `None`: never.
+    pub runs_kept: Option<Duration>,
     /// SQLite only: the file does not grow beyond so many bytes; writes are then `Unavailable`.
     pub max_bytes: Option<u64>,
 }
@@ -50,6 +54,8 @@ impl StoreConfig {
             queue: 4096,
             read_limit: READ_LIMIT,
             lease: Duration::from_secs(10),
+            run_lease: Duration::from_secs(10),
+            runs_kept: None,
             max_bytes: None,
         }
     }

@@ -10,7 +10,6 @@ use tokio_util::sync::CancellationToken;
 use super::meters;
 use super::op::{Done, Op, Ticket};
 use super::queue::Queue;
-use super::statements::PRUNED_AT_ONCE;
 use super::writer::Shared;
 
 /// How often it looks whether there is something to do, and between two probes while the database is away.
@@ -47,7 +46,7 @@ pub(super) async fn keep(shared: Arc<Shared>, queue: Queue, stop: CancellationTo
         if prune.due() {
             match queue.ask(Op::Prune).await {
                 // There may be more. The next tick takes it, so that beats and others' records come in between.
-                Ok(Done::Pruned(claims)) if claims >= PRUNED_AT_ONCE => prune.again(),
+                Ok(Done::Pruned(true)) => prune.again(),
                 Ok(_) => {}
                 Err(error) => tracing::debug!(%error, "nothing was pruned"),
             }

@@ -30,6 +30,13 @@ impl Lost {
                 meters::lost().increment(1);
                 (decision, Left::Lose)
             }
+            Op::Run(op) => {
+                if let Some(run) = op.ends() {
+                    tracing::error!(%run, "the end of a run is lost; it is taken up again once its lease has run out");
+                    meters::lost().increment(1);
+                }
+                return;
+            }
             Op::Abandon(decision, _) | Op::Lose(decision) => (*decision, Left::Lose),
             Op::Unsay(decision) => (*decision, Left::Unsay),
             _ => return,

@@ -36,6 +36,7 @@ const MIGRATIONS: &[Migration] = &[
     migration!(1, "decisions", "0001_decisions"),
     migration!(2, "quota", "0002_quota"),
     migration!(3, "lists", "0003_lists"),
+    migration!(4, "runs", "0004_runs"),
 ];
 
 /// How long `gavel migrate` waits for another process that is migrating.

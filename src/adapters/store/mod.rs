@@ -15,6 +15,7 @@ mod config;
 mod connect;
 mod content;
 mod db;
+mod definitions;
 mod error;
 mod insert;
 mod keeper;
@@ -27,6 +28,7 @@ mod read;
 mod recorder;
 mod recovered;
 mod rows;
+mod runs;
 mod sqlite;
 mod state;
 mod statements;
@@ -73,6 +75,8 @@ pub struct Store {
     shared: Arc<Shared>,
     queue: Queue,
     reading: ReadOnly,
+    /// For those who work on runs, whatever analysts read meanwhile.
+    working: ReadOnly,
     buckets: Option<Arc<SharedBuckets>>,
     keeping: TaskTracker,
     writing: TaskTracker,
@@ -91,6 +95,7 @@ impl Store {
         let target = Target::parse(config.url(), config.max_bytes)?;
         meters::register();
         let reading = ReadOnly::of(&target, config.read_limit);
+        let working = ReadOnly::of(&target, config.read_limit);
         let buckets = SharedBuckets::of(&target).map(Arc::new);
         let dialect = target.dialect();
         let shared = Arc::new(Shared {
@@ -98,6 +103,8 @@ impl Store {
             statements: Statements::new(dialect),
             writing: Writing::new(config.instance, config.content.clone()),
             lease: config.lease,
+            run_lease: config.run_lease,
+            runs_kept: config.runs_kept,
             migrating: match config.at_start {
                 AtStart::Fail => migrate::PATIENCE,
                 AtStart::Background => CONNECTING,
@@ -142,6 +149,7 @@ impl Store {
             shared,
             queue,
             reading,
+            working,
             buckets,
             keeping,
             writing,
@@ -203,6 +211,7 @@ impl Store {
         self.stop_writing.cancel();
         self.writing.wait().await;
         self.reading.close().await;
+        self.working.close().await;
         if let Some(buckets) = &self.buckets {
             buckets.close().await;
         }

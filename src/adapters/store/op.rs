@@ -2,6 +2,7 @@
 
 use tokio::sync::oneshot;
 
+use super::runs::{RunDone, RunOp};
 use crate::domain::ids::DecisionId;
 use crate::ports::records::{Claim, Claimed, ClosedDecision, Intent, OpenDecision, RecordError};
 use std::sync::Arc;
@@ -12,6 +13,8 @@ pub(super) enum Op {
     Intend(Vec<Intent>),
     Close(Box<ClosedDecision>),
     Claim(Box<Claim>),
+    /// Runs of agents and their definitions.
+    Run(Box<RunOp>),
     /// Nobody heard that the row was opened, so nothing was begun: close it, free its claim.
     Abandon(DecisionId, Option<Arc<str>>),
     /// Nobody heard that the decision was recorded, so it was not answered: its row says so.
@@ -33,6 +36,7 @@ impl Op {
     pub(super) fn must_finish(&self) -> bool {
         match self {
             Self::Close(decision) => decision.opened,
+            Self::Run(op) => op.must_finish(),
             Self::Abandon(..) | Self::Unsay(_) | Self::Lose(_) => true,
             Self::Open(..)
             | Self::Intend(_)
@@ -48,6 +52,16 @@ impl Op {
     pub(super) fn survives_power_loss(&self) -> bool {
         match self {
             Self::Open(_, intents) | Self::Intend(intents) => !intents.is_empty(),
+            Self::Run(op) => op.survives_power_loss(),
+            _ => false,
+        }
+    }
+
+    /// Does it tell the outcome of work that is done? Then it is waited for longer.
+    pub(super) fn closes(&self) -> bool {
+        match self {
+            Self::Close(_) => true,
+            Self::Run(op) => op.must_finish(),
             _ => false,
         }
     }
@@ -59,6 +73,7 @@ impl Op {
             Self::Claim(claim) => Some(Self::Abandon(claim.decision.id, Some(Arc::clone(&claim.scope)))),
             // One that was opened had its effect, and is recorded as it came out, heard or not.
             Self::Close(decision) if !decision.opened => Some(Self::Unsay(decision.open.id)),
+            Self::Run(op) => op.unheard().map(|op| Self::Run(Box::new(op))),
             _ => None,
         }
     }
@@ -69,10 +84,11 @@ impl Op {
 pub(super) enum Done {
     Written,
     Claimed(Claimed),
+    Run(RunDone),
     /// How many rows recovery closed: decisions, calls.
     Swept(u64, u64),
-    /// How many claims were dropped.
-    Pruned(u64),
+    /// May there be more to drop?
+    Pruned(bool),
 }
 
 /// An op on its way through the queue.

@@ -37,9 +37,9 @@ impl Queue {
     /// Writes `op` and waits until it is durable, or known not to be, or the deadline passed. What must be
     /// written stays with the writer also then.
     pub(super) async fn ask(&self, op: Op) -> Result<Done, RecordError> {
-        let deadline = match op {
-            Op::Close(_) => self.close_deadline,
-            _ => self.write_deadline,
+        let deadline = match op.closes() {
+            true => self.close_deadline,
+            false => self.write_deadline,
         };
         let (answer, answered) = oneshot::channel();
         let ticket = Ticket {

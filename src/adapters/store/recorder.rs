@@ -13,7 +13,7 @@ use crate::ports::records::{Claim, Claimed, ClosedDecision, Intent, OpenDecision
 impl Store {
     /// Writes in a span, from the queue's end to the commit that has the op with others'. It is as long as
     /// the request waits.
-    async fn commit(&self, what: &'static str, op: Op) -> Result<Done, RecordError> {
+    pub(super) async fn commit(&self, what: &'static str, op: Op) -> Result<Done, RecordError> {
         let span = tracing::debug_span!(
             "commit",
             otel.name = %format_args!("COMMIT {what}"),
@@ -66,7 +66,7 @@ impl Recorder for Store {
         Box::pin(async move {
             match self.commit("claim", Op::Claim(Box::new(claim))).await? {
                 Done::Claimed(claimed) => Ok(claimed),
-                Done::Written | Done::Swept(..) | Done::Pruned(_) => unreachable!("a claim is answered as a claim"),
+                other => unreachable!("a claim is answered as one, not as {other:?}"),
             }
         })
     }

@@ -21,8 +21,13 @@ impl Writing {
         }
     }
 
-    /// The 10 values of an open row.
+    /// The 10 values of an open row that this process owns.
     pub(super) fn open(&self, row: &OpenDecision, into: &mut Vec<Value>) {
+        self.open_for(row, self.owner.clone(), into);
+    }
+
+    /// As [`Writing::open`], for another owner: a run owns its decision.
+    pub(super) fn open_for(&self, row: &OpenDecision, owner: Value, into: &mut Vec<Value>) {
         into.extend([
             id(row.id),
             Value::text(row.tenant.as_str()),
@@ -33,13 +38,18 @@ impl Writing {
             Value::shared(&row.definition_hash),
             Value::shared(&row.request_id),
             Value::Int(Some(row.created_at)),
-            self.owner.clone(),
+            owner,
         ]);
     }
 
     /// The 22 values of a closed row.
     pub(super) fn close(&self, row: &ClosedDecision, into: &mut Vec<Value>) {
-        self.open(&row.open, into);
+        self.close_for(row, self.owner.clone(), into);
+    }
+
+    /// As [`Writing::close`], for another owner.
+    pub(super) fn close_for(&self, row: &ClosedDecision, owner: Value, into: &mut Vec<Value>) {
+        self.open_for(&row.open, owner, into);
         into.extend([
             Value::text(row.decision_type.as_str()),
             Value::text(row.outcome.as_str()),

@@ -15,7 +15,7 @@ use sqlx::error::{DatabaseError, ErrorKind};
 use super::db::{EachRow, Row, Value};
 
 /// Every statement of a writer, in each of its sizes.
-const STATEMENTS: usize = 64;
+const STATEMENTS: usize = 128;
 
 /// A connection.
 pub(super) struct Sqlite {

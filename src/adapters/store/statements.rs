@@ -2,6 +2,7 @@
 
 use super::db::{Dialect, Sql};
 use super::insert::Insert;
+use super::runs::RunStatements;
 
 /// The texts, made once.
 pub(super) struct Statements {
@@ -20,7 +21,7 @@ pub(super) struct Statements {
     pub(super) answer: Sql,
     /// instance, lease in microseconds.
     pub(super) beat: Sql,
-    /// Decisions of owners without a lease; own instance is $1.
+    /// Decisions of owners without a lease; own instance is $1. A run owns its decision, and has a lease of its own.
     pub(super) recover_decisions: Sql,
     /// Started calls of closed decisions.
     pub(super) recover_calls: Sql,
@@ -40,6 +41,7 @@ pub(super) struct Statements {
     pub(super) prune_instances: Sql,
     /// instance: its lease ends now.
     pub(super) leave: Sql,
+    pub(super) runs: RunStatements,
 }
 
 const OPEN_HEAD: &str = "INSERT INTO decision_log (id, tenant, surface, user_id, conversation_id, message, \
@@ -112,7 +114,7 @@ impl Statements {
             )
             .into(),
             recover_decisions: format!(
-                "{} WHERE status = 'open' AND owner <> $1 \
+                "{} WHERE status = 'open' AND owner <> $1 AND owner <> id \
                  AND owner NOT IN (SELECT id FROM instance WHERE lease_until > {now})",
                 recovered("the process that ran it ended before its outcome was recorded")
             )
@@ -155,12 +157,13 @@ impl Statements {
             )
             .into(),
             leave: format!("UPDATE instance SET lease_until = {now} WHERE id = $1").into(),
+            runs: RunStatements::new(dialect),
         }
     }
 }
 
 /// An open row becomes an error, with the type and the intent that its started calls tell.
-fn recovered(detail: &str) -> String {
+pub(super) fn recovered(detail: &str) -> String {
     format!(
         "UPDATE decision_log SET status = 'closed', recovered = TRUE, \
          decision_type = CASE WHEN EXISTS (SELECT 1 FROM tool_invocation_log t \

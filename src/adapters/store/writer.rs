@@ -43,6 +43,8 @@ pub(super) struct Shared {
     pub(super) statements: Statements,
     pub(super) writing: Writing,
     pub(super) lease: Duration,
+    pub(super) run_lease: Duration,
+    pub(super) runs_kept: Option<Duration>,
     /// How long to wait for a process that is migrating.
     pub(super) migrating: Duration,
     pub(super) state: State,
@@ -81,6 +83,8 @@ impl Shared {
             statements: &self.statements,
             writing: &self.writing,
             lease: self.lease,
+            run_lease: self.run_lease,
+            runs_kept: self.runs_kept,
         }
     }
 }

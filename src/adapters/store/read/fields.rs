@@ -1,5 +1,7 @@
 //! What may be asked of each table, and what is read of it.
 
+use super::super::runs::SHOWN;
+use crate::domain::agent_run::{RunStatus, StopReason};
 use crate::domain::decision::{DecisionType, Outcome};
 
 /// A table analysts may list.
@@ -10,10 +12,10 @@ pub(super) struct Table {
     pub(super) columns: &'static str,
     /// What a filter may name.
     pub(super) fields: &'static [Field],
-    /// Columns that an index begins with, after the tenant.
+    /// Columns that an index begins with, after the tenant (and, for runs, the project).
     pub(super) indexed: &'static [&'static str],
-    /// The partial index of the rows that are open, or did not complete.
-    pub(super) few: &'static str,
+    /// The partial index of the rows that are open, or did not complete; none where all states stand in one index.
+    pub(super) few: Option<&'static str>,
     /// The partial index of the rows that took long, by classes.
     pub(super) slow: &'static str,
 }
@@ -72,7 +74,7 @@ pub(super) const DECISIONS: Table = Table {
         "decision_type",
         "intent",
     ],
-    few: "decision_open",
+    few: Some("decision_open"),
     slow: "decision_slow",
 };
 
@@ -91,9 +93,29 @@ pub(super) const TOOL_INVOCATIONS: Table = Table {
         field("user_id", "user_id", Kind::Text),
     ],
     indexed: &["decision_id", "user_id", "tool"],
-    few: "tool_unsuccessful",
+    few: Some("tool_unsuccessful"),
     slow: "tool_slow",
 };
+
+pub(super) const RUNS: Table = Table {
+    name: "agent_run",
+    columns: SHOWN,
+    fields: &[
+        field("agent_id", "agent_id", Kind::Text),
+        field("status", "status", Kind::Enum(run_statuses)),
+        field("user_id", "user_id", Kind::Text),
+        field("parent_run_id", PARENT, Kind::Text),
+        field("definition_hash", "definition_hash", Kind::Text),
+        field("stop_reason", "stop_reason", Kind::Enum(stop_reasons)),
+        field("created_at", "created_at", Kind::Time),
+    ],
+    indexed: &[PARENT, "user_id", "agent_id", "status"],
+    few: None,
+    slow: "",
+};
+
+/// The run that called another. Lists that do not ask for it leave out what was called.
+pub(super) const PARENT: &str = "parent_run_id";
 
 fn decision_types() -> Vec<&'static str> {
     DecisionType::ALL.iter().map(|kind| kind.as_str()).collect()
@@ -101,6 +123,14 @@ fn decision_types() -> Vec<&'static str> {
 
 fn outcomes() -> Vec<&'static str> {
     Outcome::ALL.iter().map(|outcome| outcome.as_str()).collect()
+}
+
+fn run_statuses() -> Vec<&'static str> {
+    RunStatus::ALL.iter().map(|status| status.as_str()).collect()
+}
+
+fn stop_reasons() -> Vec<&'static str> {
+    StopReason::ALL.iter().map(|reason| reason.as_str()).collect()
 }
 
 fn statuses() -> Vec<&'static str> {

@@ -5,8 +5,8 @@ use serde_json::{Value as Json, json};
 
 use super::super::db::Row;
 
-/// Makes an object of a row, and adds to the bytes read so far.
-pub(super) type Shape = fn(&Row, &mut usize) -> Result<Json, sqlx::Error>;
+/// Makes what is shown of a row, and adds to the bytes read so far.
+pub(super) type Shape<T> = fn(&Row, &mut usize) -> Result<T, sqlx::Error>;
 
 /// A decision, named as in the reply of `POST /v1/chat`. What is not kept, or not known, is null.
 pub(super) fn decision(row: &Row, bytes: &mut usize) -> Result<Json, sqlx::Error> {
@@ -89,7 +89,7 @@ fn parsed(json: Option<String>) -> Option<Json> {
     json.map(|text| serde_json::from_str(&text).unwrap_or(Json::String(text)))
 }
 
-fn rfc3339(us: i64) -> String {
+pub(in super::super) fn rfc3339(us: i64) -> String {
     DateTime::<Utc>::from_timestamp_micros(us)
         .unwrap_or_default()
         .to_rfc3339_opts(SecondsFormat::Micros, true)

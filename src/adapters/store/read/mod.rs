@@ -9,12 +9,14 @@ mod json;
 mod select;
 mod token;
 
+pub(super) use json::rfc3339;
+
 use std::ops::ControlFlow;
 use std::time::Duration;
 
 use serde_json::Value as Json;
 
-use self::fields::{DECISIONS, TOOL_INVOCATIONS, Table};
+use self::fields::{DECISIONS, RUNS, TOOL_INVOCATIONS, Table};
 use self::filter::Filter;
 use self::json::Shape;
 use self::select::{Question, select};
@@ -23,8 +25,9 @@ use super::config::READ_LIMIT;
 use super::connect::Target;
 use super::db::{Dialect, EachRow, Readers, Sql, Value};
 use super::error::{StoreError, describe, is_too_slow};
-use super::migrate;
-use crate::domain::ids::{DecisionId, TenantId};
+use super::{migrate, runs};
+use crate::domain::agent_run::AgentRun;
+use crate::domain::ids::{DecisionId, ProjectId, TenantId};
 use crate::ports::BoxFuture;
 use crate::ports::records::{Decisions, ListQuery, Page, QueryError};
 
@@ -49,7 +52,10 @@ pub struct ReadOnly {
 
 impl Decisions for ReadOnly {
     fn list<'a>(&'a self, tenant: &'a TenantId, query: &'a ListQuery) -> BoxFuture<'a, Result<Page, QueryError>> {
-        Box::pin(self.page(&DECISIONS, json::decision, tenant, query))
+        Box::pin(async move {
+            let (items, next_page_token) = self.page(&DECISIONS, json::decision, tenant, None, query).await?;
+            Ok(Page { items, next_page_token })
+        })
     }
 
     fn get<'a>(&'a self, tenant: &'a TenantId, id: DecisionId) -> BoxFuture<'a, Result<Option<Json>, QueryError>> {
@@ -61,7 +67,11 @@ impl Decisions for ReadOnly {
         tenant: &'a TenantId,
         query: &'a ListQuery,
     ) -> BoxFuture<'a, Result<Page, QueryError>> {
-        Box::pin(self.page(&TOOL_INVOCATIONS, json::tool_invocation, tenant, query))
+        let calls = self.page(&TOOL_INVOCATIONS, json::tool_invocation, tenant, None, query);
+        Box::pin(async move {
+            let (items, next_page_token) = calls.await?;
+            Ok(Page { items, next_page_token })
+        })
     }
 
     fn ping(&self) -> BoxFuture<'_, Result<(), QueryError>> {
@@ -106,13 +116,24 @@ impl ReadOnly {
         self.probe.close().await;
     }
 
-    async fn page(
+    /// A page of the runs of a project, and the token of the next one.
+    pub(super) async fn runs(
+        &self,
+        tenant: &TenantId,
+        project: &ProjectId,
+        query: &ListQuery,
+    ) -> Result<(Vec<AgentRun>, Option<String>), QueryError> {
+        self.page(&RUNS, runs::shown, tenant, Some(project), query).await
+    }
+
+    async fn page<T: Send>(
         &self,
         table: &'static Table,
-        shape: Shape,
+        shape: Shape<T>,
         tenant: &TenantId,
+        project: Option<&ProjectId>,
         query: &ListQuery,
-    ) -> Result<Page, QueryError> {
+    ) -> Result<(Vec<T>, Option<String>), QueryError> {
         if !(1..=MAX_PAGE).contains(&query.page_size) {
             return Err(QueryError::Invalid {
                 field: "page_size",
@@ -121,7 +142,7 @@ impl ReadOnly {
         }
         let descending = descending(query.order_by.as_deref())?;
         let filter = Filter::parse(table, query.filter.as_deref().unwrap_or_default())?;
-        let fingerprint = token::fingerprint(table.name, tenant, query, descending);
+        let fingerprint = token::fingerprint(table.name, tenant, project, query, descending);
         let after = match query.page_token.as_deref() {
             Some(token) => Some(Token::read(token, fingerprint)?),
             None => None,
@@ -130,6 +151,7 @@ impl ReadOnly {
         let question = Question {
             table,
             tenant,
+            project,
             user: query.user.as_ref(),
             filter: &filter,
             after: after.as_ref(),
@@ -139,25 +161,29 @@ impl ReadOnly {
         };
         let (sql, values) = select(self.dialect, &question);
 
-        let mut page = Page::default();
+        let (mut items, mut next) = (Vec::new(), None);
         let (mut last, mut bytes) = (None, 0);
         self.read(&self.readers, sql.into(), values, &mut |row| {
-            if page.items.len() == size || (bytes > MAX_PAGE_BYTES && !page.items.is_empty()) {
-                page.next_page_token = last.take().map(|place: Token| place.write(fingerprint));
+            if items.len() == size || (bytes > MAX_PAGE_BYTES && !items.is_empty()) {
+                next = last.take().map(|place: Token| place.write(fingerprint));
                 return Ok(ControlFlow::Break(()));
             }
             last = Some(Token {
                 created_at: row.int(0)?,
                 id: row.text(1)?,
             });
-            page.items.push(shape(&row, &mut bytes)?);
+            items.push(shape(&row, &mut bytes)?);
             Ok(ControlFlow::Continue(()))
         })
         .await?;
-        Ok(page)
+        Ok((items, next))
     }
 
-    /// Gives each row to `each` until it breaks.
+    /// Gives each row of any statement to `each` until it breaks.
+    pub(super) async fn rows(&self, sql: Sql, values: Vec<Value>, each: &mut EachRow<'_>) -> Result<(), QueryError> {
+        self.read(&self.readers, sql, values, each).await
+    }
+
     async fn read(
         &self,
         readers: &Readers,

@@ -9,15 +9,18 @@
 use std::fmt::Write;
 
 use super::super::db::{Dialect, Value};
-use super::fields::{Kind, Table};
+use super::fields::{Kind, PARENT, Table};
 use super::filter::{Filter, Literal, Op, Term};
 use super::token::Token;
-use crate::domain::ids::{TenantId, UserId};
+use crate::domain::agent_run::RunStatus;
+use crate::domain::ids::{ProjectId, TenantId, UserId};
 
 /// What to read.
 pub(super) struct Question<'a> {
     pub(super) table: &'static Table,
     pub(super) tenant: &'a TenantId,
+    /// Only of runs.
+    pub(super) project: Option<&'a ProjectId>,
     pub(super) user: Option<&'a UserId>,
     pub(super) filter: &'a Filter,
     pub(super) after: Option<&'a Token>,
@@ -36,6 +39,12 @@ pub(super) fn select(dialect: Dialect, question: &Question<'_>) -> (String, Vec<
     let tenant = builder.column("tenant", driver.column != Some("decision_id"));
     let place = builder.bind(Value::text(question.tenant.as_str()));
     let mut shared = vec![format!("{tenant} = {place}")];
+    if let Some(project) = question.project {
+        shared.push(format!("project_id = {}", builder.bind(Value::text(project.as_str()))));
+        if !question.filter.terms.iter().any(|term| term.field.sql == PARENT) {
+            shared.push(format!("{} IS NULL", builder.column(PARENT, false)));
+        }
+    }
     if let Some(user) = question.user {
         let place = builder.bind(Value::text(user.as_str()));
         let column = builder.column("user_id", driver.column == Some("user_id"));
@@ -135,10 +144,12 @@ fn drives(table: &'static Table, term: &Term, index: usize) -> Option<(Leaves, D
         term: Some(index),
         ..Driver::default()
     };
-    if column == "status" {
+    if column == "status"
+        && let Some(index) = table.few
+    {
         let driver = Driver {
             branches: vec![few(table, term)?],
-            named: Some(table.few),
+            named: Some(index),
             ..driver
         };
         return Some((Leaves::Unfinished, driver));
@@ -164,7 +175,7 @@ fn drives(table: &'static Table, term: &Term, index: usize) -> Option<(Leaves, D
     match (&term.value, term.op) {
         (Literal::Exact(text), Op::Eq) => {
             let leaves = match column {
-                "decision_id" | "conversation_id" => Leaves::One,
+                "decision_id" | "conversation_id" | PARENT => Leaves::One,
                 "user_id" => Leaves::User,
                 "intent" if WITHOUT_A_TOOL.contains(&text.as_str()) => Leaves::Much,
                 _ => Leaves::Named,
@@ -173,12 +184,24 @@ fn drives(table: &'static Table, term: &Term, index: usize) -> Option<(Leaves, D
         }
         (Literal::OneOf(_), _) => {
             let branches = branches(term);
-            let rare = column == "outcome_category" && !branches.iter().any(|branch| branch.contains("'SUCCESS:"));
-            let leaves = if rare { Leaves::Rare } else { Leaves::Much };
+            let none_is = |value: &str| !branches.iter().any(|branch| branch.contains(value));
+            let leaves = match column {
+                "outcome_category" if none_is("'SUCCESS:") => Leaves::Rare,
+                "status" if over().all(none_is) => Leaves::Unfinished,
+                _ => Leaves::Much,
+            };
             Some((leaves, Driver { branches, ..driver }))
         }
         _ => None,
     }
+}
+
+/// States of runs that are over.
+fn over() -> impl Iterator<Item = &'static str> {
+    RunStatus::ALL
+        .iter()
+        .filter(|status| status.is_over())
+        .map(|status| status.as_str())
 }
 
 /// Intents of decisions that called no tool (DESIGN.md section 3).
@@ -378,6 +401,7 @@ mod tests {
         let question = Question {
             table,
             tenant: &TenantId::parse("t").unwrap(),
+            project: None,
             user: None,
             filter: &filter,
             after: None,
@@ -516,6 +540,7 @@ mod tests {
             let question = Question {
                 table,
                 tenant: &TenantId::parse("t").unwrap(),
+                project: None,
                 user: None,
                 filter: &filter,
                 after: None,

@@ -5,7 +5,7 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use sha2::{Digest, Sha256};
 use uuid::Uuid;
 
-use crate::domain::ids::TenantId;
+use crate::domain::ids::{ProjectId, TenantId};
 use crate::ports::records::{ListQuery, QueryError};
 
 /// The last row of a page.
@@ -16,12 +16,19 @@ pub(super) struct Token {
 }
 
 /// Hash of everything that must be the same on the next page; the page size may differ.
-pub(super) fn fingerprint(table: &str, tenant: &TenantId, query: &ListQuery, descending: bool) -> [u8; 8] {
+pub(super) fn fingerprint(
+    table: &str,
+    tenant: &TenantId,
+    project: Option<&ProjectId>,
+    query: &ListQuery,
+    descending: bool,
+) -> [u8; 8] {
     let user = query.user.as_ref().map_or("", |user| user.as_str());
+    let project = project.map_or("", ProjectId::as_str);
     let filter = query.filter.as_deref().unwrap_or_default().trim();
     let direction = if descending { "desc" } else { "asc" };
     let mut hash = Sha256::new();
-    for part in [table, tenant.as_str(), user, direction, filter] {
+    for part in [table, tenant.as_str(), project, user, direction, filter] {
         hash.update(part.len().to_be_bytes());
         hash.update(part.as_bytes());
     }

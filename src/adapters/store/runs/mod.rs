@@ -1,0 +1,111 @@
+//! Runs of agents: port [`Runs`]. `write` does one op in the writer's transaction with the texts of `statements`; `read`
+//! reads, on connections that analysts do not use.
+//!
+//! Who holds the lease is told by holder and fence alone: a lease that ran out is still held while nobody else has taken
+//! the run up, so a process that was held up loses no work. A holder that does not hear of an append in time treats the run
+//! as another's: whether the append was written or not, whoever takes the run up reads what there is.
+
+mod op;
+mod read;
+mod statements;
+mod write;
+
+pub(super) use op::{RunDone, RunOp};
+pub(super) use read::{SHOWN, shown};
+pub(super) use statements::RunStatements;
+
+use uuid::Uuid;
+
+use super::Store;
+use super::op::{Done, Op};
+use crate::domain::agent_run::AgentRun;
+use crate::domain::ids::{ProjectId, RunId, TenantId, UserId};
+use crate::ports::BoxFuture;
+use crate::ports::records::{ListQuery, QueryError, RecordError};
+use crate::ports::runs::{
+    Append, Created, FinishedRun, Held, Lease, NewRun, Renewed, RunPage, Runs, StoredEntry, StoredRun,
+};
+
+impl Store {
+    pub(super) async fn run(&self, what: &'static str, op: RunOp) -> Result<RunDone, RecordError> {
+        match self.commit(what, Op::Run(Box::new(op))).await? {
+            Done::Run(done) => Ok(done),
+            other => unreachable!("an op of runs is answered as one, not as {other:?}"),
+        }
+    }
+}
+
+/// The answer that belongs to the op.
+macro_rules! answer {
+    ($done:expr, $answer:path) => {
+        match $done {
+            $answer(answer) => Ok(answer),
+            other => unreachable!("another op's answer: {other:?}"),
+        }
+    };
+}
+pub(super) use answer;
+
+impl Runs for Store {
+    fn create(&self, run: NewRun) -> BoxFuture<'_, Result<Created, RecordError>> {
+        Box::pin(async move { answer!(self.run("create run", RunOp::Create(run)).await?, RunDone::Created) })
+    }
+
+    fn take(&self, run: RunId) -> BoxFuture<'_, Result<Option<Lease>, RecordError>> {
+        let op = RunOp::Take(run, Uuid::now_v7());
+        Box::pin(async move { answer!(self.run("take run", op).await?, RunDone::Taken) })
+    }
+
+    fn append(&self, batch: Append) -> BoxFuture<'_, Result<Held, RecordError>> {
+        Box::pin(async move { answer!(self.run("append run", RunOp::Append(batch)).await?, RunDone::Held) })
+    }
+
+    fn finish(&self, run: FinishedRun) -> BoxFuture<'_, Result<Held, RecordError>> {
+        Box::pin(async move { answer!(self.run("finish run", RunOp::Finish(run)).await?, RunDone::Held) })
+    }
+
+    fn renew(&self, leases: Vec<Lease>) -> BoxFuture<'_, Result<Renewed, RecordError>> {
+        Box::pin(async move { answer!(self.run("renew runs", RunOp::Renew(leases)).await?, RunDone::Renewed) })
+    }
+
+    fn release(&self, leases: Vec<Lease>) -> BoxFuture<'_, Result<(), RecordError>> {
+        Box::pin(async move { self.run("release runs", RunOp::Release(leases)).await.map(drop) })
+    }
+
+    fn cancel(&self, run: RunId) -> BoxFuture<'_, Result<(), RecordError>> {
+        Box::pin(async move { self.run("cancel run", RunOp::Cancel(run)).await.map(drop) })
+    }
+
+    fn due(&self, queued_for_us: i64, most: u32) -> BoxFuture<'_, Result<Vec<RunId>, RecordError>> {
+        Box::pin(self.due_runs(queued_for_us, most))
+    }
+
+    fn load(&self, run: RunId) -> BoxFuture<'_, Result<Option<StoredRun>, QueryError>> {
+        Box::pin(self.stored_run(run))
+    }
+
+    fn journal(&self, run: RunId, after: u64, most: u32) -> BoxFuture<'_, Result<Vec<StoredEntry>, QueryError>> {
+        Box::pin(self.entries(run, after, most))
+    }
+
+    fn get<'a>(
+        &'a self,
+        tenant: &'a TenantId,
+        user: Option<&'a UserId>,
+        run: RunId,
+    ) -> BoxFuture<'a, Result<Option<AgentRun>, QueryError>> {
+        Box::pin(self.shown_run(tenant, user, run))
+    }
+
+    fn list<'a>(
+        &'a self,
+        tenant: &'a TenantId,
+        project: &'a ProjectId,
+        query: &'a ListQuery,
+    ) -> BoxFuture<'a, Result<RunPage, QueryError>> {
+        Box::pin(async move {
+            let (runs, next_page_token) = self.reading.runs(tenant, project, query).await?;
+            Ok(RunPage { runs, next_page_token })
+        })
+    }
+}

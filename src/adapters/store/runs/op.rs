@@ -1,0 +1,96 @@
+//! What the writer is asked to do with runs and definitions.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use uuid::Uuid;
+
+use crate::domain::ids::RunId;
+use crate::ports::definitions::{NewVersion, PutVersion};
+use crate::ports::runs::{Append, Created, FinishedRun, Held, Lease, NewRun, Renewed};
+
+/// One thing to write. As with every op, to do it twice does no harm, and answers the same.
+#[derive(Debug)]
+pub(in super::super) enum RunOp {
+    Create(NewRun),
+    /// Nobody heard that the run was made, so nobody begins it: end it, and free its claim and the run it goes on with.
+    Abandon(Abandoned),
+    /// With an id of the lease, by which a take that went unheard is known again.
+    Take(RunId, Uuid),
+    Append(Append),
+    Finish(FinishedRun),
+    Renew(Vec<Lease>),
+    Release(Vec<Lease>),
+    Cancel(RunId),
+    /// With an id of the version, by which one that went unheard is known again.
+    Define(NewVersion, Uuid),
+}
+
+/// What is left of a run that nobody heard of.
+#[derive(Debug)]
+pub(in super::super) struct Abandoned {
+    pub(super) run: RunId,
+    pub(super) scope: Option<Arc<str>>,
+    pub(super) resumes: Option<RunId>,
+}
+
+/// What was done.
+#[derive(Debug)]
+pub(in super::super) enum RunDone {
+    Written,
+    Created(Created),
+    Taken(Option<Lease>),
+    Held(Held),
+    Renewed(Renewed),
+    Put(PutVersion),
+}
+
+impl RunOp {
+    /// Must it be written although nobody waits any more? An append need not: who did not hear of it sends nothing.
+    pub(in super::super) fn must_finish(&self) -> bool {
+        self.ends().is_some()
+    }
+
+    /// The run that it ends.
+    pub(in super::super) fn ends(&self) -> Option<RunId> {
+        match self {
+            Self::Finish(run) => Some(run.run),
+            Self::Abandon(abandoned) => Some(abandoned.run),
+            _ => None,
+        }
+    }
+
+    /// Must it survive a loss of power?
+    pub(in super::super) fn survives_power_loss(&self) -> bool {
+        matches!(
+            self,
+            Self::Create(_) | Self::Append(_) | Self::Finish(_) | Self::Define(..)
+        )
+    }
+
+    /// What must be done when nobody heard of it. A lease runs out by itself. A run that another one called belongs to that
+    /// one, and so to whoever takes it up.
+    pub(in super::super) fn unheard(&self) -> Option<Self> {
+        match self {
+            Self::Create(run) if run.parent.is_none() => Some(Self::Abandon(Abandoned {
+                run: run.id,
+                scope: run.claim.as_ref().map(|(scope, _)| Arc::clone(scope)),
+                resumes: run.resumes,
+            })),
+            _ => None,
+        }
+    }
+
+    /// The rows that must stand still while it is judged.
+    pub(super) fn locks(&self, into: &mut BTreeSet<RunId>) {
+        match self {
+            Self::Create(run) => into.extend(run.parent.map(|parent| parent.lease.run).into_iter().chain(run.resumes)),
+            Self::Abandon(abandoned) => into.extend([abandoned.run].into_iter().chain(abandoned.resumes)),
+            Self::Take(run, _) | Self::Cancel(run) => into.extend([*run]),
+            Self::Append(append) => into.extend([append.lease.run]),
+            Self::Finish(run) => into.extend([run.lease.run]),
+            Self::Renew(leases) | Self::Release(leases) => into.extend(leases.iter().map(|lease| lease.run)),
+            Self::Define(..) => {}
+        }
+    }
+}

@@ -1,0 +1,243 @@
+//! Runs read back: for whoever works on them, and for whoever looks at them.
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use serde_json::value::RawValue;
+
+use super::super::Store;
+use super::super::config::ContentMode;
+use super::super::db::{Row, Value};
+use super::super::read::rfc3339;
+use crate::domain::agent_run::{AgentRun, DoubtfulCall, RunStatus, StopReason};
+use crate::domain::decision::Usage;
+use crate::domain::ids::{ActionId, ConversationId, ProjectId, RunId, TenantId, UserId};
+use crate::ports::records::{OpenDecision, QueryError, RecordError};
+use crate::ports::runs::{Snapshot, StoredEntry, StoredRun};
+
+/// The surface of a run's decision, of those there are.
+const SURFACES: [&str; 1] = ["agent"];
+
+const STORED: &str = "SELECT run.status, run.tenant, run.user_id, run.project_id, run.agent_id, run.version, \
+     run.parent_run_id, run.parent_action_id, run.resumed_from, run.resumed_by, run.input, run.settings, \
+     run.cancel_requested OR root.cancel_requested, run.fence, run.started_at, run.summary, run.output, \
+     run.error_message, run.stop_reason, run.in_doubt, run.steps, snapshot.hash, snapshot.text, decision.surface, \
+     decision.conversation_id, decision.message, decision.definition_hash, decision.request_id, decision.created_at \
+     FROM agent_run run JOIN agent_run root ON root.id = run.root_id \
+     JOIN agent_snapshot snapshot ON snapshot.hash = run.snapshot_hash \
+     JOIN decision_log decision ON decision.id = run.id WHERE run.id = $1";
+
+const JOURNAL: &str = "SELECT number, created_at, elapsed_us, body FROM agent_run_entry WHERE run_id = $1 \
+     AND number > $2 ORDER BY number LIMIT $3";
+
+/// What everybody is shown of a run, in the order of [`shown`]; `created_at` and `id` come first, as in every list.
+pub(in super::super) const SHOWN: &str = "created_at, id, project_id, agent_id, parent_run_id, status, summary, output, \
+     error_message, steps, started_at, completed_at, definition_hash, version, resumed_from, resumed_by, recovered_from, \
+     stop_reason, in_doubt, input_tokens, output_tokens, thought_tokens, cached_tokens";
+
+impl Store {
+    pub(super) async fn due_runs(&self, queued_for_us: i64, most: u32) -> Result<Vec<RunId>, RecordError> {
+        let now = self.shared.target.dialect().now();
+        // The conditions of the partial indexes, as their definition spells them; each branch reads only what is due.
+        let branch = |status: &str, until: &str| {
+            format!(
+                "SELECT * FROM (SELECT id, lease_until FROM agent_run WHERE status = '{status}' \
+                 AND lease_until IS NOT NULL AND lease_until <= {until} ORDER BY lease_until, id LIMIT $2) AS {status}"
+            )
+        };
+        let sql = format!(
+            "SELECT id FROM ({} UNION ALL {}) AS due ORDER BY lease_until, id LIMIT $2",
+            branch("running", now),
+            branch("queued", &format!("{now} - $1")),
+        );
+        let values = vec![Value::Int(Some(queued_for_us)), Value::Int(Some(i64::from(most)))];
+        let mut due = Vec::new();
+        self.working
+            .rows(sql.into(), values, &mut |row| {
+                due.push(run_id(&row, 0)?);
+                Ok(ControlFlow::Continue(()))
+            })
+            .await
+            .map_err(|error| RecordError::Unavailable(error.to_string().into()))?;
+        Ok(due)
+    }
+
+    pub(super) async fn stored_run(&self, run: RunId) -> Result<Option<StoredRun>, QueryError> {
+        let mut found = None;
+        let keeps_words = matches!(self.shared.writing.content, ContentMode::Full);
+        self.working
+            .rows(STORED.into(), vec![Value::text(&run.to_string())], &mut |row| {
+                found = Some(stored(&row, run, keeps_words)?);
+                Ok(ControlFlow::Break(()))
+            })
+            .await?;
+        Ok(found)
+    }
+
+    pub(super) async fn entries(&self, run: RunId, after: u64, most: u32) -> Result<Vec<StoredEntry>, QueryError> {
+        let values = vec![
+            Value::text(&run.to_string()),
+            Value::Int(Some(i64::try_from(after).unwrap_or(i64::MAX))),
+            Value::Int(Some(i64::from(most))),
+        ];
+        let mut entries = Vec::new();
+        self.working
+            .rows(JOURNAL.into(), values, &mut |row| {
+                entries.push(StoredEntry {
+                    number: row.int(0)?.unsigned_abs(),
+                    at_us: row.int(1)?,
+                    elapsed_us: row.int(2)?,
+                    body: row.text(3)?.into(),
+                });
+                Ok(ControlFlow::Continue(()))
+            })
+            .await?;
+        Ok(entries)
+    }
+
+    pub(super) async fn shown_run(
+        &self,
+        tenant: &TenantId,
+        user: Option<&UserId>,
+        run: RunId,
+    ) -> Result<Option<AgentRun>, QueryError> {
+        let mut sql = format!("SELECT {SHOWN} FROM agent_run WHERE id = $1 AND tenant = $2");
+        let mut values = vec![Value::text(&run.to_string()), Value::text(tenant.as_str())];
+        if let Some(user) = user {
+            sql.push_str(" AND user_id = $3");
+            values.push(Value::text(user.as_str()));
+        }
+        let mut found = None;
+        self.working
+            .rows(sql.into(), values, &mut |row| {
+                found = Some(shown(&row, &mut 0)?);
+                Ok(ControlFlow::Break(()))
+            })
+            .await?;
+        Ok(found)
+    }
+}
+
+fn stored(row: &Row, id: RunId, keeps_words: bool) -> Result<StoredRun, sqlx::Error> {
+    let tenant = parsed(row, 1, |text| TenantId::parse(text).ok())?;
+    let user = parsed(row, 2, |text| UserId::parse(text).ok())?;
+    let parent = match (opt_run_id(row, 6)?, opt_parsed(row, 7, ActionId::parse)?) {
+        (Some(run), Some(action)) => Some((run, action)),
+        _ => None,
+    };
+    let message = row.opt_text(25)?.filter(|_| keeps_words).unwrap_or_default();
+    Ok(StoredRun {
+        id,
+        status: parsed(row, 0, RunStatus::parse)?,
+        project: parsed(row, 3, |text| ProjectId::parse(text).ok())?,
+        agent: row.text(4)?.into(),
+        version: row.opt_int(5)?,
+        decision: OpenDecision {
+            id: id.decision(),
+            tenant: tenant.clone(),
+            surface: parsed(row, 23, |text| SURFACES.into_iter().find(|surface| *surface == text))?,
+            user: user.clone(),
+            conversation: parsed(row, 24, |text| ConversationId::parse(text).ok())?,
+            message: message.into(),
+            definition_hash: row.text(26)?.into(),
+            request_id: row.text(27)?.into(),
+            created_at: row.int(28)?,
+        },
+        tenant,
+        user,
+        parent,
+        resumes: opt_run_id(row, 8)?,
+        resumed_by: opt_run_id(row, 9)?,
+        snapshot: Snapshot {
+            hash: row.text(21)?.into(),
+            text: row.text(22)?.into(),
+        },
+        input: parsed(row, 10, json)?.into(),
+        settings: parsed(row, 11, json)?.into(),
+        cancel: row.bool(12)?,
+        fence: row.int(13)?,
+        started_at: row.opt_int(14)?,
+        summary: row.opt_text(15)?.map(Arc::from),
+        output: opt_parsed(row, 16, json)?.map(Arc::from),
+        error_message: row.opt_text(17)?.map(Arc::from),
+        stop_reason: opt_parsed(row, 18, StopReason::parse)?,
+        in_doubt: in_doubt(row, 19)?,
+        steps: row.int(20)?.try_into().unwrap_or(u32::MAX),
+    })
+}
+
+/// A row of [`SHOWN`]. Adds to the bytes read so far.
+pub(in super::super) fn shown(row: &Row, bytes: &mut usize) -> Result<AgentRun, sqlx::Error> {
+    let (summary, output, error_message) = (row.opt_text(6)?, row.opt_text(7)?, row.opt_text(8)?);
+    *bytes += [&summary, &output, &error_message]
+        .into_iter()
+        .flatten()
+        .map(String::len)
+        .sum::<usize>();
+    let (started_at, completed_at) = (row.opt_int(10)?, row.opt_int(11)?);
+    let duration_us = started_at
+        .zip(completed_at)
+        .map(|(start, end)| end.saturating_sub(start));
+    Ok(AgentRun {
+        id: run_id(row, 1)?,
+        project_id: row.text(2)?,
+        agent_id: row.text(3)?,
+        parent_run_id: opt_run_id(row, 4)?,
+        status: parsed(row, 5, RunStatus::parse)?,
+        summary,
+        output: opt_parsed(row, 7, json)?,
+        error_message,
+        steps: row.int(9)?.try_into().unwrap_or(u32::MAX),
+        created_at: rfc3339(row.int(0)?),
+        started_at: started_at.map(rfc3339),
+        completed_at: completed_at.map(rfc3339),
+        // A clock that was set back makes it no time at all.
+        duration_ms: duration_us.map(|us| us.max(0).unsigned_abs() / 1000),
+        definition_hash: row.text(12)?,
+        definition_version: row.opt_int(13)?,
+        resumed_from: opt_run_id(row, 14)?,
+        resumed_by: opt_run_id(row, 15)?,
+        recovered_from: opt_parsed(row, 16, StopReason::parse)?,
+        stop_reason: opt_parsed(row, 17, StopReason::parse)?,
+        in_doubt: in_doubt(row, 18)?,
+        usage: Usage {
+            input_tokens: row.int(19)?.unsigned_abs(),
+            output_tokens: row.int(20)?.unsigned_abs(),
+            thought_tokens: row.int(21)?.unsigned_abs(),
+            cached_tokens: row.int(22)?.unsigned_abs(),
+        },
+    })
+}
+
+fn json(text: &str) -> Option<Box<RawValue>> {
+    RawValue::from_string(text.to_owned()).ok()
+}
+
+fn in_doubt(row: &Row, column: usize) -> Result<Vec<DoubtfulCall>, sqlx::Error> {
+    let calls = opt_parsed(row, column, |text| serde_json::from_str(text).ok())?;
+    Ok(calls.unwrap_or_default())
+}
+
+fn run_id(row: &Row, column: usize) -> Result<RunId, sqlx::Error> {
+    parsed(row, column, RunId::parse)
+}
+
+fn opt_run_id(row: &Row, column: usize) -> Result<Option<RunId>, sqlx::Error> {
+    opt_parsed(row, column, RunId::parse)
+}
+
+/// What we wrote ourselves reads back, unless somebody changed it by hand.
+fn parsed<T>(row: &Row, column: usize, parse: impl FnOnce(&str) -> Option<T>) -> Result<T, sqlx::Error> {
+    opt_parsed(row, column, parse)?.ok_or_else(|| unreadable(column))
+}
+
+fn opt_parsed<T>(row: &Row, column: usize, parse: impl FnOnce(&str) -> Option<T>) -> Result<Option<T>, sqlx::Error> {
+    let Some(text) = row.opt_text(column)? else {
+        return Ok(None);
+    };
+    parse(&text).map(Some).ok_or_else(|| unreadable(column))
+}
+
+fn unreadable(column: usize) -> sqlx::Error {
+    sqlx::Error::Decode(format!("column {column} of a run holds what gavel never writes").into())
+}

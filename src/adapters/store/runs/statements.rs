@@ -1,0 +1,217 @@
+//! Every statement that writes runs and definitions.
+
+use super::super::db::{Dialect, Sql};
+use super::super::insert::Insert;
+use super::super::statements::recovered;
+
+/// Ids of a statement that takes many; fewer are filled up with the last.
+pub(super) const MANY: usize = 32;
+
+/// The texts, made once.
+pub(in super::super) struct RunStatements {
+    /// [`MANY`] runs, in order, locked one after another; on PostgreSQL, where there are several writers.
+    pub(super) lock: Option<Sql>,
+    /// root, fence, holder, run: a row when the lease is held and the run is running.
+    pub(super) holds: Sql,
+    /// caller, call → run.
+    pub(super) called: Sql,
+    /// hash, text.
+    pub(super) snapshot: Sql,
+    /// hash: so that nobody prunes it before this transaction ends; on PostgreSQL.
+    pub(super) hold_snapshot: Option<Sql>,
+    pub(super) create: Insert,
+    /// paused run, the new one.
+    pub(super) resume: Sql,
+    /// run → status, resumed by.
+    pub(super) resumable: Sql,
+    /// paused run, the new one: it was not made after all.
+    pub(super) unresume: Sql,
+    /// run, holder: nobody heard that it was made.
+    pub(super) abandon: Sql,
+    /// run, holder, lease id, lease in microseconds → fence.
+    pub(super) take: Sql,
+    /// run, lease id → fence.
+    pub(super) taken: Sql,
+    pub(super) entry: Insert,
+    /// run, status, completed at, summary, output, error message, stop reason, recovered from, in doubt, steps, tokens.
+    pub(super) finish: Sql,
+    /// root, fence, holder, run, status, completed at: a row when it was finished so.
+    pub(super) finished: Sql,
+    /// root, completed at: the runs below it that are not over.
+    pub(super) end_called: Sql,
+    /// root: the open decisions of the runs below it.
+    pub(super) close_called: Sql,
+    /// root: their started calls.
+    pub(super) doubt_called: Sql,
+    /// holder, lease in microseconds, [`MANY`] runs → run, fence.
+    pub(super) renew: Sql,
+    /// [`MANY`] roots → runs that are to be cancelled.
+    pub(super) cancelled: Sql,
+    /// run, fence, holder.
+    pub(super) release: Sql,
+    /// run that is queued.
+    pub(super) cancel_queued: Sql,
+    /// run: its decision, when it was cancelled before it began.
+    pub(super) close_cancelled: Sql,
+    /// run that somebody works on.
+    pub(super) cancel: Sql,
+    /// age in microseconds → [`MANY`] roots at most.
+    pub(super) prunable: Sql,
+    /// [`MANY`] roots → the snapshots of their runs.
+    pub(super) prunable_snapshots: Sql,
+    /// [`MANY`] roots: the journals of their runs.
+    pub(super) prune_entries: Sql,
+    /// [`MANY`] roots: their runs.
+    pub(super) prune: Sql,
+    /// hash; on PostgreSQL: whoever uses it just now is waited for.
+    pub(super) lock_snapshot: Option<Sql>,
+    /// hash: a snapshot that no run refers to.
+    pub(super) prune_snapshot: Sql,
+    /// tenant, project, agent → version, hash, id of the current version.
+    pub(super) defined: Sql,
+    /// tenant, project, agent, version, id, hash, definition, author, created at.
+    pub(super) define: Sql,
+}
+
+const CREATE_HEAD: &str = "INSERT INTO agent_run (id, root_id, parent_run_id, parent_action_id, tenant, user_id, \
+     project_id, agent_id, version, definition_hash, snapshot_hash, input, settings, status, holder, lease_until, fence, \
+     created_at, started_at, resumed_from)";
+// Written before: the commit was not acknowledged, and this is the second try.
+const CREATE_TAIL: &str = "ON CONFLICT (id) DO NOTHING";
+
+const ENTRY_HEAD: &str = "INSERT INTO agent_run_entry (run_id, number, created_at, elapsed_us, body)";
+const ENTRY_TAIL: &str = "ON CONFLICT (run_id, number) DO NOTHING";
+
+const NOT_OVER: &str = "status IN ('queued', 'running', 'awaiting_confirmation')";
+
+impl RunStatements {
+    pub(in super::super) fn new(dialect: Dialect) -> Self {
+        let now = dialect.now();
+        let many = vec!["?"; MANY].join(", ");
+        let text = |text: String| -> Sql { dialect.placeholders(&text).into() };
+        let on_postgres = |text: String| (dialect == Dialect::Postgres).then(|| dialect.placeholders(&text).into());
+        Self {
+            lock: on_postgres(format!(
+                "SELECT id FROM agent_run WHERE id IN ({many}) ORDER BY id FOR UPDATE"
+            )),
+            holds: "SELECT run.id FROM agent_run root JOIN agent_run run ON run.root_id = root.id WHERE root.id = $1 \
+                    AND root.fence = $2 AND root.holder = $3 AND root.status = 'running' AND run.id = $4 \
+                    AND run.status = 'running'"
+                .into(),
+            called: "SELECT id FROM agent_run WHERE parent_run_id = $1 AND parent_action_id = $2".into(),
+            snapshot: "INSERT INTO agent_snapshot (hash, text) VALUES ($1, $2) ON CONFLICT (hash) DO NOTHING".into(),
+            hold_snapshot: on_postgres("SELECT hash FROM agent_snapshot WHERE hash = ? FOR KEY SHARE".into()),
+            create: Insert::new(
+                dialect,
+                CREATE_HEAD,
+                &format!("(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, {now} + CAST(? AS BIGINT), ?, ?, ?, ?)"),
+                CREATE_TAIL,
+            ),
+            resume: "UPDATE agent_run SET resumed_by = $2 WHERE id = $1 AND status = 'paused' \
+                     AND (resumed_by IS NULL OR resumed_by = $2)"
+                .into(),
+            resumable: "SELECT status, resumed_by FROM agent_run WHERE id = $1".into(),
+            unresume: "UPDATE agent_run SET resumed_by = NULL WHERE id = $1 AND resumed_by = $2".into(),
+            abandon: format!(
+                "UPDATE agent_run SET status = 'failed', completed_at = {now}, lease_until = NULL, \
+                 error_message = 'not begun: its record was not acknowledged in time' \
+                 WHERE id = $1 AND (status = 'queued' OR (status = 'running' AND fence = 1 AND holder = $2)) \
+                 AND NOT EXISTS (SELECT 1 FROM agent_run_entry WHERE run_id = $1)"
+            )
+            .into(),
+            take: format!(
+                "UPDATE agent_run SET status = 'running', holder = $2, lease_id = $3, lease_until = {now} + $4, \
+                 fence = fence + 1, started_at = COALESCE(started_at, {now}) WHERE id = $1 AND parent_run_id IS NULL \
+                 AND (status = 'queued' OR (status = 'running' AND lease_until <= {now})) RETURNING fence"
+            )
+            .into(),
+            taken: "SELECT fence FROM agent_run WHERE id = $1 AND lease_id = $2 AND status = 'running'".into(),
+            entry: Insert::new(dialect, ENTRY_HEAD, "(?, ?, ?, ?, ?)", ENTRY_TAIL),
+            finish:
+                "UPDATE agent_run SET status = $2, completed_at = $3, summary = $4, output = $5, error_message = $6, \
+                     stop_reason = $7, recovered_from = $8, in_doubt = $9, steps = $10, input_tokens = $11, \
+                     output_tokens = $12, thought_tokens = $13, cached_tokens = $14, lease_until = NULL \
+                     WHERE id = $1 AND status = 'running'"
+                    .into(),
+            finished:
+                "SELECT run.id FROM agent_run root JOIN agent_run run ON run.root_id = root.id WHERE root.id = $1 \
+                       AND root.fence = $2 AND root.holder = $3 AND run.id = $4 AND run.status = $5 \
+                       AND run.completed_at = $6"
+                    .into(),
+            end_called: format!(
+                "UPDATE agent_run SET status = 'failed', completed_at = $2, \
+                 error_message = 'the run that called it was over first' WHERE root_id = $1 AND id <> $1 AND {NOT_OVER}"
+            )
+            .into(),
+            close_called: format!(
+                "{} WHERE status = 'open' AND id IN (SELECT id FROM agent_run WHERE root_id = $1 AND id <> $1)",
+                recovered("the run that called it was over first")
+            )
+            .into(),
+            doubt_called: "UPDATE tool_invocation_log SET status = 'in_doubt', error_code = 'in_doubt', \
+                           error_message = 'sent, and its outcome was not recorded' WHERE status = 'started' \
+                           AND decision_id IN (SELECT id FROM agent_run WHERE root_id = $1 AND id <> $1)"
+                .into(),
+            renew: text(format!(
+                "UPDATE agent_run SET lease_until = {now} + CAST(? AS BIGINT) WHERE holder = ? AND status = 'running' \
+                 AND id IN ({many}) RETURNING id, fence"
+            )),
+            cancelled: text(format!(
+                "SELECT run.id FROM agent_run run JOIN agent_run root ON root.id = run.root_id \
+                 WHERE run.root_id IN ({many}) AND run.status = 'running' \
+                 AND (run.cancel_requested OR root.cancel_requested) ORDER BY run.id"
+            )),
+            release: format!(
+                "UPDATE agent_run SET lease_until = {now}, holder = NULL WHERE id = $1 AND fence = $2 AND holder = $3 \
+                 AND status = 'running'"
+            )
+            .into(),
+            cancel_queued: format!(
+                "UPDATE agent_run SET status = 'cancelled', cancel_requested = TRUE, completed_at = {now}, \
+                 lease_until = NULL, error_message = 'cancelled before it began' WHERE id = $1 AND status = 'queued'"
+            )
+            .into(),
+            close_cancelled: format!(
+                "UPDATE decision_log SET status = 'closed', decision_type = 'RESPOND_ONLY', \
+                 outcome_category = 'ERROR:INTERNAL', intent = 'none', error_detail = 'cancelled before it began', \
+                 duration_us = CASE WHEN created_at < {now} THEN {now} - created_at ELSE 0 END \
+                 WHERE id = $1 AND status = 'open'"
+            )
+            .into(),
+            cancel: format!("UPDATE agent_run SET cancel_requested = TRUE WHERE id = $1 AND {NOT_OVER}").into(),
+            prunable: {
+                // A run that is being gone on with just now is left for another time.
+                let lock = match dialect {
+                    Dialect::Sqlite => "",
+                    Dialect::Postgres => "FOR UPDATE OF run SKIP LOCKED",
+                };
+                format!(
+                    "SELECT run.id FROM agent_run run WHERE run.parent_run_id IS NULL AND run.completed_at IS NOT NULL \
+                     AND run.completed_at <= {now} - $1 AND NOT EXISTS (SELECT 1 FROM agent_run next \
+                     WHERE next.id = run.resumed_by AND next.{NOT_OVER}) \
+                     ORDER BY run.completed_at LIMIT {MANY} {lock}"
+                )
+                .into()
+            },
+            prunable_snapshots: text(format!(
+                "SELECT DISTINCT snapshot_hash FROM agent_run WHERE root_id IN ({many}) ORDER BY snapshot_hash"
+            )),
+            prune_entries: text(format!(
+                "DELETE FROM agent_run_entry WHERE run_id IN (SELECT id FROM agent_run WHERE root_id IN ({many}))"
+            )),
+            prune: text(format!("DELETE FROM agent_run WHERE root_id IN ({many})")),
+            lock_snapshot: on_postgres("SELECT hash FROM agent_snapshot WHERE hash = ? FOR UPDATE".into()),
+            prune_snapshot: "DELETE FROM agent_snapshot WHERE hash = $1 \
+                             AND NOT EXISTS (SELECT 1 FROM agent_run WHERE snapshot_hash = $1)"
+                .into(),
+            defined: "SELECT version, hash, id FROM agent_definition WHERE tenant = $1 AND project_id = $2 \
+                      AND agent_id = $3 ORDER BY version DESC LIMIT 1"
+                .into(),
+            define:
+                "INSERT INTO agent_definition (tenant, project_id, agent_id, version, id, hash, definition, author, \
+                     created_at) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9) \
+                     ON CONFLICT (tenant, project_id, agent_id, version) DO NOTHING"
+                    .into(),
+        }
+    }
+}

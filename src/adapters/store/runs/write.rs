@@ -1,0 +1,489 @@
+//! Ops of runs and definitions, each within the transaction of its batch.
+
+use std::collections::BTreeSet;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::time::Duration;
+
+use uuid::Uuid;
+
+use super::super::batch::Batch;
+use super::super::db::{Conn, Row, Sql, Value};
+use super::super::error::Fault;
+use super::super::op::Op;
+use super::op::{Abandoned, RunDone, RunOp};
+use super::statements::{MANY, RunStatements};
+use crate::domain::agent_run::RunStatus;
+use crate::domain::decision::Usage;
+use crate::domain::ids::RunId;
+use crate::ports::definitions::{NewVersion, PutVersion};
+use crate::ports::runs::{Append, Created, FinishedRun, Held, Lease, NewRun, Renewed, StoredEntry};
+
+impl Batch<'_> {
+    /// Locks every run that the ops judge by, in one order for all writers, so that none waits for another in a circle. On
+    /// SQLite the transaction holds the only lock there is.
+    pub(in super::super) async fn lock_runs<'a>(
+        &self,
+        conn: &mut Conn,
+        ops: impl Iterator<Item = &'a Op>,
+    ) -> Result<(), Fault> {
+        let Some(lock) = &self.texts().lock else {
+            return Ok(());
+        };
+        let mut runs = BTreeSet::new();
+        for op in ops {
+            if let Op::Run(op) = op {
+                op.locks(&mut runs);
+            }
+        }
+        let runs: Vec<_> = runs.into_iter().collect();
+        for runs in many(&runs) {
+            each(conn, lock, runs, |_| Ok(())).await?;
+        }
+        Ok(())
+    }
+
+    pub(in super::super) async fn write_run(&self, conn: &mut Conn, op: &RunOp) -> Result<RunDone, Fault> {
+        Ok(match op {
+            RunOp::Create(run) => RunDone::Created(self.create(conn, run).await?),
+            RunOp::Abandon(abandoned) => {
+                self.abandon_run(conn, abandoned).await?;
+                RunDone::Written
+            }
+            RunOp::Take(run, lease) => RunDone::Taken(self.take(conn, *run, *lease).await?),
+            RunOp::Append(batch) => RunDone::Held(self.append(conn, batch).await?),
+            RunOp::Finish(run) => RunDone::Held(self.finish(conn, run).await?),
+            RunOp::Renew(leases) => RunDone::Renewed(self.renew(conn, leases).await?),
+            RunOp::Release(leases) => {
+                for lease in leases {
+                    let values = vec![id(lease.run), int(lease.fence), self.writing.owner.clone()];
+                    conn.execute(&self.texts().release, values).await?;
+                }
+                RunDone::Written
+            }
+            RunOp::Cancel(run) => {
+                self.cancel(conn, *run).await?;
+                RunDone::Written
+            }
+            RunOp::Define(version, id) => RunDone::Put(self.define(conn, version, *id).await?),
+        })
+    }
+
+    fn texts(&self) -> &RunStatements {
+        &self.statements.runs
+    }
+
+    async fn create(&self, conn: &mut Conn, run: &NewRun) -> Result<Created, Fault> {
+        let lease = match &run.parent {
+            None => (!run.queued).then_some(Lease { run: run.id, fence: 1 }),
+            Some(parent) => {
+                if !self.holds(conn, parent.lease, parent.run).await? {
+                    return Ok(Created::LeaseLost);
+                }
+                let values = vec![id(parent.run), id(parent.action)];
+                if let Some(there) = conn.first(&self.texts().called, values).await? {
+                    let there = run_id(&there.text(0)?)?;
+                    return Ok(match there == run.id {
+                        true => Created::New(Some(parent.lease)),
+                        false => Created::Replayed(there),
+                    });
+                }
+                Some(parent.lease)
+            }
+        };
+        if let Some((scope, fingerprint)) = &run.claim
+            && let Some(claim) = self.others_claim(conn, scope, fingerprint, &run.id.to_string()).await?
+        {
+            return Ok(match claim.text(0)? == **fingerprint {
+                true => Created::Replayed(run_id(&claim.text(1)?)?),
+                false => Created::Mismatch,
+            });
+        }
+        if let Some(paused) = run.resumes
+            && let Some(refused) = self.resume(conn, paused, run.id).await?
+        {
+            // Nothing was made, so the key may be used again.
+            if let Some((scope, _)) = &run.claim {
+                self.free_claim(conn, scope, run.id).await?;
+            }
+            return Ok(refused);
+        }
+        self.keep_snapshot(conn, run).await?;
+        let mut decision = Vec::new();
+        self.writing.open_for(&run.decision, id(run.id), &mut decision);
+        self.statements.open.run(conn, decision).await?;
+        self.texts().create.run(conn, self.row(run)).await?;
+        Ok(Created::New(lease))
+    }
+
+    /// The values of a new run.
+    fn row(&self, run: &NewRun) -> Vec<Value> {
+        let none = Value::Text(None);
+        // Who calls a run works on it at once.
+        let status = match run.queued && run.parent.is_none() {
+            true => RunStatus::Queued,
+            false => RunStatus::Running,
+        };
+        let begun = status == RunStatus::Running;
+        let (holder, lease, fence) = match (&run.parent, begun) {
+            (Some(_), _) => (none.clone(), Value::Int(None), 0),
+            (None, true) => (self.writing.owner.clone(), self.lease_length(), 1),
+            (None, false) => (none.clone(), int(0), 0),
+        };
+        vec![
+            id(run.id),
+            id(run.parent.map_or(run.id, |parent| parent.lease.run)),
+            run.parent.map_or(none.clone(), |parent| id(parent.run)),
+            run.parent.map_or(none.clone(), |parent| id(parent.action)),
+            Value::text(run.decision.tenant.as_str()),
+            Value::text(run.decision.user.as_str()),
+            Value::text(run.project.as_str()),
+            Value::shared(&run.agent),
+            Value::Int(run.version),
+            Value::shared(&run.decision.definition_hash),
+            Value::shared(&run.snapshot.hash),
+            Value::text(run.input.get()),
+            Value::text(run.settings.get()),
+            Value::text(status.as_str()),
+            holder,
+            lease,
+            int(fence),
+            int(run.decision.created_at),
+            Value::Int(begun.then_some(run.decision.created_at)),
+            run.resumes.map_or(none, id),
+        ]
+    }
+
+    /// Is the lease held, and the run under it still running?
+    async fn holds(&self, conn: &mut Conn, lease: Lease, run: RunId) -> Result<bool, Fault> {
+        let values = vec![id(lease.run), int(lease.fence), self.writing.owner.clone(), id(run)];
+        Ok(conn.first(&self.texts().holds, values).await?.is_some())
+    }
+
+    /// Says in the paused run which one goes on with it; or why that cannot be.
+    async fn resume(&self, conn: &mut Conn, paused: RunId, by: RunId) -> Result<Option<Created>, Fault> {
+        if conn.execute(&self.texts().resume, vec![id(paused), id(by)]).await? == 1 {
+            return Ok(None);
+        }
+        let row = conn.first(&self.texts().resumable, vec![id(paused)]).await?;
+        let row = row.ok_or_else(|| Fault::Refused("the run to go on with is not there".into()))?;
+        let status = status(&row.text(0)?)?;
+        Ok(Some(match row.opt_text(1)? {
+            Some(other) => Created::ResumedBy(run_id(&other)?),
+            None => Created::NotPaused(status),
+        }))
+    }
+
+    async fn keep_snapshot(&self, conn: &mut Conn, run: &NewRun) -> Result<(), Fault> {
+        let hash = Value::shared(&run.snapshot.hash);
+        let values = vec![hash.clone(), Value::shared(&run.snapshot.text)];
+        conn.execute(&self.texts().snapshot, values).await?;
+        if let Some(hold) = &self.texts().hold_snapshot
+            && conn.first(hold, vec![hash]).await?.is_none()
+        {
+            return Err(Fault::Away("a snapshot was pruned just now".into()));
+        }
+        Ok(())
+    }
+
+    async fn abandon_run(&self, conn: &mut Conn, abandoned: &Abandoned) -> Result<(), Fault> {
+        let run = id(abandoned.run);
+        let values = vec![run.clone(), self.writing.owner.clone()];
+        // No row: it was not made after all, or somebody has taken it up.
+        if conn.execute(&self.texts().abandon, values).await? == 0 {
+            return Ok(());
+        }
+        conn.execute(&self.statements.abandon, vec![run.clone(), run.clone()])
+            .await?;
+        if let Some(paused) = abandoned.resumes {
+            conn.execute(&self.texts().unresume, vec![id(paused), run]).await?;
+        }
+        if let Some(scope) = &abandoned.scope {
+            self.free_claim(conn, scope, abandoned.run).await?;
+        }
+        Ok(())
+    }
+
+    async fn free_claim(&self, conn: &mut Conn, scope: &Arc<str>, run: RunId) -> Result<(), Fault> {
+        let values = vec![Value::shared(scope), id(run)];
+        conn.execute(&self.statements.abandon_claim, values).await?;
+        Ok(())
+    }
+
+    async fn take(&self, conn: &mut Conn, run: RunId, lease: Uuid) -> Result<Option<Lease>, Fault> {
+        let lease_id = id(lease);
+        let values = vec![
+            id(run),
+            self.writing.owner.clone(),
+            lease_id.clone(),
+            self.lease_length(),
+        ];
+        let mut taken = conn.first(&self.texts().take, values).await?;
+        if taken.is_none() {
+            // Ours, from a commit that was not acknowledged?
+            taken = conn.first(&self.texts().taken, vec![id(run), lease_id]).await?;
+        }
+        let fence = taken.map(|row| row.int(0)).transpose()?;
+        Ok(fence.map(|fence| Lease { run, fence }))
+    }
+
+    async fn append(&self, conn: &mut Conn, batch: &Append) -> Result<Held, Fault> {
+        if !self.holds(conn, batch.lease, batch.run).await? {
+            return Ok(Held::No);
+        }
+        self.enter(conn, batch.run, &batch.entries).await?;
+        let mut intents = Vec::new();
+        for intent in &batch.intents {
+            self.writing.intent(intent, &mut intents);
+        }
+        self.statements.intend.run(conn, intents).await?;
+        Ok(Held::Yes)
+    }
+
+    async fn enter(&self, conn: &mut Conn, run: RunId, entries: &[StoredEntry]) -> Result<(), Fault> {
+        let mut rows = Vec::with_capacity(entries.len() * 5);
+        for entry in entries {
+            rows.extend([
+                id(run),
+                count(entry.number),
+                int(entry.at_us),
+                int(entry.elapsed_us),
+                Value::shared(&entry.body),
+            ]);
+        }
+        self.texts().entry.run(conn, rows).await?;
+        Ok(())
+    }
+
+    async fn finish(&self, conn: &mut Conn, run: &FinishedRun) -> Result<Held, Fault> {
+        if !self.holds(conn, run.lease, run.run).await? {
+            let values = vec![
+                id(run.lease.run),
+                int(run.lease.fence),
+                self.writing.owner.clone(),
+                id(run.run),
+                Value::text(run.status.as_str()),
+                int(run.completed_at),
+            ];
+            // By us, in a commit that was not acknowledged?
+            let finished = conn.first(&self.texts().finished, values).await?;
+            return Ok(finished.map_or(Held::No, |_| Held::Yes));
+        }
+        self.enter(conn, run.run, &run.entries).await?;
+        conn.execute(&self.texts().finish, finished(run)?).await?;
+        self.close_for(conn, &run.decision, id(run.run)).await?;
+        if run.run == run.lease.run {
+            self.end_called(conn, run).await?;
+        }
+        Ok(Held::Yes)
+    }
+
+    /// Nobody could write the end of a run that was called, once the outermost is over: so it ends here, as far as its
+    /// intents tell.
+    async fn end_called(&self, conn: &mut Conn, root: &FinishedRun) -> Result<(), Fault> {
+        let values = vec![id(root.run), int(root.completed_at)];
+        if conn.execute(&self.texts().end_called, values).await? > 0 {
+            conn.execute(&self.texts().close_called, vec![id(root.run)]).await?;
+            conn.execute(&self.texts().doubt_called, vec![id(root.run)]).await?;
+        }
+        Ok(())
+    }
+
+    async fn renew(&self, conn: &mut Conn, leases: &[Lease]) -> Result<Renewed, Fault> {
+        let runs: BTreeSet<_> = leases.iter().map(|lease| lease.run).collect();
+        let runs: Vec<_> = runs.into_iter().collect();
+        let mut held = BTreeSet::new();
+        let mut renewed = Renewed::default();
+        for runs in many(&runs) {
+            let mut values = vec![self.lease_length(), self.writing.owner.clone()];
+            values.extend(runs.clone());
+            each(conn, &self.texts().renew, values, |row| {
+                held.insert((row.text(0)?, row.int(1)?));
+                Ok(())
+            })
+            .await?;
+            let mut cancelled = Vec::new();
+            each(conn, &self.texts().cancelled, runs, |row| {
+                cancelled.push(row.text(0)?);
+                Ok(())
+            })
+            .await?;
+            for run in cancelled {
+                renewed.cancelled.push(run_id(&run)?);
+            }
+        }
+        let lost = leases
+            .iter()
+            .filter(|lease| !held.contains(&(lease.run.to_string(), lease.fence)));
+        renewed.lost = lost.map(|lease| lease.run).collect();
+        Ok(renewed)
+    }
+
+    async fn cancel(&self, conn: &mut Conn, run: RunId) -> Result<(), Fault> {
+        if conn.execute(&self.texts().cancel_queued, vec![id(run)]).await? == 1 {
+            conn.execute(&self.texts().close_cancelled, vec![id(run)]).await?;
+        } else {
+            conn.execute(&self.texts().cancel, vec![id(run)]).await?;
+        }
+        Ok(())
+    }
+
+    /// Drops runs that are over for so long, with all that they called. True when there may be more.
+    pub(in super::super) async fn prune_runs(&self, conn: &mut Conn, kept: Duration) -> Result<bool, Fault> {
+        let kept = i64::try_from(kept.as_micros()).unwrap_or(i64::MAX / 2);
+        let mut roots = Vec::new();
+        each(conn, &self.texts().prunable, vec![int(kept)], |row| {
+            roots.push(Value::text(&row.text(0)?));
+            Ok(())
+        })
+        .await?;
+        let Some(last) = roots.last().cloned() else {
+            return Ok(false);
+        };
+        let more = roots.len() == MANY;
+        roots.resize(MANY, last);
+        let mut snapshots = Vec::new();
+        each(conn, &self.texts().prunable_snapshots, roots.clone(), |row| {
+            snapshots.push(Value::text(&row.text(0)?));
+            Ok(())
+        })
+        .await?;
+        conn.execute(&self.texts().prune_entries, roots.clone()).await?;
+        conn.execute(&self.texts().prune, roots).await?;
+        for snapshot in snapshots {
+            // First locked, then looked at: a run that was made meanwhile is seen by the second statement.
+            if let Some(lock) = &self.texts().lock_snapshot {
+                conn.first(lock, vec![snapshot.clone()]).await?;
+            }
+            conn.execute(&self.texts().prune_snapshot, vec![snapshot]).await?;
+        }
+        Ok(more)
+    }
+
+    async fn define(&self, conn: &mut Conn, new: &NewVersion, request: Uuid) -> Result<PutVersion, Fault> {
+        let key = [
+            Value::text(new.tenant.as_str()),
+            Value::text(new.project.as_str()),
+            Value::shared(&new.agent),
+        ];
+        loop {
+            let current = conn.first(&self.texts().defined, key.to_vec()).await?;
+            let mut version = 0;
+            if let Some(row) = current {
+                version = row.int(0)?;
+                if row.text(2)? == request.to_string() {
+                    // Ours, from a commit that was not acknowledged.
+                    return Ok(PutVersion::Made(version));
+                }
+                if new.expected.is_none_or(|expected| expected == version) && row.text(1)? == *new.hash {
+                    return Ok(PutVersion::Same(version));
+                }
+            }
+            if new.expected.is_some_and(|expected| expected != version) {
+                return Ok(PutVersion::Conflict(version));
+            }
+            let mut values = key.to_vec();
+            values.extend([
+                int(version + 1),
+                id(request),
+                Value::shared(&new.hash),
+                Value::shared(&new.definition),
+                Value::shared(&new.author),
+                int(new.created_at),
+            ]);
+            if conn.execute(&self.texts().define, values).await? == 1 {
+                return Ok(PutVersion::Made(version + 1));
+            }
+            // Somebody else made that version meanwhile: now it can be seen.
+        }
+    }
+
+    fn lease_length(&self) -> Value {
+        int(i64::try_from(self.run_lease.as_micros()).unwrap_or(i64::MAX / 2))
+    }
+}
+
+/// The values of a run's end.
+fn finished(run: &FinishedRun) -> Result<Vec<Value>, Fault> {
+    let text = |text: &Option<Arc<str>>| text.as_ref().map_or(Value::Text(None), Value::shared);
+    let reason = |reason: Option<crate::domain::agent_run::StopReason>| {
+        reason.map_or(Value::Text(None), |reason| Value::text(reason.as_str()))
+    };
+    let in_doubt = match run.in_doubt.as_slice() {
+        [] => Value::Text(None),
+        calls => {
+            let json = serde_json::to_string(calls);
+            Value::text(&json.map_err(|error| Fault::Refused(error.to_string().into()))?)
+        }
+    };
+    let Usage {
+        input_tokens,
+        output_tokens,
+        thought_tokens,
+        cached_tokens,
+    } = run.usage;
+    Ok(vec![
+        id(run.run),
+        Value::text(run.status.as_str()),
+        int(run.completed_at),
+        text(&run.summary),
+        run.output
+            .as_ref()
+            .map_or(Value::Text(None), |output| Value::text(output.get())),
+        text(&run.error_message),
+        reason(run.stop_reason),
+        reason(run.recovered_from),
+        in_doubt,
+        int(i64::from(run.steps)),
+        count(input_tokens),
+        count(output_tokens),
+        count(thought_tokens),
+        count(cached_tokens),
+    ])
+}
+
+/// Runs in groups of [`MANY`]; the last one is filled up with its own last.
+fn many(runs: &[RunId]) -> impl Iterator<Item = Vec<Value>> {
+    runs.chunks(MANY).map(|runs| {
+        let mut values: Vec<_> = runs.iter().map(id).collect();
+        if let Some(last) = values.last().cloned() {
+            values.resize(MANY, last);
+        }
+        values
+    })
+}
+
+/// Gives every row to `take`.
+async fn each(
+    conn: &mut Conn,
+    sql: &Sql,
+    values: Vec<Value>,
+    mut take: impl FnMut(&Row) -> Result<(), sqlx::Error> + Send,
+) -> Result<(), Fault> {
+    conn.fetch(sql, values, &mut |row| {
+        take(&row)?;
+        Ok(ControlFlow::Continue(()))
+    })
+    .await?;
+    Ok(())
+}
+
+fn run_id(text: &str) -> Result<RunId, Fault> {
+    RunId::parse(text).ok_or_else(|| Fault::Refused(format!("{text:?} is not the id of a run").into()))
+}
+
+fn status(text: &str) -> Result<RunStatus, Fault> {
+    RunStatus::parse(text).ok_or_else(|| Fault::Refused(format!("{text:?} is not the state of a run").into()))
+}
+
+fn id(id: impl std::fmt::Display) -> Value {
+    Value::text(&id.to_string())
+}
+
+fn int(int: i64) -> Value {
+    Value::Int(Some(int))
+}
+
+fn count(count: u64) -> Value {
+    int(i64::try_from(count).unwrap_or(i64::MAX))
+}
