@@ -15,7 +15,7 @@ use crate::domain::definition::nearest::nearest;
 use crate::domain::ids::TenantId;
 
 /// Roles that mean something to gavel. A key may carry others, which are warned of: they may be a slip.
-pub const KNOWN_ROLES: &[&str] = &["analyst", "approver"];
+pub const KNOWN_ROLES: &[&str] = &["analyst", "approver", "operator"];
 const KEY_FIELDS: &[&str] = &["name", "sha256", "tenant", "roles"];
 const DEFAULT_TENANT: &str = "default";
 

@@ -160,7 +160,7 @@ pub struct AgentRun {
 }
 
 /// A call of which it is not known whether it had its effect.
-#[derive(Clone, Debug, PartialEq, Serialize, serde::Deserialize, ToSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, serde::Deserialize, ToSchema)]
 pub struct DoubtfulCall {
     /// The call.
     #[schema(value_type = String, format = "uuid")]

@@ -51,7 +51,6 @@ pub fn derive(journal: &[Entry], ending: &Ending) -> Derived {
         | Ending::DoomLoop(_)
         | Ending::Suspended(_)
         | Ending::Cancelled
-        | Ending::LeaseLost
         | Ending::Broken => ("none", None),
     };
     Derived {
@@ -221,7 +220,7 @@ fn outcome(calls: &[Call<'_>], ending: &Ending) -> Outcome {
         }
         // The chat surface never waits; if it did, the answer would not be there. Nor is there an outcome for what
         // somebody cancelled: the closed list has none.
-        Ending::Suspended(_) | Ending::Cancelled | Ending::LeaseLost | Ending::Broken => Outcome::Internal,
+        Ending::Suspended(_) | Ending::Cancelled | Ending::Broken => Outcome::Internal,
     }
 }
 

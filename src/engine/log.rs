@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use tokio_util::sync::CancellationToken;
+
 use super::live::Live;
 use super::{Engine, Run};
 use crate::domain::ids::RunId;
@@ -23,6 +25,8 @@ pub struct Log {
     pub written: usize,
     /// Who watches.
     pub live: Live,
+    /// Fires when the run is to stop between two steps; whoever takes it up next goes on.
+    pub halt: CancellationToken,
 }
 
 /// Why a run goes no further. Nothing was sent that is not on the record.
@@ -32,6 +36,8 @@ pub enum Stop {
     Record(RecordError),
     /// Somebody else has the run now.
     LeaseLost,
+    /// It was told to stop between two steps.
+    Halted,
     /// A run that it called, as a step of its flow, was cut short: the flow goes on with it when it is resumed.
     StepStopped(Option<String>),
 }

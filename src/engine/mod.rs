@@ -123,31 +123,44 @@ impl Engine {
     /// [`RecordError`] when an intent could not be made durable: nothing was sent then, and the
     /// run goes no further.
     pub async fn run(&self, run: &mut Run) -> Result<Ending, RecordError> {
+        match self.go(run).await {
+            Ok(ending) => Ok(ending),
+            Err(Stop::Record(error)) => Err(error),
+            Err(Stop::LeaseLost | Stop::Halted | Stop::StepStopped(_)) => Ok(Ending::Broken),
+        }
+    }
+
+    /// As [`Engine::run`], for a run with a log: one that somebody cancelled ends as [`Ending::Cancelled`], and one that goes
+    /// no further here may be gone on with elsewhere.
+    async fn go(&self, run: &mut Run) -> Result<Ending, Stop> {
         let cancel = run.cancel.clone();
-        let why = tokio::select! {
+        let (why, ending) = tokio::select! {
             // First, so that nothing more is begun after it.
             biased;
-            () = cancel.cancelled() => if run.log.is_some() {
-                close_calls(run, "the run was cancelled", FailureCode::Cancelled);
-                return Ok(Ending::Cancelled);
-            } else {
-                "the service was stopped"
+            () = cancel.cancelled() => match run.log {
+                Some(_) => ("the run was cancelled", Ending::Cancelled),
+                None => ("the service was stopped", Ending::Broken),
             },
             ended = AssertUnwindSafe(self.steps(run)).catch_unwind() => match ended {
-                Ok(Ok(ending)) => return Ok(ending),
-                Ok(Err(Stop::Record(error))) => return Err(error),
-                Ok(Err(Stop::LeaseLost)) => return Ok(Ending::LeaseLost),
                 Ok(Err(Stop::StepStopped(summary))) => return Ok(Ending::Stopped(StopReason::Step, summary)),
-                Err(_) => "the service broke down",
+                Ok(ended) => return ended,
+                Err(_) => ("the service broke down", Ending::Broken),
             },
         };
-        tracing::error!(decision_id = %run.record.id, "a run did not come to its end: {why}");
-        close_calls(run, why, FailureCode::LimitReached);
-        Ok(Ending::Broken)
+        if ending == Ending::Broken {
+            tracing::error!(decision_id = %run.record.id, "a run did not come to its end: {why}");
+            close_calls(run, why, FailureCode::LimitReached);
+        } else {
+            close_calls(run, why, FailureCode::Cancelled);
+        }
+        Ok(ending)
     }
 
     async fn steps(&self, run: &mut Run) -> Result<Ending, Stop> {
         loop {
+            if run.log.as_ref().is_some_and(|log| log.halt.is_cancelled()) {
+                return Err(Stop::Halted);
+            }
             let elapsed = run.elapsed(self.clock.instant());
             let next = match run.agent.as_ref().and_then(agent::Place::flow) {
                 Some(flow) => flow::next(&run.journal, flow, &run.limits, elapsed),

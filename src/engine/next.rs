@@ -61,8 +61,6 @@ pub enum Ending {
     Suspended(Vec<ActionId>),
     /// Somebody cancelled it.
     Cancelled,
-    /// Somebody else has the run now. There is nothing to write any more.
-    LeaseLost,
     /// The run broke down or was cut short; what had been started is in doubt.
     Broken,
 }

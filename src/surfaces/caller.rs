@@ -6,6 +6,9 @@ use std::sync::Arc;
 use crate::domain::ids::{TenantId, UserId};
 pub use crate::ports::keys::{KeySet, KeySource, KeysUnavailable, VerifyingKey};
 
+/// May put definitions of agents, which say what tools run without asking.
+pub const OPERATOR: &str = "operator";
+
 /// An authenticated caller.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Caller {

@@ -140,7 +140,9 @@ pub(crate) async fn call(
     }
     let agents = Arc::clone(&place.agents);
     let live = log.live.of(child);
-    let ended = agents.drive(child, log.lease, live, run.cancel.child_token()).await?;
+    let ended = agents
+        .drive(child, log.lease, live, run.cancel.child_token(), log.halt.clone())
+        .await?;
     let duration = engine.clock.instant().saturating_duration_since(began);
     let outcome = if place.flow().is_some() {
         step_result(ended)?

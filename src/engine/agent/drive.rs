@@ -72,6 +72,7 @@ impl Agents {
         lease: Lease,
         live: Live,
         cancel: CancellationToken,
+        halt: CancellationToken,
     ) -> BoxFuture<'a, Result<Ended, Stop>> {
         Box::pin(async move {
             let _unfinished = self.running.begin(id, live.clone(), cancel.clone());
@@ -94,6 +95,7 @@ impl Agents {
                 inherited,
                 written,
                 live,
+                halt,
             };
             if stored.cancel {
                 cancel.cancel();
@@ -108,10 +110,7 @@ impl Agents {
             let engine = self.engine_for(place.as_deref());
             let name = Arc::clone(&stored.agent);
             let span = spans::agent(&name, id, &engine);
-            let ending = engine.run(&mut run).instrument(span.clone()).await?;
-            if ending == Ending::LeaseLost {
-                return Err(Stop::LeaseLost);
-            }
+            let ending = engine.go(&mut run).instrument(span.clone()).await?;
             let ended = self.finish(&stored, run, &ending).await?;
             spans::agent_ended(&span, ended.status);
             Ok(ended)
@@ -243,7 +242,10 @@ impl Agents {
         if decision.error_detail.is_none() {
             decision.error_detail = told.error_message.as_deref().map(Arc::from);
         }
-        let steps = iterations(own);
+        let steps = match run.agent.as_ref().and_then(Place::flow) {
+            Some(_) => flow::steps(&run.journal),
+            None => iterations(own),
+        };
         let finished = FinishedRun {
             lease: run.log.as_ref().map(|log| log.lease).ok_or(Stop::LeaseLost)?,
             run: stored.id,
@@ -274,9 +276,8 @@ impl Agents {
             steps,
             "a run of an agent is over"
         );
-        let is_flow = run.agent.as_ref().is_some_and(|place| place.flow().is_some());
         Ok(Ended {
-            steps: if is_flow { flow::steps(&run.journal) } else { steps },
+            steps,
             ..told.ended(exits_loop(own))
         })
     }
@@ -372,7 +373,7 @@ fn told(run: &Run, ending: &Ending) -> Told {
             told.summary = last_words(&run.journal);
         }
         // Agents' runs have no such limits, and nothing waits for a person yet.
-        Ending::LoopLimit | Ending::Deadline | Ending::Suspended(_) | Ending::LeaseLost | Ending::Broken => {
+        Ending::LoopLimit | Ending::Deadline | Ending::Suspended(_) | Ending::Broken => {
             told.summary = last_words(&run.journal);
             told.error_message = Some("the service broke down while it ran".to_owned());
         }
@@ -467,7 +468,7 @@ fn ended(stored: &StoredRun, journal: &[Entry]) -> Ended {
         error_message: stored.error_message.as_deref().map(str::to_owned),
         stop_reason: stored.stop_reason,
         exits_loop: exits_loop(journal),
-        steps: stored.steps.max(flow::steps(journal)),
+        steps: stored.steps,
     }
 }
 

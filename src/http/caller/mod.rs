@@ -6,6 +6,7 @@
 mod api_key;
 mod jwt;
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use actix_web::HttpRequest;
@@ -16,7 +17,7 @@ pub use self::jwt::{SharedSecret, Tokens};
 use super::error::Error;
 use super::headers::{API_KEY, only};
 use crate::domain::ids::TenantId;
-use crate::surfaces::caller::{Caller, Identity};
+use crate::surfaces::caller::{Caller, Identity, OPERATOR};
 
 /// How callers prove who they are.
 pub enum Auth {
@@ -35,13 +36,13 @@ fn default_tenant() -> TenantId {
 }
 
 impl Auth {
-    /// Everybody is the service `local` of the tenant `default`.
+    /// Everybody is the service `local` of the tenant `default`, who may do everything.
     #[must_use]
     pub fn none() -> Self {
         Self::None(Caller {
             tenant: default_tenant(),
             identity: Identity::Service(Arc::from("local")),
-            roles: Arc::default(),
+            roles: Arc::new(BTreeSet::from([OPERATOR.to_owned()])),
         })
     }
 

@@ -45,7 +45,7 @@ pub struct FieldError {
 }
 
 impl FieldError {
-    pub(super) fn new(pointer: impl Into<String>, detail: impl Into<String>) -> Self {
+    pub(in crate::surfaces) fn new(pointer: impl Into<String>, detail: impl Into<String>) -> Self {
         Self {
             pointer: pointer.into(),
             detail: detail.into(),

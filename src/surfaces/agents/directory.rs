@@ -1,0 +1,429 @@
+//! Which agents there are: those from files, and those that came by the API (DESIGN.md section 4).
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use arc_swap::ArcSwap;
+use chrono::{DateTime, SecondsFormat, Utc};
+use serde::Serialize;
+use serde_json::Value;
+use utoipa::ToSchema;
+
+use super::AgentError;
+use crate::domain::definition::{Agent, Agents, Definition, DefinitionError, Form, SchemaSource, Source, check};
+use crate::domain::ids::{ProjectId, TenantId};
+use crate::engine::Toolset;
+use crate::engine::agent::Models;
+use crate::ports::definitions::{Definitions, NewVersion, PutVersion, StoredVersion};
+use crate::ports::tools::{Catalog, Tools};
+use crate::surfaces::caller::{Caller, OPERATOR};
+use crate::surfaces::chat::request::FieldError;
+
+/// The project of agents from files.
+pub const DEFAULT_PROJECT: &str = "default";
+
+/// The agents of a folder, as they were last right.
+#[derive(Debug, Default)]
+pub struct FileAgents {
+    /// Those that are right.
+    pub agents: Agents,
+    /// The schemas that definitions may name.
+    pub schemas: Vec<SchemaSource>,
+    /// Grows with every change.
+    pub generation: u64,
+}
+
+/// Finds agents, and keeps those that come by the API.
+pub struct Directory {
+    files: Arc<ArcSwap<FileAgents>>,
+    store: Arc<dyn Definitions>,
+    tools: Arc<dyn Tools>,
+    models: Models,
+    checked: Mutex<HashMap<(TenantId, ProjectId), Checked>>,
+}
+
+/// A project, and what it was checked from.
+type Checked = (Stamp, Arc<Project>);
+
+/// What a project was checked from: the generation of the files, and each agent's version.
+type Stamp = (u64, Vec<(Arc<str>, i64)>);
+
+/// Projects kept checked; with more the others are checked again when they are asked for.
+const MOST_KEPT: usize = 1024;
+
+/// The agents of one project.
+#[derive(Debug, Default)]
+pub struct Project {
+    /// Those that are right, beside each other.
+    pub agents: Agents,
+    /// Versions of those that came by the API.
+    pub versions: BTreeMap<String, i64>,
+    /// Those that came by the API and do not stand beside the others any more, with the reason.
+    pub broken: BTreeMap<String, String>,
+}
+
+/// An agent as everybody is shown it.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+pub struct AgentInfo {
+    /// Its name.
+    pub id: String,
+    /// Its project.
+    pub project_id: String,
+    /// The name for people.
+    #[schema(required = true)]
+    pub display_name: Option<String>,
+    /// What it does.
+    pub description: String,
+    /// `single`, `sequential` or `loop`.
+    pub flow_type: String,
+    /// The tools it is granted.
+    pub tools: Vec<String>,
+    /// The agents that it calls.
+    pub calls: Vec<String>,
+    /// `file` or `api`.
+    pub source: &'static str,
+    /// The current version; null for one from a file.
+    #[schema(required = true)]
+    pub version: Option<i64>,
+    /// The content's hash.
+    pub definition_hash: String,
+    /// Can it run now?
+    pub available: bool,
+    /// Why not.
+    #[schema(required = true)]
+    pub unavailable_reason: Option<String>,
+    /// The definition as JSON.
+    #[schema(value_type = Object)]
+    pub definition: Value,
+}
+
+/// A version of an agent.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+pub struct VersionInfo {
+    /// 1, 2, 3 …
+    pub version: i64,
+    /// Is it the current one?
+    pub current: bool,
+    /// The content's hash.
+    pub definition_hash: String,
+    /// Who put it.
+    pub author: String,
+    /// When, RFC 3339.
+    pub created_at: String,
+    /// The definition as JSON.
+    #[schema(value_type = Object)]
+    pub definition: Value,
+}
+
+/// What came of putting a definition.
+#[derive(Clone, Debug)]
+pub struct Put {
+    /// The agent as it is now.
+    pub agent: AgentInfo,
+    /// Is it a new version?
+    pub changed: bool,
+}
+
+impl Directory {
+    /// Over files, which whoever loads them may exchange, and the store.
+    #[must_use]
+    pub fn new(
+        files: Arc<ArcSwap<FileAgents>>,
+        store: Arc<dyn Definitions>,
+        tools: Arc<dyn Tools>,
+        models: Models,
+    ) -> Self {
+        Self {
+            files,
+            store,
+            tools,
+            models,
+            checked: Mutex::default(),
+        }
+    }
+
+    /// The agents of a project.
+    ///
+    /// # Errors
+    /// There is no such project; the store is away.
+    pub async fn project(&self, tenant: &TenantId, project: &ProjectId) -> Result<Arc<Project>, AgentError> {
+        let stored = self.store.current(tenant, project).await?;
+        let is_default = project.as_str() == DEFAULT_PROJECT;
+        if stored.is_empty() && !is_default {
+            return Err(AgentError::NotFound);
+        }
+        let files = self.files.load();
+        let versions = stored.iter().map(|one| (Arc::clone(&one.agent), one.version));
+        let stamp = (files.generation, versions.collect());
+        let key = (tenant.clone(), project.clone());
+        let mut checked = self.checked.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((of, project)) = checked.get(&key)
+            && *of == stamp
+        {
+            return Ok(Arc::clone(project));
+        }
+        let project = Arc::new(checked_project(&files, is_default, &stored, None).0);
+        if checked.len() >= MOST_KEPT {
+            checked.clear();
+        }
+        checked.insert(key, (stamp, Arc::clone(&project)));
+        Ok(project)
+    }
+
+    /// Every agent of a project, by name.
+    ///
+    /// # Errors
+    /// As [`Directory::project`].
+    pub async fn list(&self, tenant: &TenantId, id: &ProjectId) -> Result<Vec<AgentInfo>, AgentError> {
+        let project = self.project(tenant, id).await?;
+        let catalog = self.tools.catalog();
+        Ok(project
+            .agents
+            .keys()
+            .filter_map(|name| self.info(id, &project, name, &catalog))
+            .collect())
+    }
+
+    /// One agent.
+    ///
+    /// # Errors
+    /// As [`Directory::project`]; there is no such agent.
+    pub async fn get(&self, tenant: &TenantId, id: &ProjectId, name: &str) -> Result<AgentInfo, AgentError> {
+        let project = self.project(tenant, id).await?;
+        self.info(id, &project, name, &self.tools.catalog())
+            .ok_or(AgentError::NotFound)
+    }
+
+    /// A new version of an agent. It is checked beside the others of its project, and refused where one of them could not
+    /// work beside it any more.
+    ///
+    /// # Errors
+    /// The caller may not; every mistake; the agent is from a file; another version is current than `expected`.
+    pub async fn put(
+        &self,
+        caller: &Caller,
+        id: &ProjectId,
+        name: &str,
+        (form, body): (Form, &[u8]),
+        expected: Option<i64>,
+        now_us: i64,
+    ) -> Result<Put, AgentError> {
+        may_put(caller)?;
+        let definition = Definition::read(body, form, "body").map_err(AgentError::WrongDefinition)?;
+        if definition.name != name {
+            let detail = format!(
+                "is {:?}, and the path says {name:?}; both must be the same",
+                definition.name
+            );
+            return Err(AgentError::Invalid(vec![FieldError::new("/name", detail)]));
+        }
+        let stored = self.store.current(&caller.tenant, id).await?;
+        let files = self.files.load_full();
+        let is_default = id.as_str() == DEFAULT_PROJECT;
+        if is_default && files.agents.contains_key(name) {
+            return Err(AgentError::FromFile);
+        }
+        let others: Vec<_> = stored.into_iter().filter(|one| &*one.agent != name).collect();
+        let source = Source {
+            file: "body".to_owned(),
+            form,
+            bytes: body.to_vec(),
+        };
+        let (_, errors) = checked_project(&files, is_default, &others, Some(source));
+        if !errors.is_empty() {
+            return Err(AgentError::WrongDefinition(errors));
+        }
+        let version = NewVersion {
+            tenant: caller.tenant.clone(),
+            project: id.clone(),
+            agent: Arc::from(name),
+            hash: Arc::clone(&definition.hash),
+            definition: Arc::from(definition.to_json().to_string()),
+            author: Arc::from(caller.name()),
+            created_at: now_us,
+            expected,
+        };
+        let changed = match self
+            .store
+            .put(version)
+            .await
+            .map_err(|_| AgentError::RecordUnavailable)?
+        {
+            PutVersion::Made(_) => true,
+            PutVersion::Same(_) => false,
+            PutVersion::Conflict(current) => return Err(AgentError::VersionConflict(current)),
+        };
+        let agent = self.get(&caller.tenant, id, name).await?;
+        Ok(Put { agent, changed })
+    }
+
+    /// Every version of an agent that came by the API, newest first.
+    ///
+    /// # Errors
+    /// There is no such agent, or it is from a file; the store is away.
+    pub async fn versions(
+        &self,
+        tenant: &TenantId,
+        id: &ProjectId,
+        name: &str,
+    ) -> Result<Vec<VersionInfo>, AgentError> {
+        let stored = self.store.versions(tenant, id, name).await?;
+        if stored.is_empty() {
+            return Err(AgentError::NotFound);
+        }
+        let newest = stored.first().map(|one| one.version);
+        Ok(stored
+            .iter()
+            .map(|one| version_info(one, newest == Some(one.version)))
+            .collect())
+    }
+
+    /// Makes an earlier version the current one again, as a version of its own.
+    ///
+    /// # Errors
+    /// As [`Directory::put`]; there is no such version.
+    pub async fn restore(
+        &self,
+        caller: &Caller,
+        id: &ProjectId,
+        name: &str,
+        version: i64,
+        now_us: i64,
+    ) -> Result<Put, AgentError> {
+        may_put(caller)?;
+        let stored = self.store.versions(&caller.tenant, id, name).await?;
+        let earlier = stored
+            .iter()
+            .find(|one| one.version == version)
+            .ok_or(AgentError::NotFound)?;
+        let current = stored.first().map(|one| one.version);
+        let body = (Form::Json, earlier.definition.as_bytes());
+        self.put(caller, id, name, body, current, now_us).await
+    }
+
+    fn info(&self, id: &ProjectId, project: &Project, name: &str, catalog: &Catalog) -> Option<AgentInfo> {
+        let agent = project.agents.get(name)?;
+        let definition = &agent.definition;
+        let version = project.versions.get(name).copied();
+        let reason = unavailable(name, &project.agents, catalog, &self.models);
+        Some(AgentInfo {
+            id: name.to_owned(),
+            project_id: id.as_str().to_owned(),
+            display_name: definition.display_name.clone(),
+            description: definition.description.clone(),
+            flow_type: definition.flow.as_str().to_owned(),
+            tools: definition.tools.clone(),
+            calls: definition.calls().into_iter().map(str::to_owned).collect(),
+            source: if version.is_some() { "api" } else { "file" },
+            version,
+            definition_hash: definition.hash.to_string(),
+            available: reason.is_none(),
+            unavailable_reason: reason,
+            definition: definition.to_json(),
+        })
+    }
+}
+
+fn may_put(caller: &Caller) -> Result<(), AgentError> {
+    if caller.roles.contains(OPERATOR) {
+        Ok(())
+    } else {
+        Err(AgentError::MissingRole(OPERATOR))
+    }
+}
+
+/// Why an agent cannot run now: of its own tools and model, or of those it calls.
+#[must_use]
+pub fn unavailable(name: &str, agents: &Agents, catalog: &Catalog, models: &Models) -> Option<String> {
+    let agent = agents.get(name)?;
+    let definition = &agent.definition;
+    if let Err(reason) = models.of(definition) {
+        return Some(reason);
+    }
+    let missing = Toolset::build(catalog, &definition.tools, &[]).missing;
+    if !missing.is_empty() {
+        let missing: Vec<_> = missing
+            .iter()
+            .map(|one| format!("{}: {}", one.name, one.reason))
+            .collect();
+        return Some(missing.join("; "));
+    }
+    definition.calls().into_iter().find_map(|called| {
+        let reason = unavailable(called, agents, catalog, models)?;
+        Some(format!("it calls {called}, which is unavailable: {reason}"))
+    })
+}
+
+/// The agents of files and of the store beside each other, with one more where one is to be put; and what is wrong then.
+fn checked_project(
+    files: &FileAgents,
+    with_files: bool,
+    stored: &[StoredVersion],
+    also: Option<Source>,
+) -> (Project, Vec<DefinitionError>) {
+    if stored.is_empty() && also.is_none() {
+        let agents = if with_files {
+            files.agents.clone()
+        } else {
+            Agents::new()
+        };
+        return (
+            Project {
+                agents,
+                ..Project::default()
+            },
+            Vec::new(),
+        );
+    }
+    let own = |agent: &Agent| Source {
+        file: agent.file.clone(),
+        form: Form::Json,
+        bytes: agent.definition.to_json().to_string().into_bytes(),
+    };
+    let mut sources: Vec<_> = files.agents.values().filter(|_| with_files).map(own).collect();
+    // A file that came later goes before.
+    let kept = stored
+        .iter()
+        .filter(|one| !with_files || !files.agents.contains_key(&*one.agent));
+    sources.extend(kept.map(|one| Source {
+        file: format!("{} (version {})", one.agent, one.version),
+        form: Form::Json,
+        bytes: one.definition.as_bytes().to_vec(),
+    }));
+    sources.extend(also);
+    let checked = check(&sources, &files.schemas);
+    let versions: BTreeMap<_, _> = stored
+        .iter()
+        .filter(|one| !with_files || !files.agents.contains_key(&*one.agent))
+        .map(|one| (one.agent.to_string(), one.version))
+        .collect();
+    let broken = versions
+        .iter()
+        .filter(|(name, _)| !checked.agents.contains_key(*name))
+        .map(|(name, version)| {
+            let file = format!("{name} (version {version})");
+            let errors = checked.errors.iter().filter(|error| error.file == file);
+            let errors: Vec<_> = errors.map(ToString::to_string).collect();
+            (name.clone(), errors.join("; "))
+        })
+        .collect();
+    let project = Project {
+        agents: checked.agents,
+        versions,
+        broken,
+    };
+    (project, checked.errors)
+}
+
+fn version_info(stored: &StoredVersion, current: bool) -> VersionInfo {
+    VersionInfo {
+        version: stored.version,
+        current,
+        definition_hash: stored.hash.to_string(),
+        author: stored.author.to_string(),
+        created_at: DateTime::<Utc>::from_timestamp_micros(stored.created_at)
+            .unwrap_or_default()
+            .to_rfc3339_opts(SecondsFormat::Micros, true),
+        definition: serde_json::from_str(&stored.definition).unwrap_or_default(),
+    }
+}

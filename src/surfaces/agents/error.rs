@@ -1,0 +1,61 @@
+//! Why there is no answer (R-16: the classes of errors; the edge gives each a code).
+
+use super::QuotaState;
+use crate::domain::agent_run::{DoubtfulCall, RunStatus};
+use crate::domain::definition::DefinitionError;
+use crate::domain::ids::RunId;
+use crate::ports::records::QueryError;
+use crate::surfaces::chat::request::FieldError;
+
+/// Why a request about agents or their runs has no answer.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum AgentError {
+    /// No such project, agent, version or run, or it is somebody else's.
+    #[error("not found")]
+    NotFound,
+    /// What was given does not fit; every place at once.
+    #[error("the request is not valid")]
+    Invalid(Vec<FieldError>),
+    /// A definition that is wrong; every mistake at once.
+    #[error("the definition is wrong")]
+    WrongDefinition(Vec<DefinitionError>),
+    /// The caller lacks this role.
+    #[error("the role {0} is needed")]
+    MissingRole(&'static str),
+    /// The agent is from a file, which is read only.
+    #[error("the agent is from a file")]
+    FromFile,
+    /// Another version is current: this one, 0 for none.
+    #[error("version {0} is current")]
+    VersionConflict(i64),
+    /// Over the quota.
+    #[error("over the quota")]
+    RateLimited(QuotaState),
+    /// Too much in flight, or the service is stopping.
+    #[error("shed")]
+    Overloaded,
+    /// Only a paused run can be resumed; so is this one.
+    #[error("the run is {}", .0.as_str())]
+    NotPaused(RunStatus),
+    /// It was resumed already, by this run.
+    #[error("the run was resumed by {0}")]
+    ResumedBy(RunId),
+    /// It was called by another run, and is resumed with the outermost one: this.
+    #[error("the run belongs to {0}")]
+    PartOf(RunId),
+    /// No steps are left over all resumes.
+    #[error("no steps are left")]
+    StepsSpent,
+    /// Of these calls nobody has said what happened.
+    #[error("calls are in doubt")]
+    InDoubt(Vec<DoubtfulCall>),
+    /// The idempotency key was used with another request.
+    #[error("this idempotency key was used with another request")]
+    KeyReused,
+    /// Nothing can be recorded or read now; nothing was done.
+    #[error("the record store is unavailable")]
+    RecordUnavailable,
+    /// A question to the store has no answer.
+    #[error(transparent)]
+    Query(#[from] QueryError),
+}

@@ -1,0 +1,513 @@
+//! The surface of declared agents (REQUIREMENTS D and X): triggered, watched, cancelled, resumed; on the record.
+//!
+//! A run that somebody waits for is driven at once by the process that was asked; one in the background is queued, and
+//! whoever takes it up drives it. Either way its row is the truth, it is leased to who works on it, and when that process
+//! dies another one goes on with it.
+
+mod directory;
+mod error;
+mod watch;
+mod work;
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use serde_json::value::RawValue;
+use serde_json::{Map, Value};
+use tokio::sync::Semaphore;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+pub use directory::{AgentInfo, DEFAULT_PROJECT, Directory, FileAgents, Project, Put, VersionInfo, unavailable};
+pub use error::AgentError;
+pub use watch::{Cursor, RunEvent, Told, Watch};
+pub use work::Worker;
+
+use super::caller::{Caller, Identity};
+use super::chat::RequestMeta;
+use super::chat::request::FieldError;
+use crate::domain::agent_run::{AgentRun, RunStatus};
+use crate::domain::canonical;
+use crate::domain::decision::{DecisionType, Outcome, Usage};
+use crate::domain::ids::{ActionId, ConversationId, ProjectId, RunId, UserId};
+use crate::engine::agent::{Agents, Bundle, Settings};
+use crate::engine::limits::MOST_STEPS;
+use crate::ports::quota::Quota;
+pub use crate::ports::quota::QuotaState;
+use crate::ports::records::{ClosedDecision, OpenDecision, RecordError};
+use crate::ports::run_queue::RunQueue;
+pub use crate::ports::runs::RunPage;
+use crate::ports::runs::{Created, NewRun, StoredRun};
+use crate::surfaces::decisions::ListQuery;
+
+/// The surface's name in the record.
+pub const SURFACE: &str = "agent";
+/// The longest a run may be given with a request.
+pub const MOST_TIME: Duration = Duration::from_secs(24 * 3600);
+/// Between two looks at a run that another process works on.
+const LOOK: Duration = Duration::from_millis(250);
+
+/// Everything the surface is made of.
+pub struct AgentRuns {
+    agents: Arc<Agents>,
+    directory: Directory,
+    quota: Arc<dyn Quota>,
+    queue: OnceLock<Arc<dyn RunQueue>>,
+    leases: work::Leases,
+    /// Runs that somebody waits for, at once.
+    admission: Arc<Semaphore>,
+    /// Runs in the background, at once.
+    background: Arc<Semaphore>,
+    working: TaskTracker,
+    halt: CancellationToken,
+    halt_waited_for: CancellationToken,
+    cut: CancellationToken,
+    ended: CancellationToken,
+}
+
+/// How many runs a process works on at once.
+#[derive(Clone, Copy, Debug)]
+pub struct AtOnce {
+    /// That somebody waits for; more are shed.
+    pub waited_for: usize,
+    /// In the background; more wait in the queue.
+    pub background: usize,
+}
+
+/// A run that is asked for.
+#[derive(Clone, Debug)]
+pub struct Trigger {
+    /// Whose agent.
+    pub project: ProjectId,
+    /// Which.
+    pub agent: String,
+    /// Its inputs.
+    pub inputs: Map<String, Value>,
+    /// Takes the place of the definition's limit.
+    pub timeout: Option<Duration>,
+    /// Will nobody wait for it?
+    pub background: bool,
+    /// What the edge knows.
+    pub meta: RequestMeta,
+}
+
+/// What a paused run is resumed with.
+#[derive(Clone, Debug)]
+pub struct Resume {
+    /// Of each call in doubt: did it have its effect?
+    pub settled: BTreeMap<ActionId, bool>,
+    /// Takes the place of the definition's limit.
+    pub timeout: Option<Duration>,
+    /// Will nobody wait for it?
+    pub background: bool,
+    /// What the edge knows.
+    pub meta: RequestMeta,
+}
+
+/// A run that is there.
+#[derive(Debug)]
+pub struct Triggered {
+    /// Its id.
+    pub run: RunId,
+    /// Did the same request make it before?
+    pub replayed: bool,
+    /// The caller's quota after this request.
+    pub quota: Option<QuotaState>,
+    /// Ends when this process has driven it as far as it goes.
+    driven: Option<tokio::task::JoinHandle<()>>,
+}
+
+impl AgentRuns {
+    /// Builds the surface.
+    #[must_use]
+    pub fn new(agents: Arc<Agents>, directory: Directory, quota: Arc<dyn Quota>, at_once: AtOnce) -> Arc<Self> {
+        Arc::new(Self {
+            agents,
+            directory,
+            quota,
+            queue: OnceLock::new(),
+            leases: work::Leases::default(),
+            admission: Arc::new(Semaphore::new(at_once.waited_for)),
+            background: Arc::new(Semaphore::new(at_once.background)),
+            working: TaskTracker::new(),
+            halt: CancellationToken::new(),
+            halt_waited_for: CancellationToken::new(),
+            cut: CancellationToken::new(),
+            ended: CancellationToken::new(),
+        })
+    }
+
+    /// The queue that wakes workers; it needs the worker, which needs the surface. Without one the sweep finds queued runs.
+    pub fn set_queue(&self, queue: Arc<dyn RunQueue>) {
+        if self.queue.set(queue).is_err() {
+            tracing::error!("the queue of runs was set twice; the first one stays");
+        }
+    }
+
+    /// Which agents there are.
+    #[must_use]
+    pub fn directory(&self) -> &Directory {
+        &self.directory
+    }
+
+    /// Wall clock, microseconds since the epoch.
+    #[must_use]
+    pub fn now_us(&self) -> i64 {
+        self.agents.engine.clock.now_us()
+    }
+
+    /// Makes a run and sets it going.
+    ///
+    /// # Errors
+    /// [`AgentError`]; what goes wrong later is told by the run.
+    pub async fn trigger(
+        self: &Arc<Self>,
+        caller: &Caller,
+        user: UserId,
+        trigger: Trigger,
+    ) -> Result<Triggered, AgentError> {
+        let project = self.directory.project(&caller.tenant, &trigger.project).await?;
+        let agent = project.agents.get(&trigger.agent).ok_or(AgentError::NotFound)?;
+        let definition = &agent.definition;
+        let inputs = definition.check_arguments(trigger.inputs).map_err(|errors| {
+            let places = errors.into_iter().map(|error| FieldError {
+                pointer: format!("/{}", error.name),
+                detail: error.detail,
+            });
+            AgentError::Invalid(places.collect())
+        })?;
+        let bundle = Bundle::of(&trigger.agent, &project.agents).ok_or(AgentError::NotFound)?;
+        let settings = Settings::top(definition, trigger.timeout, trigger.meta.traceparent.clone());
+        let id = RunId::new();
+        let input: Arc<RawValue> = Arc::from(canonical::to_raw(&Value::Object(inputs)));
+        let new = NewRun {
+            id,
+            project: trigger.project,
+            agent: Arc::from(trigger.agent.as_str()),
+            version: project.versions.get(&trigger.agent).copied(),
+            decision: OpenDecision {
+                id: id.decision(),
+                tenant: caller.tenant.clone(),
+                surface: SURFACE,
+                user,
+                conversation: conversation(id),
+                message: Arc::from(input.get()),
+                definition_hash: Arc::clone(&definition.hash),
+                request_id: Arc::clone(&trigger.meta.request_id),
+                created_at: self.now_us(),
+            },
+            parent: None,
+            resumes: None,
+            snapshot: bundle.snapshot(),
+            input,
+            settings: settings.to_raw(),
+            queued: trigger.background,
+            claim: claim(&trigger.meta),
+        };
+        self.set_going(new).await
+    }
+
+    /// Goes on with a paused run, as a run of its own with a fresh budget.
+    ///
+    /// # Errors
+    /// [`AgentError`]: it is not there, not paused, resumed already, out of steps, or has calls nobody has settled.
+    pub async fn resume(
+        self: &Arc<Self>,
+        caller: &Caller,
+        user: Option<UserId>,
+        run: RunId,
+        resume: Resume,
+    ) -> Result<Triggered, AgentError> {
+        let paused = self.stored(caller, user.as_ref(), run).await?;
+        if let Some((parent, _)) = paused.parent {
+            return Err(AgentError::PartOf(self.outermost(parent).await?));
+        }
+        if let Some(by) = paused.resumed_by {
+            return Err(AgentError::ResumedBy(by));
+        }
+        if paused.status != RunStatus::Paused {
+            return Err(AgentError::NotPaused(paused.status));
+        }
+        check_settled(&paused, &resume.settled)?;
+        let bundle = Bundle::read(&paused.snapshot).map_err(|error| {
+            tracing::error!(run_id = %run, %error, "the definition of a run cannot be read");
+            AgentError::RecordUnavailable
+        })?;
+        let definition = &bundle.get(&paused.agent).ok_or(AgentError::NotFound)?.definition;
+        let mut settings = Settings::top(definition, resume.timeout, resume.meta.traceparent.clone());
+        if let Some(most) = definition.limits.max_turns {
+            let left = MOST_STEPS.saturating_sub(self.steps_so_far(&paused).await?);
+            if left == 0 {
+                return Err(AgentError::StepsSpent);
+            }
+            settings.steps = Some(most.min(left));
+        }
+        settings.settled = resume.settled;
+        let id = RunId::new();
+        let new = NewRun {
+            id,
+            project: paused.project.clone(),
+            agent: Arc::clone(&paused.agent),
+            version: paused.version,
+            decision: OpenDecision {
+                id: id.decision(),
+                surface: SURFACE,
+                conversation: paused.decision.conversation.clone(),
+                message: Arc::from(paused.input.get()),
+                request_id: Arc::clone(&resume.meta.request_id),
+                created_at: self.now_us(),
+                ..paused.decision.clone()
+            },
+            parent: None,
+            resumes: Some(run),
+            snapshot: paused.snapshot.clone(),
+            input: Arc::clone(&paused.input),
+            settings: settings.to_raw(),
+            queued: resume.background,
+            claim: claim(&resume.meta),
+        };
+        self.set_going(new).await
+    }
+
+    /// Quota, admission, the row; then the work, here or wherever the queue's job is taken.
+    async fn set_going(self: &Arc<Self>, new: NewRun) -> Result<Triggered, AgentError> {
+        let (id, queued) = (new.id, new.queued);
+        let quota = self.quota.take(&new.decision.tenant, &new.decision.user).await;
+        if !quota.allowed {
+            self.refused(new, Outcome::RateLimited).await?;
+            return Err(AgentError::RateLimited(quota));
+        }
+        if self.working.is_closed() || self.halt.is_cancelled() {
+            self.refused(new, Outcome::Overloaded).await?;
+            return Err(AgentError::Overloaded);
+        }
+        let place = match queued {
+            true => None,
+            false => match Arc::clone(&self.admission).try_acquire_owned() {
+                Ok(place) => Some(place),
+                Err(_) => {
+                    self.refused(new, Outcome::Overloaded).await?;
+                    return Err(AgentError::Overloaded);
+                }
+            },
+        };
+        let made = self.agents.runs.create(new).await.map_err(|error| unrecorded(&error))?;
+        let mut triggered = Triggered {
+            run: id,
+            replayed: false,
+            quota: Some(quota),
+            driven: None,
+        };
+        match made {
+            Created::New(Some(lease)) => {
+                let (this, halt) = (Arc::clone(self), self.halt_waited_for.clone());
+                triggered.driven = Some(self.working.spawn(async move {
+                    this.hold(lease, halt).await;
+                    drop(place);
+                }));
+            }
+            Created::New(None) => self.push(id).await,
+            Created::Replayed(run) => {
+                triggered.run = run;
+                triggered.replayed = true;
+            }
+            Created::Mismatch => return Err(AgentError::KeyReused),
+            Created::NotPaused(status) => return Err(AgentError::NotPaused(status)),
+            Created::ResumedBy(by) => return Err(AgentError::ResumedBy(by)),
+            // A run that nobody called is under no lease.
+            Created::LeaseLost => return Err(AgentError::RecordUnavailable),
+        }
+        Ok(triggered)
+    }
+
+    /// A queue that is away delays the run and no more: the sweep finds it.
+    async fn push(&self, run: RunId) {
+        if let Some(queue) = self.queue.get()
+            && let Err(error) = queue.push(run).await
+        {
+            tracing::warn!(run_id = %run, %error, "a run was not put into the queue; it is found later");
+        }
+    }
+
+    /// Every request leaves a record, also one that came to no run (promise 1).
+    async fn refused(&self, new: NewRun, outcome: Outcome) -> Result<(), AgentError> {
+        let refused = ClosedDecision {
+            open: new.decision,
+            decision_type: DecisionType::Refuse,
+            outcome,
+            intent: Arc::from("refuse"),
+            response: Arc::from(""),
+            model: Arc::from(self.agents.engine.model.default_model()),
+            iterations: 0,
+            usage: Usage::default(),
+            duration_us: 0,
+            error_detail: None,
+            calls: Vec::new(),
+            answer: None,
+            opened: false,
+        };
+        let closed = self.agents.engine.recorder.close(refused).await;
+        closed.map_err(|error| unrecorded(&error))
+    }
+
+    /// Waits until a run is over, or waits for a person; whoever works on it.
+    ///
+    /// # Errors
+    /// The store is away.
+    pub async fn wait(&self, caller: &Caller, triggered: &mut Triggered) -> Result<AgentRun, AgentError> {
+        if let Some(driven) = triggered.driven.take()
+            && let Err(error) = driven.await
+        {
+            tracing::error!(run_id = %triggered.run, %error, "the work on a run ended without an end of the run");
+        }
+        loop {
+            let mut watch = self.agents.running.live(triggered.run).map(|live| live.watch());
+            let found = self.agents.runs.get(&caller.tenant, None, triggered.run).await?;
+            let run = found.ok_or(AgentError::NotFound)?;
+            // What stops with the service goes on elsewhere; nobody needs to wait for that here.
+            if run.status.is_over() || run.status == RunStatus::AwaitingConfirmation || self.cut.is_cancelled() {
+                return Ok(run);
+            }
+            watch::pause(&mut watch, LOOK).await;
+        }
+    }
+
+    /// A run; not somebody else's.
+    ///
+    /// # Errors
+    /// There is none; the store is away.
+    pub async fn get(&self, caller: &Caller, user: Option<&UserId>, run: RunId) -> Result<AgentRun, AgentError> {
+        let user = visible_to(caller, user);
+        let found = self.agents.runs.get(&caller.tenant, user, run).await?;
+        found.ok_or(AgentError::NotFound)
+    }
+
+    /// A page of the runs of a project.
+    ///
+    /// # Errors
+    /// The query is off; there is no such project; the store is away.
+    pub async fn list(
+        &self,
+        caller: &Caller,
+        user: Option<&UserId>,
+        project: &ProjectId,
+        query: ListQuery,
+    ) -> Result<RunPage, AgentError> {
+        let query = ListQuery {
+            user: visible_to(caller, user).cloned(),
+            ..query
+        };
+        Ok(self.agents.runs.list(&caller.tenant, project, &query).await?)
+    }
+
+    /// Cancels a run and those it called, wherever they are worked on. One that is over stays as it is.
+    ///
+    /// # Errors
+    /// There is none; the store is away.
+    pub async fn cancel(&self, caller: &Caller, user: Option<&UserId>, run: RunId) -> Result<AgentRun, AgentError> {
+        let found = self.get(caller, user, run).await?;
+        if found.status.is_over() {
+            return Ok(found);
+        }
+        let asked = self.agents.runs.cancel(run).await;
+        asked.map_err(|error| unrecorded(&error))?;
+        tracing::info!(run_id = %run, by = %caller.name(), "a run is to be cancelled");
+        self.agents.running.cancel(run);
+        self.get(caller, user, run).await
+    }
+
+    /// Tells what a run does, from after `cursor` on, until it is over.
+    ///
+    /// # Errors
+    /// There is no such run; the store is away.
+    pub async fn watch(
+        &self,
+        caller: &Caller,
+        user: Option<&UserId>,
+        run: RunId,
+        cursor: Cursor,
+    ) -> Result<Watch, AgentError> {
+        self.get(caller, user, run).await?;
+        Ok(Watch::new(Arc::clone(&self.agents), caller.tenant.clone(), run, cursor))
+    }
+
+    /// The run as it is stored, if the caller may see it.
+    async fn stored(&self, caller: &Caller, user: Option<&UserId>, run: RunId) -> Result<StoredRun, AgentError> {
+        self.get(caller, user, run).await?;
+        self.agents.runs.load(run).await?.ok_or(AgentError::NotFound)
+    }
+
+    /// The run that nobody called, above this one.
+    async fn outermost(&self, mut run: RunId) -> Result<RunId, AgentError> {
+        while let Some(stored) = self.agents.runs.load(run).await? {
+            match stored.parent {
+                Some((parent, _)) => run = parent,
+                None => break,
+            }
+        }
+        Ok(run)
+    }
+
+    /// Steps of a run and of those it went on with.
+    async fn steps_so_far(&self, run: &StoredRun) -> Result<u32, AgentError> {
+        let (mut steps, mut at) = (run.steps, run.resumes);
+        while let Some(id) = at {
+            let Some(earlier) = self.agents.runs.load(id).await? else {
+                break;
+            };
+            steps = steps.saturating_add(earlier.steps);
+            at = earlier.resumes;
+        }
+        Ok(steps)
+    }
+}
+
+/// Of every call in doubt somebody has said what happened, and of no other.
+fn check_settled(paused: &StoredRun, settled: &BTreeMap<ActionId, bool>) -> Result<(), AgentError> {
+    let known = |id: &ActionId| paused.in_doubt.iter().any(|call| call.action_id == *id);
+    let unknown: Vec<_> = settled
+        .keys()
+        .filter(|id| !known(id))
+        .map(|id| FieldError {
+            pointer: format!("/settled/{id}"),
+            detail: "is no call in doubt of this run".to_owned(),
+        })
+        .collect();
+    if !unknown.is_empty() {
+        return Err(AgentError::Invalid(unknown));
+    }
+    let open: Vec<_> = paused
+        .in_doubt
+        .iter()
+        .filter(|call| !settled.contains_key(&call.action_id))
+        .cloned()
+        .collect();
+    if open.is_empty() {
+        Ok(())
+    } else {
+        Err(AgentError::InDoubt(open))
+    }
+}
+
+/// A user sees their own runs; a service those of the user it names, or all of its tenant's.
+fn visible_to<'a>(caller: &'a Caller, user: Option<&'a UserId>) -> Option<&'a UserId> {
+    match &caller.identity {
+        Identity::User(own) => Some(own),
+        Identity::Service(_) => user,
+    }
+}
+
+fn claim(meta: &RequestMeta) -> Option<(Arc<str>, Arc<str>)> {
+    let key = meta.idempotency.as_ref()?;
+    Some((Arc::clone(&key.scope), Arc::clone(&key.fingerprint)))
+}
+
+fn conversation(run: RunId) -> ConversationId {
+    ConversationId::parse(run.to_string()).unwrap_or_else(|_| unreachable!("a UUID is a valid id"))
+}
+
+fn unrecorded(error: &RecordError) -> AgentError {
+    tracing::error!(%error, "a request was turned away: nothing can be recorded");
+    AgentError::RecordUnavailable
+}

@@ -1,0 +1,514 @@
+//! What a run does, told from its journal: from the beginning or from where a reader left off, on whatever process the
+//! run is worked on. The words of a turn as they come are told where the run is worked on by this one.
+
+use std::collections::{HashMap, VecDeque};
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::Serialize;
+use serde_json::Value;
+use tokio::sync::broadcast::Receiver;
+use tokio::sync::broadcast::error::RecvError;
+use utoipa::ToSchema;
+
+use super::AgentError;
+use crate::domain::agent_run::{AgentRun, StopReason};
+use crate::domain::decision::{ToolFailure, Usage};
+use crate::domain::ids::{ActionId, RunId, TenantId};
+use crate::domain::journal::{CallResult, Entry, Judgement, Part, Proposed, Target};
+use crate::engine::agent::Agents;
+use crate::engine::live::LiveEvent;
+use crate::engine::log;
+
+/// Entries read at once.
+const PAGE: u32 = 200;
+/// Between two looks for more, where nobody tells.
+const LOOK: Duration = Duration::from_millis(300);
+
+/// Where a reader is: the number of the last entry told, and where that was a call of an agent, the number within that
+/// agent's run, and so on. Written with dots; the id of an event.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Cursor(Vec<u64>);
+
+impl Cursor {
+    /// Reads `12`, `12.5`; `None` for what is none.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        let numbers = text.split('.').map(|part| part.parse().ok());
+        let numbers: Vec<u64> = numbers.collect::<Option<_>>()?;
+        (numbers.len() <= 16).then_some(Self(numbers))
+    }
+}
+
+impl fmt::Display for Cursor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let numbers: Vec<_> = self.0.iter().map(u64::to_string).collect();
+        f.write_str(&numbers.join("."))
+    }
+}
+
+/// One event of a run. Serialized as one JSON object with a `type` and the `run_id` it belongs to.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+pub struct RunEvent {
+    /// The run: the one that is watched, or one that it called.
+    #[schema(value_type = String, format = "uuid")]
+    pub run_id: RunId,
+    /// What happened.
+    #[serde(flatten)]
+    pub what: What,
+}
+
+/// What happened.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+#[serde(tag = "type", rename_all = "snake_case")]
+pub enum What {
+    /// The task, as the model is told it.
+    Input {
+        /// The words.
+        text: String,
+    },
+    /// More words of the model; they come whole with `turn`.
+    Delta {
+        /// The words.
+        text: String,
+    },
+    /// The words of this turn so far are void: the model is asked again.
+    Reset,
+    /// A turn of the model is complete.
+    Turn {
+        /// Its words.
+        text: String,
+        /// What it tells of its thinking.
+        thoughts: Vec<String>,
+        /// Calls that it proposes.
+        calls: Vec<ProposedCall>,
+        /// The model that answered.
+        model: String,
+        /// Tokens of this turn.
+        usage: Usage,
+    },
+    /// The model gave no usable answer.
+    ModelFault {
+        /// `unavailable`, `timeout`, `malformed`, `blocked`.
+        fault: &'static str,
+    },
+    /// A step of a flow begins.
+    Step {
+        /// Which, from 0.
+        step: u32,
+        /// In which round, from 1.
+        round: u32,
+        /// Who does it.
+        agent: String,
+    },
+    /// A tool is called.
+    ToolCall {
+        /// Place in the run.
+        sequence: u32,
+        /// The tool.
+        tool: String,
+        /// What it is given.
+        #[schema(value_type = Object)]
+        parameters: Value,
+    },
+    /// An agent is called; what it does follows, under its own run.
+    AgentCall {
+        /// Place in the run.
+        sequence: u32,
+        /// The agent.
+        agent: String,
+        /// What it is given.
+        #[schema(value_type = Object)]
+        parameters: Value,
+        /// Its run.
+        #[schema(value_type = String, format = "uuid")]
+        child_run_id: RunId,
+    },
+    /// A call has its result.
+    ToolResult {
+        /// Place in the run.
+        sequence: u32,
+        /// The tool or the agent.
+        tool: String,
+        /// Did it do its job?
+        success: bool,
+        /// What it answered.
+        #[schema(value_type = Option<Object>, required = true)]
+        data: Option<Value>,
+        /// Why it did not.
+        #[schema(required = true)]
+        error: Option<ToolFailure>,
+        /// From sending to the answer.
+        duration_ms: u64,
+    },
+    /// A word from gavel to the model.
+    Notice {
+        /// The limit that is reached, where one is.
+        #[schema(required = true)]
+        reason: Option<StopReason>,
+        /// The words.
+        text: String,
+    },
+    /// Another process took the run up.
+    Recovered,
+    /// The run goes on with one that was paused.
+    Resumed {
+        /// That one.
+        #[schema(value_type = String, format = "uuid")]
+        from: RunId,
+    },
+    /// The run is over; the last event.
+    End {
+        /// How it came out.
+        run: Box<AgentRun>,
+    },
+}
+
+/// A call that a model proposes.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+pub struct ProposedCall {
+    /// Place in the run.
+    pub sequence: u32,
+    /// The tool, the agent, or the function by which the run ends.
+    pub tool: String,
+    /// As the model wrote them.
+    #[schema(value_type = Object)]
+    pub parameters: Value,
+}
+
+/// An event and where a reader is with it; what is not kept has no place of its own.
+#[derive(Clone, Debug)]
+pub struct Told {
+    /// To be handed in to go on after it.
+    pub cursor: Cursor,
+    /// What happened.
+    pub event: RunEvent,
+}
+
+/// A reader of one run.
+pub struct Watch {
+    agents: Arc<Agents>,
+    tenant: TenantId,
+    root: RunId,
+    /// The run, the run it called, and so on.
+    levels: Vec<Level>,
+    /// Where the reader was, below the level that is looked at.
+    ahead: VecDeque<u64>,
+    live: Option<Receiver<LiveEvent>>,
+    ended: bool,
+}
+
+/// One run that is read.
+struct Level {
+    run: RunId,
+    after: u64,
+    read: VecDeque<(u64, Entry)>,
+    calls: HashMap<ActionId, ProposedCall>,
+}
+
+impl Watch {
+    pub(super) fn new(agents: Arc<Agents>, tenant: TenantId, run: RunId, cursor: Cursor) -> Self {
+        Self {
+            agents,
+            tenant,
+            root: run,
+            levels: vec![Level::new(run)],
+            ahead: cursor.0.into(),
+            live: None,
+            ended: false,
+        }
+    }
+
+    /// The next event; `None` after the last.
+    ///
+    /// # Errors
+    /// The store is away, or holds what cannot be read.
+    pub async fn next(&mut self) -> Result<Option<Told>, AgentError> {
+        while !self.ended {
+            if self.live.is_none() {
+                self.live = self.agents.running.live(self.root).map(|live| live.watch());
+            }
+            if let Some(told) = self.step().await? {
+                return Ok(Some(told));
+            }
+        }
+        Ok(None)
+    }
+
+    /// One entry, or one wait for more.
+    async fn step(&mut self) -> Result<Option<Told>, AgentError> {
+        self.read().await?;
+        let skip = self.ahead.front().copied();
+        let cursor = self.levels.iter().map(|level| level.after);
+        let mut cursor: Vec<u64> = cursor.collect();
+        let Some(level) = self.levels.last_mut() else {
+            self.ended = true;
+            return Ok(None);
+        };
+        if let Some((number, entry)) = level.read.pop_front() {
+            level.after = number;
+            level.learn(&entry);
+            let run = level.run;
+            let child = match &entry {
+                Entry::Started { child, .. } => *child,
+                _ => None,
+            };
+            let event = level.event(entry);
+            // What the reader has had already is only learned from; where it was within another run, it goes on there.
+            let had = skip.is_some_and(|skip| number <= skip);
+            if skip == Some(number) {
+                self.ahead.pop_front();
+            } else if !had {
+                self.ahead.clear();
+            }
+            match child {
+                Some(child) if !had || skip == Some(number) => self.levels.push(Level::new(child)),
+                _ if skip == Some(number) => self.ahead.clear(),
+                _ => {}
+            }
+            if had {
+                return Ok(None);
+            }
+            if let Some(last) = cursor.last_mut() {
+                *last = number;
+            }
+            return Ok(event.map(|what| Told {
+                cursor: Cursor(cursor),
+                event: RunEvent { run_id: run, what },
+            }));
+        }
+        self.look_up(cursor).await
+    }
+
+    /// Fills the innermost level with what there is.
+    async fn read(&mut self) -> Result<(), AgentError> {
+        let Some(level) = self.levels.last_mut() else {
+            return Ok(());
+        };
+        if level.read.is_empty() {
+            for stored in self.agents.runs.journal(level.run, level.after, PAGE).await? {
+                let entry = log::read(&stored).map_err(|error| {
+                    tracing::error!(run_id = %level.run, %error, "the journal of a run cannot be read");
+                    AgentError::RecordUnavailable
+                })?;
+                level.read.push_back((stored.number, entry));
+            }
+        }
+        Ok(())
+    }
+
+    /// There is nothing to read now: is this level over, or is there more to come?
+    async fn look_up(&mut self, cursor: Vec<u64>) -> Result<Option<Told>, AgentError> {
+        let Some(run) = self.levels.last().map(|level| level.run) else {
+            return Ok(None);
+        };
+        let row = self.agents.runs.get(&self.tenant, None, run).await?;
+        let is_over = row.as_ref().is_some_and(|row| row.status.is_over());
+        // What was written between the two looks.
+        self.read().await?;
+        if self.levels.last().is_some_and(|level| !level.read.is_empty()) {
+            return Ok(None);
+        }
+        match (row, self.levels.len()) {
+            (Some(row), 1) if is_over => {
+                self.ended = true;
+                let mut cursor = cursor;
+                if let Some(last) = cursor.last_mut() {
+                    *last += 1;
+                }
+                let what = What::End { run: Box::new(row) };
+                return Ok(Some(Told {
+                    cursor: Cursor(cursor),
+                    event: RunEvent { run_id: run, what },
+                }));
+            }
+            (_, 2..) if is_over || self.caller_went_on().await? => {
+                self.levels.pop();
+                self.ahead.clear();
+                return Ok(None);
+            }
+            _ => {}
+        }
+        Ok(self.wait(cursor).await)
+    }
+
+    /// Has the run above this one gone on? Then this one will say no more, if it ever was there.
+    async fn caller_went_on(&self) -> Result<bool, AgentError> {
+        let Some(above) = self.levels.iter().rev().nth(1) else {
+            return Ok(false);
+        };
+        if !above.read.is_empty() {
+            return Ok(true);
+        }
+        Ok(!self.agents.runs.journal(above.run, above.after, 1).await?.is_empty())
+    }
+
+    /// Waits for more, or for the model's words.
+    async fn wait(&mut self, cursor: Vec<u64>) -> Option<Told> {
+        let Some(live) = &mut self.live else {
+            tokio::time::sleep(LOOK).await;
+            return None;
+        };
+        let heard = tokio::time::timeout(LOOK, live.recv()).await;
+        let (run_id, what) = match heard {
+            Ok(Ok(LiveEvent::Delta(run, text))) => (run, What::Delta { text: text.to_string() }),
+            Ok(Ok(LiveEvent::Reset(run))) => (run, What::Reset),
+            Ok(Err(RecvError::Closed)) => {
+                self.live = None;
+                tokio::time::sleep(Duration::from_millis(20)).await;
+                return None;
+            }
+            Ok(Ok(LiveEvent::Written) | Err(RecvError::Lagged(_))) | Err(_) => return None,
+        };
+        Some(Told {
+            cursor: Cursor(cursor),
+            event: RunEvent { run_id, what },
+        })
+    }
+}
+
+/// Waits for a word of a run, or for a while.
+pub(super) async fn pause(live: &mut Option<Receiver<LiveEvent>>, most: Duration) {
+    let Some(receiver) = live else {
+        tokio::time::sleep(most).await;
+        return;
+    };
+    let written = async {
+        loop {
+            match receiver.recv().await {
+                Ok(LiveEvent::Written) | Err(RecvError::Lagged(_)) => return true,
+                Ok(LiveEvent::Delta(..) | LiveEvent::Reset(_)) => {}
+                Err(RecvError::Closed) => return false,
+            }
+        }
+    };
+    if let Ok(false) = tokio::time::timeout(most, written).await {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+impl Level {
+    fn new(run: RunId) -> Self {
+        Self {
+            run,
+            after: 0,
+            read: VecDeque::new(),
+            calls: HashMap::new(),
+        }
+    }
+
+    fn learn(&mut self, entry: &Entry) {
+        for call in entry.calls() {
+            self.calls.insert(call.id, proposed(call));
+        }
+        // What is sent is what was allowed.
+        if let Entry::Judged {
+            call,
+            judgement: Judgement::Allow { arguments },
+        } = entry
+            && let Some(known) = self.calls.get_mut(call)
+        {
+            known.parameters = serde_json::from_str(arguments.get()).unwrap_or_default();
+        }
+    }
+
+    /// What of an entry is told.
+    fn event(&self, entry: Entry) -> Option<What> {
+        Some(match entry {
+            Entry::User(text) => What::Input { text },
+            Entry::ModelTurn { turn, calls } => What::Turn {
+                text: turn.text(),
+                thoughts: turn
+                    .parts
+                    .iter()
+                    .filter_map(|part| match part {
+                        Part::Thought(text) => Some(text.clone()),
+                        Part::Text(_) | Part::Call(_) | Part::Other => None,
+                    })
+                    .collect(),
+                calls: calls.iter().map(proposed).collect(),
+                model: turn.model,
+                usage: turn.usage,
+            },
+            Entry::ModelFault { kind, .. } => What::ModelFault { fault: kind.as_str() },
+            Entry::Step { step, round, call } => What::Step {
+                step,
+                round,
+                agent: call.call.name,
+            },
+            Entry::Started { call, child, .. } => self.started(call, child)?,
+            Entry::Result { call, result } => self.result(call, &result),
+            Entry::Notice(text) | Entry::OutputDue(text) => What::Notice { reason: None, text },
+            Entry::SoftStop { reason, notice, .. } => What::Notice {
+                reason: Some(reason),
+                text: notice,
+            },
+            Entry::Recovered => What::Recovered,
+            Entry::Resumed { from } => What::Resumed { from },
+            Entry::Judged { .. } | Entry::Settled { .. } => return None,
+        })
+    }
+
+    fn started(&self, call: ActionId, child: Option<RunId>) -> Option<What> {
+        let ProposedCall {
+            sequence,
+            tool,
+            parameters,
+        } = self.calls.get(&call).cloned()?;
+        Some(match child {
+            Some(child_run_id) => What::AgentCall {
+                sequence,
+                agent: tool,
+                parameters,
+                child_run_id,
+            },
+            None => What::ToolCall {
+                sequence,
+                tool,
+                parameters,
+            },
+        })
+    }
+
+    fn result(&self, call: ActionId, result: &CallResult) -> What {
+        let known = self.calls.get(&call);
+        let (sequence, tool) = known.map_or((0, String::new()), |call| (call.sequence, call.tool.clone()));
+        let (data, error) = match &result.outcome {
+            Ok(data) => (serde_json::from_str(data.get()).ok(), None),
+            Err(failure) => (
+                None,
+                Some(ToolFailure {
+                    code: failure.code.as_str(),
+                    message: failure.message.clone(),
+                }),
+            ),
+        };
+        What::ToolResult {
+            sequence,
+            tool,
+            success: error.is_none(),
+            data,
+            error,
+            duration_ms: u64::try_from(result.duration_us / 1000).unwrap_or(0),
+        }
+    }
+}
+
+fn proposed(call: &Proposed) -> ProposedCall {
+    ProposedCall {
+        sequence: call.sequence,
+        tool: name(call),
+        parameters: serde_json::from_str(call.call.args.get()).unwrap_or_default(),
+    }
+}
+
+/// The tool's own name, or the model's word for what is none.
+fn name(call: &Proposed) -> String {
+    match &call.target {
+        Target::Tool(tool) => tool.name.to_string(),
+        Target::Gone(tool) => tool.name.to_string(),
+        Target::Agent(name) => name.to_string(),
+        Target::Verdict(_) | Target::Unknown => call.call.name.clone(),
+    }
+}

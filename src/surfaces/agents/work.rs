@@ -1,0 +1,191 @@
+//! Working on runs: taking them up, holding their leases, letting them go.
+
+use std::collections::HashMap;
+use std::panic::AssertUnwindSafe;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use tokio_util::sync::CancellationToken;
+
+use super::AgentRuns;
+use crate::domain::ids::RunId;
+use crate::engine::live::Live;
+use crate::engine::log::Stop;
+use crate::ports::BoxFuture;
+use crate::ports::run_queue::RunWorker;
+use crate::ports::runs::Lease;
+
+/// Between two looks for runs that nobody works on.
+const SWEEP: Duration = Duration::from_secs(2);
+/// A queued run whose job has not come after so long is taken up without it.
+const FORGOTTEN: Duration = Duration::from_secs(10);
+/// Runs taken up at one look.
+const AT_ONCE: u32 = 16;
+
+/// The leases this process holds.
+#[derive(Default)]
+pub(super) struct Leases(Mutex<HashMap<RunId, Holding>>);
+
+struct Holding {
+    lease: Lease,
+    /// Fires when somebody else has it.
+    lost: CancellationToken,
+}
+
+impl Leases {
+    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<RunId, Holding>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn all(&self) -> Vec<Lease> {
+        self.lock().values().map(|held| held.lease).collect()
+    }
+}
+
+impl AgentRuns {
+    /// Takes a run up and drives it as far as it goes. Nothing happens when somebody else has it, or it is over.
+    pub(super) async fn take_up(self: &Arc<Self>, run: RunId) {
+        if self.halt.is_cancelled() {
+            return;
+        }
+        match self.agents.runs.take(run).await {
+            Ok(Some(lease)) => self.hold(lease, self.halt.clone()).await,
+            Ok(None) => {}
+            Err(error) => tracing::warn!(run_id = %run, %error, "a run could not be taken up; it is looked for again"),
+        }
+    }
+
+    /// Drives a run that is leased to this process.
+    /// Where `halt` fires it stops between two steps.
+    pub(super) async fn hold(self: &Arc<Self>, lease: Lease, halt: CancellationToken) {
+        let lost = CancellationToken::new();
+        let holding = Holding {
+            lease,
+            lost: lost.clone(),
+        };
+        self.leases.lock().insert(lease.run, holding);
+        let cancel = CancellationToken::new();
+        let driven = self.agents.drive(lease.run, lease, Live::new(lease.run), cancel, halt);
+        let left = tokio::select! {
+            driven = AssertUnwindSafe(driven).catch_unwind() => match driven {
+                Ok(Ok(_)) => None,
+                Ok(Err(Stop::LeaseLost)) => Some("somebody else has it"),
+                Ok(Err(Stop::Halted)) => Some("the service stops"),
+                Ok(Err(Stop::Record(error))) => {
+                    tracing::error!(run_id = %lease.run, %error, "a run cannot be recorded");
+                    Some("it cannot be recorded now")
+                }
+                Ok(Err(Stop::StepStopped(_))) | Err(_) => Some("the service broke down"),
+            },
+            () = lost.cancelled() => Some("its lease is lost"),
+            () = self.cut.cancelled() => Some("the service stops"),
+        };
+        self.leases.lock().remove(&lease.run);
+        if let Some(why) = left {
+            tracing::warn!(run_id = %lease.run, "a run is left where it stands: {why}");
+            if let Err(error) = self.agents.runs.release(vec![lease]).await {
+                tracing::debug!(%error, "a lease was not given up; it runs out by itself");
+            }
+        }
+    }
+
+    /// Prolongs leases until the service stops. Also how a cancellation from elsewhere reaches a run.
+    pub async fn keep_leases(self: Arc<Self>, every: Duration) {
+        let mut ticks = tokio::time::interval(every);
+        ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        loop {
+            tokio::select! {
+                _ = ticks.tick() => {}
+                () = self.ended.cancelled() => return,
+            }
+            let leases = self.leases.all();
+            if leases.is_empty() {
+                continue;
+            }
+            match self.agents.runs.renew(leases).await {
+                Ok(renewed) => {
+                    for run in renewed.cancelled {
+                        self.agents.running.cancel(run);
+                    }
+                    for run in renewed.lost {
+                        if let Some(held) = self.leases.lock().get(&run) {
+                            held.lost.cancel();
+                        }
+                    }
+                }
+                Err(error) => tracing::warn!(%error, "leases of runs could not be prolonged"),
+            }
+        }
+    }
+
+    /// Looks for runs that nobody works on, until the service stops.
+    pub async fn sweep(self: Arc<Self>) {
+        let mut ticks = tokio::time::interval(SWEEP);
+        ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        let forgotten = i64::try_from(FORGOTTEN.as_micros()).unwrap_or(i64::MAX);
+        loop {
+            tokio::select! {
+                _ = ticks.tick() => {}
+                () = self.halt.cancelled() => return,
+            }
+            match self.agents.runs.due(forgotten, AT_ONCE).await {
+                Ok(runs) => {
+                    for run in runs {
+                        let Ok(place) = Arc::clone(&self.background).try_acquire_owned() else {
+                            break;
+                        };
+                        let this = Arc::clone(&self);
+                        self.working.spawn(async move {
+                            this.take_up(run).await;
+                            drop(place);
+                        });
+                    }
+                }
+                Err(error) => tracing::debug!(%error, "runs that nobody works on cannot be looked for"),
+            }
+        }
+    }
+
+    /// What is in the background stops between two steps, and is there for whoever looks next.
+    pub fn stop_background(&self) {
+        self.halt.cancel();
+    }
+
+    /// Waits until nothing is worked on any more.
+    pub async fn drained(&self) {
+        self.working.close();
+        self.working.wait().await;
+    }
+
+    /// What somebody waits for stops between two steps as well.
+    pub fn stop_waited_for(&self) {
+        self.halt_waited_for.cancel();
+    }
+
+    /// Leaves every run where it stands, calls under way among them.
+    pub fn cut_short(&self) {
+        self.cut.cancel();
+    }
+
+    /// Ends the keeping of leases.
+    pub fn end(&self) {
+        self.ended.cancel();
+    }
+}
+
+/// What the queue wakes.
+pub struct Worker(pub Arc<AgentRuns>);
+
+impl RunWorker for Worker {
+    fn work(&self, run: RunId) -> BoxFuture<'_, ()> {
+        let this = Arc::clone(&self.0);
+        let tracked = this.working.track_future(async move {
+            let Ok(_place) = Arc::clone(&self.0.background).acquire_owned().await else {
+                return;
+            };
+            self.0.take_up(run).await;
+        });
+        Box::pin(tracked)
+    }
+}
