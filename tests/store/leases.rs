@@ -271,6 +271,35 @@ pub(crate) async fn an_append_that_nobody_heard_of_harms_nobody(db: TestDb) {
     assert!(found[1], "the writer never had it when the caller left");
 }
 
+/// DESIGN.md 8: a run is taken up before an append of the one who held it, or after, and never in between: who took it up
+/// has read all that was written.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_run_is_not_taken_in_the_middle_of_an_append() {
+    let db = TestDb::postgres().await;
+    let (old, next) = (db.open().await, db.open().await);
+    let run = new_run();
+    let lease = begin(&old, &run).await;
+    time_passes(&db).await;
+    // The append has been judged, and waits with its entry.
+    let lock = db.hold("LOCK TABLE agent_run_entry IN SHARE MODE").await;
+    let appending = tokio::spawn({
+        let old = Arc::clone(&old);
+        async move { old.append(entries(lease, 1..=1)).await.unwrap() }
+    });
+    db.stuck(1).await;
+    let taking = tokio::spawn(async move {
+        let taken = next.take(run.id).await.unwrap();
+        (taken, next.journal(run.id, 0, 9).await.unwrap())
+    });
+    // Time enough for a take that waits for nobody.
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    lock.release().await;
+    assert_eq!(appending.await.unwrap(), Held::Yes);
+    let (taken, journal) = taking.await.unwrap();
+    assert_eq!(taken.map(|lease| lease.fence), Some(2));
+    assert_eq!(journal, [entry(1)]);
+}
+
 /// DESIGN.md 8: many runs with sub-agents at once, on two processes with several writers each: none waits for another in a
 /// circle, which PostgreSQL would end only after a second, and nothing is lost.
 pub(crate) async fn many_runs_at_once_do_not_stand_in_each_other_s_way(db: TestDb) {

@@ -864,3 +864,54 @@ pub(crate) async fn runs_are_dropped_when_their_time_is_over(db: TestDb) {
     );
     drop(store);
 }
+
+/// `runs_kept`: the run that another one is going on with just now, and the definitions that one is being made with, are not
+/// dropped under its hands.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_in_use_just_now_is_not_dropped() {
+    let db = TestDb::postgres().await;
+    let store = db.open().await;
+    let (paused, gone) = (new_run(), new_run());
+    for (run, status) in [(&paused, RunStatus::Paused), (&gone, RunStatus::Failed)] {
+        let lease = begin(&store, run).await;
+        store.finish(finished(lease, run, status, vec![])).await.unwrap();
+    }
+    db.run(
+        "UPDATE agent_run SET completed_at = 1; UPDATE agent_run SET snapshot_hash = 'other' WHERE status = 'paused'",
+    )
+    .await;
+    let next = NewRun {
+        resumes: Some(paused.id),
+        ..queued_run()
+    };
+    // It has found the paused run and the snapshot, and waits with its decision, since another has that id.
+    let lock = db
+        .hold(&format!(
+            "INSERT INTO decision_log (id, tenant, surface, user_id, conversation_id, definition_hash, request_id, \
+             created_at, owner, status) VALUES ('{}', '', '', '', '', '', '', 0, '', 'open')",
+            next.id
+        ))
+        .await;
+    let creating = tokio::spawn({
+        let (store, next) = (Arc::clone(&store), next.clone());
+        async move { store.create(next).await.unwrap() }
+    });
+    db.stuck(1).await;
+    let pruning = Store::open(StoreConfig {
+        runs_kept: Some(Duration::from_secs(24 * 3600)),
+        ..db.config()
+    })
+    .await
+    .unwrap();
+    db.stuck(2).await;
+    lock.release().await;
+    assert_eq!(creating.await.unwrap(), Created::New(None));
+    eventually("what is not in use is dropped", async || {
+        store.get(&tenant(), None, gone.id).await.unwrap().is_none()
+    })
+    .await;
+    assert_eq!(shown(&store, paused.id).await.resumed_by, Some(next.id));
+    let stored = store.load(next.id).await.unwrap();
+    assert_eq!(stored.map(|run| run.snapshot), Some(next.snapshot));
+    drop(pruning);
+}

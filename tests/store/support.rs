@@ -127,12 +127,22 @@ impl TestDb {
 
     /// Lets nobody read the decisions either; PostgreSQL only.
     pub(crate) async fn lock_out_readers(&self) -> Lock {
+        self.hold("LOCK TABLE decision_log IN ACCESS EXCLUSIVE MODE").await
+    }
+
+    /// Runs a text in a transaction that lasts until the lock is released, and then leaves nothing; PostgreSQL only.
+    pub(crate) async fn hold(&self, sql: &str) -> Lock {
         let mut connection = PgConnection::connect(&self.url).await.unwrap();
-        sqlx::raw_sql("BEGIN; LOCK TABLE decision_log IN ACCESS EXCLUSIVE MODE")
-            .execute(&mut connection)
-            .await
-            .unwrap();
+        let sql = AssertSqlSafe(format!("BEGIN; {sql}"));
+        sqlx::raw_sql(sql).execute(&mut connection).await.unwrap();
         Lock::Postgres(connection)
+    }
+
+    /// Waits until so many statements wait for a lock; PostgreSQL only.
+    pub(crate) async fn stuck(&self, statements: i64) {
+        let waiting = "SELECT COUNT(*) FROM pg_stat_activity WHERE datname = current_database() \
+                       AND wait_event_type = 'Lock'";
+        eventually("somebody waits", async || self.count(waiting).await >= statements).await;
     }
 
     /// One number.
