@@ -7,10 +7,14 @@ mod postgres;
 mod claims;
 #[path = "store/content.rs"]
 mod content;
+#[path = "store/definitions.rs"]
+mod definitions;
 #[path = "store/faults.rs"]
 mod faults;
 #[path = "store/killed.rs"]
 mod killed;
+#[path = "store/leases.rs"]
+mod leases;
 #[path = "store/migrating.rs"]
 mod migrating;
 #[path = "store/quota.rs"]
@@ -21,6 +25,8 @@ mod reading;
 mod recording;
 #[path = "store/recovery.rs"]
 mod recovery;
+#[path = "store/runs.rs"]
+mod runs;
 #[path = "store/support.rs"]
 mod support;
 
@@ -51,12 +57,24 @@ contract! {
     content::full_keeps_the_words,
     content::hash_keeps_keyed_digests,
     content::none_keeps_no_word,
+    definitions::a_change_makes_a_version_and_the_same_content_makes_none,
+    definitions::a_change_of_another_version_than_the_current_one_is_a_conflict,
+    definitions::of_twenty_changes_at_once_one_is_made,
+    definitions::another_tenant_s_and_project_s_definitions_are_not_there,
     faults::a_close_that_failed_after_an_effect_is_finished_later,
     faults::a_full_queue_is_unavailable_at_once,
     faults::a_database_that_is_locked_at_start_holds_nobody_up,
     faults::a_locked_database_is_unavailable_in_bounded_time,
     faults::shutdown_writes_what_is_queued,
     killed::what_was_answered_survives_kill_9,
+    leases::of_twenty_takes_at_once_one_succeeds,
+    leases::a_run_is_taken_from_the_queue_and_from_the_dead,
+    leases::a_lost_lease_writes_nothing,
+    leases::leases_are_renewed_by_the_database_s_clock,
+    leases::a_lease_that_is_given_up_is_taken_at_once,
+    leases::what_is_due_is_found,
+    leases::an_append_that_nobody_heard_of_harms_nobody,
+    leases::many_runs_at_once_do_not_stand_in_each_other_s_way,
     migrating::a_changed_migration_is_an_error,
     migrating::a_database_of_an_older_version_is_brought_up_and_keeps_its_rows,
     migrating::a_newer_database_is_an_error,
@@ -90,4 +108,19 @@ contract! {
     recovery::the_sweeper_recovers_without_a_restart,
     recovery::two_processes_recover_at_once,
     recovery::what_was_opened_unheard_is_closed_as_not_begun,
+    runs::a_run_reads_back_as_it_was_written,
+    runs::what_is_done_twice_is_done_once,
+    runs::a_run_ends_whole_or_not_at_all,
+    runs::an_end_that_failed_is_written_later,
+    runs::a_run_that_was_made_unheard_is_not_begun,
+    runs::one_key_makes_one_run,
+    runs::a_paused_run_is_gone_on_with_once,
+    runs::a_run_is_cancelled_where_it_stands,
+    runs::a_called_run_lives_under_its_caller_s_lease,
+    runs::the_decisions_of_runs_outlive_their_process,
+    runs::without_content_the_log_keeps_no_word_and_the_run_all,
+    runs::the_table_of_runs_refuses_lies,
+    runs::pages_of_runs_join_to_the_whole_list,
+    runs::nobody_sees_another_s_runs,
+    runs::runs_are_dropped_when_their_time_is_over,
 }

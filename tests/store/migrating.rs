@@ -35,6 +35,8 @@ async fn both_databases_have_the_same_columns() {
         "v_decisions.created_at",
         "v_tool_invocations.success",
         "idempotency_key.scope",
+        "agent_run.lease_until",
+        "agent_definition.version",
     ] {
         assert!(sqlite.contains(name), "{name}");
     }
@@ -96,6 +98,7 @@ pub(crate) async fn a_database_of_an_older_version_is_brought_up_and_keeps_its_r
     // As the first version left it.
     db.run(
         "DROP TABLE quota_bucket; DROP INDEX decision_by_intent; DROP INDEX decision_slow; DROP INDEX tool_slow; \
+         DROP TABLE agent_run; DROP TABLE agent_run_entry; DROP TABLE agent_snapshot; DROP TABLE agent_definition; \
          DELETE FROM gavel_schema WHERE version > 1",
     )
     .await;

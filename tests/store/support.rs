@@ -5,11 +5,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use gavel::adapters::store::{ContentMode, Store, StoreConfig};
+use gavel::domain::agent_run::RunStatus;
 use gavel::domain::decision::{DecisionType, Outcome, Usage};
-use gavel::domain::ids::{ActionId, ConversationId, DecisionId, InstanceId, TenantId, UserId};
+use gavel::domain::ids::{ActionId, ConversationId, DecisionId, InstanceId, ProjectId, RunId, TenantId, UserId};
 use gavel::domain::journal::CallFailure;
 use gavel::domain::tool::{FailureCode, Idempotency, InputSchema, Tool};
 use gavel::ports::records::{CallRecord, Claim, ClosedDecision, Intent, OpenDecision, StoredAnswer};
+use gavel::ports::runs::{Append, Created, FinishedRun, Lease, NewRun, Parent, Runs, Snapshot, StoredEntry};
 use serde_json::value::RawValue;
 use sqlx::{AssertSqlSafe, Connection, PgConnection, Row, SqliteConnection};
 
@@ -114,7 +116,7 @@ impl TestDb {
         } else {
             let mut connection = PgConnection::connect(&self.url).await.unwrap();
             sqlx::raw_sql(
-                "BEGIN; LOCK TABLE instance, decision_log, tool_invocation_log, idempotency_key IN EXCLUSIVE MODE",
+                "BEGIN; LOCK TABLE instance, decision_log, tool_invocation_log, idempotency_key, agent_run IN EXCLUSIVE MODE",
             )
             .execute(&mut connection)
             .await
@@ -125,12 +127,22 @@ impl TestDb {
 
     /// Lets nobody read the decisions either; PostgreSQL only.
     pub(crate) async fn lock_out_readers(&self) -> Lock {
+        self.hold("LOCK TABLE decision_log IN ACCESS EXCLUSIVE MODE").await
+    }
+
+    /// Runs a text in a transaction that lasts until the lock is released, and then leaves nothing; PostgreSQL only.
+    pub(crate) async fn hold(&self, sql: &str) -> Lock {
         let mut connection = PgConnection::connect(&self.url).await.unwrap();
-        sqlx::raw_sql("BEGIN; LOCK TABLE decision_log IN ACCESS EXCLUSIVE MODE")
-            .execute(&mut connection)
-            .await
-            .unwrap();
+        let sql = AssertSqlSafe(format!("BEGIN; {sql}"));
+        sqlx::raw_sql(sql).execute(&mut connection).await.unwrap();
         Lock::Postgres(connection)
+    }
+
+    /// Waits until so many statements wait for a lock; PostgreSQL only.
+    pub(crate) async fn stuck(&self, statements: i64) {
+        let waiting = "SELECT COUNT(*) FROM pg_stat_activity WHERE datname = current_database() \
+                       AND wait_event_type = 'Lock'";
+        eventually("somebody waits", async || self.count(waiting).await >= statements).await;
     }
 
     /// One number.
@@ -303,6 +315,104 @@ pub(crate) fn answer(scope: &str) -> StoredAnswer {
         scope: scope.into(),
         status: 200,
         body: r#"{"ok":true}"#.into(),
+    }
+}
+
+/// A run that its maker takes up at once.
+pub(crate) fn new_run() -> NewRun {
+    let id = RunId::new();
+    NewRun {
+        id,
+        project: ProjectId::parse("default").unwrap(),
+        agent: "reporter".into(),
+        version: Some(3),
+        decision: OpenDecision {
+            id: id.decision(),
+            surface: "agent",
+            ..open_decision()
+        },
+        parent: None,
+        resumes: None,
+        snapshot: Snapshot {
+            hash: "5ead".into(),
+            text: r#"{"reporter":{}}"#.into(),
+        },
+        input: raw(r#"{"query":"who?"}"#),
+        settings: raw(r#"{"max_steps":5}"#),
+        queued: false,
+        claim: None,
+    }
+}
+
+/// A run that waits for a worker.
+pub(crate) fn queued_run() -> NewRun {
+    NewRun {
+        queued: true,
+        ..new_run()
+    }
+}
+
+/// A run that `parent` calls.
+pub(crate) fn called_run(lease: Lease, parent: RunId) -> NewRun {
+    NewRun {
+        parent: Some(Parent {
+            run: parent,
+            action: ActionId::new(),
+            lease,
+        }),
+        ..new_run()
+    }
+}
+
+/// Makes a run that is taken up at once.
+pub(crate) async fn begin(store: &Store, run: &NewRun) -> Lease {
+    match store.create(run.clone()).await.unwrap() {
+        Created::New(Some(lease)) => lease,
+        other => panic!("{other:?}"),
+    }
+}
+
+pub(crate) fn entry(number: u64) -> StoredEntry {
+    StoredEntry {
+        number,
+        at_us: T0 + i64::try_from(number).unwrap(),
+        elapsed_us: i64::try_from(number).unwrap() * 10,
+        body: format!(r#"{{"b":{number},"a":"\u0000"}}"#).into(),
+    }
+}
+
+/// Entries of the outermost run's journal.
+pub(crate) fn entries(lease: Lease, numbers: std::ops::RangeInclusive<u64>) -> Append {
+    Append {
+        lease,
+        run: lease.run,
+        entries: numbers.map(entry).collect(),
+        intents: Vec::new(),
+    }
+}
+
+/// The end of a run, as one whose `calls` were all done.
+pub(crate) fn finished(lease: Lease, run: &NewRun, status: RunStatus, calls: Vec<CallRecord>) -> FinishedRun {
+    FinishedRun {
+        lease,
+        run: run.id,
+        status,
+        summary: Some("It was mom.".into()),
+        output: None,
+        error_message: (status != RunStatus::Completed).then(|| "cut short".into()),
+        stop_reason: None,
+        recovered_from: None,
+        in_doubt: Vec::new(),
+        steps: 2,
+        usage: Usage {
+            input_tokens: 11,
+            output_tokens: 7,
+            thought_tokens: 3,
+            cached_tokens: 1,
+        },
+        entries: Vec::new(),
+        completed_at: T0 + 1_234_567,
+        decision: closed(run.decision.clone(), calls, true),
     }
 }
 

@@ -1,13 +1,17 @@
-//! The record on SQLite or PostgreSQL: ports [`Recorder`](crate::ports::records::Recorder) and [`Decisions`].
+//! The record on SQLite or PostgreSQL: ports [`Recorder`](crate::ports::records::Recorder) and [`Decisions`]; the runs of
+//! agents with their journals, and their definitions: ports [`Runs`](crate::ports::runs::Runs) and
+//! [`Definitions`](crate::ports::definitions::Definitions).
 //!
 //! A write travels: port (`recorder`) → [`queue`](self) with a deadline → `writer`, which puts whatever is queued into
 //! one transaction (`batch`) of multi-row statements (`insert`, `statements`, `rows`) on its connection (`db`, the one
-//! place that knows both databases; `sqlite`). `keeper` beats the lease and has dead processes' rows closed; `state` tells
-//! whether the store is there. Reads (`read`) and the users' quotas (`buckets`) have connections of their own and never
-//! wait for the writer.
+//! place that knows both databases; `sqlite`). Runs and definitions (`runs`, `definitions`) go the same way, one op after
+//! another within the transaction, since each answers what it met. `keeper` beats the lease, has dead processes' rows closed
+//! and old ones dropped; `state` tells whether the store is there. Reads (`read`) and the users' quotas (`buckets`) have
+//! connections of their own and never wait for the writer.
 //!
 //! What survives: a decision that was acknowledged survives the death of the process; an intent that was
-//! acknowledged survives a loss of power (SQLite `synchronous = FULL` for its commit; PostgreSQL always).
+//! acknowledged survives a loss of power (SQLite `synchronous = FULL` for its commit; PostgreSQL always), and so does a run
+//! that was made, what was appended to its journal, and its end.
 
 mod batch;
 mod buckets;

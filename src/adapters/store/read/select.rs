@@ -301,7 +301,8 @@ fn branches(term: &Term) -> Vec<String> {
             .iter()
             .filter(|value| !chosen.contains(value))
             .map(is)
-            .chain([format!("{column} IS NULL")])
+            // A status is never NULL.
+            .chain((column != "status").then(|| format!("{column} IS NULL")))
             .collect(),
     }
 }
@@ -393,7 +394,7 @@ mod tests {
 
     use super::super::super::connect::Target;
     use super::super::super::migrate;
-    use super::super::fields::{DECISIONS, TOOL_INVOCATIONS};
+    use super::super::fields::{DECISIONS, RUNS, TOOL_INVOCATIONS};
     use super::*;
 
     fn sql(dialect: Dialect, table: &'static Table, filter: &str) -> String {
@@ -464,6 +465,7 @@ mod tests {
         target.create().unwrap();
         let mut conn = target.writer().await.unwrap();
         migrate::migrate(&mut conn, migrate::PATIENCE).await.unwrap();
+        let project = ProjectId::parse("p").unwrap();
         for (table, filter, index) in [
             (&DECISIONS, "", "decision_by_time"),
             (&DECISIONS, "iterations > 3", "decision_by_time"),
@@ -535,12 +537,27 @@ mod tests {
                 r#"decision_id = "d""#,
                 "sqlite_autoindex_tool_invocation_log_1",
             ),
+            (&RUNS, "", "agent_run_by_time"),
+            (&RUNS, r#"definition_hash = "h""#, "agent_run_by_time"),
+            (
+                &RUNS,
+                r#"agent_id = "a" AND status = "completed""#,
+                "agent_run_by_agent",
+            ),
+            (&RUNS, r#"agent_id = "a" AND status = "running""#, "agent_run_by_status"),
+            (&RUNS, r#"status != "completed""#, "agent_run_by_status"),
+            (&RUNS, r#"user_id = "ann" AND agent_id = "a""#, "agent_run_by_user"),
+            (
+                &RUNS,
+                r#"parent_run_id = "r" AND user_id = "ann""#,
+                "agent_run_by_parent",
+            ),
         ] {
             let filter = Filter::parse(table, filter).unwrap();
             let question = Question {
                 table,
                 tenant: &TenantId::parse("t").unwrap(),
-                project: None,
+                project: (table.name == RUNS.name).then_some(&project),
                 user: None,
                 filter: &filter,
                 after: None,
@@ -555,7 +572,7 @@ mod tests {
             })
             .await
             .unwrap();
-            let searches: Vec<_> = plan.iter().filter(|step| step.contains("_log")).collect();
+            let searches: Vec<_> = plan.iter().filter(|step| step.contains(table.name)).collect();
             assert!(!searches.is_empty(), "{sql}: {plan:?}");
             for step in searches {
                 assert!(step.starts_with("SEARCH") && step.contains(index), "{sql}: {plan:?}");

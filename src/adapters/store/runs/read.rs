@@ -7,7 +7,7 @@ use serde_json::value::RawValue;
 
 use super::super::Store;
 use super::super::config::ContentMode;
-use super::super::db::{Row, Value};
+use super::super::db::{Dialect, Row, Value};
 use super::super::read::rfc3339;
 use crate::domain::agent_run::{AgentRun, DoubtfulCall, RunStatus, StopReason};
 use crate::domain::decision::Usage;
@@ -37,19 +37,7 @@ pub(in super::super) const SHOWN: &str = "created_at, id, project_id, agent_id, 
 
 impl Store {
     pub(super) async fn due_runs(&self, queued_for_us: i64, most: u32) -> Result<Vec<RunId>, RecordError> {
-        let now = self.shared.target.dialect().now();
-        // The conditions of the partial indexes, as their definition spells them; each branch reads only what is due.
-        let branch = |status: &str, until: &str| {
-            format!(
-                "SELECT * FROM (SELECT id, lease_until FROM agent_run WHERE status = '{status}' \
-                 AND lease_until IS NOT NULL AND lease_until <= {until} ORDER BY lease_until, id LIMIT $2) AS {status}"
-            )
-        };
-        let sql = format!(
-            "SELECT id FROM ({} UNION ALL {}) AS due ORDER BY lease_until, id LIMIT $2",
-            branch("running", now),
-            branch("queued", &format!("{now} - $1")),
-        );
+        let sql = due(self.shared.target.dialect());
         let values = vec![Value::Int(Some(queued_for_us)), Value::Int(Some(i64::from(most)))];
         let mut due = Vec::new();
         self.working
@@ -116,6 +104,23 @@ impl Store {
             .await?;
         Ok(found)
     }
+}
+
+/// age in microseconds, number of rows → runs. The conditions of the partial indexes, as their definition spells them: each
+/// branch reads only what is due.
+fn due(dialect: Dialect) -> String {
+    let now = dialect.now();
+    let branch = |status: &str, until: &str| {
+        format!(
+            "SELECT * FROM (SELECT id, lease_until FROM agent_run WHERE status = '{status}' \
+             AND lease_until IS NOT NULL AND lease_until <= {until} ORDER BY lease_until, id LIMIT $2) AS {status}"
+        )
+    };
+    format!(
+        "SELECT id FROM ({} UNION ALL {}) AS due ORDER BY lease_until, id LIMIT $2",
+        branch("running", now),
+        branch("queued", &format!("{now} - $1")),
+    )
 }
 
 fn stored(row: &Row, id: RunId, keeps_words: bool) -> Result<StoredRun, sqlx::Error> {
@@ -240,4 +245,60 @@ fn opt_parsed<T>(row: &Row, column: usize, parse: impl FnOnce(&str) -> Option<T>
 
 fn unreadable(column: usize) -> sqlx::Error {
     sqlx::Error::Decode(format!("column {column} of a run holds what gavel never writes").into())
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::super::super::connect::Target;
+    use super::super::super::migrate;
+    use super::super::RunStatements;
+    use super::*;
+
+    /// DESIGN.md 8: who looks whether something is due, as every process does every moment, reads what is due and no more.
+    #[tokio::test]
+    async fn an_index_answers_what_is_asked_all_the_time() {
+        let folder = tempfile::tempdir().unwrap();
+        let url = format!("sqlite:{}", folder.path().join("plan.db").display());
+        let target = Target::parse(&url, None).unwrap();
+        target.create().unwrap();
+        let mut conn = target.writer().await.unwrap();
+        migrate::migrate(&mut conn, migrate::PATIENCE).await.unwrap();
+        let texts = RunStatements::new(Dialect::Sqlite);
+        // The rows that the branches of a question have found are gone through once more.
+        let found = ["SCAN due", "SCAN running", "SCAN queued"];
+        let reads = |step: &str| !found.contains(&step) && (step.starts_with("SEARCH") || step.starts_with("SCAN"));
+        for (sql, indexes) in [
+            (
+                due(Dialect::Sqlite).into(),
+                &["agent_run_running", "agent_run_queued"][..],
+            ),
+            (texts.prunable, &["agent_run_over", "autoindex_agent_run_1"]),
+            (texts.holds, &["autoindex_agent_run_1", "autoindex_agent_run_1"]),
+            (texts.called, &["agent_run_by_call"]),
+            (texts.take, &["autoindex_agent_run_1"]),
+            (texts.renew, &["autoindex_agent_run_1"]),
+            (texts.cancelled, &["autoindex_agent_run_1", "agent_run_by_root"]),
+            (texts.end_called, &["agent_run_by_root"]),
+            (
+                texts.prune_snapshot,
+                &["autoindex_agent_snapshot_1", "agent_run_by_snapshot"],
+            ),
+        ] {
+            let mut plan = Vec::new();
+            let values = vec![Value::Int(Some(1)); 40];
+            conn.fetch(&format!("EXPLAIN QUERY PLAN {sql}").into(), values, &mut |row| {
+                plan.push(row.text(3)?);
+                Ok(ControlFlow::Continue(()))
+            })
+            .await
+            .unwrap();
+            let searches: Vec<_> = plan.iter().filter(|step| reads(step)).collect();
+            assert_eq!(searches.len(), indexes.len(), "{sql}: {plan:?}");
+            for (step, index) in searches.into_iter().zip(indexes) {
+                assert!(step.starts_with("SEARCH") && step.contains(index), "{sql}: {plan:?}");
+            }
+        }
+        conn.close().await;
+    }
 }

@@ -4,6 +4,8 @@ use super::super::db::{Dialect, Sql};
 use super::super::insert::Insert;
 use super::super::statements::recovered;
 
+/// Outermost runs that are dropped in one transaction: few, since their journals may be long.
+pub(super) const PRUNED_AT_ONCE: usize = 8;
 /// Ids of a statement that takes many; fewer are filled up with the last.
 pub(super) const MANY: usize = 32;
 
@@ -55,7 +57,7 @@ pub(in super::super) struct RunStatements {
     pub(super) close_cancelled: Sql,
     /// run that somebody works on.
     pub(super) cancel: Sql,
-    /// age in microseconds → [`MANY`] roots at most.
+    /// age in microseconds → [`PRUNED_AT_ONCE`] roots at most.
     pub(super) prunable: Sql,
     /// [`MANY`] roots → the snapshots of their runs.
     pub(super) prunable_snapshots: Sql,
@@ -189,7 +191,7 @@ impl RunStatements {
                     "SELECT run.id FROM agent_run run WHERE run.parent_run_id IS NULL AND run.completed_at IS NOT NULL \
                      AND run.completed_at <= {now} - $1 AND NOT EXISTS (SELECT 1 FROM agent_run next \
                      WHERE next.id = run.resumed_by AND next.{NOT_OVER}) \
-                     ORDER BY run.completed_at LIMIT {MANY} {lock}"
+                     ORDER BY run.completed_at LIMIT {PRUNED_AT_ONCE} {lock}"
                 )
                 .into()
             },

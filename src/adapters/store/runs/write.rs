@@ -12,7 +12,7 @@ use super::super::db::{Conn, Row, Sql, Value};
 use super::super::error::Fault;
 use super::super::op::Op;
 use super::op::{Abandoned, RunDone, RunOp};
-use super::statements::{MANY, RunStatements};
+use super::statements::{MANY, PRUNED_AT_ONCE, RunStatements};
 use crate::domain::agent_run::RunStatus;
 use crate::domain::decision::Usage;
 use crate::domain::ids::RunId;
@@ -340,7 +340,7 @@ impl Batch<'_> {
         let Some(last) = roots.last().cloned() else {
             return Ok(false);
         };
-        let more = roots.len() == MANY;
+        let more = roots.len() == PRUNED_AT_ONCE;
         roots.resize(MANY, last);
         let mut snapshots = Vec::new();
         each(conn, &self.texts().prunable_snapshots, roots.clone(), |row| {
@@ -486,4 +486,131 @@ fn int(int: i64) -> Value {
 
 fn count(count: u64) -> Value {
     int(i64::try_from(count).unwrap_or(i64::MAX))
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use serde_json::value::RawValue;
+
+    use super::super::super::batch::Attempt;
+    use super::super::super::config::ContentMode;
+    use super::super::super::connect::Target;
+    use super::super::super::migrate;
+    use super::super::super::op::Ticket;
+    use super::super::super::rows::Writing;
+    use super::super::super::statements::Statements;
+    use super::*;
+    use crate::domain::ids::{ConversationId, InstanceId, ProjectId, TenantId, UserId};
+    use crate::ports::records::OpenDecision;
+    use crate::ports::runs::Snapshot;
+
+    fn queued_run() -> NewRun {
+        let id = RunId::new();
+        let json = || RawValue::from_string("{}".to_owned()).unwrap().into();
+        NewRun {
+            id,
+            project: ProjectId::parse("p").unwrap(),
+            agent: "a".into(),
+            version: None,
+            decision: OpenDecision {
+                id: id.decision(),
+                tenant: TenantId::parse("t").unwrap(),
+                surface: "agent",
+                user: UserId::parse("ann").unwrap(),
+                conversation: ConversationId::parse("c").unwrap(),
+                message: "".into(),
+                definition_hash: "".into(),
+                request_id: "".into(),
+                created_at: 0,
+            },
+            parent: None,
+            resumes: None,
+            snapshot: Snapshot {
+                hash: "h".into(),
+                text: "{}".into(),
+            },
+            input: json(),
+            settings: json(),
+            queued: true,
+            claim: None,
+        }
+    }
+
+    /// DESIGN.md 7: on SQLite what a run is made of waits for the disk, and what can be found out again does not. Each op that is
+    /// done again, since nobody heard of its commit, answers as it did.
+    #[tokio::test]
+    async fn on_sqlite_an_op_may_be_done_twice_and_waits_for_the_disk_where_it_must() {
+        let folder = tempfile::tempdir().unwrap();
+        let url = format!("sqlite:{}", folder.path().join("t.db").display());
+        let target = Target::parse(&url, None).unwrap();
+        target.create().unwrap();
+        let mut conn = target.writer().await.unwrap();
+        migrate::migrate(&mut conn, Duration::ZERO).await.unwrap();
+        let batch = Batch {
+            statements: &Statements::new(conn.dialect()),
+            writing: &Writing::new(InstanceId::new(), ContentMode::Full),
+            lease: Duration::from_secs(10),
+            run_lease: Duration::from_secs(10),
+            runs_kept: None,
+        };
+        let run = queued_run();
+        let lease = Lease { run: run.id, fence: 1 };
+        let entry = StoredEntry {
+            number: 1,
+            at_us: 0,
+            elapsed_us: 0,
+            body: "{}".into(),
+        };
+        let version = NewVersion {
+            tenant: run.decision.tenant.clone(),
+            project: run.project.clone(),
+            agent: "a".into(),
+            hash: "h".into(),
+            definition: "{}".into(),
+            author: "ann".into(),
+            created_at: 0,
+            expected: None,
+        };
+        let append = Append {
+            lease,
+            run: run.id,
+            entries: vec![entry],
+            intents: Vec::new(),
+        };
+        for (op, answer, waits) in [
+            (RunOp::Create(run.clone()), "Created(New(None))".to_owned(), true),
+            (
+                RunOp::Take(run.id, Uuid::now_v7()),
+                format!("Taken(Some({lease:?}))"),
+                false,
+            ),
+            (RunOp::Append(append), "Held(Yes)".to_owned(), true),
+            (
+                RunOp::Renew(vec![lease]),
+                format!("Renewed({:?})", Renewed::default()),
+                false,
+            ),
+            (RunOp::Cancel(run.id), "Written".to_owned(), false),
+            (RunOp::Release(vec![lease]), "Written".to_owned(), false),
+            (
+                RunOp::Define(version.clone(), Uuid::now_v7()),
+                "Put(Made(1))".to_owned(),
+                true,
+            ),
+            // The same content from another request is no repetition.
+            (RunOp::Define(version, Uuid::now_v7()), "Put(Same(1))".to_owned(), true),
+        ] {
+            let ticket = [Ticket::silent(Op::Run(Box::new(op)))];
+            for _ in 0..2 {
+                match batch.run(&mut conn, &ticket).await {
+                    Attempt::Committed(done) => assert_eq!(format!("{done:?}"), format!("[Run({answer})]")),
+                    Attempt::Failed(fault) | Attempt::Uncertain(fault) => panic!("{fault:?}"),
+                }
+            }
+            let level = conn.first(&"PRAGMA synchronous".into(), vec![]).await.unwrap().unwrap();
+            // FULL or NORMAL.
+            assert_eq!(level.int(0).unwrap(), if waits { 2 } else { 1 }, "{answer}");
+        }
+    }
 }

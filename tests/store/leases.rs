@@ -1,0 +1,506 @@
+//! Who works on a run: taken up by one, held, lost, given up, found when its holder is dead.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use gavel::adapters::store::{Store, StoreConfig};
+use gavel::domain::agent_run::RunStatus;
+use gavel::domain::ids::{InstanceId, RunId};
+use gavel::ports::definitions::{Definitions, NewVersion, PutVersion};
+use gavel::ports::runs::{Append, Created, FinishedRun, Held, Lease, NewRun, Renewed, Runs};
+
+use crate::support::{
+    T0, TestDb, begin, called_run, closed, done, entries, entry, eventually, finished, intent, new_run, open_decision,
+    queued_run, tenant,
+};
+
+/// Every lease runs out now, as if its holder had not renewed it.
+async fn time_passes(db: &TestDb) {
+    db.run("UPDATE agent_run SET lease_until = 1 WHERE lease_until IS NOT NULL")
+        .await;
+}
+
+/// DESIGN.md 8: of many, on two processes, that take a run up at once, one has it.
+pub(crate) async fn of_twenty_takes_at_once_one_succeeds(db: TestDb) {
+    let stores = [db.open().await, db.open().await];
+    let run = queued_run();
+    assert_eq!(stores[0].create(run.clone()).await.unwrap(), Created::New(None));
+    for fence in 1..=3 {
+        let mut racing = tokio::task::JoinSet::new();
+        for n in 0..20 {
+            let store = Arc::clone(&stores[n % 2]);
+            racing.spawn(async move { store.take(run.id).await.unwrap() });
+        }
+        let taken: Vec<_> = racing.join_all().await.into_iter().flatten().collect();
+        assert_eq!(taken, [Lease { run: run.id, fence }]);
+        time_passes(&db).await;
+    }
+}
+
+/// Issue 3.6: a run is taken up from the queue, or from a holder whose lease ran out; when it began stays. One that is over is
+/// nobody's.
+pub(crate) async fn a_run_is_taken_from_the_queue_and_from_the_dead(db: TestDb) {
+    let (one, two) = (db.open().await, db.open().await);
+    let run = queued_run();
+    one.create(run.clone()).await.unwrap();
+    assert_eq!(
+        db.line("SELECT status, started_at, fence FROM agent_run").await,
+        "queued - 0"
+    );
+    let first = one.take(run.id).await.unwrap().unwrap();
+    let started = "SELECT started_at FROM agent_run";
+    let began = db.count(started).await;
+    assert!(began > 0);
+    assert_eq!(one.load(run.id).await.unwrap().unwrap().status, RunStatus::Running);
+    assert_eq!(two.take(run.id).await.unwrap(), None);
+    assert_eq!(
+        one.take(run.id).await.unwrap(),
+        None,
+        "not even its holder takes it twice"
+    );
+
+    time_passes(&db).await;
+    let second = two.take(run.id).await.unwrap().unwrap();
+    assert_eq!((first.fence, second.fence), (1, 2));
+    assert_eq!(db.count(started).await, began);
+    let end = finished(second, &run, RunStatus::Completed, vec![]);
+    assert_eq!(two.finish(end).await.unwrap(), Held::Yes);
+    time_passes(&db).await;
+    assert_eq!(one.take(run.id).await.unwrap(), None);
+    assert_eq!(one.take(RunId::new()).await.unwrap(), None);
+}
+
+/// DESIGN.md 8: who lost the lease writes nothing, and is told; what others write in the same commit is written.
+pub(crate) async fn a_lost_lease_writes_nothing(db: TestDb) {
+    let (lost, next) = (db.open().await, db.open().await);
+    let run = new_run();
+    let old = begin(&lost, &run).await;
+    let child = called_run(old, run.id);
+    begin(&lost, &child).await;
+    assert_eq!(lost.append(entries(old, 1..=1)).await.unwrap(), Held::Yes);
+    time_passes(&db).await;
+    // Nobody has it yet, so it is not lost: one that was held up goes on.
+    assert_eq!(lost.append(entries(old, 2..=2)).await.unwrap(), Held::Yes);
+    assert_eq!(lost.renew(vec![old]).await.unwrap(), Renewed::default());
+    assert_eq!(next.take(run.id).await.unwrap(), None, "it was renewed");
+    time_passes(&db).await;
+    let new = next.take(run.id).await.unwrap().unwrap();
+
+    let beside = new_run();
+    let held = begin(&lost, &beside).await;
+    let tables = ["agent_run", "agent_run_entry", "decision_log", "tool_invocation_log"];
+    let before = {
+        let mut rows = Vec::new();
+        for table in tables {
+            rows.push(db.rows(&format!("SELECT * FROM {table} ORDER BY 1, 2")).await);
+        }
+        rows
+    };
+    let of_child = Append {
+        run: child.id,
+        ..entries(old, 1..=1)
+    };
+    let intents = Append {
+        intents: vec![intent(&run.decision, 1)],
+        ..entries(old, 3..=3)
+    };
+    let chat = closed(open_decision(), vec![], false);
+    let (root, called, end, made, renewed, released, other, recorded) = tokio::join!(
+        lost.append(intents),
+        lost.append(of_child),
+        lost.finish(finished(old, &run, RunStatus::Completed, vec![])),
+        lost.create(called_run(old, run.id)),
+        lost.renew(vec![old, held]),
+        lost.release(vec![old]),
+        lost.append(entries(held, 1..=1)),
+        gavel::ports::records::Recorder::close(&*lost, chat),
+    );
+    assert_eq!(
+        (root.unwrap(), called.unwrap(), end.unwrap()),
+        (Held::No, Held::No, Held::No)
+    );
+    assert_eq!(made.unwrap(), Created::LeaseLost);
+    assert_eq!(renewed.unwrap().lost, [run.id]);
+    released.unwrap();
+    assert_eq!(other.unwrap(), Held::Yes);
+    recorded.unwrap();
+    db.run(&format!("DELETE FROM agent_run_entry WHERE run_id = '{}'", beside.id))
+        .await;
+    db.run("DELETE FROM decision_log WHERE surface = 'chat'").await;
+    // What renewed and took the leases wrote there itself.
+    for (table, before) in tables.into_iter().zip(before).skip(1) {
+        assert_eq!(
+            db.rows(&format!("SELECT * FROM {table} ORDER BY 1, 2")).await,
+            before,
+            "{table}"
+        );
+    }
+    let fence = format!("SELECT status, fence FROM agent_run WHERE id = '{}'", run.id);
+    assert_eq!(db.line(&fence).await, "running 2");
+
+    // The same fence in another's hands is no lease either.
+    assert_eq!(lost.append(entries(new, 3..=3)).await.unwrap(), Held::No);
+    assert_eq!(next.append(entries(new, 3..=3)).await.unwrap(), Held::Yes);
+    let end = finished(new, &child, RunStatus::Completed, vec![]);
+    assert_eq!(next.finish(end).await.unwrap(), Held::Yes, "the child came with it");
+}
+
+/// DESIGN.md 8: leases are prolonged by the database's clock, however many; whose are lost is told.
+pub(crate) async fn leases_are_renewed_by_the_database_s_clock(db: TestDb) {
+    let store = Store::open(StoreConfig {
+        run_lease: Duration::from_secs(1000),
+        ..db.config()
+    })
+    .await
+    .unwrap();
+    let mut leases = Vec::new();
+    for _ in 0..70 {
+        leases.push(begin(&store, &new_run()).await);
+    }
+    let now = if db.is_sqlite() {
+        "CAST(unixepoch('now', 'subsec') * 1000000 AS BIGINT)"
+    } else {
+        "CAST(extract(epoch FROM now()) * 1000000 AS BIGINT)"
+    };
+    let fresh =
+        format!("SELECT COUNT(*) FROM agent_run WHERE lease_until BETWEEN {now} + 900000000 AND {now} + 1000000000");
+    assert_eq!(db.count(&fresh).await, 70);
+    time_passes(&db).await;
+    assert_eq!(db.count(&fresh).await, 0);
+    let stale = Lease { fence: 7, ..leases[3] };
+    let unknown = Lease {
+        run: RunId::new(),
+        fence: 1,
+    };
+    let mut asked = leases.clone();
+    asked[3] = stale;
+    asked.push(unknown);
+    let renewed = store.renew(asked).await.unwrap();
+    assert_eq!(renewed.lost, [stale.run, unknown.run]);
+    assert!(renewed.cancelled.is_empty());
+    assert!(db.count(&fresh).await >= 69);
+    assert_eq!(store.renew(vec![]).await.unwrap(), Renewed::default());
+}
+
+/// A process that leaves gives its runs up, and the next one need not wait for their leases to run out.
+pub(crate) async fn a_lease_that_is_given_up_is_taken_at_once(db: TestDb) {
+    let (leaving, next) = (db.open().await, db.open().await);
+    let (run, other) = (new_run(), new_run());
+    let (lease, second) = (begin(&leaving, &run).await, begin(&leaving, &other).await);
+    assert!(next.due(0, 10).await.unwrap().is_empty());
+    leaving.release(vec![lease, second]).await.unwrap();
+    assert_eq!(leaving.append(entries(lease, 1..=1)).await.unwrap(), Held::No);
+    assert_eq!(leaving.renew(vec![lease]).await.unwrap().lost, [run.id]);
+    assert_eq!(next.due(0, 10).await.unwrap(), [run.id, other.id]);
+    let taken = next.take(run.id).await.unwrap().unwrap();
+    assert_eq!(taken.fence, 2);
+    leaving.release(vec![lease]).await.unwrap();
+    assert_eq!(next.append(entries(taken, 1..=1)).await.unwrap(), Held::Yes);
+}
+
+/// Issue 3.6: what the dead left, and what was queued and never begun, is found, the oldest first; nothing else is.
+pub(crate) async fn what_is_due_is_found(db: TestDb) {
+    let store = db.open().await;
+    let (living, over, fresh) = (new_run(), new_run(), queued_run());
+    begin(&store, &living).await;
+    let lease = begin(&store, &over).await;
+    store
+        .finish(finished(lease, &over, RunStatus::Completed, vec![]))
+        .await
+        .unwrap();
+    store.create(fresh.clone()).await.unwrap();
+    let cancelled = queued_run();
+    store.create(cancelled.clone()).await.unwrap();
+    store.cancel(cancelled.id).await.unwrap();
+    let (dead, forgotten, long_dead) = (new_run(), queued_run(), new_run());
+    for (run, since) in [(&dead, 30), (&forgotten, 20), (&long_dead, 10)] {
+        if let Created::New(Some(lease)) = store.create(run.clone()).await.unwrap() {
+            begin(&store, &called_run(lease, run.id)).await;
+        }
+        db.run(&format!(
+            "UPDATE agent_run SET lease_until = {since} WHERE id = '{}'",
+            run.id
+        ))
+        .await;
+    }
+    let minute = 60_000_000;
+    let due = [long_dead.id, forgotten.id, dead.id];
+    assert_eq!(store.due(minute, 10).await.unwrap(), due);
+    assert_eq!(store.due(minute, 2).await.unwrap(), due[..2]);
+    assert_eq!(store.due(0, 10).await.unwrap(), [due.as_slice(), &[fresh.id]].concat());
+    for run in due {
+        assert!(store.take(run).await.unwrap().is_some());
+    }
+    assert!(store.due(minute, 10).await.unwrap().is_empty());
+}
+
+/// An append that nobody heard of is there whole or not at all, and whoever takes the run up goes on from what there is.
+pub(crate) async fn an_append_that_nobody_heard_of_harms_nobody(db: TestDb) {
+    let (cut_off, next) = (db.open().await, db.open().await);
+    let mut found = [false; 2];
+    for _ in 0..40 {
+        let run = new_run();
+        let lease = begin(&cut_off, &run).await;
+        let lock = db.lock().await;
+        let more = Append {
+            intents: vec![intent(&run.decision, 1)],
+            ..entries(lease, 1..=3)
+        };
+        let appending = tokio::time::timeout(Duration::from_millis(20), cut_off.append(more));
+        assert!(appending.await.is_err());
+        lock.release().await;
+        time_passes(&db).await;
+        let taken = next.take(run.id).await.unwrap().unwrap();
+        // From here on the old holder cannot change what was read.
+        let journal = next.journal(run.id, 0, 9).await.unwrap();
+        let intents = format!(
+            "SELECT COUNT(*) FROM tool_invocation_log WHERE decision_id = '{}'",
+            run.id
+        );
+        let written = !journal.is_empty();
+        assert_eq!(journal.len(), if written { 3 } else { 0 });
+        assert_eq!(db.count(&intents).await, i64::from(written));
+        found[usize::from(written)] = true;
+        let after = journal.len() as u64 + 1;
+        assert_eq!(next.append(entries(taken, after..=after)).await.unwrap(), Held::Yes);
+        assert_eq!(next.journal(run.id, 0, 9).await.unwrap().len() as u64, after);
+        if found[1] {
+            break;
+        }
+    }
+    assert!(found[1], "the writer never had it when the caller left");
+}
+
+/// DESIGN.md 8: a run is taken up before an append of the one who held it, or after, and never in between: who took it up
+/// has read all that was written.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_run_is_not_taken_in_the_middle_of_an_append() {
+    let db = TestDb::postgres().await;
+    let (old, next) = (db.open().await, db.open().await);
+    let run = new_run();
+    let lease = begin(&old, &run).await;
+    time_passes(&db).await;
+    // The append has been judged, and waits with its entry.
+    let lock = db.hold("LOCK TABLE agent_run_entry IN SHARE MODE").await;
+    let appending = tokio::spawn({
+        let old = Arc::clone(&old);
+        async move { old.append(entries(lease, 1..=1)).await.unwrap() }
+    });
+    db.stuck(1).await;
+    let taking = tokio::spawn(async move {
+        let taken = next.take(run.id).await.unwrap();
+        (taken, next.journal(run.id, 0, 9).await.unwrap())
+    });
+    // Time enough for a take that waits for nobody.
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    lock.release().await;
+    assert_eq!(appending.await.unwrap(), Held::Yes);
+    let (taken, journal) = taking.await.unwrap();
+    assert_eq!(taken.map(|lease| lease.fence), Some(2));
+    assert_eq!(journal, [entry(1)]);
+}
+
+/// DESIGN.md 8: many runs with sub-agents at once, on two processes with several writers each: none waits for another in a
+/// circle, which PostgreSQL would end only after a second, and nothing is lost.
+pub(crate) async fn many_runs_at_once_do_not_stand_in_each_other_s_way(db: TestDb) {
+    const RUNS: u64 = 24;
+    const TURNS: u64 = 10;
+    let stores = [db.open().await, db.open().await];
+    let start = std::time::Instant::now();
+    let mut working = tokio::task::JoinSet::new();
+    for n in 0..RUNS {
+        let store = Arc::clone(&stores[usize::try_from(n % 2).unwrap()]);
+        working.spawn(async move {
+            let run = new_run();
+            let lease = begin(&store, &run).await;
+            let children = [
+                called_run(lease, run.id),
+                called_run(lease, run.id),
+                called_run(lease, run.id),
+            ];
+            let work = children.iter().map(async |child| {
+                begin(&store, child).await;
+                for turn in 1..=TURNS {
+                    let more = Append {
+                        run: child.id,
+                        ..entries(lease, turn..=turn)
+                    };
+                    let (held, renewed) = tokio::join!(store.append(more), store.renew(vec![lease]));
+                    assert_eq!(held.unwrap(), Held::Yes);
+                    assert_eq!(renewed.unwrap(), Renewed::default());
+                }
+                let end = finished(lease, child, RunStatus::Completed, vec![]);
+                assert_eq!(store.finish(end).await.unwrap(), Held::Yes);
+            });
+            futures_util::future::join_all(work).await;
+            let end = finished(lease, &run, RunStatus::Completed, vec![]);
+            assert_eq!(store.finish(end).await.unwrap(), Held::Yes);
+        });
+    }
+    working.join_all().await;
+    let whole = "SELECT COUNT(*) FROM agent_run WHERE status = 'completed'";
+    assert_eq!(db.count(whole).await, i64::try_from(RUNS * 4).unwrap());
+    let written = db.count("SELECT COUNT(*) FROM agent_run_entry").await;
+    assert_eq!(written, i64::try_from(RUNS * 3 * TURNS).unwrap());
+    assert!(start.elapsed() < Duration::from_secs(20), "{:?}", start.elapsed());
+    if !db.is_sqlite() {
+        let deadlocks = "SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()";
+        assert_eq!(db.count(deadlocks).await, 0);
+    }
+}
+
+/// A commit whose acknowledgement is lost on the wire is tried again, and answers as if it had been heard.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_commit_that_went_unheard_is_told_as_it_was() {
+    let db = TestDb::postgres().await;
+    let wire = Wire::to(&db.url).await;
+    let config = StoreConfig::new(&wire.url, InstanceId::new());
+    let store = Store::open(StoreConfig {
+        // No beat takes the place of the commit that shall go unheard.
+        lease: Duration::from_secs(3600),
+        write_deadline: Duration::from_secs(10),
+        close_deadline: Duration::from_secs(10),
+        ..config
+    })
+    .await
+    .unwrap();
+    let (queued, paused) = (queued_run(), new_run());
+
+    wire.lose_the_next_commit();
+    assert_eq!(store.create(queued.clone()).await.unwrap(), Created::New(None));
+    wire.lose_the_next_commit();
+    let taken = store.take(queued.id).await.unwrap();
+    assert_eq!(
+        taken,
+        Some(Lease {
+            run: queued.id,
+            fence: 1
+        })
+    );
+    wire.lose_the_next_commit();
+    let lease = begin(&store, &paused).await;
+    wire.lose_the_next_commit();
+    let announced = intent(&paused.decision, 1);
+    let more = Append {
+        intents: vec![announced.clone()],
+        ..entries(lease, 1..=2)
+    };
+    assert_eq!(store.append(more).await.unwrap(), Held::Yes);
+    wire.lose_the_next_commit();
+    assert_eq!(store.renew(vec![lease]).await.unwrap(), Renewed::default());
+    wire.lose_the_next_commit();
+    let end = FinishedRun {
+        entries: vec![entry(3)],
+        ..finished(lease, &paused, RunStatus::Paused, vec![done(&announced)])
+    };
+    assert_eq!(store.finish(end).await.unwrap(), Held::Yes);
+    let resuming = NewRun {
+        resumes: Some(paused.id),
+        claim: Some(("scope".into(), "body".into())),
+        ..new_run()
+    };
+    wire.lose_the_next_commit();
+    let lease = begin(&store, &resuming).await;
+    let child = called_run(lease, resuming.id);
+    wire.lose_the_next_commit();
+    assert_eq!(begin(&store, &child).await, lease);
+    wire.lose_the_next_commit();
+    store.cancel(resuming.id).await.unwrap();
+    wire.lose_the_next_commit();
+    store.release(vec![lease]).await.unwrap();
+    let version = NewVersion {
+        tenant: tenant(),
+        project: queued.project.clone(),
+        agent: "a".into(),
+        hash: "h".into(),
+        definition: "{}".into(),
+        author: "ann".into(),
+        created_at: T0,
+        expected: Some(0),
+    };
+    wire.lose_the_next_commit();
+    assert_eq!(store.put(version).await.unwrap(), PutVersion::Made(1));
+
+    assert_eq!(wire.lost(), 11, "each commit was lost once");
+    assert_eq!(db.count("SELECT COUNT(*) FROM agent_run").await, 4);
+    assert_eq!(db.count("SELECT COUNT(*) FROM agent_run_entry").await, 3);
+    assert_eq!(db.count("SELECT COUNT(*) FROM decision_log").await, 4);
+    assert_eq!(db.line("SELECT status FROM tool_invocation_log").await, "completed");
+    eventually("it can be taken", async || {
+        store.take(resuming.id).await.unwrap().is_some()
+    })
+    .await;
+}
+
+/// A wire to PostgreSQL that can break just when the server says that it has committed.
+struct Wire {
+    url: String,
+    state: Arc<WireState>,
+}
+
+#[derive(Default)]
+struct WireState {
+    armed: std::sync::atomic::AtomicBool,
+    lost: std::sync::atomic::AtomicUsize,
+}
+
+impl Wire {
+    async fn to(url: &str) -> Self {
+        let (before, rest) = url.split_once("127.0.0.1:").unwrap();
+        let (port, database) = rest.split_once('/').unwrap();
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let here = listener.local_addr().unwrap().port();
+        let (there, state) = (format!("127.0.0.1:{port}"), Arc::new(WireState::default()));
+        let carried = Arc::clone(&state);
+        tokio::spawn(async move {
+            while let Ok((mut client, _)) = listener.accept().await {
+                let mut server = tokio::net::TcpStream::connect(&there).await.unwrap();
+                let state = Arc::clone(&carried);
+                tokio::spawn(async move { state.carry(&mut client, &mut server).await });
+            }
+        });
+        Self {
+            url: format!("{before}127.0.0.1:{here}/{database}"),
+            state,
+        }
+    }
+
+    fn lose_the_next_commit(&self) {
+        self.state.armed.store(true, std::sync::atomic::Ordering::SeqCst);
+    }
+
+    fn lost(&self) -> usize {
+        self.state.lost.load(std::sync::atomic::Ordering::SeqCst)
+    }
+}
+
+impl WireState {
+    /// Carries both ways until one side is done, or an acknowledgement is to be lost: then both ends are closed.
+    async fn carry(&self, client: &mut tokio::net::TcpStream, server: &mut tokio::net::TcpStream) {
+        use std::sync::atomic::Ordering::SeqCst;
+        use tokio::io::{AsyncReadExt, AsyncWriteExt};
+        let (mut up, mut down) = (vec![0; 64 * 1024], vec![0; 64 * 1024]);
+        loop {
+            tokio::select! {
+                read = client.read(&mut up) => {
+                    let Ok(read @ 1..) = read else { return };
+                    if server.write_all(&up[..read]).await.is_err() {
+                        return;
+                    }
+                }
+                read = server.read(&mut down) => {
+                    let Ok(read @ 1..) = read else { return };
+                    // The tag of a completed command (PostgreSQL manual, "Message Formats").
+                    let committed = down[..read].windows(7).any(|tag| tag == b"COMMIT\0");
+                    if committed && self.armed.swap(false, SeqCst) {
+                        self.lost.fetch_add(1, SeqCst);
+                        return;
+                    }
+                    if client.write_all(&down[..read]).await.is_err() {
+                        return;
+                    }
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,917 @@
+//! Runs of agents: made, written to, ended, read back.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use gavel::adapters::store::{ContentMode, Store, StoreConfig};
+use gavel::domain::agent_run::{AgentRun, DoubtfulCall, RunStatus, StopReason};
+use gavel::domain::ids::{ActionId, ProjectId, RunId, TenantId, UserId};
+use gavel::ports::records::{ListQuery, QueryError, RecordError, Recorder};
+use gavel::ports::runs::{Append, Created, FinishedRun, Held, NewRun, Parent, Runs};
+use serde_json::json;
+
+use crate::support::{
+    T0, TestDb, begin, called_run, claim, closed, done, entries, entry, eventually, finished, intent, new_run,
+    open_decision, queued_run, raw, tenant,
+};
+
+const DECISION: &str = "SELECT status, surface, decision_type, outcome_category, intent FROM decision_log";
+
+fn project() -> ProjectId {
+    ProjectId::parse("default").unwrap()
+}
+
+async fn shown(store: &Store, run: RunId) -> AgentRun {
+    store.get(&tenant(), None, run).await.unwrap().unwrap()
+}
+
+fn unavailable<T: std::fmt::Debug>(result: Result<T, RecordError>) {
+    assert!(matches!(result, Err(RecordError::Unavailable(_))), "{result:?}");
+}
+
+/// X-4: a run is `running` before anything is done for it, with its decision; and all that is needed to go on with it, and
+/// all that is shown of it, reads back as it was written.
+pub(crate) async fn a_run_reads_back_as_it_was_written(db: TestDb) {
+    let store = db.open().await;
+    let run = new_run();
+    let lease = begin(&store, &run).await;
+    assert_eq!((lease.run, lease.fence), (run.id, 1));
+    assert_eq!(db.line(DECISION).await, "open agent - - -");
+    let owner = db.line("SELECT owner FROM decision_log").await;
+    assert_eq!(owner, run.id.to_string());
+
+    let intent = intent(&run.decision, 1);
+    let more = Append {
+        intents: vec![intent.clone()],
+        ..entries(lease, 1..=70)
+    };
+    assert_eq!(store.append(more).await.unwrap(), Held::Yes);
+    assert_eq!(db.line("SELECT status FROM tool_invocation_log").await, "started");
+    let page = store.journal(run.id, 68, 10).await.unwrap();
+    assert_eq!(page, [entry(69), entry(70)]);
+    let page = store.journal(run.id, 0, 3).await.unwrap();
+    assert_eq!(page, [entry(1), entry(2), entry(3)]);
+
+    let stored = store.load(run.id).await.unwrap().unwrap();
+    assert_eq!(
+        (stored.id, stored.status, stored.fence),
+        (run.id, RunStatus::Running, 1)
+    );
+    assert_eq!(
+        (&stored.tenant, stored.user.as_str(), &stored.project),
+        (&tenant(), "ann", &project())
+    );
+    assert_eq!((&*stored.agent, stored.version), ("reporter", Some(3)));
+    assert_eq!(format!("{:?}", stored.decision), format!("{:?}", run.decision));
+    assert_eq!(stored.snapshot, run.snapshot);
+    assert_eq!(
+        (stored.input.get(), stored.settings.get()),
+        (run.input.get(), run.settings.get())
+    );
+    assert_eq!(
+        (stored.parent, stored.resumes, stored.resumed_by, stored.cancel),
+        (None, None, None, false)
+    );
+    assert_eq!((stored.started_at, stored.steps), (Some(T0), 0));
+    assert_eq!(shown(&store, run.id).await.status, RunStatus::Running);
+    assert!(store.load(RunId::new()).await.unwrap().is_none());
+
+    let doubtful = DoubtfulCall {
+        action_id: ActionId::new(),
+        tool: "add_task".into(),
+        parameters: json!({"z": 1, "a": [2.5]}),
+    };
+    let end = FinishedRun {
+        output: Some(raw(r#"{"z":1, "a":2}"#)),
+        stop_reason: Some(StopReason::InDoubt),
+        recovered_from: Some(StopReason::Crash),
+        in_doubt: vec![doubtful.clone()],
+        entries: vec![entry(71)],
+        ..finished(lease, &run, RunStatus::Paused, vec![done(&intent)])
+    };
+    assert_eq!(store.finish(end).await.unwrap(), Held::Yes);
+    assert_eq!(
+        serde_json::to_value(shown(&store, run.id).await).unwrap(),
+        json!({
+            "id": run.id, "project_id": "default", "agent_id": "reporter", "parent_run_id": null,
+            "status": "paused", "summary": "It was mom.", "output": {"z": 1, "a": 2}, "error_message": "cut short",
+            "steps": 2, "created_at": "2026-11-20T00:00:00.000001Z", "started_at": "2026-11-20T00:00:00.000001Z",
+            "completed_at": "2026-11-20T00:00:01.234568Z", "duration_ms": 1234, "definition_hash": "c0ffee",
+            "definition_version": 3, "resumed_from": null, "resumed_by": null, "recovered_from": "crash",
+            "stop_reason": "in_doubt", "in_doubt": [doubtful],
+            "usage": {"input_tokens": 11, "output_tokens": 7, "thought_tokens": 3, "cached_tokens": 1},
+        })
+    );
+    let stored = store.load(run.id).await.unwrap().unwrap();
+    assert_eq!(
+        (stored.status, stored.steps, stored.in_doubt),
+        (RunStatus::Paused, 2, vec![doubtful])
+    );
+    assert_eq!(stored.output.unwrap().get(), r#"{"z":1, "a":2}"#);
+    assert_eq!(stored.summary.as_deref(), Some("It was mom."));
+    assert_eq!(stored.error_message.as_deref(), Some("cut short"));
+    assert_eq!(stored.stop_reason, Some(StopReason::InDoubt));
+    assert_eq!(store.journal(run.id, 70, 10).await.unwrap(), [entry(71)]);
+    assert_eq!(
+        db.line(DECISION).await,
+        "closed agent INVOKE_TOOL SUCCESS:TASK_COMPLETED add_task"
+    );
+    assert_eq!(db.line("SELECT status FROM tool_invocation_log").await, "completed");
+}
+
+/// Each op done again, as after a commit that went unheard, answers as it did and changes nothing.
+pub(crate) async fn what_is_done_twice_is_done_once(db: TestDb) {
+    let store = db.open().await;
+    let paused = new_run();
+    let lease = begin(&store, &paused).await;
+    store
+        .finish(finished(lease, &paused, RunStatus::Paused, vec![]))
+        .await
+        .unwrap();
+
+    let run = NewRun {
+        claim: Some(("scope".into(), "body".into())),
+        resumes: Some(paused.id),
+        ..new_run()
+    };
+    let lease = begin(&store, &run).await;
+    assert_eq!(begin(&store, &run).await, lease);
+    let intent = intent(&run.decision, 1);
+    for numbers in [1..=2, 1..=2, 2..=3] {
+        let more = Append {
+            intents: vec![intent.clone()],
+            ..entries(lease, numbers)
+        };
+        assert_eq!(store.append(more).await.unwrap(), Held::Yes);
+    }
+    let child = called_run(lease, run.id);
+    assert_eq!(begin(&store, &child).await, lease);
+    assert_eq!(begin(&store, &child).await, lease);
+    // Its maker may have forgotten the id, but not the call.
+    let again = NewRun {
+        parent: child.parent,
+        ..new_run()
+    };
+    assert_eq!(store.create(again).await.unwrap(), Created::Replayed(child.id));
+
+    for (run, calls) in [(&child, vec![]), (&run, vec![done(&intent)])] {
+        let end = FinishedRun {
+            entries: vec![entry(4)],
+            ..finished(lease, run, RunStatus::Completed, calls)
+        };
+        assert_eq!(store.finish(end.clone()).await.unwrap(), Held::Yes);
+        let rows = db.rows("SELECT * FROM agent_run ORDER BY id").await;
+        assert_eq!(store.finish(end.clone()).await.unwrap(), Held::Yes);
+        assert_eq!(db.rows("SELECT * FROM agent_run ORDER BY id").await, rows);
+        // Another end of the same run is no repetition.
+        let other = FinishedRun {
+            status: RunStatus::Cancelled,
+            ..end
+        };
+        assert_eq!(store.finish(other).await.unwrap(), Held::No);
+        assert_eq!(db.rows("SELECT * FROM agent_run ORDER BY id").await, rows);
+    }
+    assert_eq!(db.count("SELECT COUNT(*) FROM agent_run").await, 3);
+    assert_eq!(db.count("SELECT COUNT(*) FROM decision_log").await, 3);
+    assert_eq!(db.count("SELECT COUNT(*) FROM agent_run_entry").await, 5);
+    assert_eq!(db.count("SELECT COUNT(*) FROM tool_invocation_log").await, 1);
+    assert_eq!(db.count("SELECT COUNT(*) FROM agent_snapshot").await, 1);
+}
+
+/// Promise 1: the end of a run is its row, its journal and its decision with all calls, or nothing of these.
+pub(crate) async fn a_run_ends_whole_or_not_at_all(db: TestDb) {
+    let store = db.open().await;
+    let (run, neighbour) = (new_run(), new_run());
+    let lease = begin(&store, &run).await;
+    let (announced, another) = (intent(&run.decision, 1), intent(&run.decision, 1));
+    let more = Append {
+        intents: vec![announced.clone()],
+        ..entries(lease, 1..=1)
+    };
+    store.append(more).await.unwrap();
+    let before = db.rows("SELECT * FROM agent_run").await;
+    let beside = begin(&store, &neighbour).await;
+    // A call that is not the one that was announced in its place: the database refuses it, with all that came along.
+    let end = |call| FinishedRun {
+        entries: vec![entry(2)],
+        ..finished(lease, &run, RunStatus::Completed, vec![done(call)])
+    };
+    let (refused, other) = tokio::join!(
+        store.finish(end(&another)),
+        store.finish(finished(beside, &neighbour, RunStatus::Completed, vec![])),
+    );
+    unavailable(refused);
+    assert_eq!(other.unwrap(), Held::Yes, "its neighbour is not the worse for it");
+    let rows = format!("SELECT * FROM agent_run WHERE id = '{}'", run.id);
+    assert_eq!(db.rows(&rows).await, before);
+    assert_eq!(store.journal(run.id, 0, 9).await.unwrap(), [entry(1)]);
+    assert_eq!(store.finish(end(&announced)).await.unwrap(), Held::Yes);
+    assert_eq!(shown(&store, run.id).await.status, RunStatus::Completed);
+}
+
+/// DESIGN.md 7: the end of a run that the store was away for is written when it is back, by nobody's asking.
+pub(crate) async fn an_end_that_failed_is_written_later(db: TestDb) {
+    let store = Store::open(StoreConfig {
+        write_deadline: Duration::from_millis(300),
+        close_deadline: Duration::from_millis(500),
+        ..db.config()
+    })
+    .await
+    .unwrap();
+    let run = new_run();
+    let lease = begin(&store, &run).await;
+    let intent = intent(&run.decision, 1);
+    let more = Append {
+        intents: vec![intent.clone()],
+        ..entries(lease, 1..=1)
+    };
+    store.append(more).await.unwrap();
+    let lock = db.lock().await;
+    unavailable(
+        store
+            .finish(finished(lease, &run, RunStatus::Completed, vec![done(&intent)]))
+            .await,
+    );
+    lock.release().await;
+    eventually("ended", async || {
+        shown(&store, run.id).await.status == RunStatus::Completed
+    })
+    .await;
+    assert_eq!(db.line("SELECT status FROM tool_invocation_log").await, "completed");
+}
+
+/// Promise 1: a caller that was told "not recorded" has no run, so the one that was made all the same ends as not begun;
+/// its key, and the run it was to go on with, are free again.
+pub(crate) async fn a_run_that_was_made_unheard_is_not_begun(db: TestDb) {
+    let store = db.open().await;
+    let paused = new_run();
+    let lease = begin(&store, &paused).await;
+    store
+        .finish(finished(lease, &paused, RunStatus::Paused, vec![]))
+        .await
+        .unwrap();
+    let unheard = "SELECT COUNT(*) FROM agent_run WHERE error_message LIKE 'not begun%'";
+    for attempt in 0..40 {
+        let lock = db.lock().await;
+        let run = NewRun {
+            queued: attempt % 2 == 0,
+            resumes: Some(paused.id),
+            claim: Some(("scope".into(), "body".into())),
+            ..new_run()
+        };
+        // The caller leaves while the writer waits for the lock.
+        let creating = tokio::time::timeout(Duration::from_millis(50), store.create(run));
+        assert!(creating.await.is_err());
+        lock.release().await;
+        // What comes later is written later, so by then what came before is.
+        store.close(closed(open_decision(), vec![], false)).await.unwrap();
+        eventually("nothing is left of it", async || {
+            db.count("SELECT COUNT(*) FROM agent_run WHERE completed_at IS NULL OR resumed_by IS NOT NULL")
+                .await
+                == 0
+                && db.count("SELECT COUNT(*) FROM idempotency_key").await == 0
+                && db
+                    .count("SELECT COUNT(*) FROM decision_log WHERE status = 'open'")
+                    .await
+                    == 0
+        })
+        .await;
+        if db.count(unheard).await > 1 {
+            break;
+        }
+    }
+    assert!(
+        db.count(unheard).await > 1,
+        "the writer never had it when the caller left"
+    );
+    assert_eq!(
+        db.count("SELECT COUNT(*) FROM decision_log WHERE error_detail LIKE 'not begun%'")
+            .await,
+        db.count(unheard).await
+    );
+}
+
+/// DESIGN.md 9: the same key and body is the same run, however often and wherever it is asked for; another body is none.
+pub(crate) async fn one_key_makes_one_run(db: TestDb) {
+    let stores = [db.open().await, db.open().await];
+    let asked = |scope: &str, fingerprint: &str| NewRun {
+        claim: Some((scope.into(), fingerprint.into())),
+        ..queued_run()
+    };
+    let mut racing = tokio::task::JoinSet::new();
+    for n in 0..20 {
+        let (store, run) = (Arc::clone(&stores[n % 2]), asked("scope", "body"));
+        racing.spawn(async move { (run.id, store.create(run).await.unwrap()) });
+    }
+    let (mut made, mut replayed) = (Vec::new(), Vec::new());
+    for (id, created) in racing.join_all().await {
+        match created {
+            Created::New(None) => made.push(id),
+            Created::Replayed(of) => replayed.push(of),
+            other => panic!("{other:?}"),
+        }
+    }
+    assert_eq!((made.len(), replayed.len()), (1, 19));
+    assert!(replayed.iter().all(|run| *run == made[0]));
+    let mismatch = stores[0].create(asked("scope", "other")).await.unwrap();
+    assert_eq!(mismatch, Created::Mismatch);
+    for table in ["agent_run", "decision_log", "idempotency_key"] {
+        assert_eq!(db.count(&format!("SELECT COUNT(*) FROM {table}")).await, 1, "{table}");
+    }
+    db.run("UPDATE idempotency_key SET expires_at = created_at - 1").await;
+    let anew = stores[0].create(asked("scope", "other")).await.unwrap();
+    assert_eq!(anew, Created::New(None));
+    // The chat's claims stand in the same table.
+    stores[0].claim(claim("another", "body")).await.unwrap();
+    assert_eq!(db.count("SELECT COUNT(*) FROM idempotency_key").await, 2);
+}
+
+/// X-6: a paused run is gone on with once, by one run, and by none that is refused.
+pub(crate) async fn a_paused_run_is_gone_on_with_once(db: TestDb) {
+    let stores = [db.open().await, db.open().await];
+    let store = &stores[0];
+    let paused = new_run();
+    let lease = begin(store, &paused).await;
+    let resuming = |key: &str| NewRun {
+        resumes: Some(paused.id),
+        claim: Some((key.into(), "body".into())),
+        ..queued_run()
+    };
+    let refused = store.create(resuming("early")).await.unwrap();
+    assert_eq!(refused, Created::NotPaused(RunStatus::Running));
+    store
+        .finish(finished(lease, &paused, RunStatus::Paused, vec![]))
+        .await
+        .unwrap();
+
+    let mut racing = tokio::task::JoinSet::new();
+    for n in 0..20 {
+        let (store, run) = (Arc::clone(&stores[n % 2]), resuming(&format!("key {n}")));
+        racing.spawn(async move { (run.clone(), store.create(run).await.unwrap()) });
+    }
+    let answers = racing.join_all().await;
+    let won: Vec<_> = answers.iter().filter(|(_, met)| *met == Created::New(None)).collect();
+    assert_eq!(won.len(), 1);
+    let winner = &won[0].0;
+    let lost = answers.iter().filter(|(_, met)| *met == Created::ResumedBy(winner.id));
+    assert_eq!(lost.count(), 19);
+    assert_eq!(db.count("SELECT COUNT(*) FROM agent_run").await, 2);
+    assert_eq!(db.count("SELECT COUNT(*) FROM decision_log").await, 2);
+    // A key that led to nothing may be used again; the one that led to a run leads there.
+    assert_eq!(db.count("SELECT COUNT(*) FROM idempotency_key").await, 1);
+    let again = NewRun {
+        id: new_run().id,
+        ..winner.clone()
+    };
+    assert_eq!(store.create(again).await.unwrap(), Created::Replayed(winner.id));
+    assert_eq!(shown(store, paused.id).await.resumed_by, Some(winner.id));
+    assert_eq!(shown(store, winner.id).await.resumed_from, Some(paused.id));
+    let stored = store.load(paused.id).await.unwrap().unwrap();
+    assert_eq!(stored.resumed_by, Some(winner.id));
+    assert_eq!(store.load(winner.id).await.unwrap().unwrap().resumes, Some(paused.id));
+}
+
+/// X-4, issue 3.6: a run that waits is cancelled at once, with its decision; one that is worked on, and those it called, are
+/// asked to; one that is over stays as it is.
+pub(crate) async fn a_run_is_cancelled_where_it_stands(db: TestDb) {
+    let (store, other) = (db.open().await, db.open().await);
+    let waiting = queued_run();
+    assert_eq!(store.create(waiting.clone()).await.unwrap(), Created::New(None));
+    other.cancel(waiting.id).await.unwrap();
+    let row = shown(&store, waiting.id).await;
+    assert_eq!(row.status, RunStatus::Cancelled);
+    assert_eq!(row.error_message.as_deref(), Some("cancelled before it began"));
+    assert_eq!((row.started_at, row.duration_ms), (None, None));
+    assert!(row.completed_at.is_some());
+    assert_eq!(db.line(DECISION).await, "closed agent RESPOND_ONLY ERROR:INTERNAL none");
+    assert_eq!(
+        db.line("SELECT error_detail FROM decision_log WHERE NOT recovered AND duration_us >= 0")
+            .await,
+        "cancelled before it began"
+    );
+    assert_eq!(store.take(waiting.id).await.unwrap(), None);
+
+    let (run, bystander) = (new_run(), new_run());
+    let (lease, beside) = (begin(&store, &run).await, begin(&store, &bystander).await);
+    let (child, sibling) = (called_run(lease, run.id), called_run(lease, run.id));
+    begin(&store, &child).await;
+    begin(&store, &sibling).await;
+    let grandchild = called_run(lease, child.id);
+    begin(&store, &grandchild).await;
+    assert!(store.renew(vec![lease, beside]).await.unwrap().cancelled.is_empty());
+    other.cancel(sibling.id).await.unwrap();
+    assert_eq!(store.renew(vec![lease, beside]).await.unwrap().cancelled, [sibling.id]);
+    assert!(!store.load(run.id).await.unwrap().unwrap().cancel);
+    other.cancel(run.id).await.unwrap();
+    for run in [&run, &child, &sibling, &grandchild] {
+        let stored = store.load(run.id).await.unwrap().unwrap();
+        assert!(stored.cancel);
+        assert_eq!(stored.status, RunStatus::Running, "whoever works on it ends it");
+    }
+    let all = [run.id, child.id, sibling.id, grandchild.id];
+    assert_eq!(store.renew(vec![lease, beside]).await.unwrap().cancelled, all);
+
+    store
+        .finish(finished(lease, &sibling, RunStatus::Cancelled, vec![]))
+        .await
+        .unwrap();
+    let before = db.rows("SELECT * FROM agent_run ORDER BY id").await;
+    for over in [sibling.id, waiting.id, RunId::new()] {
+        other.cancel(over).await.unwrap();
+    }
+    assert_eq!(db.rows("SELECT * FROM agent_run ORDER BY id").await, before);
+}
+
+/// X-15: a run that was called names its caller, is done under its caller's lease, and is over when that is: no run is left
+/// `running` that nobody could end.
+pub(crate) async fn a_called_run_lives_under_its_caller_s_lease(db: TestDb) {
+    let store = db.open().await;
+    let run = new_run();
+    let lease = begin(&store, &run).await;
+    let child = called_run(lease, run.id);
+    begin(&store, &child).await;
+    let grandchild = called_run(lease, child.id);
+    begin(&store, &grandchild).await;
+    assert_eq!(shown(&store, grandchild.id).await.parent_run_id, Some(child.id));
+    let parent = child.parent.map(|Parent { run, action, .. }| (run, action));
+    assert_eq!(store.load(child.id).await.unwrap().unwrap().parent, parent);
+    // It is nobody's to take, though it has no lease of its own.
+    assert_eq!(store.take(child.id).await.unwrap(), None);
+
+    let intent = intent(&grandchild.decision, 1);
+    let more = Append {
+        run: grandchild.id,
+        intents: vec![intent],
+        ..entries(lease, 1..=2)
+    };
+    assert_eq!(store.append(more).await.unwrap(), Held::Yes);
+    assert_eq!(store.journal(grandchild.id, 0, 9).await.unwrap(), [entry(1), entry(2)]);
+    assert!(store.journal(run.id, 0, 9).await.unwrap().is_empty());
+    let end = finished(lease, &child, RunStatus::Completed, vec![]);
+    assert_eq!(store.finish(end).await.unwrap(), Held::Yes);
+    assert_eq!(shown(&store, grandchild.id).await.status, RunStatus::Running);
+
+    let end = finished(lease, &run, RunStatus::Failed, vec![]);
+    assert_eq!(store.finish(end).await.unwrap(), Held::Yes);
+    let left = shown(&store, grandchild.id).await;
+    assert_eq!(left.status, RunStatus::Failed);
+    assert_eq!(
+        left.error_message.as_deref(),
+        Some("the run that called it was over first")
+    );
+    assert_eq!(shown(&store, child.id).await.status, RunStatus::Completed);
+    assert_eq!(
+        db.line("SELECT decision_type, outcome_category, intent FROM decision_log WHERE recovered")
+            .await,
+        "INVOKE_TOOL ERROR:INTERNAL add_task"
+    );
+    assert_eq!(db.line("SELECT status FROM tool_invocation_log").await, "in_doubt");
+    // Nothing more happens in it.
+    let more = Append {
+        run: grandchild.id,
+        ..entries(lease, 3..=3)
+    };
+    assert_eq!(store.append(more).await.unwrap(), Held::No);
+    assert_eq!(
+        store.create(called_run(lease, child.id)).await.unwrap(),
+        Created::LeaseLost
+    );
+}
+
+/// DESIGN.md 7: a dead process's open decision is closed by the next, but that of its run waits for who goes on with it.
+pub(crate) async fn the_decisions_of_runs_outlive_their_process(db: TestDb) {
+    let dead = db.open().await;
+    let (run, chat) = (new_run(), open_decision());
+    let lease = begin(&dead, &run).await;
+    let more = Append {
+        intents: vec![intent(&run.decision, 1)],
+        ..entries(lease, 1..=1)
+    };
+    dead.append(more).await.unwrap();
+    dead.open(chat.clone(), vec![]).await.unwrap();
+    drop(dead);
+    eventually("its tasks have ended", async || {
+        db.try_run("UPDATE instance SET lease_until = 0").await.is_ok()
+    })
+    .await;
+    let next = db.open().await;
+    assert_eq!(
+        db.rows("SELECT surface, status FROM decision_log ORDER BY surface")
+            .await,
+        [["agent", "open"], ["chat", "closed"]].map(|row| row.map(|cell| Some(cell.to_owned())))
+    );
+    assert_eq!(db.line("SELECT status FROM tool_invocation_log").await, "started");
+    drop(next);
+}
+
+/// DESIGN.md 7: `records.content` is about the log. A run's journal, input and output are working state, without which nobody
+/// could go on with it.
+pub(crate) async fn without_content_the_log_keeps_no_word_and_the_run_all(db: TestDb) {
+    let store = db.open_with(ContentMode::None).await;
+    let run = new_run();
+    let lease = begin(&store, &run).await;
+    store.append(entries(lease, 1..=1)).await.unwrap();
+    let stored = store.load(run.id).await.unwrap().unwrap();
+    assert_eq!(&*stored.decision.message, "");
+    assert_eq!(stored.input.get(), run.input.get());
+    assert_eq!(store.journal(run.id, 0, 9).await.unwrap(), [entry(1)]);
+    store
+        .finish(finished(lease, &run, RunStatus::Completed, vec![]))
+        .await
+        .unwrap();
+    assert_eq!(db.line("SELECT message, response FROM decision_log").await, "- -");
+    assert_eq!(shown(&store, run.id).await.summary.as_deref(), Some("It was mom."));
+}
+
+/// X-4, DESIGN.md promise 7: what cannot be true of a run cannot be written, by whomever.
+pub(crate) async fn the_table_of_runs_refuses_lies(db: TestDb) {
+    let store = db.open().await;
+    let (run, over, waiting) = (new_run(), new_run(), queued_run());
+    begin(&store, &run).await;
+    let lease = begin(&store, &over).await;
+    store
+        .finish(finished(lease, &over, RunStatus::Completed, vec![]))
+        .await
+        .unwrap();
+    store.create(waiting.clone()).await.unwrap();
+    for (id, lie) in [
+        (run.id, "status = 'done'"),
+        (run.id, "status = 'completed'"),
+        (run.id, "completed_at = 1"),
+        (run.id, "lease_until = NULL"),
+        (run.id, "started_at = NULL"),
+        (run.id, "resumed_by = 'x'"),
+        (run.id, "root_id = 'x'"),
+        (run.id, "parent_run_id = 'x'"),
+        (run.id, "fence = -1"),
+        (over.id, "error_message = 'oh'"),
+        (over.id, "stop_reason = 'crash'"),
+        (over.id, "completed_at = NULL"),
+        (over.id, "lease_until = 1"),
+        (over.id, "started_at = NULL"),
+        (waiting.id, "holder = 'x'"),
+    ] {
+        let told = db
+            .try_run(&format!("UPDATE agent_run SET {lie} WHERE id = '{id}'"))
+            .await;
+        assert!(told.is_err(), "{lie}");
+    }
+    db.run(&format!("UPDATE agent_run SET fence = 2 WHERE id = '{}'", run.id))
+        .await;
+}
+
+/// What lists are asked with.
+fn query(filter: &str) -> ListQuery {
+    ListQuery {
+        page_size: 100,
+        filter: (!filter.is_empty()).then(|| filter.to_owned()),
+        ..ListQuery::default()
+    }
+}
+
+async fn all(store: &Store, mut query: ListQuery) -> Vec<AgentRun> {
+    let mut runs = Vec::new();
+    loop {
+        let page = store.list(&tenant(), &project(), &query).await.unwrap();
+        assert!(page.runs.len() <= query.page_size as usize);
+        runs.extend(page.runs);
+        query.page_token = page.next_page_token;
+        if query.page_token.is_none() {
+            return runs;
+        }
+    }
+}
+
+/// REQUIREMENTS X: pages of 500 runs join to the whole list, in order, whatever is asked for; those that others called are
+/// shown to who asks for them.
+pub(crate) async fn pages_of_runs_join_to_the_whole_list(db: TestDb) {
+    let store = db.open().await;
+    let mut making = tokio::task::JoinSet::new();
+    for n in 0..500_i64 {
+        let mut run = new_run();
+        // Many at the same time.
+        run.decision.created_at = T0 + n / 7;
+        run.agent = format!("agent-{}", n % 3).into();
+        run.decision.user = UserId::parse(if n % 5 == 0 { "ben" } else { "ann" }).unwrap();
+        let store = Arc::clone(&store);
+        making.spawn(async move {
+            let lease = begin(&store, &run).await;
+            match n % 10 {
+                0 => {
+                    begin(&store, &called_run(lease, run.id)).await;
+                }
+                1 => {
+                    let end = FinishedRun {
+                        stop_reason: Some(StopReason::StepLimit),
+                        ..finished(lease, &run, RunStatus::Paused, vec![])
+                    };
+                    store.finish(end).await.unwrap();
+                }
+                _ => {
+                    let end = finished(lease, &run, RunStatus::Completed, vec![]);
+                    store.finish(end).await.unwrap();
+                }
+            }
+        });
+    }
+    making.join_all().await;
+
+    let place = |run: &AgentRun| (run.created_at.clone(), run.id);
+    let newest = all(&store, query("")).await;
+    assert_eq!(newest.len(), 500);
+    assert!(newest.is_sorted_by(|a, b| place(a) > place(b)));
+    assert!(newest.iter().all(|run| run.parent_run_id.is_none()));
+    let mut oldest = all(
+        &store,
+        ListQuery {
+            order_by: Some("created_at".into()),
+            page_size: 33,
+            ..query("")
+        },
+    )
+    .await;
+    oldest.reverse();
+    assert_eq!(
+        oldest.iter().map(place).collect::<Vec<_>>(),
+        newest.iter().map(place).collect::<Vec<_>>()
+    );
+
+    let expected = |holds: &dyn Fn(&&AgentRun) -> bool| newest.iter().filter(holds).map(place).collect::<Vec<_>>();
+    let users: Vec<_> = all(&store, query(r#"user_id = "ben""#))
+        .await
+        .iter()
+        .map(place)
+        .collect();
+    assert_eq!(users.len(), 100);
+    for (filter, rows) in [
+        (r#"agent_id = "agent-1""#, expected(&|run| run.agent_id == "agent-1")),
+        (r#"agent_id = "agent-*""#, expected(&|_| true)),
+        (
+            r#"status = "running""#,
+            expected(&|run| run.status == RunStatus::Running),
+        ),
+        (
+            r#"status != "completed""#,
+            expected(&|run| run.status != RunStatus::Completed),
+        ),
+        (
+            r#"status = "paused" AND agent_id = "agent-0" AND definition_hash = "c0ffee""#,
+            expected(&|run| run.status == RunStatus::Paused && run.agent_id == "agent-0"),
+        ),
+        (
+            r#"stop_reason = "step_limit""#,
+            expected(&|run| run.stop_reason.is_some()),
+        ),
+        (
+            r#"created_at >= "2026-11-20T00:00:00.000040Z""#,
+            expected(&|run| *run.created_at >= *"2026-11-20T00:00:00.000040Z"),
+        ),
+        (r#"definition_hash = "other""#, vec![]),
+        (r#"user_id = "ben" AND status = "running""#, {
+            let running = expected(&|run| run.status == RunStatus::Running);
+            running.into_iter().filter(|place| users.contains(place)).collect()
+        }),
+    ] {
+        let asked = ListQuery {
+            page_size: 19,
+            ..query(filter)
+        };
+        let found: Vec<_> = all(&store, asked).await.iter().map(place).collect();
+        assert_eq!(found, rows, "{filter}");
+    }
+    let as_ben = ListQuery {
+        user: Some(UserId::parse("ben").unwrap()),
+        ..query("")
+    };
+    assert_eq!(all(&store, as_ben).await.iter().map(place).collect::<Vec<_>>(), users);
+
+    let caller = newest.iter().find(|run| run.status == RunStatus::Running).unwrap();
+    let called = all(&store, query(&format!(r#"parent_run_id = "{}""#, caller.id))).await;
+    assert_eq!(called.len(), 1);
+    assert_eq!(called[0].parent_run_id, Some(caller.id));
+    assert_eq!(all(&store, query(r#"parent_run_id = "*""#)).await.len(), 50);
+
+    for wrong in [r#"state = "running""#, r#"status = "done""#] {
+        let told = store.list(&tenant(), &project(), &query(wrong)).await.unwrap_err();
+        assert!(matches!(told, QueryError::Invalid { field: "filter", .. }), "{told}");
+    }
+}
+
+/// DESIGN.md 9: another tenant's, project's or user's runs are as ones that do not exist, and a token leads nowhere else.
+pub(crate) async fn nobody_sees_another_s_runs(db: TestDb) {
+    let store = db.open().await;
+    let other = TenantId::parse("other").unwrap();
+    let elsewhere = ProjectId::parse("elsewhere").unwrap();
+    let (mine, mut theirs, mut bens, mut apart) = (new_run(), new_run(), new_run(), new_run());
+    theirs.decision.tenant = other.clone();
+    bens.decision.user = UserId::parse("ben").unwrap();
+    apart.project = elsewhere.clone();
+    for run in [&mine, &theirs, &bens, &apart] {
+        begin(&store, run).await;
+    }
+    let ann = mine.decision.user.clone();
+    for (tenant, user, run, there) in [
+        (&tenant(), None, &mine, true),
+        (&tenant(), Some(&ann), &mine, true),
+        (&tenant(), None, &bens, true),
+        (&tenant(), Some(&ann), &bens, false),
+        (&tenant(), None, &theirs, false),
+        (&other, None, &theirs, true),
+        (&other, None, &mine, false),
+    ] {
+        let found = store.get(tenant, user, run.id).await.unwrap();
+        assert_eq!(found.is_some(), there, "{tenant} {user:?}");
+    }
+    let listed = async |tenant: &TenantId, project: &ProjectId| {
+        let page = store.list(tenant, project, &query("")).await.unwrap();
+        page.runs.iter().map(|run| run.id).collect::<Vec<_>>()
+    };
+    assert_eq!(listed(&tenant(), &project()).await, [bens.id, mine.id]);
+    assert_eq!(listed(&other, &project()).await, [theirs.id]);
+    assert_eq!(listed(&tenant(), &elsewhere).await, [apart.id]);
+    assert!(listed(&other, &elsewhere).await.is_empty());
+
+    let one = ListQuery {
+        page_size: 1,
+        ..query("")
+    };
+    let page = store.list(&tenant(), &project(), &one).await.unwrap();
+    let next = ListQuery {
+        page_token: page.next_page_token,
+        ..one
+    };
+    let told = store.list(&tenant(), &elsewhere, &next).await.unwrap_err();
+    assert!(
+        matches!(
+            told,
+            QueryError::Invalid {
+                field: "page_token",
+                ..
+            }
+        ),
+        "{told}"
+    );
+}
+
+/// `runs_kept`: runs that are over for longer go, with all they called and their journals; the rest stays, and what is gone
+/// on with stays while that lasts.
+pub(crate) async fn runs_are_dropped_when_their_time_is_over(db: TestDb) {
+    let store = db.open().await;
+    let snapshot = |run: &mut NewRun, hash: &str| run.snapshot.hash = hash.into();
+    let mut kept = Vec::new();
+    // Over long ago, many, each with a call.
+    for _ in 0..70 {
+        let mut run = new_run();
+        snapshot(&mut run, "old");
+        let lease = begin(&store, &run).await;
+        let child = called_run(lease, run.id);
+        begin(&store, &child).await;
+        let more = Append {
+            run: child.id,
+            ..entries(lease, 1..=2)
+        };
+        store.append(more).await.unwrap();
+        store.append(entries(lease, 1..=2)).await.unwrap();
+        store
+            .finish(finished(lease, &run, RunStatus::Failed, vec![]))
+            .await
+            .unwrap();
+    }
+    // One that is still worked on, one that waits.
+    let running = new_run();
+    let lease = begin(&store, &running).await;
+    store.append(entries(lease, 1..=1)).await.unwrap();
+    let waiting = queued_run();
+    store.create(waiting.clone()).await.unwrap();
+    kept.extend([running.id, waiting.id]);
+    // A paused one that is gone on with now, and one whose continuation is over as well.
+    for over in [false, true] {
+        let mut paused = new_run();
+        snapshot(&mut paused, "paused");
+        let lease = begin(&store, &paused).await;
+        store
+            .finish(finished(lease, &paused, RunStatus::Paused, vec![]))
+            .await
+            .unwrap();
+        let next = NewRun {
+            resumes: Some(paused.id),
+            ..new_run()
+        };
+        let lease = begin(&store, &next).await;
+        if over {
+            store
+                .finish(finished(lease, &next, RunStatus::Completed, vec![]))
+                .await
+                .unwrap();
+        } else {
+            kept.extend([paused.id, next.id]);
+        }
+    }
+    // One that was over just now.
+    let recent = new_run();
+    let lease = begin(&store, &recent).await;
+    store
+        .finish(FinishedRun {
+            completed_at: i64::MAX / 4,
+            ..finished(lease, &recent, RunStatus::Completed, vec![])
+        })
+        .await
+        .unwrap();
+    kept.push(recent.id);
+    store.shutdown().await;
+    db.run(&format!(
+        "UPDATE agent_run SET completed_at = 1 WHERE completed_at = {}",
+        T0 + 1_234_567
+    ))
+    .await;
+
+    // Without a time to keep them for, all are kept; what the same round of pruning drops tells that it has been.
+    let expired = "INSERT INTO idempotency_key (scope, fingerprint, decision_id, created_at, expires_at) \
+                   VALUES ('old', 'body', 'd', 0, 1)";
+    db.run(expired).await;
+    let store = db.open().await;
+    eventually("it has pruned", async || {
+        db.count("SELECT COUNT(*) FROM idempotency_key").await == 0
+    })
+    .await;
+    assert_eq!(db.count("SELECT COUNT(*) FROM agent_run").await, 70 * 2 + 4 + 2 + 1);
+    store.shutdown().await;
+
+    let store = Store::open(StoreConfig {
+        runs_kept: Some(Duration::from_secs(24 * 3600)),
+        ..db.config()
+    })
+    .await
+    .unwrap();
+    let left = async || {
+        let rows = db.rows("SELECT id FROM agent_run ORDER BY id").await;
+        rows.into_iter().map(|row| row[0].clone().unwrap()).collect::<Vec<_>>()
+    };
+    let mut expected: Vec<_> = kept.iter().map(ToString::to_string).collect();
+    expected.sort_unstable();
+    eventually("what is old is gone", async || left().await.len() <= expected.len()).await;
+    assert_eq!(left().await, expected);
+    assert_eq!(db.count("SELECT COUNT(*) FROM agent_run_entry").await, 1);
+    assert_eq!(
+        db.rows("SELECT hash FROM agent_snapshot ORDER BY hash").await,
+        [["5ead"], ["paused"]].map(|row| row.map(|cell| Some(cell.to_owned())))
+    );
+    // The record is not working state: it stays.
+    assert_eq!(
+        db.count("SELECT COUNT(*) FROM decision_log WHERE surface = 'agent'")
+            .await,
+        147
+    );
+    drop(store);
+}
+
+/// `runs_kept`: the run that another one is going on with just now, and the definitions that one is being made with, are not
+/// dropped under its hands.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_in_use_just_now_is_not_dropped() {
+    let db = TestDb::postgres().await;
+    let store = db.open().await;
+    let (paused, gone) = (new_run(), new_run());
+    for (run, status) in [(&paused, RunStatus::Paused), (&gone, RunStatus::Failed)] {
+        let lease = begin(&store, run).await;
+        store.finish(finished(lease, run, status, vec![])).await.unwrap();
+    }
+    db.run(
+        "UPDATE agent_run SET completed_at = 1; UPDATE agent_run SET snapshot_hash = 'other' WHERE status = 'paused'",
+    )
+    .await;
+    let next = NewRun {
+        resumes: Some(paused.id),
+        ..queued_run()
+    };
+    // It has found the paused run and the snapshot, and waits with its decision, since another has that id.
+    let lock = db
+        .hold(&format!(
+            "INSERT INTO decision_log (id, tenant, surface, user_id, conversation_id, definition_hash, request_id, \
+             created_at, owner, status) VALUES ('{}', '', '', '', '', '', '', 0, '', 'open')",
+            next.id
+        ))
+        .await;
+    let creating = tokio::spawn({
+        let (store, next) = (Arc::clone(&store), next.clone());
+        async move { store.create(next).await.unwrap() }
+    });
+    db.stuck(1).await;
+    let pruning = Store::open(StoreConfig {
+        runs_kept: Some(Duration::from_secs(24 * 3600)),
+        ..db.config()
+    })
+    .await
+    .unwrap();
+    db.stuck(2).await;
+    lock.release().await;
+    assert_eq!(creating.await.unwrap(), Created::New(None));
+    eventually("what is not in use is dropped", async || {
+        store.get(&tenant(), None, gone.id).await.unwrap().is_none()
+    })
+    .await;
+    assert_eq!(shown(&store, paused.id).await.resumed_by, Some(next.id));
+    let stored = store.load(next.id).await.unwrap();
+    assert_eq!(stored.map(|run| run.snapshot), Some(next.snapshot));
+    drop(pruning);
+}
