@@ -18,8 +18,17 @@ use super::headers::only;
 /// # Errors
 /// 415, 413, 408, or 400 when it breaks off.
 pub(super) async fn read(request: &HttpRequest, payload: Payload, limits: &EdgeLimits) -> Result<Bytes, Error> {
+    is_plain_json(request.headers())?;
+    read_any(request, payload, limits).await
+}
+
+/// Reads a body of any type, within the same limits.
+///
+/// # Errors
+/// 413, 408, or 400 when it breaks off; 415 for a content coding.
+pub(super) async fn read_any(request: &HttpRequest, payload: Payload, limits: &EdgeLimits) -> Result<Bytes, Error> {
     let headers = request.headers();
-    is_plain_json(headers)?;
+    is_plain(headers)?;
     let announced = announced(headers);
     if announced.is_some_and(|size| size > limits.body) {
         return Err(Error::BodyTooLarge(limits.body));
@@ -74,6 +83,11 @@ fn is_plain_json(headers: &HeaderMap) -> Result<(), Error> {
     if !only(headers, &header::CONTENT_TYPE).is_some_and(says_json) {
         return Err(Error::NotJson);
     }
+    is_plain(headers)
+}
+
+/// Without content coding.
+fn is_plain(headers: &HeaderMap) -> Result<(), Error> {
     let identity = |value: &HeaderValue| value.as_bytes().eq_ignore_ascii_case(b"identity");
     if headers.get_all(header::CONTENT_ENCODING).all(identity) {
         Ok(())

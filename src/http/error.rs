@@ -13,7 +13,10 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 use super::headers;
-use crate::domain::ids::DecisionId;
+use crate::domain::agent_run::DoubtfulCall;
+use crate::domain::definition::DefinitionError;
+use crate::domain::ids::{DecisionId, RunId};
+use crate::surfaces::agents::AgentError;
 use crate::surfaces::chat::ChatError;
 use crate::surfaces::chat::request::FieldError;
 use crate::surfaces::decisions::QueryError;
@@ -56,6 +59,8 @@ codes! {
     Unauthenticated = "unauthenticated", 401;
     /// The body names another user than the token.
     UserMismatch = "user_mismatch", 403;
+    /// The caller lacks the role that this needs.
+    Forbidden = "forbidden", 403;
     /// There is no such route or object, or it is somebody else's.
     NotFound = "not_found", 404;
     /// The route does not have this method; `Allow` names those it has.
@@ -64,20 +69,40 @@ codes! {
     RequestTimeout = "request_timeout", 408;
     /// A request with this idempotency key is still running.
     StillRunning = "still_running", 409;
+    /// The agent is from a file; files are changed where they stand.
+    ReadOnly = "read_only", 409;
+    /// Only a paused run can be resumed.
+    NotPaused = "not_paused", 409;
+    /// The run was resumed already; `run_id` names the run that goes on with it.
+    AlreadyResumed = "already_resumed", 409;
+    /// The run was called by another one, and is resumed with it; `run_id` names that one.
+    PartOfRun = "part_of_run", 409;
+    /// No steps are left over all resumes of the run.
+    StepsSpent = "steps_spent", 409;
+    /// It is not known whether calls of the run had their effect; `errors` names each. Say what happened in `settled`.
+    CallsInDoubt = "calls_in_doubt", 409;
+    /// Another version of the agent is current than `If-Match` says.
+    VersionConflict = "version_conflict", 412;
     /// The body is over its limit.
     BodyTooLarge = "body_too_large", 413;
     /// The body is not JSON in UTF-8 without content coding.
     UnsupportedMediaType = "unsupported_media_type", 415;
     /// The answer would take too long to find; narrow the filter.
     QueryTooSlow = "query_too_slow", 422;
+    /// The definition is wrong; `errors` names every mistake.
+    WrongDefinition = "wrong_definition", 422;
     /// This idempotency key was used with another body.
     IdempotencyKeyReused = "idempotency_key_reused", 422;
+    /// Over the caller's quota; `Retry-After` says how long to wait.
+    RateLimited = "rate_limited", 429;
     /// Something was done, and its record is not complete yet; `decision_id` names it. Do not send it again.
     OutcomeUnrecorded = "outcome_unrecorded", 500;
     /// A fault of gavel.
     Internal = "internal", 500;
     /// Nothing can be recorded now, so nothing was done. Safe to send again.
     RecordUnavailable = "record_unavailable", 503;
+    /// Too much is under way, or the service is stopping. Safe to send again.
+    Overloaded = "overloaded", 503;
     /// The keys that tokens are checked with cannot be had now.
     AuthUnavailable = "auth_unavailable", 503;
 }
@@ -103,7 +128,11 @@ pub enum Error {
     /// No such object.
     NotFound,
     /// Wrong method; the value of `Allow`.
-    MethodNotAllowed(&'static str),
+    MethodNotAllowed(String),
+    /// A definition in a form that is none.
+    NoForm,
+    /// What the surface of agents says.
+    Agent(AgentError),
     /// The body did not arrive in time.
     BodyTimeout,
     /// The body broke off, or its framing is wrong.
@@ -136,7 +165,8 @@ struct Told {
     detail: Cow<'static, str>,
     errors: Vec<FieldError>,
     decision: Option<DecisionId>,
-    header: Option<(HeaderName, HeaderValue)>,
+    run: Option<RunId>,
+    headers: Vec<(HeaderName, HeaderValue)>,
 }
 
 impl Told {
@@ -146,13 +176,14 @@ impl Told {
             detail: detail.into(),
             errors: Vec::new(),
             decision: None,
-            header: None,
+            run: None,
+            headers: Vec::new(),
         }
     }
 
-    fn header(self, name: HeaderName, value: &'static str) -> Self {
-        let header = Some((name, HeaderValue::from_static(value)));
-        Self { header, ..self }
+    fn header(mut self, name: HeaderName, value: &'static str) -> Self {
+        self.headers.push((name, HeaderValue::from_static(value)));
+        self
     }
 
     /// Worth another try.
@@ -187,6 +218,10 @@ pub struct Problem<'a> {
     #[schema(schema_with = super::openapi::schemas::id, required = false)]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub decision_id: Option<DecisionId>,
+    /// The run concerned (`already_resumed`, `part_of_run`).
+    #[schema(schema_with = super::openapi::schemas::id, required = false)]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub run_id: Option<RunId>,
     /// Each place that is wrong.
     #[schema(schema_with = super::openapi::schemas::field_errors, required = false)]
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -221,8 +256,16 @@ impl Error {
             Self::NoRoute => Told::new(Code::NotFound, "There is no such route."),
             Self::NotFound => Told::new(Code::NotFound, "There is no such object."),
             Self::MethodNotAllowed(allow) => {
-                Told::new(Code::MethodNotAllowed, format!("This route has only {allow}.")).header(header::ALLOW, allow)
+                let value = HeaderValue::from_str(&allow).ok();
+                let told = Told::new(Code::MethodNotAllowed, format!("This route has only {allow}."));
+                Told { headers: value.map(|value| (header::ALLOW, value)).into_iter().collect(), ..told }
             }
+            Self::NoForm => {
+                let detail = "A definition comes as application/json, application/yaml, text/markdown or \
+                              application/x-protobuf; say so in Content-Type.";
+                Told::new(Code::UnsupportedMediaType, detail)
+            }
+            Self::Agent(error) => agent(error),
             Self::BodyTimeout => Told::new(Code::RequestTimeout, "The body took too long to arrive."),
             Self::BodyBroken => Told::new(Code::InvalidRequest, "The body broke off, or its framing is wrong."),
             Self::BodyTooLarge(limit) => Told::new(Code::BodyTooLarge, format!("The body has more than {limit} bytes.")),
@@ -265,7 +308,7 @@ impl Error {
     }
 
     /// The problem as JSON text, with its status.
-    pub(super) fn problem(self, request_id: &str) -> (StatusCode, String, Option<(HeaderName, HeaderValue)>) {
+    pub(super) fn problem(self, request_id: &str) -> (StatusCode, String, Vec<(HeaderName, HeaderValue)>) {
         let told = self.tell();
         let status = StatusCode::from_u16(told.code.status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
         let problem = Problem {
@@ -276,22 +319,106 @@ impl Error {
             code: told.code.as_str(),
             request_id,
             decision_id: told.decision,
+            run_id: told.run,
             errors: told.errors,
         };
         let text = serde_json::to_string(&problem).unwrap_or_else(|error| unreachable!("a problem prints: {error}"));
-        (status, text, told.header)
+        (status, text, told.headers)
     }
 
     /// The problem as a response.
     pub(super) fn respond(self, request_id: &str) -> HttpResponse {
-        let (status, text, header) = self.problem(request_id);
+        let (status, text, headers) = self.problem(request_id);
         let mut response = HttpResponse::build(status);
         response.insert_header((header::CONTENT_TYPE, headers::PROBLEM_JSON));
         response.insert_header((header::CACHE_CONTROL, headers::NO_STORE));
-        if let Some(header) = header {
+        for header in headers {
             response.insert_header(header);
         }
         response.body(text)
+    }
+}
+
+/// What goes wrong with agents and their runs.
+fn agent(error: AgentError) -> Told {
+    match error {
+        AgentError::NotFound => Error::NotFound.tell(),
+        AgentError::Invalid(errors) => Error::Invalid(errors).tell(),
+        AgentError::KeyReused => Error::KeyReused.tell(),
+        AgentError::RecordUnavailable => Error::RecordUnavailable.tell(),
+        AgentError::Query(error) => Error::from(error).tell(),
+        AgentError::WrongDefinition(errors) => Told {
+            errors: errors.into_iter().map(mistake).collect(),
+            ..Told::new(Code::WrongDefinition, "The definition is wrong; errors names every mistake.")
+        },
+        AgentError::MissingRole(role) => Told::new(Code::Forbidden, format!("This needs the role {role}.")),
+        AgentError::FromFile => {
+            let detail = "The agent is from a file, which is changed where it stands; gavel reads it again by itself.";
+            Told::new(Code::ReadOnly, detail)
+        }
+        AgentError::VersionConflict(current) => {
+            Told::new(Code::VersionConflict, format!("Version {current} is current; 0 means that there is none."))
+        }
+        AgentError::RateLimited(quota) => Told {
+            headers: headers::rate_limit(&quota)
+                .into_iter()
+                .chain([(header::RETRY_AFTER, headers::seconds(quota.reset_s.max(1)))])
+                .collect(),
+            ..Told::new(Code::RateLimited, "Over the quota; Retry-After says how long to wait.")
+        },
+        AgentError::Overloaded => {
+            Told::new(Code::Overloaded, "Too much is under way. Nothing was begun; the request can be sent again.").later()
+        }
+        AgentError::NotPaused(status) => {
+            Told::new(Code::NotPaused, format!("Only a paused run can be resumed; this one is {}.", status.as_str()))
+        }
+        AgentError::ResumedBy(run) => Told {
+            run: Some(run),
+            ..Told::new(Code::AlreadyResumed, format!("The run was resumed already, by run {run}."))
+        },
+        AgentError::PartOf(run) => Told {
+            run: Some(run),
+            ..Told::new(Code::PartOfRun, format!("The run was called by another one; resume run {run} instead."))
+        },
+        AgentError::StepsSpent => Told::new(
+            Code::StepsSpent,
+            "No steps are left over all resumes of this run; trigger the agent anew.",
+        ),
+        AgentError::InDoubt(calls) => Told {
+            errors: calls.iter().map(doubtful).collect(),
+            ..Told::new(
+                Code::CallsInDoubt,
+                "It is not known whether these calls had their effect. Find out, and say of each in settled: true if it \
+                 happened, false if it did not.",
+            )
+        },
+    }
+}
+
+/// A mistake in a definition: its field, and its line where it has one.
+fn mistake(error: DefinitionError) -> FieldError {
+    let place = match (error.file.as_str(), error.line) {
+        ("body", None) => String::new(),
+        ("body", Some(line)) => format!("line {line}: "),
+        (file, None) => format!("{file}: "),
+        (file, Some(line)) => format!("{file}, line {line}: "),
+    };
+    FieldError {
+        pointer: error.field,
+        detail: format!("{place}found {}; allowed: {}", error.found, error.allowed),
+    }
+}
+
+fn doubtful(call: &DoubtfulCall) -> FieldError {
+    FieldError {
+        pointer: format!("/settled/{}", call.action_id),
+        detail: format!("is missing: did the call of {} happen? true or false", call.tool),
+    }
+}
+
+impl From<AgentError> for Error {
+    fn from(error: AgentError) -> Self {
+        Self::Agent(error)
     }
 }
 

@@ -38,6 +38,11 @@ impl Form {
         self.write(event.number, out, |out| json(&event.event, out));
     }
 
+    /// Appends an object under an id of its own.
+    pub(super) fn object(self, id: &str, object: &impl Serialize, out: &mut BytesMut) {
+        self.line(id, out, |out| json(object, out));
+    }
+
     /// Appends the last line of a run that was decided: the recorded decision with its `type`.
     pub(super) fn decision(self, body: &str, number: u64, out: &mut BytesMut) {
         self.write(number, out, |out| {
@@ -71,13 +76,19 @@ impl Form {
     }
 
     fn write(self, number: u64, out: &mut BytesMut, object: impl FnOnce(&mut BytesMut)) {
+        self.line(&number.to_string(), out, object);
+    }
+
+    fn line(self, id: &str, out: &mut BytesMut, object: impl FnOnce(&mut BytesMut)) {
         match self {
             Self::Ndjson => {
                 object(out);
                 out.put_u8(b'\n');
             }
             Self::Sse => {
-                out.put_slice(format!("id: {number}\ndata: ").as_bytes());
+                out.put_slice(b"id: ");
+                out.put_slice(id.as_bytes());
+                out.put_slice(b"\ndata: ");
                 object(out);
                 out.put_slice(b"\n\n");
             }

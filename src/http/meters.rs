@@ -15,8 +15,10 @@ const DURATION: &str = "gavel_http_request_duration_seconds";
 pub(super) const CLIENT_LEFT: u16 = 499;
 
 /// The statuses the edge answers with.
-const STATUSES: [u16; 16] = [
+const STATUSES: [u16; 19] = [
     200,
+    201,
+    202,
     307,
     400,
     401,
@@ -25,6 +27,7 @@ const STATUSES: [u16; 16] = [
     405,
     408,
     409,
+    412,
     413,
     415,
     422,

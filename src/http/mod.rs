@@ -12,6 +12,8 @@ pub mod caller;
 pub mod error;
 pub mod health;
 
+mod acting;
+mod agents;
 mod body;
 mod chat;
 mod connection;
@@ -24,6 +26,7 @@ mod meters;
 mod openapi;
 mod query;
 mod routes;
+mod runs;
 mod server;
 mod span;
 
@@ -34,6 +37,7 @@ use self::caller::Auth;
 use self::health::Surroundings;
 pub use self::openapi::document;
 pub use self::server::{ServerSettings, server};
+use crate::surfaces::agents::AgentRuns;
 use crate::surfaces::chat::Chat;
 use crate::surfaces::decisions::DecisionQueries;
 
@@ -41,6 +45,8 @@ use crate::surfaces::decisions::DecisionQueries;
 pub struct Edge {
     /// Surface C.
     pub chat: Arc<Chat>,
+    /// Surfaces D and X.
+    pub agents: Arc<AgentRuns>,
     /// The analysts' queries.
     pub decisions: DecisionQueries,
     /// How callers prove who they are.

@@ -8,7 +8,7 @@ use actix_web::{HttpRequest, HttpResponse, Resource};
 use super::State;
 use super::error::Error;
 use super::exchange::Exchange;
-use super::{chat, decisions, docs, health};
+use super::{agents, chat, decisions, docs, health, runs};
 
 /// A method a route has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,14 +17,17 @@ pub(super) enum Verb {
     Get,
     /// `POST`.
     Post,
+    /// `PUT`.
+    Put,
 }
 
 impl Verb {
-    /// The value of `Allow`.
-    pub(super) const fn allow(self) -> &'static str {
+    /// Its part of the value of `Allow`.
+    const fn allow(self) -> &'static str {
         match self {
             Self::Get => "GET, HEAD",
             Self::Post => "POST",
+            Self::Put => "PUT",
         }
     }
 
@@ -32,6 +35,7 @@ impl Verb {
         match self {
             Self::Get => *method == Method::GET || *method == Method::HEAD,
             Self::Post => *method == Method::POST,
+            Self::Put => *method == Method::PUT,
         }
     }
 }
@@ -56,8 +60,8 @@ macro_rules! routes {
                 match self { $(Self::$variant => Verb::$verb,)+ }
             }
 
-            fn resource(self) -> Resource {
-                let resource = web::resource(self.path());
+            /// Adds it to the resource of its path.
+            fn on(self, resource: Resource) -> Resource {
                 let verb = self.verb();
                 let route = web::route().guard(fn_guard(move |asked| verb.admits(&asked.head().method)));
                 match self { $(Self::$variant => resource.route(route.to($handler)),)+ }
@@ -72,6 +76,18 @@ routes! {
     Decisions: Get "/v1/decisions" => decisions::list;
     Decision: Get "/v1/decisions/{id}" => decisions::get;
     ToolInvocations: Get "/v1/tool-invocations" => decisions::tool_invocations;
+    Agents: Get "/api/projects/{project}/agents" => agents::list;
+    Agent: Get "/api/projects/{project}/agents/{agent}" => agents::get;
+    PutAgent: Put "/api/projects/{project}/agents/{agent}" => agents::put;
+    Versions: Get "/api/projects/{project}/agents/{agent}/versions" => agents::versions;
+    RestoreVersion: Post "/api/projects/{project}/agents/{agent}/versions/{version}/restore" => agents::restore;
+    Trigger: Post "/api/projects/{project}/agents/{agent}/trigger" => runs::trigger;
+    Runs: Get "/api/projects/{project}/runs" => runs::list;
+    Run: Get "/api/runs/{id}" => runs::get;
+    RunEvents: Get "/api/runs/{id}/events" => runs::events::tell;
+    CancelRun: Post "/api/runs/{id}/cancel" => runs::cancel;
+    ResumeRun: Post "/api/runs/{id}/resume" => runs::resume;
+    AgentSchema: Get "/schemas/{schema}" => agents::schema;
     Live: Get "/livez" => health::live;
     Ready: Get "/readyz" => health::ready;
     Metrics: Get "/metrics" => health::metrics;
@@ -84,16 +100,37 @@ routes! {
 /// Registers every route, and problems for what is none.
 pub(super) fn configure(config: &mut ServiceConfig, state: &Data<State>) {
     config.app_data(state.clone());
-    for route in Route::ALL {
-        let wrong = move |state: Data<State>, request: HttpRequest| wrong_method(state, request, route);
-        config.service(route.resource().default_service(web::to(wrong)));
+    for (at, first) in Route::ALL.into_iter().enumerate() {
+        // One resource has all methods of its path; it is made with the first of them.
+        if Route::ALL[..at].iter().any(|other| other.path() == first.path()) {
+            continue;
+        }
+        let routes = first.of_path();
+        let resource = routes
+            .into_iter()
+            .fold(web::resource(first.path()), |resource, route| route.on(resource));
+        let wrong = move |state: Data<State>, request: HttpRequest| wrong_method(state, request, first);
+        config.service(resource.default_service(web::to(wrong)));
     }
     config.default_service(web::to(unknown));
 }
 
+impl Route {
+    /// All that have its path.
+    fn of_path(self) -> Vec<Self> {
+        Self::ALL.into_iter().filter(|other| other.path() == self.path()).collect()
+    }
+
+    /// The value of `Allow`.
+    fn allow(self) -> String {
+        let verbs: Vec<_> = self.of_path().iter().map(|route| route.verb().allow()).collect();
+        verbs.join(", ")
+    }
+}
+
 async fn wrong_method(state: Data<State>, request: HttpRequest, route: Route) -> HttpResponse {
     let exchange = Exchange::begin(&state, &request, Some(route));
-    exchange.finish(Err(Error::MethodNotAllowed(route.verb().allow())))
+    exchange.finish(Err(Error::MethodNotAllowed(route.allow())))
 }
 
 async fn unknown(state: Data<State>, request: HttpRequest) -> HttpResponse {

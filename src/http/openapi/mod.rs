@@ -1,6 +1,7 @@
 //! The API's description, OpenAPI 3.1, made from the code: schemas are derived from the types that
 //! are sent, codes and statuses from the error table, and the paths from the route table.
 
+mod agents;
 mod operations;
 mod parts;
 pub(super) mod schemas;
@@ -30,6 +31,7 @@ pub fn document() -> OpenApi {
         let method = match route.verb() {
             Verb::Get => utoipa::openapi::HttpMethod::Get,
             Verb::Post => utoipa::openapi::HttpMethod::Post,
+            Verb::Put => utoipa::openapi::HttpMethod::Put,
         };
         paths.path(route.path(), PathItem::new(method, operations::of(route)))
     });
@@ -89,6 +91,8 @@ fn tags() -> Vec<utoipa::openapi::Tag> {
     let tag = |name: &str, about: &str| TagBuilder::new().name(name).description(Some(about)).build();
     vec![
         tag("chat", "One message, one decision."),
+        tag("agents", "Declared agents: definitions and their versions."),
+        tag("runs", "Runs of agents: triggered, watched, cancelled, resumed."),
         tag("record", "What was decided and done, for analysts."),
         tag(
             "health",

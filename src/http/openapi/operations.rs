@@ -14,21 +14,21 @@ use crate::http::error::Code;
 use crate::http::routes::Route;
 
 /// What a route answers beside problems.
-type Answers = Vec<(u16, ResponseBuilder)>;
+pub(super) type Answers = Vec<(u16, ResponseBuilder)>;
 
-struct About {
-    id: &'static str,
-    tag: &'static str,
-    summary: &'static str,
-    description: &'static str,
-    parameters: Vec<Parameter>,
-    body: Option<RequestBody>,
-    answers: Answers,
-    problems: &'static [Code],
+pub(super) struct About {
+    pub(super) id: &'static str,
+    pub(super) tag: &'static str,
+    pub(super) summary: &'static str,
+    pub(super) description: &'static str,
+    pub(super) parameters: Vec<Parameter>,
+    pub(super) body: Option<RequestBody>,
+    pub(super) answers: Answers,
+    pub(super) problems: &'static [Code],
 }
 
 /// Problems of every route that asks who is calling.
-const CALLER: [Code; 2] = [Code::Unauthenticated, Code::AuthUnavailable];
+pub(super) const CALLER: [Code; 2] = [Code::Unauthenticated, Code::AuthUnavailable];
 
 const CHAT_PROBLEMS: &[Code] = &[
     Code::InvalidRequest,
@@ -51,7 +51,7 @@ const LIST_PROBLEMS: &[Code] = &[
     Code::RecordUnavailable,
     CALLER[1],
 ];
-const GET_PROBLEMS: &[Code] = &[
+pub(super) const GET_PROBLEMS: &[Code] = &[
     Code::InvalidRequest,
     CALLER[0],
     Code::NotFound,
@@ -148,6 +148,18 @@ fn about(route: Route) -> About {
                 None,
             )
         },
+        Route::Agents
+        | Route::Agent
+        | Route::PutAgent
+        | Route::Versions
+        | Route::RestoreVersion
+        | Route::Trigger
+        | Route::Runs
+        | Route::Run
+        | Route::RunEvents
+        | Route::CancelRun
+        | Route::ResumeRun
+        | Route::AgentSchema => super::agents::about(route),
         Route::Live => get(
             "isAlive",
             "health",
@@ -206,12 +218,12 @@ const DECISION_FIELDS: &str = "decision_type, outcome_category, intent, user_id,
                                created_at, duration_ms, iterations";
 const CALL_FIELDS: &str = "tool, server, status, success, decision_id, created_at, duration_ms, user_id";
 
-fn listed(parameters: impl IntoIterator<Item = Parameter>) -> Vec<Parameter> {
+pub(super) fn listed(parameters: impl IntoIterator<Item = Parameter>) -> Vec<Parameter> {
     parameters.into_iter().chain([parts::request_id()]).collect()
 }
 
 /// A route that takes nothing and answers one thing.
-fn plain(
+pub(super) fn plain(
     id: &'static str,
     tag: &'static str,
     summary: &'static str,
@@ -230,7 +242,7 @@ fn plain(
     }
 }
 
-fn get(
+pub(super) fn get(
     id: &'static str,
     tag: &'static str,
     summary: &'static str,

@@ -18,7 +18,17 @@ pub(super) fn integer(minimum: i64) -> ObjectBuilder {
     Object::builder().schema_type(Type::Integer).minimum(Some(minimum))
 }
 
-fn header(schema: ObjectBuilder, about: &str, example: Value) -> Header {
+/// A parameter of the query.
+pub(super) fn query(name: &str, about: &str) -> Parameter {
+    parameter(name, ParameterIn::Query, about, string()).build()
+}
+
+/// A header of the request.
+pub(super) fn header(name: &str, about: &str) -> Parameter {
+    parameter(name, ParameterIn::Header, about, string()).build()
+}
+
+fn answer_header(schema: ObjectBuilder, about: &str, example: Value) -> Header {
     HeaderBuilder::new()
         .schema(Some(schema.build()))
         .description(Some(about))
@@ -94,7 +104,7 @@ pub(super) fn content(schema: &str, example: Option<Value>) -> Content {
 
 /// A response; every one carries the request's id.
 pub(super) fn response(about: impl Into<String>) -> ResponseBuilder {
-    let id = header(
+    let id = answer_header(
         string(),
         "The request's id: yours, or one made for it.",
         json!("0199f0a1-7c2e-7d10-9f5e-3a1b2c3d4e5f"),
@@ -110,20 +120,20 @@ pub(super) fn with_quota(response: ResponseBuilder) -> ResponseBuilder {
     response
         .header(
             "RateLimit-Policy",
-            header(string(), policy, json!("\"user\";q=60;w=60")),
+            answer_header(string(), policy, json!("\"user\";q=60;w=60")),
         )
-        .header("RateLimit", header(string(), limit, json!("\"user\";r=19;t=1")))
+        .header("RateLimit", answer_header(string(), limit, json!("\"user\";r=19;t=1")))
 }
 
 pub(super) fn with_replayed(response: ResponseBuilder) -> ResponseBuilder {
     let about = "`true` when this is the stored answer of an earlier request with the same key.";
-    response.header("Idempotency-Replayed", header(string(), about, json!("true")))
+    response.header("Idempotency-Replayed", answer_header(string(), about, json!("true")))
 }
 
 pub(super) fn with_retry_after(response: ResponseBuilder) -> ResponseBuilder {
     response.header(
         "Retry-After",
-        header(integer(1), "Seconds to wait before another try.", json!(1)),
+        answer_header(integer(1), "Seconds to wait before another try.", json!(1)),
     )
 }
 
@@ -146,13 +156,13 @@ pub(super) fn problem(status: u16, codes: &[Code]) -> ResponseBuilder {
         let about = "How to prove who you are.";
         response = response.header(
             "WWW-Authenticate",
-            header(string(), about, json!("Bearer realm=\"gavel\"")),
+            answer_header(string(), about, json!("Bearer realm=\"gavel\"")),
         );
     }
     if codes.contains(&Code::MethodNotAllowed) {
         response = response.header(
             "Allow",
-            header(string(), "The methods this route has.", json!("GET, HEAD")),
+            answer_header(string(), "The methods this route has.", json!("GET, HEAD")),
         );
     }
     response.content(

@@ -2,15 +2,17 @@
 //! hand (the request) or what the store writes (rows).
 
 use serde_json::Value;
-use utoipa::openapi::schema::{AnyOf, OneOfBuilder};
+use utoipa::openapi::schema::{AnyOf, ArrayBuilder, OneOfBuilder, SchemaType};
 use utoipa::openapi::{Array, ComponentsBuilder, Object, Ref, RefOr, Schema, SchemaFormat, Type};
 use utoipa::{PartialSchema, ToSchema};
 
 use super::parts::string;
+use crate::domain::agent_run::AgentRun;
 use crate::domain::decision::{AgentDecision, DecisionType, Outcome};
 use crate::domain::event::Event;
 use crate::http::error::{Code, Problem};
 use crate::http::health::{Live, Ready};
+use crate::surfaces::agents::{AgentInfo, RunEvent, VersionInfo};
 
 /// Every schema, with those it refers to.
 pub(super) fn all(components: ComponentsBuilder) -> ComponentsBuilder {
@@ -21,6 +23,10 @@ pub(super) fn all(components: ComponentsBuilder) -> ComponentsBuilder {
     DecisionPage::schemas(&mut nested);
     DecisionDetail::schemas(&mut nested);
     ToolInvocationPage::schemas(&mut nested);
+    AgentRun::schemas(&mut nested);
+    AgentInfo::schemas(&mut nested);
+    VersionInfo::schemas(&mut nested);
+    RunEvent::schemas(&mut nested);
     Live::schemas(&mut nested);
     Ready::schemas(&mut nested);
     Problem::schemas(&mut nested);
@@ -41,10 +47,59 @@ pub(super) fn all(components: ComponentsBuilder) -> ComponentsBuilder {
         .schema_from::<DecisionPage>()
         .schema_from::<DecisionDetail>()
         .schema_from::<ToolInvocationPage>()
+        .schema_from::<AgentRun>()
+        .schema_from::<AgentInfo>()
+        .schema_from::<VersionInfo>()
+        .schema_from::<RunEvent>()
+        .schema("AgentPage", listing("agents", "AgentInfo"))
+        .schema("VersionPage", listing("versions", "VersionInfo"))
+        .schema("RunPage", paged("runs", "AgentRun"))
+        .schema("Inputs", inputs())
+        .schema("Settled", settled())
+        .schema("JsonSchema", Object::with_type(Type::Object))
         .schema_from::<Live>()
         .schema_from::<Ready>()
         .schema_from::<Problem<'_>>()
         .schema("OpenApi", Object::with_type(Type::Object))
+}
+
+/// An object with a list of something.
+fn listing(name: &str, of: &str) -> Object {
+    let list = ArrayBuilder::new().items(Ref::from_schema_name(of));
+    Object::builder()
+        .schema_type(Type::Object)
+        .property(name, list)
+        .required(name)
+        .build()
+}
+
+/// As [`listing`], page by page.
+fn paged(name: &str, of: &str) -> Object {
+    let token = Object::builder()
+        .schema_type(SchemaType::from_iter([Type::String, Type::Null]))
+        .description(Some("For the next page; null on the last."));
+    let mut page = listing(name, of);
+    page.properties.insert("next_page_token".to_owned(), RefOr::T(token.build().into()));
+    page.required.push("next_page_token".to_owned());
+    page
+}
+
+fn inputs() -> Object {
+    Object::builder()
+        .schema_type(Type::Object)
+        .description(Some("The agent's inputs by name, as its definition has them."))
+        .build()
+}
+
+fn settled() -> Object {
+    let settled = Object::builder()
+        .schema_type(Type::Object)
+        .additional_properties(Some(Object::with_type(Type::Boolean)))
+        .description(Some("Of each call in doubt, by its action_id: did it have its effect?"));
+    Object::builder()
+        .schema_type(Type::Object)
+        .property("settled", settled)
+        .build()
 }
 
 /// `code` of a problem.

@@ -1,0 +1,204 @@
+//! Definitions of agents: `/api/projects/{project}/agents…`, and the JSON Schemas of a definition.
+
+use actix_web::http::header::{self, HeaderMap, HeaderValue};
+use actix_web::http::StatusCode;
+use actix_web::web::{Data, Payload};
+use actix_web::{HttpRequest, HttpResponse};
+use serde::Serialize;
+use serde_json::json;
+
+use super::error::Error;
+use super::exchange::Exchange;
+use super::headers::{self, only};
+use super::routes::Route;
+use super::{State, body, query};
+use crate::domain::definition::{Definition, Form, json_schema, json_schema_of_front_matter};
+use crate::domain::ids::ProjectId;
+use crate::surfaces::agents::{AgentInfo, Put};
+
+pub(super) async fn list(state: Data<State>, request: HttpRequest) -> HttpResponse {
+    let exchange = Exchange::begin(&state, &request, Some(Route::Agents));
+    exchange.finish(listed(&state, &request).await)
+}
+
+pub(super) async fn get(state: Data<State>, request: HttpRequest) -> HttpResponse {
+    let exchange = Exchange::begin(&state, &request, Some(Route::Agent));
+    exchange.finish(one(&state, &request).await)
+}
+
+pub(super) async fn put(state: Data<State>, request: HttpRequest, payload: Payload) -> HttpResponse {
+    let exchange = Exchange::begin(&state, &request, Some(Route::PutAgent));
+    exchange.finish(taken(&state, &request, payload).await)
+}
+
+pub(super) async fn versions(state: Data<State>, request: HttpRequest) -> HttpResponse {
+    let exchange = Exchange::begin(&state, &request, Some(Route::Versions));
+    exchange.finish(all_versions(&state, &request).await)
+}
+
+pub(super) async fn restore(state: Data<State>, request: HttpRequest) -> HttpResponse {
+    let exchange = Exchange::begin(&state, &request, Some(Route::RestoreVersion));
+    exchange.finish(restored(&state, &request).await)
+}
+
+pub(super) async fn schema(state: Data<State>, request: HttpRequest) -> HttpResponse {
+    let exchange = Exchange::begin(&state, &request, Some(Route::AgentSchema));
+    let schema = match request.match_info().get("schema") {
+        Some("agent.schema.json") => Ok(json_schema()),
+        Some("agent-front-matter.schema.json") => Ok(json_schema_of_front_matter()),
+        _ => Err(Error::NotFound),
+    };
+    exchange.finish(schema.map(|schema| {
+        HttpResponse::Ok()
+            .insert_header((header::CONTENT_TYPE, HeaderValue::from_static("application/schema+json")))
+            .insert_header((header::CACHE_CONTROL, HeaderValue::from_static("max-age=3600")))
+            .body(schema.to_string())
+    }))
+}
+
+async fn listed(state: &State, request: &HttpRequest) -> Result<HttpResponse, Error> {
+    let caller = state.edge.auth.caller(request).await?;
+    query::none(request.query_string())?;
+    let agents = state.edge.agents.directory().list(&caller.tenant, &project(request)?).await?;
+    Ok(response(StatusCode::OK, &json!({ "agents": agents })))
+}
+
+async fn one(state: &State, request: &HttpRequest) -> Result<HttpResponse, Error> {
+    let caller = state.edge.auth.caller(request).await?;
+    query::none(request.query_string())?;
+    let directory = state.edge.agents.directory();
+    let agent = directory.get(&caller.tenant, &project(request)?, agent(request)?).await?;
+    let mut response = match asked_for(request.headers()) {
+        None => response(StatusCode::OK, &agent),
+        Some((form, media)) => written(&agent, form, media)?,
+    };
+    tag(&mut response, &agent);
+    Ok(response)
+}
+
+/// The definition alone, in the form that `Accept` asks for.
+fn written(agent: &AgentInfo, form: Form, media: &'static str) -> Result<HttpResponse, Error> {
+    let text = agent.definition.to_string();
+    let definition = Definition::read(text.as_bytes(), Form::Json, &agent.id).map_err(|_| Error::Internal)?;
+    Ok(HttpResponse::Ok()
+        .insert_header((header::CONTENT_TYPE, HeaderValue::from_static(media)))
+        .insert_header((header::CACHE_CONTROL, headers::NO_STORE))
+        .body(definition.write(form)))
+}
+
+async fn taken(state: &State, request: &HttpRequest, payload: Payload) -> Result<HttpResponse, Error> {
+    let caller = state.edge.auth.caller(request).await?;
+    query::none(request.query_string())?;
+    let form = only(request.headers(), &header::CONTENT_TYPE)
+        .and_then(form_of)
+        .map(|(form, _)| form)
+        .ok_or(Error::NoForm)?;
+    let body = body::read_any(request, payload, &state.edge.limits).await?;
+    let expected = expected(request.headers())?;
+    let (agents, project, agent) = (&state.edge.agents, project(request)?, agent(request)?);
+    let put = agents
+        .directory()
+        .put(&caller, &project, agent, (form, &body), expected, agents.now_us())
+        .await?;
+    Ok(answer(&put))
+}
+
+async fn all_versions(state: &State, request: &HttpRequest) -> Result<HttpResponse, Error> {
+    let caller = state.edge.auth.caller(request).await?;
+    query::none(request.query_string())?;
+    let directory = state.edge.agents.directory();
+    let versions = directory.versions(&caller.tenant, &project(request)?, agent(request)?).await?;
+    Ok(response(StatusCode::OK, &json!({ "versions": versions })))
+}
+
+async fn restored(state: &State, request: &HttpRequest) -> Result<HttpResponse, Error> {
+    let caller = state.edge.auth.caller(request).await?;
+    query::none(request.query_string())?;
+    let version = request.match_info().get("version").and_then(|text| text.parse().ok());
+    let (agents, project, agent) = (&state.edge.agents, project(request)?, agent(request)?);
+    let version = version.ok_or(Error::NotFound)?;
+    let put = agents
+        .directory()
+        .restore(&caller, &project, agent, version, agents.now_us())
+        .await?;
+    Ok(answer(&put))
+}
+
+fn answer(put: &Put) -> HttpResponse {
+    let is_new = put.changed && put.agent.version == Some(1);
+    let status = if is_new { StatusCode::CREATED } else { StatusCode::OK };
+    let mut response = response(status, &put.agent);
+    tag(&mut response, &put.agent);
+    response
+}
+
+/// The version, for `If-Match`.
+fn tag(response: &mut HttpResponse, agent: &AgentInfo) {
+    if let Some(version) = agent.version
+        && let Ok(value) = HeaderValue::from_str(&format!("\"{version}\""))
+    {
+        response.headers_mut().insert(header::ETAG, value);
+    }
+}
+
+/// `If-Match: "3"` or `If-None-Match: *`.
+fn expected(headers: &HeaderMap) -> Result<Option<i64>, Error> {
+    if headers.contains_key(header::IF_NONE_MATCH) {
+        let any = only(headers, &header::IF_NONE_MATCH).is_some_and(|value| value.as_bytes() == b"*");
+        return if any {
+            Ok(Some(0))
+        } else {
+            Err(Error::InvalidHeader("If-None-Match", "must be *"))
+        };
+    }
+    if !headers.contains_key(header::IF_MATCH) {
+        return Ok(None);
+    }
+    let version = only(headers, &header::IF_MATCH)
+        .and_then(|value| value.to_str().ok()?.strip_prefix('"')?.strip_suffix('"')?.parse().ok())
+        .filter(|version: &i64| *version > 0);
+    version
+        .map(Some)
+        .ok_or(Error::InvalidHeader("If-Match", "must be a version in double quotes, as ETag has it"))
+}
+
+pub(super) fn project(request: &HttpRequest) -> Result<ProjectId, Error> {
+    let text = request.match_info().get("project").unwrap_or_default();
+    ProjectId::parse(text).map_err(|_| Error::NotFound)
+}
+
+pub(super) fn agent(request: &HttpRequest) -> Result<&str, Error> {
+    request.match_info().get("agent").ok_or(Error::NotFound)
+}
+
+const MEDIA: [(&str, Form); 7] = [
+    ("application/json", Form::Json),
+    ("application/yaml", Form::Yaml),
+    ("application/x-yaml", Form::Yaml),
+    ("text/yaml", Form::Yaml),
+    ("text/markdown", Form::Markdown),
+    ("application/x-protobuf", Form::Proto),
+    ("application/protobuf", Form::Proto),
+];
+
+fn form_of(value: &HeaderValue) -> Option<(Form, &'static str)> {
+    let media = value.to_str().ok()?.split(';').next()?.trim();
+    let found = MEDIA.iter().find(|(name, _)| name.eq_ignore_ascii_case(media))?;
+    Some((found.1, found.0))
+}
+
+/// A form other than JSON that `Accept` names first; JSON has more to tell than the definition.
+fn asked_for(headers: &HeaderMap) -> Option<(Form, &'static str)> {
+    let value = only(headers, &header::ACCEPT)?;
+    let first = value.to_str().ok()?.split(',').next()?;
+    let (form, media) = form_of(&HeaderValue::from_str(first).ok()?)?;
+    (form != Form::Json).then_some((form, media))
+}
+
+pub(super) fn response(status: StatusCode, value: &impl Serialize) -> HttpResponse {
+    let text = serde_json::to_string(value).unwrap_or_else(|error| unreachable!("an answer prints as JSON: {error}"));
+    HttpResponse::build(status)
+        .insert_header((header::CONTENT_TYPE, headers::JSON))
+        .insert_header((header::CACHE_CONTROL, headers::NO_STORE))
+        .body(text)
+}

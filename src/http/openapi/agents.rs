@@ -1,0 +1,264 @@
+//! The operations of agents and their runs.
+
+use serde_json::json;
+use utoipa::openapi::path::Parameter;
+use utoipa::openapi::request_body::{RequestBody, RequestBodyBuilder};
+use utoipa::openapi::response::ResponseBuilder;
+use utoipa::openapi::{Content, Required};
+
+use super::operations::{About, CALLER, GET_PROBLEMS, get, listed, plain};
+use super::parts::{self, content, response};
+use crate::http::error::Code;
+use crate::http::routes::Route;
+
+const JSON: &str = "application/json";
+const RUN_FIELDS: &str = "agent_id, status, user_id, parent_run_id, definition_hash, created_at, stop_reason";
+
+const LIST: &[Code] = &[
+    Code::InvalidRequest,
+    CALLER[0],
+    Code::UserMismatch,
+    Code::NotFound,
+    Code::QueryTooSlow,
+    Code::RecordUnavailable,
+    CALLER[1],
+];
+const READ: &[Code] = &[
+    Code::InvalidRequest,
+    CALLER[0],
+    Code::UserMismatch,
+    Code::NotFound,
+    Code::RecordUnavailable,
+    CALLER[1],
+];
+const PUT: &[Code] = &[
+    Code::InvalidRequest,
+    CALLER[0],
+    Code::Forbidden,
+    Code::NotFound,
+    Code::RequestTimeout,
+    Code::ReadOnly,
+    Code::VersionConflict,
+    Code::BodyTooLarge,
+    Code::UnsupportedMediaType,
+    Code::WrongDefinition,
+    Code::RecordUnavailable,
+    CALLER[1],
+];
+const TRIGGER: &[Code] = &[
+    Code::InvalidRequest,
+    CALLER[0],
+    Code::UserMismatch,
+    Code::NotFound,
+    Code::RequestTimeout,
+    Code::BodyTooLarge,
+    Code::UnsupportedMediaType,
+    Code::IdempotencyKeyReused,
+    Code::RateLimited,
+    Code::RecordUnavailable,
+    Code::Overloaded,
+    CALLER[1],
+];
+const RESUME: &[Code] = &[
+    Code::InvalidRequest,
+    CALLER[0],
+    Code::UserMismatch,
+    Code::NotFound,
+    Code::RequestTimeout,
+    Code::NotPaused,
+    Code::AlreadyResumed,
+    Code::PartOfRun,
+    Code::StepsSpent,
+    Code::CallsInDoubt,
+    Code::BodyTooLarge,
+    Code::UnsupportedMediaType,
+    Code::IdempotencyKeyReused,
+    Code::RateLimited,
+    Code::RecordUnavailable,
+    Code::Overloaded,
+    CALLER[1],
+];
+
+/// One of them.
+pub(super) fn about(route: Route) -> About {
+    match route {
+        Route::Agents => About {
+            parameters: listed([project()]),
+            problems: GET_PROBLEMS,
+            ..get("listAgents", "agents", "Lists the agents of a project", AGENTS, "AgentPage", None)
+        },
+        Route::Agent => About {
+            parameters: listed([project(), agent()]),
+            problems: GET_PROBLEMS,
+            answers: vec![(200, definition_in_any_form())],
+            ..get("getAgent", "agents", "Reads one agent", AGENT, "AgentInfo", None)
+        },
+        Route::PutAgent => About {
+            parameters: listed([project(), agent(), parts::header("If-Match", IF_MATCH), parts::header("If-None-Match", IF_NONE_MATCH)]),
+            body: Some(definition()),
+            problems: PUT,
+            answers: vec![
+                (200, info("A new version, or the current one where nothing changed.")),
+                (201, info("A new agent.")),
+            ],
+            ..plain("putAgent", "agents", "Puts an agent's definition", PUT_AGENT, response(""))
+        },
+        Route::Versions => About {
+            parameters: listed([project(), agent()]),
+            problems: GET_PROBLEMS,
+            ..get("listVersions", "agents", "Lists the versions of an agent", VERSIONS, "VersionPage", None)
+        },
+        Route::RestoreVersion => About {
+            parameters: listed([project(), agent(), parts::path("version", "1, 2, 3 …")]),
+            problems: PUT,
+            answers: vec![(200, info("The agent as it is now."))],
+            ..plain("restoreVersion", "agents", "Goes back to an earlier version", RESTORE, response(""))
+        },
+        Route::Trigger => About {
+            parameters: acting([project(), agent(), parts::query("timeout_s", TIMEOUT), parts::header("Prefer", PREFER)]),
+            body: Some(body("Inputs", "The agent's inputs. At most 1 MiB.", json!({"objective": "Where is the rate limit applied?"}))),
+            problems: TRIGGER,
+            answers: run_answers(),
+            ..plain("triggerAgent", "runs", "Runs an agent", TRIGGERED, response(""))
+        },
+        Route::Runs => About {
+            parameters: {
+                let list = parts::listing(RUN_FIELDS, "status = \"paused\"");
+                listed([project(), user()].into_iter().chain(list))
+            },
+            problems: LIST,
+            ..get("listRuns", "runs", "Lists the runs of a project", RUNS, "RunPage", None)
+        },
+        Route::Run => About {
+            parameters: listed([run(), user()]),
+            problems: READ,
+            ..get("getRun", "runs", "Reads one run", RUN, "AgentRun", None)
+        },
+        Route::RunEvents => About {
+            parameters: listed([run(), user(), parts::header("Last-Event-ID", LAST), parts::query("after", LAST)]),
+            problems: READ,
+            answers: vec![(200, lines())],
+            ..plain("watchRun", "runs", "Tells what a run does", EVENTS, response(""))
+        },
+        Route::CancelRun => About {
+            parameters: listed([run(), user()]),
+            problems: READ,
+            answers: vec![
+                (200, run_answer("It is over.")),
+                (202, run_answer("It will be, as soon as who works on it has heard of it.")),
+            ],
+            ..plain("cancelRun", "runs", "Cancels a run", CANCEL, response(""))
+        },
+        Route::ResumeRun => About {
+            parameters: acting([run(), parts::query("timeout_s", TIMEOUT), parts::header("Prefer", PREFER)]),
+            body: Some(body("Settled", "What happened to calls in doubt; `{}` where there are none.", json!({}))),
+            problems: RESUME,
+            answers: run_answers(),
+            ..plain("resumeRun", "runs", "Goes on with a paused run", RESUMED, response(""))
+        },
+        _ => About {
+            parameters: listed([parts::path("schema", "`agent.schema.json` or `agent-front-matter.schema.json`.")]),
+            problems: &[Code::NotFound],
+            answers: vec![(200, response("The schema.").content("application/schema+json", content("JsonSchema", None)))],
+            ..plain("getAgentSchema", "reference", "JSON Schema of a definition, for editors", SCHEMA, response(""))
+        },
+    }
+}
+
+const AGENTS: &str = "By name. Those from files belong to the project `default`, and those put there beside them.";
+const AGENT: &str = "With `Accept: application/yaml`, `text/markdown` or `application/x-protobuf` the definition alone, in that form.";
+const PUT_AGENT: &str = "Needs the role `operator`: a definition says which tools run without asking. It is checked beside the \
+                         other agents of its project; every mistake is told at once. Runs that have begun keep the version \
+                         they began with.";
+const IF_MATCH: &str = "The version that must be current, in double quotes, as `ETag` has it.";
+const IF_NONE_MATCH: &str = "`*`: there must be no such agent yet.";
+const VERSIONS: &str = "Newest first; of agents that came by the API. Nothing of them ever changes.";
+const RESTORE: &str = "Makes the earlier definition the current one, as a version of its own. Needs the role `operator`.";
+const TRIGGERED: &str = "Waits until the run is over; with `Prefer: respond-async` it is queued and answered at once, with \
+                         `Prefer: wait=N` after N seconds at most. Whatever comes of it is told by the run: 200 says that it is \
+                         over, not that it went well. A client that leaves does not cancel.";
+const TIMEOUT: &str = "Seconds, in the place of the definition's limit.";
+const PREFER: &str = "`respond-async` or `wait=N` (RFC 7240).";
+const RUNS: &str = "Latest first. Without a word on `parent_run_id` only those that no other run called. A user sees their own.";
+const RUN: &str = "Another tenant's or user's run answers 404, as a missing one does.";
+const LAST: &str = "The id of the last event that you had, to go on after it.";
+const EVENTS: &str = "From its beginning, or from after `Last-Event-ID`, until it is over; the last event is `end`. What runs that it \
+                      called do is told where it happens, under their own `run_id`. Words as they come (`delta`) are told by the \
+                      replica that works on the run, and come whole in `turn` everywhere.";
+const CANCEL: &str = "And the runs that it called. One that is over stays as it is.";
+const RESUMED: &str = "As a run of its own, with a fresh budget of steps and time, at most 500 steps over all resumes for an agent \
+                       with a limit of its own. A run can be resumed once; resume the one that went on with it then.";
+const SCHEMA: &str = "Of the JSON and YAML form, and of Markdown's front matter. Open: no credentials are asked for.";
+
+fn project() -> Parameter {
+    parts::path("project", "The project; `default` holds agents from files.")
+}
+
+fn agent() -> Parameter {
+    parts::path("agent", "The agent's name.")
+}
+
+fn run() -> Parameter {
+    parts::path("id", "The run's id.")
+}
+
+fn user() -> Parameter {
+    let about = "The acting user, for a caller that is a service (`auth.mode` `none` or `api_key`). With `none` absent means \
+                 `local`; a service that reads may leave it out to see its whole tenant.";
+    parts::header("X-Gavel-User", about)
+}
+
+fn acting(own: impl IntoIterator<Item = Parameter>) -> Vec<Parameter> {
+    own.into_iter().chain([user()]).chain(parts::acting()).collect()
+}
+
+fn body(schema: &str, about: &str, example: serde_json::Value) -> RequestBody {
+    RequestBodyBuilder::new()
+        .description(Some(about))
+        .required(Some(Required::True))
+        .content(JSON, content(schema, Some(example)))
+        .build()
+}
+
+fn definition() -> RequestBody {
+    let text = || Content::new(Some(parts::string().build()));
+    RequestBodyBuilder::new()
+        .description(Some("A definition in any form; its name is the path's. At most 1 MiB."))
+        .required(Some(Required::True))
+        .content(JSON, content("JsonSchema", None))
+        .content("application/yaml", text())
+        .content("text/markdown", text())
+        .content("application/x-protobuf", Content::default())
+        .build()
+}
+
+fn definition_in_any_form() -> ResponseBuilder {
+    let text = || Content::new(Some(parts::string().build()));
+    info("The agent.")
+        .content("application/yaml", text())
+        .content("text/markdown", text())
+        .content("application/x-protobuf", Content::default())
+}
+
+fn info(about: &str) -> ResponseBuilder {
+    response(about).content(JSON, content("AgentInfo", None))
+}
+
+fn run_answer(about: &str) -> ResponseBuilder {
+    response(about).content(JSON, content("AgentRun", None))
+}
+
+fn run_answers() -> Vec<(u16, ResponseBuilder)> {
+    let dressed = |response| parts::with_replayed(parts::with_quota(response));
+    vec![
+        (200, dressed(run_answer("The run, which is over."))),
+        (202, dressed(run_answer("The run, which goes on; `Location` has it."))),
+    ]
+}
+
+fn lines() -> ResponseBuilder {
+    let about = "One event a line. With `Accept: text/event-stream` each is an SSE message.";
+    ["application/x-ndjson", "text/event-stream"]
+        .into_iter()
+        .fold(response(about), |response, media| response.content(media, content("RunEvent", None)))
+}

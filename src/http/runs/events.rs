@@ -1,0 +1,148 @@
+//! `GET /api/runs/{id}/events`: what a run does, from its beginning or from `Last-Event-ID` on, as NDJSON or server-sent
+//! events. A reader that leaves changes nothing, and can come back to any replica.
+
+use std::convert::Infallible;
+
+use actix_web::http::StatusCode;
+use actix_web::http::header::{self, HeaderName, HeaderValue};
+use actix_web::web::Data;
+use actix_web::{HttpRequest, HttpResponse};
+use bytes::{Bytes, BytesMut};
+use futures_util::stream;
+use serde::Serialize;
+use tokio::time::{Interval, MissedTickBehavior};
+
+use super::id;
+use crate::http::error::Error;
+use crate::http::exchange::Exchange;
+use crate::http::headers::{self, ACCEL_BUFFERING, only};
+use crate::http::lines::Form;
+use crate::http::routes::Route;
+use crate::http::{State, acting};
+use crate::surfaces::agents::{AgentError, Cursor, RunEvent, Told, Watch};
+use crate::surfaces::chat::request::FieldError;
+
+const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
+
+pub(in crate::http) async fn tell(state: Data<State>, request: HttpRequest) -> HttpResponse {
+    let exchange = Exchange::begin(&state, &request, Some(Route::RunEvents));
+    match watch(&state, &request).await {
+        Ok(watch) => begin(&state, exchange, watch, Form::asked_for(request.headers())),
+        Err(error) => exchange.finish(Err(error)),
+    }
+}
+
+async fn watch(state: &State, request: &HttpRequest) -> Result<Watch, Error> {
+    let caller = state.edge.auth.caller(request).await?;
+    let user = acting::user(state, &caller, request)?;
+    let cursor = cursor(request)?;
+    Ok(state.edge.agents.watch(&caller, user.as_ref(), id(request)?, cursor).await?)
+}
+
+/// `Last-Event-ID`, or `after` for who cannot set headers.
+fn cursor(request: &HttpRequest) -> Result<Cursor, Error> {
+    let mut after = None;
+    for (name, value) in url::form_urlencoded::parse(request.query_string().as_bytes()) {
+        let wrong = |detail: &str| {
+            Error::Invalid(vec![FieldError {
+                pointer: name.to_string(),
+                detail: detail.to_owned(),
+            }])
+        };
+        if name != "after" {
+            return Err(wrong("is no known parameter; allowed is after"));
+        }
+        after = Some(Cursor::parse(&value).ok_or_else(|| wrong("is no id of an event, as 12 or 12.5"))?);
+    }
+    if !request.headers().contains_key(&LAST_EVENT_ID) {
+        return Ok(after.unwrap_or_default());
+    }
+    let value = only(request.headers(), &LAST_EVENT_ID).and_then(|value| value.to_str().ok());
+    value
+        .and_then(Cursor::parse)
+        .ok_or(Error::InvalidHeader("Last-Event-ID", "is no id of an event, as 12 or 12.5"))
+}
+
+fn begin(state: &Data<State>, exchange: Exchange, watch: Watch, form: Form) -> HttpResponse {
+    let mut heartbeat = tokio::time::interval(state.edge.limits.heartbeat);
+    heartbeat.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    heartbeat.reset();
+    let mut response = HttpResponse::build(StatusCode::OK);
+    response.insert_header((header::CONTENT_TYPE, form.content_type()));
+    // A buffering proxy would hold the lines back until there are enough of them.
+    response.insert_header((ACCEL_BUFFERING, HeaderValue::from_static("no")));
+    response.insert_header((headers::REQUEST_ID, exchange.id.header.clone()));
+    response.insert_header((header::CACHE_CONTROL, headers::NO_STORE));
+    let telling = Telling {
+        state: Data::clone(state),
+        exchange,
+        form,
+        watch: Some(watch),
+        heartbeat,
+    };
+    response.streaming(stream::unfold(telling, Telling::next))
+}
+
+/// A stream under way. Dropped before its last line, it counts as a client that left.
+struct Telling {
+    state: Data<State>,
+    exchange: Exchange,
+    form: Form,
+    /// Absent when the last line was told.
+    watch: Option<Watch>,
+    heartbeat: Interval,
+}
+
+/// A line: the event, and its id for who reads NDJSON.
+#[derive(Serialize)]
+struct Line<'a> {
+    id: &'a str,
+    #[serde(flatten)]
+    event: &'a RunEvent,
+}
+
+impl Telling {
+    async fn next(mut self) -> Option<(Result<Bytes, Infallible>, Self)> {
+        let mut watch = self.watch.take()?;
+        let mut out = BytesMut::new();
+        tokio::select! {
+            told = watch.next() => match told {
+                Ok(Some(told)) => {
+                    self.tell(&told, &mut out);
+                    self.watch = Some(watch);
+                }
+                Ok(None) => {
+                    self.exchange.answered(StatusCode::OK);
+                    return None;
+                }
+                Err(error) => self.fail(error, &mut out),
+            },
+            _ = self.heartbeat.tick() => {
+                self.form.heartbeat(&mut out);
+                // A server that is told to stop does not wait for a run that may go on for hours elsewhere.
+                if self.state.edge.surroundings.stopping() {
+                    self.exchange.answered(StatusCode::OK);
+                } else {
+                    self.watch = Some(watch);
+                }
+            }
+        }
+        self.heartbeat.reset();
+        Some((Ok(out.freeze()), self))
+    }
+
+    fn tell(&self, told: &Told, out: &mut BytesMut) {
+        let id = told.cursor.to_string();
+        let line = Line {
+            id: &id,
+            event: &told.event,
+        };
+        self.form.object(&id, &line, out);
+    }
+
+    fn fail(&mut self, error: AgentError, out: &mut BytesMut) {
+        let (_, problem, _) = Error::from(error).problem(&self.exchange.id.text);
+        self.form.error(&problem, 0, out);
+        self.exchange.answered(StatusCode::OK);
+    }
+}

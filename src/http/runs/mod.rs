@@ -1,0 +1,308 @@
+//! Runs of agents: trigger, look, list, cancel, resume.
+
+pub(super) mod events;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use actix_web::http::StatusCode;
+use actix_web::http::header::{self, HeaderMap, HeaderName, HeaderValue};
+use actix_web::web::{Data, Payload};
+use actix_web::{HttpRequest, HttpResponse};
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+use tracing::Instrument;
+
+use super::agents::{agent, project, response};
+use super::error::Error;
+use super::exchange::Exchange;
+use super::headers::{self, IDEMPOTENCY_REPLAYED};
+use super::routes::Route;
+use super::{State, acting, body, query};
+use crate::domain::agent_run::{AgentRun, RunStatus};
+use crate::domain::ids::{ActionId, RunId, UserId};
+use crate::surfaces::agents::{MOST_TIME, Resume, Trigger, Triggered};
+use crate::surfaces::caller::Caller;
+use crate::surfaces::chat::RequestMeta;
+use crate::surfaces::chat::request::FieldError;
+
+const PREFER: HeaderName = HeaderName::from_static("prefer");
+const PREFERENCE_APPLIED: HeaderName = HeaderName::from_static("preference-applied");
+
+pub(super) async fn trigger(state: Data<State>, request: HttpRequest, payload: Payload) -> HttpResponse {
+    let exchange = Exchange::begin(&state, &request, Some(Route::Trigger));
+    let answer = triggered(&state, &exchange, &request, payload);
+    let answer = answer.instrument(exchange.span.clone()).await;
+    exchange.finish(answer)
+}
+
+pub(super) async fn resume(state: Data<State>, request: HttpRequest, payload: Payload) -> HttpResponse {
+    let exchange = Exchange::begin(&state, &request, Some(Route::ResumeRun));
+    let answer = resumed(&state, &exchange, &request, payload);
+    let answer = answer.instrument(exchange.span.clone()).await;
+    exchange.finish(answer)
+}
+
+pub(super) async fn list(state: Data<State>, request: HttpRequest) -> HttpResponse {
+    let exchange = Exchange::begin(&state, &request, Some(Route::Runs));
+    exchange.finish(page(&state, &request).await)
+}
+
+pub(super) async fn get(state: Data<State>, request: HttpRequest) -> HttpResponse {
+    let exchange = Exchange::begin(&state, &request, Some(Route::Run));
+    exchange.finish(one(&state, &request).await)
+}
+
+pub(super) async fn cancel(state: Data<State>, request: HttpRequest) -> HttpResponse {
+    let exchange = Exchange::begin(&state, &request, Some(Route::CancelRun));
+    exchange.finish(cancelled(&state, &request).await)
+}
+
+/// Auth, limits and parse, user, idempotency; quota and admission are the surface's.
+async fn triggered(
+    state: &State,
+    exchange: &Exchange,
+    request: &HttpRequest,
+    payload: Payload,
+) -> Result<HttpResponse, Error> {
+    let caller = state.edge.auth.caller(request).await?;
+    let body = body::read(request, payload, &state.edge.limits).await?;
+    let inputs = object(&body)?;
+    let timeout = timeout(request.query_string())?;
+    let patience = Patience::of(request.headers())?;
+    let user = acting::required(state, &caller, request)?;
+    let trigger = Trigger {
+        project: project(request)?,
+        agent: agent(request)?.to_owned(),
+        inputs,
+        timeout,
+        background: patience == Patience::None,
+        meta: meta(exchange, request, &caller, &user, &body)?,
+    };
+    let keyed = trigger.meta.idempotency.is_some();
+    let triggered = state.edge.agents.trigger(&caller, user, trigger).await?;
+    wait(state, &caller, triggered, patience, keyed).await
+}
+
+/// `POST /api/runs/{id}/resume`.
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ResumeBody {
+    #[serde(default)]
+    settled: BTreeMap<ActionId, bool>,
+}
+
+async fn resumed(
+    state: &State,
+    exchange: &Exchange,
+    request: &HttpRequest,
+    payload: Payload,
+) -> Result<HttpResponse, Error> {
+    let caller = state.edge.auth.caller(request).await?;
+    let body = body::read(request, payload, &state.edge.limits).await?;
+    let given: ResumeBody = serde_json::from_slice(&body).map_err(|error| {
+        let detail = format!("is not valid: {error}; allowed: {{\"settled\": {{ACTION_ID: true or false}}}}");
+        Error::Invalid(vec![FieldError {
+            pointer: String::new(),
+            detail,
+        }])
+    })?;
+    let timeout = timeout(request.query_string())?;
+    let patience = Patience::of(request.headers())?;
+    let user = acting::user(state, &caller, request)?;
+    let id = id(request)?;
+    // The run's own user, whoever resumes it; the key is bound to who asks.
+    let asking = user.clone().or_else(|| UserId::parse(caller.name()).ok());
+    let asking = asking.ok_or(Error::Internal)?;
+    let resume = Resume {
+        settled: given.settled,
+        timeout,
+        background: patience == Patience::None,
+        meta: meta(exchange, request, &caller, &asking, &body)?,
+    };
+    let keyed = resume.meta.idempotency.is_some();
+    let triggered = state.edge.agents.resume(&caller, user, id, resume).await?;
+    wait(state, &caller, triggered, patience, keyed).await
+}
+
+async fn page(state: &State, request: &HttpRequest) -> Result<HttpResponse, Error> {
+    let caller = state.edge.auth.caller(request).await?;
+    let user = acting::user(state, &caller, request)?;
+    let query = query::list(request.query_string())?;
+    let page = state.edge.agents.list(&caller, user.as_ref(), &project(request)?, query).await?;
+    let body = json!({ "runs": page.runs, "next_page_token": page.next_page_token });
+    Ok(response(StatusCode::OK, &body))
+}
+
+async fn one(state: &State, request: &HttpRequest) -> Result<HttpResponse, Error> {
+    let caller = state.edge.auth.caller(request).await?;
+    query::none(request.query_string())?;
+    let user = acting::user(state, &caller, request)?;
+    let run = state.edge.agents.get(&caller, user.as_ref(), id(request)?).await?;
+    Ok(response(StatusCode::OK, &run))
+}
+
+async fn cancelled(state: &State, request: &HttpRequest) -> Result<HttpResponse, Error> {
+    let caller = state.edge.auth.caller(request).await?;
+    query::none(request.query_string())?;
+    let user = acting::user(state, &caller, request)?;
+    let run = state.edge.agents.cancel(&caller, user.as_ref(), id(request)?).await?;
+    // What is worked on ends when its worker has heard of it.
+    let status = if run.status.is_over() { StatusCode::OK } else { StatusCode::ACCEPTED };
+    let mut response = response(status, &run);
+    locate(&mut response, run.id);
+    Ok(response)
+}
+
+/// How long the caller wants to wait (RFC 7240).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Patience {
+    /// Until it is over.
+    All,
+    /// `wait=N`: so long.
+    Some(Duration),
+    /// `respond-async`: not at all.
+    None,
+}
+
+impl Patience {
+    fn of(headers: &HeaderMap) -> Result<Self, Error> {
+        let mut patience = Self::All;
+        for value in headers.get_all(PREFER) {
+            let text = value.to_str().map_err(|_| Error::InvalidHeader("Prefer", "is not ASCII"))?;
+            for preference in text.split([',', ';']).map(str::trim) {
+                let (name, value) = preference.split_once('=').unwrap_or((preference, ""));
+                if name.trim().eq_ignore_ascii_case("respond-async") {
+                    patience = Self::None;
+                } else if name.trim().eq_ignore_ascii_case("wait") && patience != Self::None {
+                    let seconds = value.trim().trim_matches('"').parse();
+                    let seconds = seconds.map_err(|_| Error::InvalidHeader("Prefer", "wait must be whole seconds"))?;
+                    patience = Self::Some(Duration::from_secs(seconds));
+                }
+            }
+        }
+        Ok(patience)
+    }
+
+    const fn applied(self) -> Option<&'static str> {
+        match self {
+            Self::All => None,
+            Self::Some(_) => Some("wait"),
+            Self::None => Some("respond-async"),
+        }
+    }
+}
+
+/// The run as it is when it is over, or when the caller's patience is.
+async fn wait(
+    state: &State,
+    caller: &Caller,
+    mut triggered: Triggered,
+    patience: Patience,
+    keyed: bool,
+) -> Result<HttpResponse, Error> {
+    let agents = &state.edge.agents;
+    let waited = match patience {
+        Patience::All => Some(agents.wait(caller, &mut triggered).await?),
+        Patience::Some(most) => tokio::time::timeout(most, agents.wait(caller, &mut triggered))
+            .await
+            .ok()
+            .transpose()?,
+        Patience::None => None,
+    };
+    let run = match waited {
+        Some(run) => run,
+        None => agents.get(caller, None, triggered.run).await?,
+    };
+    let rests = run.status.is_over() || run.status == RunStatus::AwaitingConfirmation;
+    let status = if rests { StatusCode::OK } else { StatusCode::ACCEPTED };
+    let mut response = response(status, &run);
+    locate(&mut response, run.id);
+    dress(&mut response, &triggered, patience, keyed, &run);
+    Ok(response)
+}
+
+fn dress(response: &mut HttpResponse, triggered: &Triggered, patience: Patience, keyed: bool, run: &AgentRun) {
+    let headers = response.headers_mut();
+    if let Some(quota) = triggered.quota.filter(|_| !triggered.replayed) {
+        for (name, value) in headers::rate_limit(&quota) {
+            headers.insert(name, value);
+        }
+    }
+    if keyed && triggered.replayed {
+        headers.insert(IDEMPOTENCY_REPLAYED, headers::TRUE);
+    }
+    if let Some(applied) = patience.applied() {
+        headers.insert(PREFERENCE_APPLIED, HeaderValue::from_static(applied));
+    }
+    if !run.status.is_over() {
+        headers.insert(header::RETRY_AFTER, headers::seconds(1));
+    }
+}
+
+fn locate(response: &mut HttpResponse, run: RunId) {
+    if let Ok(location) = HeaderValue::from_str(&format!("/api/runs/{run}")) {
+        response.headers_mut().insert(header::LOCATION, location);
+    }
+}
+
+fn meta(
+    exchange: &Exchange,
+    request: &HttpRequest,
+    caller: &Caller,
+    user: &UserId,
+    body: &[u8],
+) -> Result<RequestMeta, Error> {
+    let key = headers::idempotency_key(request.headers())?;
+    // The path as it was asked for: the same key for another agent is another key.
+    let path = request.path();
+    Ok(RequestMeta {
+        request_id: Arc::clone(&exchange.id.text),
+        traceparent: headers::traceparent(request.headers()),
+        idempotency: key.map(|key| headers::idempotency(key, caller, user, path, body)),
+    })
+}
+
+/// What is no id names no run, as does another tenant's or user's.
+pub(super) fn id(request: &HttpRequest) -> Result<RunId, Error> {
+    let id = request.match_info().get("id").and_then(RunId::parse);
+    id.ok_or(Error::NotFound)
+}
+
+fn object(body: &[u8]) -> Result<Map<String, Value>, Error> {
+    let invalid = |detail: String| {
+        Error::Invalid(vec![FieldError {
+            pointer: String::new(),
+            detail,
+        }])
+    };
+    match serde_json::from_slice(body) {
+        Ok(Value::Object(inputs)) => Ok(inputs),
+        Ok(_) => Err(invalid("must be a JSON object: the agent's inputs by name".to_owned())),
+        Err(error) => Err(invalid(format!("is not JSON: {error}"))),
+    }
+}
+
+/// `timeout_s`, whole seconds from 1 to a day.
+fn timeout(text: &str) -> Result<Option<Duration>, Error> {
+    let (mut timeout, mut errors) = (None, Vec::new());
+    for (name, value) in url::form_urlencoded::parse(text.as_bytes()) {
+        let most = MOST_TIME.as_secs();
+        let detail = if name != "timeout_s" {
+            "is no known parameter; allowed is timeout_s".to_owned()
+        } else if timeout.is_some() {
+            "is given more than once".to_owned()
+        } else if let Some(seconds) = value.parse().ok().filter(|seconds| (1..=most).contains(seconds)) {
+            timeout = Some(Duration::from_secs(seconds));
+            continue;
+        } else {
+            format!("is no whole number from 1 to {most}")
+        };
+        errors.push(FieldError {
+            pointer: name.into_owned(),
+            detail,
+        });
+    }
+    if errors.is_empty() { Ok(timeout) } else { Err(Error::Invalid(errors)) }
+}
