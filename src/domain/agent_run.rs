@@ -190,7 +190,11 @@ mod tests {
         for from in RunStatus::ALL.iter().copied() {
             for to in RunStatus::ALL.iter().copied() {
                 let ends = matches!(from, Running | AwaitingConfirmation) && to.is_over();
-                assert_eq!(from.may_become(to), ends || legal.contains(&(from, to)), "{from:?} → {to:?}");
+                assert_eq!(
+                    from.may_become(to),
+                    ends || legal.contains(&(from, to)),
+                    "{from:?} → {to:?}"
+                );
             }
         }
     }
