@@ -15,7 +15,6 @@ use apalis_sqlite::SqliteStorage;
 use futures_util::{SinkExt, Stream, StreamExt, stream};
 use sqlx::postgres::{PgConnectOptions, PgListener, PgPoolOptions};
 use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous};
-use sqlx::{Connection, PgConnection, SqliteConnection};
 use tokio::sync::Notify;
 use tokio::time::timeout;
 
@@ -113,7 +112,7 @@ impl Jobs {
         }
     }
 
-    /// Makes the tables. On a connection of its own, since apalis's lock on PostgreSQL stays with the connection where a
+    /// Makes the tables. On a connection of its own, since on PostgreSQL the migrator's lock stays with the connection when a
     /// migration fails. A later version's tables are left as they are: replicas are upgraded one by one.
     pub(super) async fn migrate(&self) -> Result<(), String> {
         let migrating = async {
@@ -123,18 +122,19 @@ impl Jobs {
                     if !file.exists() {
                         create_file(file).map_err(|error| format!("{}: {error}", file.display()))?;
                     }
-                    let mut connection = SqliteConnection::connect_with(options).await.map_err(words)?;
-                    let mut migrations = SqliteStorage::migrations();
-                    let done = migrations.set_ignore_missing(true).run(&mut connection).await;
-                    connection.close().await.map_err(words)?;
+                    let pool = SqlitePoolOptions::new()
+                        .max_connections(1)
+                        .acquire_timeout(CONNECT_TIMEOUT);
+                    let pool = pool.connect_lazy_with(options.as_ref().clone());
+                    let done = SqliteStorage::migrations().set_ignore_missing(true).run(&pool).await;
+                    pool.close().await;
                     done.map_err(words)
                 }
                 Self::Postgres { options, .. } => {
-                    let connecting = timeout(CONNECT_TIMEOUT, PgConnection::connect_with(options)).await;
-                    let mut connection = connecting.map_err(words)?.map_err(words)?;
-                    let mut migrations = PostgresStorage::migrations();
-                    let done = migrations.set_ignore_missing(true).run(&mut connection).await;
-                    connection.close().await.map_err(words)?;
+                    let pool = PgPoolOptions::new().max_connections(1).acquire_timeout(CONNECT_TIMEOUT);
+                    let pool = pool.connect_lazy_with(options.as_ref().clone());
+                    let done = PostgresStorage::migrations().set_ignore_missing(true).run(&pool).await;
+                    pool.close().await;
                     done.map_err(words)
                 }
             }
