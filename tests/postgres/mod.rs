@@ -6,15 +6,19 @@
 //!
 //! Use it with `mod postgres;` (or `#[path]`), then `postgres::database().await`. A server that cannot be
 //! started fails the test: nothing is skipped. `PG_BIN` names the folder of `initdb` when it is not found.
-#![allow(dead_code, clippy::unwrap_used)]
+#![allow(dead_code, clippy::unwrap_used, clippy::disallowed_methods)]
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Mutex, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use sqlx::{AssertSqlSafe, Connection, PgConnection};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
 
 /// Reads `start` and `stop` from its input, answers each with a line, and cleans up at its end.
 const SCRIPT: &str = r#"
@@ -190,4 +194,49 @@ fn bin_folder() -> PathBuf {
 
 fn is_postgres(folder: &Path) -> bool {
     folder.join("initdb").is_file() && folder.join("postgres").is_file()
+}
+
+/// A wire to PostgreSQL that can fall silent without closing.
+pub(crate) struct Wire {
+    pub(crate) url: String,
+    silent: Arc<watch::Sender<bool>>,
+}
+
+impl Wire {
+    pub(crate) async fn to(url: &str) -> Self {
+        let (before, rest) = url.split_once("127.0.0.1:").unwrap();
+        let (port, database) = rest.split_once('/').unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let here = listener.local_addr().unwrap().port();
+        let silent = Arc::new(watch::Sender::new(false));
+        let (there, switch) = (format!("127.0.0.1:{port}"), Arc::clone(&silent));
+        tokio::spawn(async move {
+            while let Ok((client, _)) = listener.accept().await {
+                let server = TcpStream::connect(&there).await.unwrap();
+                let ((from_client, to_client), (from_server, to_server)) = (client.into_split(), server.into_split());
+                tokio::spawn(carry(from_client, to_server, switch.subscribe()));
+                tokio::spawn(carry(from_server, to_client, switch.subscribe()));
+            }
+        });
+        Self {
+            url: format!("{before}127.0.0.1:{here}/{database}"),
+            silent,
+        }
+    }
+
+    pub(crate) fn silence(&self, silent: bool) {
+        self.silent.send_replace(silent);
+    }
+}
+
+async fn carry(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, mut silent: watch::Receiver<bool>) {
+    let mut buffer = vec![0; 16 * 1024];
+    while let Ok(read) = from.read(&mut buffer).await {
+        if read == 0 || silent.wait_for(|silent| !silent).await.is_err() {
+            return;
+        }
+        if to.write_all(&buffer[..read]).await.is_err() {
+            return;
+        }
+    }
 }

@@ -15,6 +15,7 @@ use apalis_sqlite::SqliteStorage;
 use futures_util::{SinkExt, Stream, StreamExt, stream};
 use sqlx::postgres::{PgConnectOptions, PgListener, PgPoolOptions};
 use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous};
+use sqlx::{Connection, PgConnection};
 use tokio::sync::Notify;
 use tokio::time::timeout;
 
@@ -31,8 +32,8 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 const STATEMENT_TIMEOUT: Duration = Duration::from_secs(4);
 /// How long making the tables may take.
 const MIGRATION_TIMEOUT: Duration = Duration::from_secs(30);
-/// The listener, the worker, who removes, and who pushes.
-const POSTGRES_CONNECTIONS: u32 = 4;
+/// The worker, who removes, and who pushes. The listener has its own.
+const POSTGRES_CONNECTIONS: u32 = 3;
 /// Where apalis's trigger on PostgreSQL tells of a new job.
 const CHANNEL: &str = "apalis::job::insert";
 /// PostgreSQL hands a job out when its time has come by PostgreSQL's clock. Ours may be ahead of it.
@@ -102,7 +103,8 @@ impl Jobs {
                     .min_connections(0)
                     .max_connections(POSTGRES_CONNECTIONS)
                     .acquire_timeout(CONNECT_TIMEOUT)
-                    .idle_timeout(Duration::from_secs(60));
+                    .idle_timeout(Duration::from_secs(60))
+                    .after_release(|connection, _| Box::pin(still_answers(connection)));
                 let storage = PostgresStorage::new(&pool.connect_lazy_with(database.clone()));
                 Self::Postgres {
                     storage: storage.with_config(config!(apalis_postgres, options)),
@@ -188,11 +190,14 @@ impl Jobs {
     /// Wakes the worker for each job that another process pushes; ends when that fails, and says why. SQLite tells nobody:
     /// there the next heartbeat finds it.
     pub(super) async fn listen(&self, woken: &Notify) -> String {
-        let Self::Postgres { storage, .. } = self else {
+        let Self::Postgres { options, .. } = self else {
             return std::future::pending().await;
         };
         let listening = async {
-            let mut listener = PgListener::connect_with(storage.pool()).await?;
+            // Dropped, a listener says goodbye first: in the workers' pool one that hears nothing would keep its place.
+            let pool = PgPoolOptions::new().max_connections(1).acquire_timeout(CONNECT_TIMEOUT);
+            let pool = pool.idle_timeout(None).max_lifetime(None);
+            let mut listener = PgListener::connect_with(&pool.connect_lazy_with(options.as_ref().clone())).await?;
             listener.listen(CHANNEL).await?;
             // For what came before.
             woken.notify_one();
@@ -311,6 +316,15 @@ fn wakes(shared: Arc<Shared>) -> impl Stream<Item = ()> + Unpin + Send + 'static
         }
         woken
     })
+}
+
+/// A connection that somebody has left in the middle of a statement goes back to the pool only if it still answers. The pool
+/// itself would wait for that for ever, and have one connection less.
+async fn still_answers(connection: &mut PgConnection) -> Result<bool, sqlx::Error> {
+    match timeout(CONNECT_TIMEOUT, connection.ping()).await {
+        Ok(answer) => answer.map(|()| true),
+        Err(_) => Err(sqlx::Error::PoolTimedOut),
+    }
 }
 
 /// `gavel.db` → `gavel-jobs.db`: apalis numbers its migrations in a table that is not ours to share.
