@@ -199,7 +199,16 @@ fn is_postgres(folder: &Path) -> bool {
 /// A wire to PostgreSQL that can fall silent without closing.
 pub(crate) struct Wire {
     pub(crate) url: String,
-    silent: Arc<watch::Sender<bool>>,
+    silence: Arc<watch::Sender<Silence>>,
+    connections: Arc<AtomicU32>,
+}
+
+/// Of which connections nothing is heard.
+#[derive(Default)]
+struct Silence {
+    all: bool,
+    /// Those with a lower number.
+    before: u32,
 }
 
 impl Wire {
@@ -208,31 +217,45 @@ impl Wire {
         let (port, database) = rest.split_once('/').unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let here = listener.local_addr().unwrap().port();
-        let silent = Arc::new(watch::Sender::new(false));
-        let (there, switch) = (format!("127.0.0.1:{port}"), Arc::clone(&silent));
+        let silence = Arc::new(watch::Sender::new(Silence::default()));
+        let connections = Arc::new(AtomicU32::new(0));
+        let (there, switch, count) = (
+            format!("127.0.0.1:{port}"),
+            Arc::clone(&silence),
+            Arc::clone(&connections),
+        );
         tokio::spawn(async move {
             while let Ok((client, _)) = listener.accept().await {
+                let number = count.fetch_add(1, Ordering::SeqCst);
                 let server = TcpStream::connect(&there).await.unwrap();
                 let ((from_client, to_client), (from_server, to_server)) = (client.into_split(), server.into_split());
-                tokio::spawn(carry(from_client, to_server, switch.subscribe()));
-                tokio::spawn(carry(from_server, to_client, switch.subscribe()));
+                tokio::spawn(carry(from_client, to_server, number, switch.subscribe()));
+                tokio::spawn(carry(from_server, to_client, number, switch.subscribe()));
             }
         });
         Self {
             url: format!("{before}127.0.0.1:{here}/{database}"),
-            silent,
+            silence,
+            connections,
         }
     }
 
     pub(crate) fn silence(&self, silent: bool) {
-        self.silent.send_replace(silent);
+        self.silence.send_modify(|silence| silence.all = silent);
+    }
+
+    /// Nothing more is heard of the connections there are; new ones work. So it is when a standby takes over.
+    pub(crate) fn lose(&self) {
+        let number = self.connections.load(Ordering::SeqCst);
+        self.silence.send_modify(|silence| silence.before = number);
     }
 }
 
-async fn carry(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, mut silent: watch::Receiver<bool>) {
+async fn carry(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, number: u32, mut silence: watch::Receiver<Silence>) {
     let mut buffer = vec![0; 16 * 1024];
     while let Ok(read) = from.read(&mut buffer).await {
-        if read == 0 || silent.wait_for(|silent| !silent).await.is_err() {
+        let heard = |silence: &Silence| !silence.all && number >= silence.before;
+        if read == 0 || silence.wait_for(heard).await.is_err() {
             return;
         }
         if to.write_all(&buffer[..read]).await.is_err() {
