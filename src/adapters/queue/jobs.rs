@@ -1,7 +1,6 @@
 //! Where jobs are stored: the one place that knows both databases.
 
 use std::path::{Path, PathBuf};
-use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -34,6 +33,8 @@ const STATEMENT_TIMEOUT: Duration = Duration::from_secs(4);
 const MIGRATION_TIMEOUT: Duration = Duration::from_secs(30);
 /// The worker, who removes, and who pushes. The listener has its own.
 const POSTGRES_CONNECTIONS: u32 = 3;
+/// How long after a wake the worker looks once more, and after that.
+const AGAIN: [Duration; 2] = [Duration::from_millis(50), Duration::from_millis(500)];
 /// Where apalis's trigger on PostgreSQL tells of a new job.
 const CHANNEL: &str = "apalis::job::insert";
 /// PostgreSQL hands a job out when its time has come by PostgreSQL's clock. Ours may be ahead of it.
@@ -302,19 +303,29 @@ impl Jobs {
     }
 }
 
-/// When the worker is to look for jobs, beside its heartbeats. A wake that comes while it looks makes it look once more:
-/// what it looks at may be from before.
+/// When the worker is to look for jobs, beside its heartbeats: when it is woken, and a little later again. A wake that comes
+/// while it looks is lost on apalis, and what it looks at may be from before; the heartbeat alone would find the job late.
 fn wakes(shared: Arc<Shared>) -> impl Stream<Item = ()> + Unpin + Send + 'static {
-    let mut notified = Box::pin(stream::unfold(shared, |shared| async move {
-        shared.woken.notified().await;
-        Some(((), shared))
+    let mut times = Box::pin(stream::unfold((shared, AGAIN.len()), |(shared, looked)| async move {
+        let again = async {
+            match AGAIN.get(looked) {
+                Some(pause) => tokio::time::sleep(*pause).await,
+                None => std::future::pending().await,
+            }
+        };
+        let looked = tokio::select! {
+            () = shared.woken.notified() => 0,
+            () = again => looked + 1,
+        };
+        Some(((), (shared, looked)))
     }));
     stream::poll_fn(move |context| {
-        let woken = Pin::new(&mut notified).poll_next_unpin(context);
-        if woken.is_ready() {
+        let time = times.poll_next_unpin(context);
+        if time.is_ready() {
+            // Or nobody would ask for the next time, which is what sets its clock.
             context.waker().wake_by_ref();
         }
-        woken
+        time
     })
 }
 

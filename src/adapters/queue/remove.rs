@@ -19,7 +19,9 @@ pub(super) async fn remove(shared: Arc<Shared>, mut finished: UnboundedReceiver<
     loop {
         tokio::select! {
             biased;
-            _ = finished.recv_many(&mut ended, AT_ONCE) => {}
+            count = finished.recv_many(&mut ended, AT_ONCE) => if count == 0 {
+                return;
+            },
             () = end.cancelled() => return,
         }
         while let Err(reason) = shared.jobs.remove(&ended).await {
