@@ -91,14 +91,17 @@ impl Write for Log {
 }
 
 impl Log {
-    /// Everything that gavel logs on this thread.
-    fn of_gavel(&self) -> tracing::subscriber::DefaultGuard {
+    /// Everything that gavel logs on this thread. With one subscriber alone, tracing asks whichever thread comes to a line
+    /// first whether anybody wants it, and those of other tests have none: hence another.
+    fn of_gavel(&self) -> (tracing::subscriber::DefaultGuard, tracing::Dispatch) {
+        let another = tracing::Dispatch::new(tracing_subscriber::registry());
         let writer = self.clone();
         let layer = tracing_subscriber::fmt::layer()
             .with_ansi(false)
             .with_writer(move || writer.clone());
         let gavel = Targets::new().with_target("gavel", LevelFilter::INFO);
-        tracing::subscriber::set_default(tracing_subscriber::registry().with(layer.with_filter(gavel)))
+        let subscriber = tracing_subscriber::registry().with(layer.with_filter(gavel));
+        (tracing::subscriber::set_default(subscriber), another)
     }
 
     fn lines(&self, what: &str) -> usize {
@@ -117,7 +120,7 @@ async fn with(server: &Arc<Server>, act: fn(&Server)) {
 #[tokio::test]
 async fn a_postgres_that_comes_and_goes_is_told_of_once_each_time() {
     let log = Log::default();
-    let _guard = log.of_gavel();
+    let _guards = log.of_gavel();
     let server = Arc::new(tokio::task::spawn_blocking(Server::start_new).await.unwrap());
     let url = server.database().await;
     with(&server, Server::stop).await;

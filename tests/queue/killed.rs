@@ -113,7 +113,5 @@ pub(crate) async fn an_idle_worker_costs_next_to_nothing(db: TestQueue) {
     let (before, start) = (process.cpu(), Instant::now());
     tokio::time::sleep(Duration::from_secs(10)).await;
     let share = (process.cpu() - before) / start.elapsed().as_secs_f64();
-    println!("an idle worker uses {:.2} % of a CPU", share * 100.0);
-    // A debug build; it is a tenth of this.
-    assert!(share < 0.02, "{share}");
+    assert!(share < 0.01, "{share}");
 }
