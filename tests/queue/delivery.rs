@@ -50,6 +50,8 @@ pub(crate) async fn a_run_that_was_pushed_by_another_process_is_found(db: TestQu
         hand.times(warm) > 0
     })
     .await;
+    // Nobody looks any more but for the next reason to.
+    tokio::time::sleep(Duration::from_secs(1)).await;
     let run = RunId::new();
     pushing.push(run).await.unwrap();
     let pushed = Instant::now();
@@ -147,7 +149,7 @@ pub(crate) async fn a_job_that_names_no_run_stands_in_nobody_s_way(db: TestQueue
     };
     let row = format!(
         "INSERT INTO apalis.jobs (job, id, job_type, max_attempts, run_at) \
-         VALUES ({words}, '01KAN0000000000000000000ZZ', 'gavel_runs', 1, {ahead})"
+         VALUES ({words}, '01KAN0000000000000000000ZZ', 'gavel-runs', 1, {ahead})"
     );
     db.sql(&row).await;
     let sound = RunId::new();

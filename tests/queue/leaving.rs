@@ -87,7 +87,7 @@ pub(crate) async fn names_of_workers_that_are_gone_do_not_pile_up(db: TestQueue)
         for (kind, seen) in [("dead", long_ago), ("alive", now)] {
             let row = format!(
                 "INSERT INTO apalis.workers (id, worker_type, storage_name, layers, last_seen) \
-                 VALUES ('{kind}-{number}', 'gavel_runs', '', '', {seen})"
+                 VALUES ('{kind}-{number}', 'gavel-runs', '', '', {seen})"
             );
             db.sql(&row).await;
         }

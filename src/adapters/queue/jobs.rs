@@ -24,7 +24,7 @@ use crate::adapters::store::{Target, create_file};
 use crate::domain::ids::{InstanceId, RunId};
 
 /// The name of our queue among those of the database.
-const QUEUE: &str = "gavel_runs";
+const QUEUE: &str = "gavel-runs";
 /// How long a new connection, or a free one, may take.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 /// How long SQLite's lock is waited for; the longest a statement takes on PostgreSQL.
