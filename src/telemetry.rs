@@ -90,8 +90,11 @@ type Filter = And<EnvFilter, Targets, Registry>;
 type Boxed = Box<dyn Layer<Registry> + Send + Sync>;
 
 /// Crates that log what passes through them, and the most of it that says nothing of its content: rmcp prints notifications
-/// at info and messages below, the others statements, frames and headers at debug and trace.
-const TALKATIVE: [(&str, LevelFilter); 7] = [
+/// at info and messages below, the others statements, frames and headers at debug and trace. apalis tells of each try while
+/// its database is away; `adapters/queue` tells once.
+const TALKATIVE: [(&str, LevelFilter); 9] = [
+    ("apalis_core", LevelFilter::OFF),
+    ("apalis_postgres", LevelFilter::OFF),
     ("rmcp", LevelFilter::WARN),
     ("h2", LevelFilter::INFO),
     ("hyper", LevelFilter::INFO),
@@ -180,7 +183,7 @@ mod tests {
             let _span = tracing::error_span!("request").entered();
             speak!(
                 "gavel" "engine", "rmcp" "service", "hyper" "proto", "hyper_util" "client", "h2" "codec",
-                "reqwest" "connect", "rustls" "client", "sqlx" "query",
+                "reqwest" "connect", "rustls" "client", "sqlx" "query", "apalis_core" "worker", "apalis_postgres" "queries",
             );
         });
         let bytes = written.0.lock().unwrap().clone();
@@ -198,6 +201,7 @@ mod tests {
             for name in ["hyper", "hyper_util", "h2", "reqwest", "rustls", "sqlx"] {
                 assert!(of(&format!(" {name}:")) <= 2, "{filter}, {name}: {logged}");
             }
+            assert_eq!(of("apalis"), 0, "{filter}: {logged}");
         }
         let named = logged("info,rmcp=debug,hyper::proto=trace");
         assert!(

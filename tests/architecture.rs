@@ -91,11 +91,14 @@ fn adapters_name_only_ports_and_domain_and_only_app_and_cli_name_adapters() {
 
 #[test]
 fn each_library_stays_in_its_place() {
-    let places: [(&str, &[&str]); 5] = [
+    let places: [(&str, &[&str]); 8] = [
         ("actix_web", &["http", "app"]),
         ("reqwest", &["adapters", "cli"]),
         ("rmcp", &["adapters/mcp"]),
-        ("sqlx", &["adapters/store"]),
+        ("sqlx", &["adapters/store", "adapters/queue"]),
+        ("apalis_core", &["adapters/queue"]),
+        ("apalis_postgres", &["adapters/queue"]),
+        ("apalis_sqlite", &["adapters/queue"]),
         // It blocks: only a thread of its own may call it.
         ("rusqlite", &["adapters/store"]),
     ];

@@ -6,15 +6,19 @@
 //!
 //! Use it with `mod postgres;` (or `#[path]`), then `postgres::database().await`. A server that cannot be
 //! started fails the test: nothing is skipped. `PG_BIN` names the folder of `initdb` when it is not found.
-#![allow(dead_code, clippy::unwrap_used)]
+#![allow(dead_code, clippy::unwrap_used, clippy::disallowed_methods)]
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Mutex, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use sqlx::{AssertSqlSafe, Connection, PgConnection};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
 
 /// Reads `start` and `stop` from its input, answers each with a line, and cleans up at its end.
 const SCRIPT: &str = r#"
@@ -190,4 +194,72 @@ fn bin_folder() -> PathBuf {
 
 fn is_postgres(folder: &Path) -> bool {
     folder.join("initdb").is_file() && folder.join("postgres").is_file()
+}
+
+/// A wire to PostgreSQL that can fall silent without closing.
+pub(crate) struct Wire {
+    pub(crate) url: String,
+    silence: Arc<watch::Sender<Silence>>,
+    connections: Arc<AtomicU32>,
+}
+
+/// Of which connections nothing is heard.
+#[derive(Default)]
+struct Silence {
+    all: bool,
+    /// Those with a lower number.
+    before: u32,
+}
+
+impl Wire {
+    pub(crate) async fn to(url: &str) -> Self {
+        let (before, rest) = url.split_once("127.0.0.1:").unwrap();
+        let (port, database) = rest.split_once('/').unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let here = listener.local_addr().unwrap().port();
+        let silence = Arc::new(watch::Sender::new(Silence::default()));
+        let connections = Arc::new(AtomicU32::new(0));
+        let (there, switch, count) = (
+            format!("127.0.0.1:{port}"),
+            Arc::clone(&silence),
+            Arc::clone(&connections),
+        );
+        tokio::spawn(async move {
+            while let Ok((client, _)) = listener.accept().await {
+                let number = count.fetch_add(1, Ordering::SeqCst);
+                let server = TcpStream::connect(&there).await.unwrap();
+                let ((from_client, to_client), (from_server, to_server)) = (client.into_split(), server.into_split());
+                tokio::spawn(carry(from_client, to_server, number, switch.subscribe()));
+                tokio::spawn(carry(from_server, to_client, number, switch.subscribe()));
+            }
+        });
+        Self {
+            url: format!("{before}127.0.0.1:{here}/{database}"),
+            silence,
+            connections,
+        }
+    }
+
+    pub(crate) fn silence(&self, silent: bool) {
+        self.silence.send_modify(|silence| silence.all = silent);
+    }
+
+    /// Nothing more is heard of the connections there are; new ones work. So it is when a standby takes over.
+    pub(crate) fn lose(&self) {
+        let number = self.connections.load(Ordering::SeqCst);
+        self.silence.send_modify(|silence| silence.before = number);
+    }
+}
+
+async fn carry(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, number: u32, mut silence: watch::Receiver<Silence>) {
+    let mut buffer = vec![0; 16 * 1024];
+    while let Ok(read) = from.read(&mut buffer).await {
+        let heard = |silence: &Silence| !silence.all && number >= silence.before;
+        if read == 0 || silence.wait_for(heard).await.is_err() {
+            return;
+        }
+        if to.write_all(&buffer[..read]).await.is_err() {
+            return;
+        }
+    }
 }

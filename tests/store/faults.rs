@@ -7,7 +7,7 @@ use gavel::adapters::store::{AtStart, Store, StoreConfig, StoreError};
 use gavel::domain::ids::{InstanceId, TenantId};
 use gavel::ports::records::{Decisions, ListQuery, RecordError, Recorder};
 
-use crate::postgres::Server;
+use crate::postgres::{Server, Wire};
 use crate::support::{TestDb, closed, done, eventually, intent, open_decision, tenant};
 
 /// Deadlines that a test can wait for.
@@ -351,54 +351,4 @@ async fn a_file_that_is_no_database_is_an_error_at_once_and_is_left_alone() {
         assert!(matches!(error, StoreError::NotADatabase), "{error:?}");
     }
     assert_eq!(std::fs::read_to_string(&path).unwrap(), words);
-}
-
-/// A wire to PostgreSQL that can fall silent without closing.
-struct Wire {
-    url: String,
-    silent: Arc<tokio::sync::watch::Sender<bool>>,
-}
-
-impl Wire {
-    async fn to(url: &str) -> Self {
-        let (before, rest) = url.split_once("127.0.0.1:").unwrap();
-        let (port, database) = rest.split_once('/').unwrap();
-        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let here = listener.local_addr().unwrap().port();
-        let silent = Arc::new(tokio::sync::watch::Sender::new(false));
-        let (there, switch) = (format!("127.0.0.1:{port}"), Arc::clone(&silent));
-        tokio::spawn(async move {
-            while let Ok((client, _)) = listener.accept().await {
-                let server = tokio::net::TcpStream::connect(&there).await.unwrap();
-                let ((from_client, to_client), (from_server, to_server)) = (client.into_split(), server.into_split());
-                tokio::spawn(carry(from_client, to_server, switch.subscribe()));
-                tokio::spawn(carry(from_server, to_client, switch.subscribe()));
-            }
-        });
-        Self {
-            url: format!("{before}127.0.0.1:{here}/{database}"),
-            silent,
-        }
-    }
-
-    fn silence(&self, silent: bool) {
-        self.silent.send_replace(silent);
-    }
-}
-
-async fn carry(
-    mut from: tokio::net::tcp::OwnedReadHalf,
-    mut to: tokio::net::tcp::OwnedWriteHalf,
-    mut silent: tokio::sync::watch::Receiver<bool>,
-) {
-    use tokio::io::{AsyncReadExt, AsyncWriteExt};
-    let mut buffer = vec![0; 16 * 1024];
-    while let Ok(read) = from.read(&mut buffer).await {
-        if read == 0 || silent.wait_for(|silent| !silent).await.is_err() {
-            return;
-        }
-        if to.write_all(&buffer[..read]).await.is_err() {
-            return;
-        }
-    }
 }

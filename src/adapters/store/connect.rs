@@ -23,7 +23,7 @@ const PAGES_OF_THE_LOG: u32 = 4096;
 
 /// Where the database is.
 #[derive(Clone, Debug)]
-pub(super) enum Target {
+pub(in crate::adapters) enum Target {
     Sqlite {
         options: Box<SqliteConnectOptions>,
         max_bytes: Option<u64>,
@@ -33,7 +33,7 @@ pub(super) enum Target {
 
 impl Target {
     /// Reads a URL. Does no I/O.
-    pub(super) fn parse(url: &str, max_bytes: Option<u64>) -> Result<Self, StoreError> {
+    pub(in crate::adapters) fn parse(url: &str, max_bytes: Option<u64>) -> Result<Self, StoreError> {
         match url.split_once(':').map(|(scheme, _)| scheme) {
             Some("sqlite") => {
                 if url.contains(":memory:") || url.contains("mode=memory") {
@@ -217,7 +217,7 @@ pub(super) fn timed_out(doing: &str) -> sqlx::Error {
     ))
 }
 
-fn create_file(path: &Path) -> std::io::Result<()> {
+pub(in crate::adapters) fn create_file(path: &Path) -> std::io::Result<()> {
     if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
         std::fs::create_dir_all(folder)?;
     }

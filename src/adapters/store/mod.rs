@@ -53,7 +53,7 @@ pub use error::StoreError;
 pub use migrate::MigrationStatus;
 pub use read::ReadOnly;
 
-use connect::Target;
+pub(super) use connect::{Target, create_file};
 use db::{Conn, Dialect};
 use lost::Lost;
 use op::Op;

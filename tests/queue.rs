@@ -1,0 +1,51 @@
+//! The queue of background runs, on both databases.
+#![allow(clippy::unwrap_used, clippy::disallowed_methods)]
+
+mod postgres;
+
+#[path = "queue/delivery.rs"]
+mod delivery;
+#[path = "queue/faults.rs"]
+mod faults;
+#[path = "queue/killed.rs"]
+mod killed;
+#[path = "queue/leaving.rs"]
+mod leaving;
+#[path = "queue/opening.rs"]
+mod opening;
+#[path = "queue/support.rs"]
+mod support;
+
+/// One test for each database and contract function.
+macro_rules! contract {
+    ($($module:ident :: $name:ident),+ $(,)?) => {
+        mod on_sqlite {
+            $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn $name() {
+                crate::$module::$name(crate::support::TestQueue::sqlite()).await;
+            })+
+        }
+        mod on_postgres {
+            $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn $name() {
+                crate::$module::$name(crate::support::TestQueue::postgres().await).await;
+            })+
+        }
+    };
+}
+
+contract! {
+    delivery::a_job_that_names_no_run_stands_in_nobody_s_way,
+    delivery::a_panic_ends_that_job_only,
+    delivery::a_pushed_run_is_worked_on_at_once,
+    delivery::a_run_that_was_pushed_by_another_process_is_found,
+    delivery::a_thousand_runs_come_once_each_and_leave_nothing,
+    delivery::two_queues_share_the_work,
+    faults::a_database_that_is_locked_is_told_of_and_comes_back,
+    faults::a_worker_that_ends_is_replaced,
+    killed::an_idle_worker_costs_next_to_nothing,
+    killed::the_jobs_of_a_killed_process_come_to_another,
+    leaving::names_of_workers_that_are_gone_do_not_pile_up,
+    leaving::shutdown_is_bounded,
+    leaving::shutdown_lets_what_runs_end_and_leaves_the_rest_to_others,
+}

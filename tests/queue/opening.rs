@@ -1,0 +1,81 @@
+//! What a queue is told at start.
+
+use gavel::adapters::queue::{Queue, QueueOptions};
+use gavel::adapters::store::StoreError;
+use gavel::domain::ids::{InstanceId, RunId};
+use gavel::ports::run_queue::RunQueue;
+use metrics_exporter_prometheus::PrometheusBuilder;
+
+use crate::support::TestQueue;
+
+/// A URL that the store refuses is refused in the same words, and not repeated: it may hold a password.
+#[tokio::test]
+async fn a_wrong_url_is_an_error_that_hides_it() {
+    for (url, words) in [
+        ("mysql://u:hunter2@h/db", "postgres://USER@HOST/DATABASE"),
+        ("sqlite::memory:", "name a file"),
+        ("sqlite:gavel.db?mode=memory", "name a file"),
+        ("sqlite:", "names no file"),
+        ("sqlite:gavel.db?cache=shared", "cannot be set"),
+    ] {
+        let error = Queue::open(url, InstanceId::new(), QueueOptions::default())
+            .err()
+            .unwrap();
+        assert!(matches!(error, StoreError::Url(_)), "{error:?}");
+        assert!(error.to_string().contains(words), "{error}");
+        assert!(!error.to_string().contains("hunter2"));
+    }
+}
+
+/// apalis numbers its migrations where others would collide with it: jobs have a file of their own, for its owner alone.
+#[tokio::test]
+async fn jobs_have_a_sqlite_file_of_their_own() {
+    let folder = tempfile::tempdir().unwrap();
+    let database = folder.path().join("gavel.db");
+    let url = format!("sqlite:{}", database.display());
+    let queue = Queue::open(&url, InstanceId::new(), QueueOptions::default()).unwrap();
+    queue.push(RunId::new()).await.unwrap();
+    assert!(!database.exists());
+    let jobs = std::fs::metadata(folder.path().join("gavel-jobs.db")).unwrap();
+    #[cfg(unix)]
+    assert_eq!(
+        std::os::unix::fs::PermissionsExt::mode(&jobs.permissions()) & 0o777,
+        0o600
+    );
+    queue.shutdown().await;
+}
+
+/// DESIGN.md section 8: the store's tables and the queue's are in one PostgreSQL, whoever comes first; many replicas at once.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn many_may_start_at_once_beside_the_store() {
+    let db = TestQueue::postgres().await;
+    let queues: Vec<_> = (0..5).map(|_| db.open()).collect();
+    gavel::adapters::store::Store::migrate(&db.url).await.unwrap();
+    for queue in &queues {
+        queue.push(RunId::new()).await.unwrap();
+    }
+    assert_eq!(db.jobs().await, 5);
+    let status = gavel::adapters::store::Store::migrate(&db.url).await.unwrap();
+    assert!(status.pending.is_empty());
+}
+
+/// docs/operations.md, meters: each has a line from the start.
+#[tokio::test]
+async fn every_meter_begins_at_zero() {
+    let recorder = PrometheusBuilder::new().build_recorder();
+    let page = recorder.handle();
+    let db = TestQueue::sqlite();
+    let _queue = metrics::with_local_recorder(&recorder, || db.open());
+    let page = page.render();
+    for line in [
+        "gavel_run_queue_up 0",
+        "gavel_run_queue_running 0",
+        "gavel_run_queue_jobs_total{result=\"done\"} 0",
+        "gavel_run_queue_jobs_total{result=\"panicked\"} 0",
+        "gavel_run_queue_jobs_total{result=\"unreadable\"} 0",
+        "gavel_run_queue_push_failures_total 0",
+        "gavel_run_queue_worker_restarts_total 0",
+    ] {
+        assert!(page.lines().any(|found| found == line), "{line}: {page}");
+    }
+}
