@@ -3,8 +3,14 @@
 use std::fs::{self, File};
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
 
-use crate::config::Config;
+use arc_swap::ArcSwap;
+use tokio_util::sync::CancellationToken;
+
+use crate::config::{Config, FileError};
+use crate::surfaces::agents::FileAgents;
 use crate::domain::definition::{Checked, DefinitionError, Form, MAX_BYTES, SchemaSource, Source, check};
 
 /// The folder that is taken when none is named.
@@ -28,6 +34,102 @@ const BUILT_IN_SCHEMAS: &[(&str, &str)] = &[(
     include_str!("../../agents/schemas/CodebaseInvestigationReportSchema.json"),
 )];
 
+/// Between two looks at the files.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// The agents of the files as the service has them, exchanged when the files change.
+pub(super) struct Files {
+    folder: Option<PathBuf>,
+    pub(super) agents: Arc<ArcSwap<FileAgents>>,
+}
+
+impl Files {
+    /// Reads them.
+    ///
+    /// # Errors
+    /// The folder cannot be listed; every mistake in it.
+    pub(super) fn read(config: &Config) -> Result<Self, FileError> {
+        let folder = match &config.agents {
+            Some(folder) => Some(folder.clone()),
+            None => Some(PathBuf::from(DEFAULT_FOLDER)).filter(|folder| folder.is_dir()),
+        };
+        let loaded = agents(config).map_err(|error| {
+            let place = folder.as_deref().unwrap_or(Path::new(DEFAULT_FOLDER));
+            FileError(format!("the agents of {} cannot be read: {error}", place.display()))
+        })?;
+        if !loaded.checked.errors.is_empty() {
+            return Err(FileError(format!("the agents are wrong:\n{}", lines(&loaded))));
+        }
+        for warning in &loaded.checked.warnings {
+            tracing::warn!("{warning}");
+        }
+        let agents = Arc::new(ArcSwap::from_pointee(of(loaded, 1)));
+        Ok(Self { folder, agents })
+    }
+
+    /// Reads them again whenever they change. What is wrong is told once, and the agents stay as they were.
+    pub(super) async fn follow(self, stop: CancellationToken) {
+        let Some(folder) = self.folder else { return };
+        let mut ticks = tokio::time::interval(LOOK);
+        let mut known = stamp(&folder).await;
+        loop {
+            tokio::select! {
+                _ = ticks.tick() => {}
+                () = stop.cancelled() => return,
+            }
+            let now = stamp(&folder).await;
+            if now == known {
+                continue;
+            }
+            known = now;
+            let read = folder.clone();
+            match tokio::task::spawn_blocking(move || agents_in(&read, None)).await {
+                Ok(Ok(loaded)) if loaded.checked.errors.is_empty() => {
+                    let generation = self.agents.load().generation + 1;
+                    tracing::info!(agents = loaded.checked.agents.len(), "the agents were read again");
+                    self.agents.store(Arc::new(of(loaded, generation)));
+                }
+                Ok(Ok(loaded)) => tracing::error!(
+                    "the agents have changed and are wrong, so they stay as they were:\n{}",
+                    lines(&loaded)
+                ),
+                Ok(Err(error)) => tracing::error!(%error, "the agents cannot be read, so they stay as they were"),
+                Err(error) => tracing::error!(%error, "reading the agents broke down"),
+            }
+        }
+    }
+}
+
+fn of(loaded: Loaded, generation: u64) -> FileAgents {
+    FileAgents {
+        agents: loaded.checked.agents,
+        schemas: loaded.schemas,
+        generation,
+    }
+}
+
+fn lines(loaded: &Loaded) -> String {
+    let lines: Vec<_> = loaded.checked.errors.iter().map(ToString::to_string).collect();
+    lines.join("\n")
+}
+
+/// What tells that files have changed: their names, sizes and times.
+async fn stamp(folder: &Path) -> Vec<(PathBuf, u64, Option<SystemTime>)> {
+    let folder = folder.to_owned();
+    let look = move || {
+        let mut all = files(&folder).unwrap_or_default();
+        all.extend(files(&folder.join(SCHEMAS)).unwrap_or_default());
+        let stamped = all.into_iter().map(|path| {
+            let about = fs::metadata(&path).ok();
+            let size = about.as_ref().map_or(0, fs::Metadata::len);
+            let changed = about.and_then(|about| about.modified().ok());
+            (path, size, changed)
+        });
+        stamped.collect()
+    };
+    tokio::task::spawn_blocking(look).await.unwrap_or_default()
+}
+
 /// The agents of one folder, or those built in.
 #[derive(Debug)]
 pub struct Loaded {
@@ -35,6 +137,8 @@ pub struct Loaded {
     pub place: String,
     /// Definitions found, right or wrong.
     pub files: Vec<String>,
+    /// The schemas that they may name.
+    pub schemas: Vec<SchemaSource>,
     /// What came of them.
     pub checked: Checked,
 }
@@ -86,6 +190,7 @@ pub fn agents_in(folder: &Path, also: Option<&Path>) -> io::Result<Loaded> {
     Ok(Loaded {
         place: folder.display().to_string(),
         files,
+        schemas,
         checked,
     })
 }
@@ -112,6 +217,7 @@ fn built_in() -> Loaded {
         place: "built in".to_owned(),
         files: sources.iter().map(|source| source.file.clone()).collect(),
         checked: check(&sources, &schemas),
+        schemas,
     }
 }
 

@@ -29,6 +29,7 @@ pub(super) fn edge(app: &App) -> anyhow::Result<Edge> {
     };
     Ok(Edge {
         chat: app.chat.clone(),
+        agents: app.agents.clone(),
         decisions: app.decisions.clone(),
         auth: auth(&app.config.auth)?,
         surroundings: Arc::new(surroundings),

@@ -24,6 +24,7 @@ pub use servers::BUILT_IN as BUILT_IN_SERVERS;
 use crate::adapters::gemini::Gemini;
 use crate::adapters::jwks::Jwks;
 use crate::adapters::mcp::Mcp;
+use crate::adapters::queue::{Queue, QueueOptions};
 use crate::adapters::quota::{LeasedQuota, LocalQuota};
 use crate::adapters::store::{AtStart, ContentKey, ContentMode, Store, StoreConfig};
 use crate::config::{Auth, Config, Content, FileError, Jwt, JwtKeys, ModelConfig};
@@ -31,10 +32,12 @@ use crate::domain::definition::Constitution;
 use crate::domain::ids::InstanceId;
 use crate::domain::templates::Templates;
 use crate::engine::Engine;
+use crate::engine::agent::{Agents, Running};
 use crate::http::{self, ServerSettings};
 use crate::ports::clock::SystemClock;
 use crate::ports::model::Model;
 use crate::ports::quota::Quota;
+use crate::surfaces::agents::{AgentRuns, AtOnce, Directory, Worker};
 use crate::surfaces::chat::Chat;
 use crate::surfaces::decisions::DecisionQueries;
 
@@ -47,12 +50,15 @@ pub struct App {
     pub config: Config,
     /// The chat surface.
     pub chat: Arc<Chat>,
+    /// The surface of agents.
+    pub agents: Arc<AgentRuns>,
     /// The analysts' queries.
     pub decisions: DecisionQueries,
     /// The MCP servers.
     pub mcp: Arc<Mcp>,
     /// The record.
     pub store: Arc<Store>,
+    queue: Arc<Queue>,
     background: TaskTracker,
     stop: CancellationToken,
     stopping: Arc<AtomicBool>,
@@ -99,18 +105,40 @@ impl App {
         edge::metrics();
         let constitution = constitution(&config)?;
         let servers = servers::read(&config)?;
-        let store = Store::open(store_config(&config))
+        let files = agents::Files::read(&config)?;
+        let instance = InstanceId::new();
+        let store = Store::open(store_config(&config, instance))
             .await
             .context("the record store cannot be opened")?;
+        let queue = Queue::open(config.database_url.expose_secret(), instance, QueueOptions::default())
+            .context("the queue of runs cannot be opened")?;
         let mcp = Mcp::start(servers, servers::options(&config))?;
         let (background, stop) = (TaskTracker::new(), CancellationToken::new());
         let quota = quota(&config, &store, &background, &stop);
+        let models = model::by_provider(&config.model, &model);
         let engine = Engine {
             model,
             tools: mcp.clone(),
             recorder: store.clone(),
             clock: Arc::new(SystemClock),
         };
+        let runs = Arc::new(Agents {
+            engine: engine.clone(),
+            models: models.clone(),
+            runs: store.clone(),
+            running: Running::default(),
+        });
+        let directory = Directory::new(Arc::clone(&files.agents), store.clone(), mcp.clone(), models);
+        let at_once = AtOnce {
+            waited_for: config.max_in_flight,
+            background: config.runs.background,
+        };
+        let agents = AgentRuns::new(runs, directory, Arc::clone(&quota), at_once);
+        agents.set_queue(queue.clone());
+        queue.start(Arc::new(Worker(Arc::clone(&agents))), config.runs.background);
+        background.spawn(files.follow(stop.clone()));
+        background.spawn(Arc::clone(&agents).keep_leases(config.runs.lease / 3));
+        background.spawn(Arc::clone(&agents).sweep());
         let chat = Chat::new(engine, quota, constitution, Templates::built_in(), config.max_in_flight);
         background.spawn(edge::fold_metrics(stop.clone()));
         let decisions = DecisionQueries::new(store.clone());
@@ -118,9 +146,11 @@ impl App {
         Ok(Self {
             config,
             chat,
+            agents,
             decisions,
             mcp,
             store,
+            queue,
             background,
             stop,
             stopping,
@@ -152,18 +182,24 @@ impl App {
     /// over, cut short, and recorded either way; then the server, the MCP servers and the store are closed.
     pub async fn shutdown(self, serving: Option<Serving>) {
         self.stopping.store(true, Ordering::Relaxed);
-        if tokio::time::timeout(self.config.drain, self.chat.drained())
-            .await
-            .is_err()
-        {
+        // What nobody waits for goes on wherever it is taken up next.
+        self.agents.stop_background();
+        let drained = async { tokio::join!(self.chat.drained(), self.agents.drained()) };
+        if tokio::time::timeout(self.config.drain, drained).await.is_err() {
             tracing::warn!("the time to drain is over; what is still under way is cut short");
             self.chat.cut_short();
+            self.agents.stop_waited_for();
             if tokio::time::timeout(LAST_WORDS, self.chat.drained()).await.is_err() {
                 tracing::warn!(
                     "some decisions could not be recorded in time; recovery closes those that had begun to act"
                 );
             }
+            self.agents.cut_short();
+            if tokio::time::timeout(LAST_WORDS, self.agents.drained()).await.is_err() {
+                tracing::warn!("some runs of agents were left where they stand; another process takes them up");
+            }
         }
+        self.queue.shutdown().await;
         // Not before: a thread of the server ends when its last client has left, and what runs on it would end too.
         if let Some(serving) = serving {
             serving.handle.stop(true).await;
@@ -171,6 +207,7 @@ impl App {
                 tracing::error!(%error, "the HTTP server ended with an error");
             }
         }
+        self.agents.end();
         self.stop.cancel();
         self.background.close();
         self.background.wait().await;
@@ -244,7 +281,7 @@ pub fn constitution(config: &Config) -> Result<Constitution, FileError> {
     })
 }
 
-fn store_config(config: &Config) -> StoreConfig {
+fn store_config(config: &Config, instance: InstanceId) -> StoreConfig {
     StoreConfig {
         content: match &config.records {
             Content::Full => ContentMode::Full,
@@ -252,7 +289,9 @@ fn store_config(config: &Config) -> StoreConfig {
             Content::None => ContentMode::None,
         },
         at_start: AtStart::Background,
-        ..StoreConfig::new(config.database_url.expose_secret(), InstanceId::new())
+        run_lease: config.runs.lease,
+        runs_kept: config.runs.kept,
+        ..StoreConfig::new(config.database_url.expose_secret(), instance)
     }
 }
 

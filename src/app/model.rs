@@ -7,6 +7,7 @@ use crate::adapters::gemini::{
     Credentials, DEVELOPER_BASE, EXPRESS_BASE, Endpoint, Gemini, GeminiConfig, Timeouts, adc_from_env_values,
 };
 use crate::config::{GoogleEnvironment, ModelConfig, Provider};
+use crate::engine::agent::Models;
 use crate::ports::model::Model;
 
 /// The model that `config` names.
@@ -14,6 +15,25 @@ pub(super) fn model(config: &ModelConfig) -> anyhow::Result<Arc<dyn Model>> {
     match endpoint(&config.provider)? {
         None => Ok(Arc::new(Demo)),
         Some(endpoint) => Ok(Arc::new(gemini(config, endpoint)?)),
+    }
+}
+
+/// The models that definitions may name by their provider: the one that answers, under its own name.
+pub(super) fn by_provider(config: &ModelConfig, model: &Arc<dyn Model>) -> Models {
+    let this = || Some(Arc::clone(model));
+    match &config.provider {
+        Provider::Demo { .. } => Models {
+            one_for_all: true,
+            ..Models::default()
+        },
+        Provider::Developer { .. } => Models {
+            gemini: this(),
+            ..Models::default()
+        },
+        Provider::Vertex { .. } | Provider::VertexExpress { .. } => Models {
+            vertex: this(),
+            ..Models::default()
+        },
     }
 }
 

@@ -81,6 +81,8 @@ pub struct Config {
     pub workers: Option<NonZeroUsize>,
     /// How long a stop waits for what is under way.
     pub drain: Duration,
+    /// Runs of agents.
+    pub runs: Runs,
     /// What the records keep of people's words.
     pub records: Content,
     /// Signs the identity tokens that our own MCP servers over HTTP ask for; at least 32 bytes.
@@ -98,6 +100,17 @@ pub struct RateLimit {
     pub per_minute: NonZeroU32,
     /// At once.
     pub burst: NonZeroU32,
+}
+
+/// Runs of agents.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Runs {
+    /// In the background, worked on at once.
+    pub background: usize,
+    /// How long a process may be silent before another one takes its runs up.
+    pub lease: Duration,
+    /// How long those that are over are kept; `None`: for ever.
+    pub kept: Option<Duration>,
 }
 
 /// A configuration with what is to be told about it.
@@ -154,6 +167,9 @@ impl Config {
         let max_in_flight = read.parse("max_in_flight", values::places);
         let workers = read.parse("workers", values::workers);
         let drain = read.parse("drain_seconds", values::seconds);
+        let background = read.parse("runs.background", values::places);
+        let lease = read.parse("runs.lease_seconds", values::seconds);
+        let kept = read.parse("runs.keep_days", values::days);
         let records = records::read(&mut read);
         let identity_secret = read.parse("identity_secret", values::signing_secret);
         let github_token = read.secret("github.token");
@@ -180,6 +196,11 @@ impl Config {
                 max_in_flight: max_in_flight?,
                 workers,
                 drain: drain?,
+                runs: Runs {
+                    background: background?,
+                    lease: lease?,
+                    kept,
+                },
                 records: records?,
                 identity_secret,
                 github_token,

@@ -181,6 +181,27 @@ pub const SETTINGS: &[Setting] = &[
     )
     .default("30"),
     setting(
+        "runs.background",
+        &["GAVEL_RUNS_BACKGROUND"],
+        "a whole number from 1 to 1000000",
+        "Runs of agents in the background, worked on at once by one process; more wait in the queue.",
+    )
+    .default("64"),
+    setting(
+        "runs.lease_seconds",
+        &["GAVEL_RUNS_LEASE_SECONDS"],
+        SECONDS,
+        "How long a process may be silent before another one takes its runs up.",
+    )
+    .default("10"),
+    setting(
+        "runs.keep_days",
+        &["GAVEL_RUNS_KEEP_DAYS"],
+        "a whole number of days from 1 to 36500",
+        "How long runs that are over are kept, with their journals; decisions are kept for ever.",
+    )
+    .absent("for ever"),
+    setting(
         "identity_secret",
         &["GAVEL_IDENTITY_SECRET"],
         SIGNING,

@@ -65,6 +65,11 @@ pub(super) fn workers(text: &str) -> Option<NonZeroUsize> {
     NonZeroUsize::new(text.parse().ok()?).filter(|workers| workers.get() <= 512)
 }
 
+pub(super) fn days(text: &str) -> Option<Duration> {
+    let days: u64 = text.parse().ok()?;
+    (1..=36_500).contains(&days).then(|| Duration::from_secs(days * 24 * 3600))
+}
+
 pub(super) fn seconds(text: &str) -> Option<Duration> {
     let seconds: f64 = text.parse().ok()?;
     let time = Duration::try_from_secs_f64(seconds).ok()?;

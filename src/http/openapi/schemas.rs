@@ -94,7 +94,7 @@ fn inputs() -> Object {
 fn settled() -> Object {
     let settled = Object::builder()
         .schema_type(Type::Object)
-        .additional_properties(Some(Object::with_type(Type::Boolean)))
+        .additional_properties(Some(RefOr::T(Schema::from(Object::with_type(Type::Boolean)))))
         .description(Some("Of each call in doubt, by its action_id: did it have its effect?"));
     Object::builder()
         .schema_type(Type::Object)
