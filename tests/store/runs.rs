@@ -594,6 +594,9 @@ pub(crate) async fn pages_of_runs_join_to_the_whole_list(db: TestDb) {
         run.agent = format!("agent-{}", n % 3).into();
         run.decision.user = UserId::parse(if n % 5 == 0 { "ben" } else { "ann" }).unwrap();
         let store = Arc::clone(&store);
+        if making.len() == 40 {
+            making.join_next().await.unwrap().unwrap();
+        }
         making.spawn(async move {
             let lease = begin(&store, &run).await;
             match n % 10 {
