@@ -122,3 +122,32 @@ pub(crate) async fn thousands_of_expired_claims_are_all_pruned(db: TestDb) {
     let met = store.claim(claim("live", "body")).await.unwrap();
     assert_eq!(met, Claimed::Answered(answer("live")));
 }
+
+/// DESIGN.md 9: a key that is claimed anew just when the expired claim is to be dropped stays claimed, or a retry would run
+/// twice.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_claim_made_anew_is_not_dropped_as_the_expired_one() {
+    let db = TestDb::postgres().await;
+    let store = db.open().await;
+    store.claim(claim("scope", "body")).await.unwrap();
+    db.run(
+        "UPDATE idempotency_key SET expires_at = 1; INSERT INTO idempotency_key (scope, fingerprint, decision_id, \
+         created_at, expires_at) VALUES ('old', 'body', 'd', 0, 2)",
+    )
+    .await;
+    // As another process claims it, not yet committed.
+    let anew = db
+        .hold("UPDATE idempotency_key SET expires_at = 9000000000000000000 WHERE scope = 'scope'")
+        .await;
+    let pruning = db.open().await;
+    db.stuck(1).await;
+    anew.commit().await;
+    eventually("the expired one is gone", async || {
+        db.count("SELECT COUNT(*) FROM idempotency_key WHERE scope = 'old'")
+            .await
+            == 0
+    })
+    .await;
+    assert_eq!(db.line("SELECT scope FROM idempotency_key").await, "scope");
+    drop(pruning);
+}

@@ -189,13 +189,21 @@ pub(crate) async fn a_lease_that_is_given_up_is_taken_at_once(db: TestDb) {
     let (lease, second) = (begin(&leaving, &run).await, begin(&leaving, &other).await);
     assert!(next.due(0, 10).await.unwrap().is_empty());
     leaving.release(vec![lease, second]).await.unwrap();
-    assert_eq!(leaving.append(entries(lease, 1..=1)).await.unwrap(), Held::No);
     assert_eq!(leaving.renew(vec![lease]).await.unwrap().lost, [run.id]);
     assert_eq!(next.due(0, 10).await.unwrap(), [run.id, other.id]);
     let taken = next.take(run.id).await.unwrap().unwrap();
     assert_eq!(taken.fence, 2);
     leaving.release(vec![lease]).await.unwrap();
+    assert_eq!(leaving.append(entries(lease, 1..=1)).await.unwrap(), Held::No);
     assert_eq!(next.append(entries(taken, 1..=1)).await.unwrap(), Held::Yes);
+
+    // What was on its way to be written when it was given up is written, as long as nobody works on it.
+    for _ in 0..2 {
+        let end = finished(second, &other, RunStatus::Completed, vec![]);
+        assert_eq!(leaving.finish(end).await.unwrap(), Held::Yes);
+    }
+    assert_eq!(next.take(other.id).await.unwrap(), None);
+    assert!(next.due(0, 10).await.unwrap().is_empty());
 }
 
 /// Issue 3.6: what the dead left, and what was queued and never begun, is found, the oldest first; nothing else is.

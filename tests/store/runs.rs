@@ -594,6 +594,9 @@ pub(crate) async fn pages_of_runs_join_to_the_whole_list(db: TestDb) {
         run.agent = format!("agent-{}", n % 3).into();
         run.decision.user = UserId::parse(if n % 5 == 0 { "ben" } else { "ann" }).unwrap();
         let store = Arc::clone(&store);
+        if making.len() == 40 {
+            making.join_next().await.unwrap().unwrap();
+        }
         making.spawn(async move {
             let lease = begin(&store, &run).await;
             match n % 10 {
@@ -784,8 +787,8 @@ pub(crate) async fn runs_are_dropped_when_their_time_is_over(db: TestDb) {
     let waiting = queued_run();
     store.create(waiting.clone()).await.unwrap();
     kept.extend([running.id, waiting.id]);
-    // A paused one that is gone on with now, and one whose continuation is over as well.
-    for over in [false, true] {
+    // Paused ones: one that is gone on with now, one whose continuation is over for as long, and one whose is not.
+    for over in [None, Some(T0 + 1_234_567), Some(i64::MAX / 4)] {
         let mut paused = new_run();
         snapshot(&mut paused, "paused");
         let lease = begin(&store, &paused).await;
@@ -798,12 +801,11 @@ pub(crate) async fn runs_are_dropped_when_their_time_is_over(db: TestDb) {
             ..new_run()
         };
         let lease = begin(&store, &next).await;
-        if over {
-            store
-                .finish(finished(lease, &next, RunStatus::Completed, vec![]))
-                .await
-                .unwrap();
-        } else {
+        if let Some(completed_at) = over {
+            let end = finished(lease, &next, RunStatus::Completed, vec![]);
+            store.finish(FinishedRun { completed_at, ..end }).await.unwrap();
+        }
+        if over != Some(T0 + 1_234_567) {
             kept.extend([paused.id, next.id]);
         }
     }
@@ -834,7 +836,7 @@ pub(crate) async fn runs_are_dropped_when_their_time_is_over(db: TestDb) {
         db.count("SELECT COUNT(*) FROM idempotency_key").await == 0
     })
     .await;
-    assert_eq!(db.count("SELECT COUNT(*) FROM agent_run").await, 70 * 2 + 4 + 2 + 1);
+    assert_eq!(db.count("SELECT COUNT(*) FROM agent_run").await, 70 * 2 + 6 + 2 + 1);
     store.shutdown().await;
 
     let store = Store::open(StoreConfig {
@@ -860,7 +862,7 @@ pub(crate) async fn runs_are_dropped_when_their_time_is_over(db: TestDb) {
     assert_eq!(
         db.count("SELECT COUNT(*) FROM decision_log WHERE surface = 'agent'")
             .await,
-        147
+        149
     );
     drop(store);
 }

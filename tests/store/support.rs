@@ -130,7 +130,8 @@ impl TestDb {
         self.hold("LOCK TABLE decision_log IN ACCESS EXCLUSIVE MODE").await
     }
 
-    /// Runs a text in a transaction that lasts until the lock is released, and then leaves nothing; PostgreSQL only.
+    /// Runs a text in a transaction that lasts until the lock is released and leaves nothing, or is committed; PostgreSQL
+    /// only.
     pub(crate) async fn hold(&self, sql: &str) -> Lock {
         let mut connection = PgConnection::connect(&self.url).await.unwrap();
         let sql = AssertSqlSafe(format!("BEGIN; {sql}"));
@@ -178,6 +179,15 @@ pub(crate) enum Lock {
 }
 
 impl Lock {
+    /// Keeps what was done under the lock; PostgreSQL only.
+    pub(crate) async fn commit(self) {
+        let Self::Postgres(mut connection) = self else {
+            panic!("held by SQLite");
+        };
+        sqlx::raw_sql("COMMIT").execute(&mut connection).await.unwrap();
+        connection.close().await.unwrap();
+    }
+
     pub(crate) async fn release(self) {
         match self {
             Self::Sqlite(connection) => connection.close().await.unwrap(),

@@ -145,8 +145,9 @@ impl Statements {
                 .into(),
             abandon_claim:
                 "DELETE FROM idempotency_key WHERE scope = $1 AND decision_id = $2 AND answer_status IS NULL".into(),
+            // The condition stands outside as well: PostgreSQL looks at it once more when somebody renews the claim meanwhile.
             prune_claims: format!(
-                "DELETE FROM idempotency_key WHERE scope IN \
+                "DELETE FROM idempotency_key WHERE expires_at <= {now} AND scope IN \
                  (SELECT scope FROM idempotency_key WHERE expires_at <= {now} ORDER BY expires_at \
                  LIMIT {PRUNED_AT_ONCE})"
             )

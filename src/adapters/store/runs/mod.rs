@@ -1,8 +1,8 @@
 //! Runs of agents: port [`Runs`]. `write` does one op in the writer's transaction with the texts of `statements`; `read`
 //! reads, on connections that analysts do not use.
 //!
-//! Who holds the lease is told by holder and fence alone: a lease that ran out is still held while nobody else has taken
-//! the run up, so a process that was held up loses no work. A holder that does not hear of an append in time treats the run
+//! Who holds the lease is told by holder and fence alone: one that ran out or was given up is lost when somebody else has
+//! taken the run up, and not before, so a process that was held up loses no work. A holder that does not hear of an append in time treats the run
 //! as another's: whether the append was written or not, whoever takes the run up reads what there is.
 
 mod op;

@@ -5,7 +5,7 @@ use super::super::insert::Insert;
 use super::super::statements::recovered;
 
 /// Outermost runs that are dropped in one transaction: few, since their journals may be long.
-pub(super) const PRUNED_AT_ONCE: usize = 8;
+const PRUNED_AT_ONCE: usize = 8;
 /// Ids of a statement that takes many; fewer are filled up with the last.
 pub(super) const MANY: usize = 32;
 
@@ -57,7 +57,8 @@ pub(in super::super) struct RunStatements {
     pub(super) close_cancelled: Sql,
     /// run that somebody works on.
     pub(super) cancel: Sql,
-    /// age in microseconds → [`PRUNED_AT_ONCE`] roots at most.
+    /// age in microseconds → [`PRUNED_AT_ONCE`] roots at most. What a run goes on with stays as long as that run does, whose
+    /// cumulative limits count it.
     pub(super) prunable: Sql,
     /// [`MANY`] roots → the snapshots of their runs.
     pub(super) prunable_snapshots: Sql,
@@ -84,6 +85,11 @@ const CREATE_TAIL: &str = "ON CONFLICT (id) DO NOTHING";
 const ENTRY_HEAD: &str = "INSERT INTO agent_run_entry (run_id, number, created_at, elapsed_us, body)";
 const ENTRY_TAIL: &str = "ON CONFLICT (run_id, number) DO NOTHING";
 
+// A run that was given up is its last holder's until somebody takes it: what is still on its way to be written, its end
+// above all, is not lost for that.
+const HELD: &str = "SELECT run.id FROM agent_run root JOIN agent_run run ON run.root_id = root.id WHERE root.id = $1 \
+     AND root.fence = $2 AND (root.holder = $3 OR root.holder IS NULL) AND run.id = $4";
+
 const NOT_OVER: &str = "status IN ('queued', 'running', 'awaiting_confirmation')";
 
 impl RunStatements {
@@ -96,10 +102,7 @@ impl RunStatements {
             lock: on_postgres(format!(
                 "SELECT id FROM agent_run WHERE id IN ({many}) ORDER BY id FOR UPDATE"
             )),
-            holds: "SELECT run.id FROM agent_run root JOIN agent_run run ON run.root_id = root.id WHERE root.id = $1 \
-                    AND root.fence = $2 AND root.holder = $3 AND root.status = 'running' AND run.id = $4 \
-                    AND run.status = 'running'"
-                .into(),
+            holds: format!("{HELD} AND root.status = 'running' AND run.status = 'running'").into(),
             called: "SELECT id FROM agent_run WHERE parent_run_id = $1 AND parent_action_id = $2".into(),
             snapshot: "INSERT INTO agent_snapshot (hash, text) VALUES ($1, $2) ON CONFLICT (hash) DO NOTHING".into(),
             hold_snapshot: on_postgres("SELECT hash FROM agent_snapshot WHERE hash = ? FOR KEY SHARE".into()),
@@ -135,11 +138,7 @@ impl RunStatements {
                      output_tokens = $12, thought_tokens = $13, cached_tokens = $14, lease_until = NULL \
                      WHERE id = $1 AND status = 'running'"
                     .into(),
-            finished:
-                "SELECT run.id FROM agent_run root JOIN agent_run run ON run.root_id = root.id WHERE root.id = $1 \
-                       AND root.fence = $2 AND root.holder = $3 AND run.id = $4 AND run.status = $5 \
-                       AND run.completed_at = $6"
-                    .into(),
+            finished: format!("{HELD} AND run.status = $5 AND run.completed_at = $6").into(),
             end_called: format!(
                 "UPDATE agent_run SET status = 'failed', completed_at = $2, \
                  error_message = 'the run that called it was over first' WHERE root_id = $1 AND id <> $1 AND {NOT_OVER}"
@@ -190,7 +189,7 @@ impl RunStatements {
                 format!(
                     "SELECT run.id FROM agent_run run WHERE run.parent_run_id IS NULL AND run.completed_at IS NOT NULL \
                      AND run.completed_at <= {now} - $1 AND NOT EXISTS (SELECT 1 FROM agent_run next \
-                     WHERE next.id = run.resumed_by AND next.{NOT_OVER}) \
+                     WHERE next.id = run.resumed_by) \
                      ORDER BY run.completed_at LIMIT {PRUNED_AT_ONCE} {lock}"
                 )
                 .into()

@@ -12,7 +12,7 @@ use super::super::db::{Conn, Row, Sql, Value};
 use super::super::error::Fault;
 use super::super::op::Op;
 use super::op::{Abandoned, RunDone, RunOp};
-use super::statements::{MANY, PRUNED_AT_ONCE, RunStatements};
+use super::statements::{MANY, RunStatements};
 use crate::domain::agent_run::RunStatus;
 use crate::domain::decision::Usage;
 use crate::domain::ids::RunId;
@@ -328,7 +328,8 @@ impl Batch<'_> {
         Ok(())
     }
 
-    /// Drops runs that are over for so long, with all that they called. True when there may be more.
+    /// Drops runs that are over for so long, with all that they called. True when it did: there may be more, and what these
+    /// went on with.
     pub(in super::super) async fn prune_runs(&self, conn: &mut Conn, kept: Duration) -> Result<bool, Fault> {
         let kept = i64::try_from(kept.as_micros()).unwrap_or(i64::MAX / 2);
         let mut roots = Vec::new();
@@ -340,7 +341,6 @@ impl Batch<'_> {
         let Some(last) = roots.last().cloned() else {
             return Ok(false);
         };
-        let more = roots.len() == PRUNED_AT_ONCE;
         roots.resize(MANY, last);
         let mut snapshots = Vec::new();
         each(conn, &self.texts().prunable_snapshots, roots.clone(), |row| {
@@ -357,7 +357,7 @@ impl Batch<'_> {
             }
             conn.execute(&self.texts().prune_snapshot, vec![snapshot]).await?;
         }
-        Ok(more)
+        Ok(true)
     }
 
     async fn define(&self, conn: &mut Conn, new: &NewVersion, request: Uuid) -> Result<PutVersion, Fault> {
