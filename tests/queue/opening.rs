@@ -59,6 +59,19 @@ async fn many_may_start_at_once_beside_the_store() {
     assert!(status.pending.is_empty());
 }
 
+/// docs/operations.md, replicas: the queue makes a schema and an extension, and needs no superuser for it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_owner_of_the_database_may_make_what_the_queue_needs() {
+    let db = TestQueue::postgres().await;
+    let (_, name) = db.url.rsplit_once('/').unwrap();
+    db.sql("CREATE ROLE plain LOGIN").await;
+    db.sql(&format!("ALTER DATABASE {name} OWNER TO plain")).await;
+    let plain = TestQueue::at(db.url.replace("gavel@", "plain@"));
+    let queue = plain.open();
+    queue.push(RunId::new()).await.unwrap();
+    assert_eq!(plain.jobs().await, 1);
+}
+
 /// docs/operations.md, meters: each has a line from the start.
 #[tokio::test]
 async fn every_meter_begins_at_zero() {
