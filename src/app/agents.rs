@@ -10,8 +10,8 @@ use arc_swap::ArcSwap;
 use tokio_util::sync::CancellationToken;
 
 use crate::config::{Config, FileError};
-use crate::surfaces::agents::FileAgents;
 use crate::domain::definition::{Checked, DefinitionError, Form, MAX_BYTES, SchemaSource, Source, check};
+use crate::surfaces::agents::FileAgents;
 
 /// The folder that is taken when none is named.
 const DEFAULT_FOLDER: &str = "agents";

@@ -67,7 +67,9 @@ pub(super) fn workers(text: &str) -> Option<NonZeroUsize> {
 
 pub(super) fn days(text: &str) -> Option<Duration> {
     let days: u64 = text.parse().ok()?;
-    (1..=36_500).contains(&days).then(|| Duration::from_secs(days * 24 * 3600))
+    (1..=36_500)
+        .contains(&days)
+        .then(|| Duration::from_secs(days * 24 * 3600))
 }
 
 pub(super) fn seconds(text: &str) -> Option<Duration> {

@@ -1,7 +1,7 @@
 //! Definitions of agents: `/api/projects/{project}/agents…`, and the JSON Schemas of a definition.
 
-use actix_web::http::header::{self, HeaderMap, HeaderValue};
 use actix_web::http::StatusCode;
+use actix_web::http::header::{self, HeaderMap, HeaderValue};
 use actix_web::web::{Data, Payload};
 use actix_web::{HttpRequest, HttpResponse};
 use serde::Serialize;
@@ -50,7 +50,10 @@ pub(super) async fn schema(state: Data<State>, request: HttpRequest) -> HttpResp
     };
     exchange.finish(schema.map(|schema| {
         HttpResponse::Ok()
-            .insert_header((header::CONTENT_TYPE, HeaderValue::from_static("application/schema+json")))
+            .insert_header((
+                header::CONTENT_TYPE,
+                HeaderValue::from_static("application/schema+json"),
+            ))
             .insert_header((header::CACHE_CONTROL, HeaderValue::from_static("max-age=3600")))
             .body(schema.to_string())
     }))
@@ -59,7 +62,12 @@ pub(super) async fn schema(state: Data<State>, request: HttpRequest) -> HttpResp
 async fn listed(state: &State, request: &HttpRequest) -> Result<HttpResponse, Error> {
     let caller = state.edge.auth.caller(request).await?;
     query::none(request.query_string())?;
-    let agents = state.edge.agents.directory().list(&caller.tenant, &project(request)?).await?;
+    let agents = state
+        .edge
+        .agents
+        .directory()
+        .list(&caller.tenant, &project(request)?)
+        .await?;
     Ok(response(StatusCode::OK, &json!({ "agents": agents })))
 }
 
@@ -67,7 +75,9 @@ async fn one(state: &State, request: &HttpRequest) -> Result<HttpResponse, Error
     let caller = state.edge.auth.caller(request).await?;
     query::none(request.query_string())?;
     let directory = state.edge.agents.directory();
-    let agent = directory.get(&caller.tenant, &project(request)?, agent(request)?).await?;
+    let agent = directory
+        .get(&caller.tenant, &project(request)?, agent(request)?)
+        .await?;
     let mut response = match asked_for(request.headers()) {
         None => response(StatusCode::OK, &agent),
         Some((form, media)) => written(&agent, form, media)?,
@@ -107,7 +117,9 @@ async fn all_versions(state: &State, request: &HttpRequest) -> Result<HttpRespon
     let caller = state.edge.auth.caller(request).await?;
     query::none(request.query_string())?;
     let directory = state.edge.agents.directory();
-    let versions = directory.versions(&caller.tenant, &project(request)?, agent(request)?).await?;
+    let versions = directory
+        .versions(&caller.tenant, &project(request)?, agent(request)?)
+        .await?;
     Ok(response(StatusCode::OK, &json!({ "versions": versions })))
 }
 
@@ -157,9 +169,10 @@ fn expected(headers: &HeaderMap) -> Result<Option<i64>, Error> {
     let version = only(headers, &header::IF_MATCH)
         .and_then(|value| value.to_str().ok()?.strip_prefix('"')?.strip_suffix('"')?.parse().ok())
         .filter(|version: &i64| *version > 0);
-    version
-        .map(Some)
-        .ok_or(Error::InvalidHeader("If-Match", "must be a version in double quotes, as ETag has it"))
+    version.map(Some).ok_or(Error::InvalidHeader(
+        "If-Match",
+        "must be a version in double quotes, as ETag has it",
+    ))
 }
 
 pub(super) fn project(request: &HttpRequest) -> Result<ProjectId, Error> {

@@ -349,16 +349,20 @@ fn agent(error: AgentError) -> Told {
         AgentError::Query(error) => Error::from(error).tell(),
         AgentError::WrongDefinition(errors) => Told {
             errors: errors.into_iter().map(mistake).collect(),
-            ..Told::new(Code::WrongDefinition, "The definition is wrong; errors names every mistake.")
+            ..Told::new(
+                Code::WrongDefinition,
+                "The definition is wrong; errors names every mistake.",
+            )
         },
         AgentError::MissingRole(role) => Told::new(Code::Forbidden, format!("This needs the role {role}.")),
         AgentError::FromFile => {
             let detail = "The agent is from a file, which is changed where it stands; gavel reads it again by itself.";
             Told::new(Code::ReadOnly, detail)
         }
-        AgentError::VersionConflict(current) => {
-            Told::new(Code::VersionConflict, format!("Version {current} is current; 0 means that there is none."))
-        }
+        AgentError::VersionConflict(current) => Told::new(
+            Code::VersionConflict,
+            format!("Version {current} is current; 0 means that there is none."),
+        ),
         AgentError::RateLimited(quota) => Told {
             headers: headers::rate_limit(&quota)
                 .into_iter()
@@ -366,19 +370,28 @@ fn agent(error: AgentError) -> Told {
                 .collect(),
             ..Told::new(Code::RateLimited, "Over the quota; Retry-After says how long to wait.")
         },
-        AgentError::Overloaded => {
-            Told::new(Code::Overloaded, "Too much is under way. Nothing was begun; the request can be sent again.").later()
-        }
-        AgentError::NotPaused(status) => {
-            Told::new(Code::NotPaused, format!("Only a paused run can be resumed; this one is {}.", status.as_str()))
-        }
+        AgentError::Overloaded => Told::new(
+            Code::Overloaded,
+            "Too much is under way. Nothing was begun; the request can be sent again.",
+        )
+        .later(),
+        AgentError::NotPaused(status) => Told::new(
+            Code::NotPaused,
+            format!("Only a paused run can be resumed; this one is {}.", status.as_str()),
+        ),
         AgentError::ResumedBy(run) => Told {
             run: Some(run),
-            ..Told::new(Code::AlreadyResumed, format!("The run was resumed already, by run {run}."))
+            ..Told::new(
+                Code::AlreadyResumed,
+                format!("The run was resumed already, by run {run}."),
+            )
         },
         AgentError::PartOf(run) => Told {
             run: Some(run),
-            ..Told::new(Code::PartOfRun, format!("The run was called by another one; resume run {run} instead."))
+            ..Told::new(
+                Code::PartOfRun,
+                format!("The run was called by another one; resume run {run} instead."),
+            )
         },
         AgentError::StepsSpent => Told::new(
             Code::StepsSpent,

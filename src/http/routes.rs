@@ -118,7 +118,10 @@ pub(super) fn configure(config: &mut ServiceConfig, state: &Data<State>) {
 impl Route {
     /// All that have its path.
     fn of_path(self) -> Vec<Self> {
-        Self::ALL.into_iter().filter(|other| other.path() == self.path()).collect()
+        Self::ALL
+            .into_iter()
+            .filter(|other| other.path() == self.path())
+            .collect()
     }
 
     /// The value of `Allow`.

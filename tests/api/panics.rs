@@ -14,6 +14,7 @@ use gavel::domain::ids::{InstanceId, TenantId, UserId};
 use gavel::domain::journal::ModelTurn;
 use gavel::domain::templates::Templates;
 use gavel::engine::Engine;
+use gavel::engine::agent::{self, Agents, Models};
 use gavel::http::caller::Auth;
 use gavel::http::{Edge, EdgeLimits, ServerSettings};
 use gavel::ports::BoxFuture;
@@ -21,6 +22,7 @@ use gavel::ports::clock::{Clock, SystemClock};
 use gavel::ports::model::{Model, ModelEvent, ModelFault, ModelRequest};
 use gavel::ports::quota::{Quota, QuotaState};
 use gavel::ports::tools::{CallReply, CallRequest, Catalog, Tools};
+use gavel::surfaces::agents::{AgentRuns, AtOnce, Directory};
 use gavel::surfaces::chat::Chat;
 use gavel::surfaces::decisions::DecisionQueries;
 use serde_json::{Value, json};
@@ -151,6 +153,18 @@ async fn serve(database: Database) -> Served {
         remaining: 59,
         reset_s: 1,
     };
+    let runs = Arc::new(Agents {
+        engine: engine.clone(),
+        models: Models::default(),
+        runs: store.clone(),
+        running: agent::Running::default(),
+    });
+    let directory = Directory::new(Arc::default(), store.clone(), engine.tools.clone(), Models::default());
+    let at_once = AtOnce {
+        waited_for: 8,
+        background: 8,
+    };
+    let agents = AgentRuns::new(runs, directory, Arc::new(Fixed(quota)), at_once);
     let chat = Chat::new(
         engine,
         Arc::new(Fused(behind(), Fixed(quota))),
@@ -160,6 +174,7 @@ async fn serve(database: Database) -> Served {
     );
     let edge = Edge {
         chat,
+        agents,
         decisions: DecisionQueries::new(store.clone()),
         auth: Auth::none(),
         surroundings: Arc::new(Around),

@@ -6,17 +6,22 @@ use std::sync::atomic::AtomicU32;
 use std::time::Duration;
 
 use actix_web::dev::ServerHandle;
+use gavel::adapters::store::{Store, StoreConfig};
 use gavel::domain::definition::Constitution;
+use gavel::domain::ids::InstanceId;
 use gavel::domain::templates::Templates;
 use gavel::engine::Engine;
+use gavel::engine::agent::{self, Agents, Models};
 use gavel::http::caller::Auth;
 use gavel::http::{Edge, EdgeLimits, ServerSettings};
 use gavel::ports::clock::SystemClock;
 use gavel::ports::model::Model;
 use gavel::ports::quota::QuotaState;
+use gavel::surfaces::agents::{AgentRuns, AtOnce, Directory};
 use gavel::surfaces::chat::Chat;
 use gavel::surfaces::decisions::DecisionQueries;
 use serde_json::Value;
+use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::sync::Semaphore;
@@ -67,6 +72,7 @@ pub struct Running {
     pub client: reqwest::Client,
     pub handle: ServerHandle,
     task: JoinHandle<std::io::Result<()>>,
+    _folder: TempDir,
 }
 
 impl Drop for Running {
@@ -94,9 +100,11 @@ pub async fn serve(setup: Setup) -> Running {
     };
     let constitution = Constitution::from_markdown(Constitution::BUILT_IN, "constitution.md").unwrap();
     let quota = Arc::new(Fixed(setup.quota));
+    let (agents, folder) = agents(&engine, quota.clone()).await;
     let chat = Chat::new(engine, quota, constitution, Templates::built_in(), setup.max_in_flight);
     let edge = Edge {
         chat,
+        agents,
         decisions: DecisionQueries::new(record.clone()),
         auth: setup.auth,
         surroundings: Arc::new(Around),
@@ -120,7 +128,27 @@ pub async fn serve(setup: Setup) -> Running {
         client,
         handle,
         task,
+        _folder: folder,
     }
+}
+
+/// Runs of agents need a store that keeps them; there are no agents.
+async fn agents(engine: &Engine, quota: Arc<Fixed>) -> (Arc<AgentRuns>, TempDir) {
+    let folder = tempfile::tempdir().unwrap();
+    let url = format!("sqlite:{}", folder.path().join("runs.db").display());
+    let store = Store::open(StoreConfig::new(url, InstanceId::new())).await.unwrap();
+    let runs = Arc::new(Agents {
+        engine: engine.clone(),
+        models: Models::default(),
+        runs: store.clone(),
+        running: agent::Running::default(),
+    });
+    let directory = Directory::new(Arc::default(), store, engine.tools.clone(), Models::default());
+    let at_once = AtOnce {
+        waited_for: 8,
+        background: 8,
+    };
+    (AgentRuns::new(runs, directory, quota, at_once), folder)
 }
 
 pub fn client(change: impl FnOnce(reqwest::ClientBuilder) -> reqwest::ClientBuilder) -> reqwest::Client {

@@ -85,7 +85,14 @@ pub(super) fn about(route: Route) -> About {
         Route::Agents => About {
             parameters: listed([project()]),
             problems: GET_PROBLEMS,
-            ..get("listAgents", "agents", "Lists the agents of a project", AGENTS, "AgentPage", None)
+            ..get(
+                "listAgents",
+                "agents",
+                "Lists the agents of a project",
+                AGENTS,
+                "AgentPage",
+                None,
+            )
         },
         Route::Agent => About {
             parameters: listed([project(), agent()]),
@@ -94,29 +101,62 @@ pub(super) fn about(route: Route) -> About {
             ..get("getAgent", "agents", "Reads one agent", AGENT, "AgentInfo", None)
         },
         Route::PutAgent => About {
-            parameters: listed([project(), agent(), parts::header("If-Match", IF_MATCH), parts::header("If-None-Match", IF_NONE_MATCH)]),
+            parameters: listed([
+                project(),
+                agent(),
+                parts::header("If-Match", IF_MATCH),
+                parts::header("If-None-Match", IF_NONE_MATCH),
+            ]),
             body: Some(definition()),
             problems: PUT,
             answers: vec![
                 (200, info("A new version, or the current one where nothing changed.")),
                 (201, info("A new agent.")),
             ],
-            ..plain("putAgent", "agents", "Puts an agent's definition", PUT_AGENT, response(""))
+            ..plain(
+                "putAgent",
+                "agents",
+                "Puts an agent's definition",
+                PUT_AGENT,
+                response(""),
+            )
         },
         Route::Versions => About {
             parameters: listed([project(), agent()]),
             problems: GET_PROBLEMS,
-            ..get("listVersions", "agents", "Lists the versions of an agent", VERSIONS, "VersionPage", None)
+            ..get(
+                "listVersions",
+                "agents",
+                "Lists the versions of an agent",
+                VERSIONS,
+                "VersionPage",
+                None,
+            )
         },
         Route::RestoreVersion => About {
             parameters: listed([project(), agent(), parts::path("version", "1, 2, 3 …")]),
             problems: PUT,
             answers: vec![(200, info("The agent as it is now."))],
-            ..plain("restoreVersion", "agents", "Goes back to an earlier version", RESTORE, response(""))
+            ..plain(
+                "restoreVersion",
+                "agents",
+                "Goes back to an earlier version",
+                RESTORE,
+                response(""),
+            )
         },
         Route::Trigger => About {
-            parameters: acting([project(), agent(), parts::query("timeout_s", TIMEOUT), parts::header("Prefer", PREFER)]),
-            body: Some(body("Inputs", "The agent's inputs. At most 1 MiB.", json!({"objective": "Where is the rate limit applied?"}))),
+            parameters: acting([
+                project(),
+                agent(),
+                parts::query("timeout_s", TIMEOUT),
+                parts::header("Prefer", PREFER),
+            ]),
+            body: Some(body(
+                "Inputs",
+                "The agent's inputs. At most 1 MiB.",
+                json!({"objective": "Where is the rate limit applied?"}),
+            )),
             problems: TRIGGER,
             answers: run_answers(),
             ..plain("triggerAgent", "runs", "Runs an agent", TRIGGERED, response(""))
@@ -135,7 +175,12 @@ pub(super) fn about(route: Route) -> About {
             ..get("getRun", "runs", "Reads one run", RUN, "AgentRun", None)
         },
         Route::RunEvents => About {
-            parameters: listed([run(), user(), parts::header("Last-Event-ID", LAST), parts::query("after", LAST)]),
+            parameters: listed([
+                run(),
+                user(),
+                parts::header("Last-Event-ID", LAST),
+                parts::query("after", LAST),
+            ]),
             problems: READ,
             answers: vec![(200, lines())],
             ..plain("watchRun", "runs", "Tells what a run does", EVENTS, response(""))
@@ -145,41 +190,67 @@ pub(super) fn about(route: Route) -> About {
             problems: READ,
             answers: vec![
                 (200, run_answer("It is over.")),
-                (202, run_answer("It will be, as soon as who works on it has heard of it.")),
+                (
+                    202,
+                    run_answer("It will be, as soon as who works on it has heard of it."),
+                ),
             ],
             ..plain("cancelRun", "runs", "Cancels a run", CANCEL, response(""))
         },
         Route::ResumeRun => About {
-            parameters: acting([run(), parts::query("timeout_s", TIMEOUT), parts::header("Prefer", PREFER)]),
-            body: Some(body("Settled", "What happened to calls in doubt; `{}` where there are none.", json!({}))),
+            parameters: acting([
+                run(),
+                parts::query("timeout_s", TIMEOUT),
+                parts::header("Prefer", PREFER),
+            ]),
+            body: Some(body(
+                "Settled",
+                "What happened to calls in doubt; `{}` where there are none.",
+                json!({}),
+            )),
             problems: RESUME,
             answers: run_answers(),
             ..plain("resumeRun", "runs", "Goes on with a paused run", RESUMED, response(""))
         },
         _ => About {
-            parameters: listed([parts::path("schema", "`agent.schema.json` or `agent-front-matter.schema.json`.")]),
+            parameters: listed([parts::path(
+                "schema",
+                "`agent.schema.json` or `agent-front-matter.schema.json`.",
+            )]),
             problems: &[Code::NotFound],
-            answers: vec![(200, response("The schema.").content("application/schema+json", content("JsonSchema", None)))],
-            ..plain("getAgentSchema", "reference", "JSON Schema of a definition, for editors", SCHEMA, response(""))
+            answers: vec![(
+                200,
+                response("The schema.").content("application/schema+json", content("JsonSchema", None)),
+            )],
+            ..plain(
+                "getAgentSchema",
+                "reference",
+                "JSON Schema of a definition, for editors",
+                SCHEMA,
+                response(""),
+            )
         },
     }
 }
 
 const AGENTS: &str = "By name. Those from files belong to the project `default`, and those put there beside them.";
-const AGENT: &str = "With `Accept: application/yaml`, `text/markdown` or `application/x-protobuf` the definition alone, in that form.";
+const AGENT: &str =
+    "With `Accept: application/yaml`, `text/markdown` or `application/x-protobuf` the definition alone, in that form.";
 const PUT_AGENT: &str = "Needs the role `operator`: a definition says which tools run without asking. It is checked beside the \
                          other agents of its project; every mistake is told at once. Runs that have begun keep the version \
                          they began with.";
 const IF_MATCH: &str = "The version that must be current, in double quotes, as `ETag` has it.";
 const IF_NONE_MATCH: &str = "`*`: there must be no such agent yet.";
 const VERSIONS: &str = "Newest first; of agents that came by the API. Nothing of them ever changes.";
-const RESTORE: &str = "Makes the earlier definition the current one, as a version of its own. Needs the role `operator`.";
+const RESTORE: &str =
+    "Makes the earlier definition the current one, as a version of its own. Needs the role `operator`.";
 const TRIGGERED: &str = "Waits until the run is over; with `Prefer: respond-async` it is queued and answered at once, with \
                          `Prefer: wait=N` after N seconds at most. Whatever comes of it is told by the run: 200 says that it is \
                          over, not that it went well. A client that leaves does not cancel.";
 const TIMEOUT: &str = "Seconds, in the place of the definition's limit.";
 const PREFER: &str = "`respond-async` or `wait=N` (RFC 7240).";
-const RUNS: &str = "Latest first. Without a word on `parent_run_id` only those that no other run called. A user sees their own.";
+const RUNS: &str =
+    "Latest first. Without a word on `parent_run_id` only those that no other run called. A user sees their own.";
 const RUN: &str = "Another tenant's or user's run answers 404, as a missing one does.";
 const LAST: &str = "The id of the last event that you had, to go on after it.";
 const EVENTS: &str = "From its beginning, or from after `Last-Event-ID`, until it is over; the last event is `end`. What runs that it \
@@ -260,5 +331,7 @@ fn lines() -> ResponseBuilder {
     let about = "One event a line. With `Accept: text/event-stream` each is an SSE message.";
     ["application/x-ndjson", "text/event-stream"]
         .into_iter()
-        .fold(response(about), |response, media| response.content(media, content("RunEvent", None)))
+        .fold(response(about), |response, media| {
+            response.content(media, content("RunEvent", None))
+        })
 }

@@ -79,7 +79,8 @@ fn paged(name: &str, of: &str) -> Object {
         .schema_type(SchemaType::from_iter([Type::String, Type::Null]))
         .description(Some("For the next page; null on the last."));
     let mut page = listing(name, of);
-    page.properties.insert("next_page_token".to_owned(), RefOr::T(token.build().into()));
+    page.properties
+        .insert("next_page_token".to_owned(), RefOr::T(token.build().into()));
     page.required.push("next_page_token".to_owned());
     page
 }

@@ -55,6 +55,7 @@ fn the_document_describes_the_route_table_and_nothing_else() {
         .map(|route| match route.verb() {
             Verb::Get => format!("get {}", route.path()),
             Verb::Post => format!("post {}", route.path()),
+            Verb::Put => format!("put {}", route.path()),
         })
         .collect();
     assert_eq!(described, routes);

@@ -36,7 +36,11 @@ async fn watch(state: &State, request: &HttpRequest) -> Result<Watch, Error> {
     let caller = state.edge.auth.caller(request).await?;
     let user = acting::user(state, &caller, request)?;
     let cursor = cursor(request)?;
-    Ok(state.edge.agents.watch(&caller, user.as_ref(), id(request)?, cursor).await?)
+    Ok(state
+        .edge
+        .agents
+        .watch(&caller, user.as_ref(), id(request)?, cursor)
+        .await?)
 }
 
 /// `Last-Event-ID`, or `after` for who cannot set headers.
@@ -58,9 +62,10 @@ fn cursor(request: &HttpRequest) -> Result<Cursor, Error> {
         return Ok(after.unwrap_or_default());
     }
     let value = only(request.headers(), &LAST_EVENT_ID).and_then(|value| value.to_str().ok());
-    value
-        .and_then(Cursor::parse)
-        .ok_or(Error::InvalidHeader("Last-Event-ID", "is no id of an event, as 12 or 12.5"))
+    value.and_then(Cursor::parse).ok_or(Error::InvalidHeader(
+        "Last-Event-ID",
+        "is no id of an event, as 12 or 12.5",
+    ))
 }
 
 fn begin(state: &Data<State>, exchange: Exchange, watch: Watch, form: Form) -> HttpResponse {

@@ -130,7 +130,11 @@ async fn page(state: &State, request: &HttpRequest) -> Result<HttpResponse, Erro
     let caller = state.edge.auth.caller(request).await?;
     let user = acting::user(state, &caller, request)?;
     let query = query::list(request.query_string())?;
-    let page = state.edge.agents.list(&caller, user.as_ref(), &project(request)?, query).await?;
+    let page = state
+        .edge
+        .agents
+        .list(&caller, user.as_ref(), &project(request)?, query)
+        .await?;
     let body = json!({ "runs": page.runs, "next_page_token": page.next_page_token });
     Ok(response(StatusCode::OK, &body))
 }
@@ -149,7 +153,11 @@ async fn cancelled(state: &State, request: &HttpRequest) -> Result<HttpResponse,
     let user = acting::user(state, &caller, request)?;
     let run = state.edge.agents.cancel(&caller, user.as_ref(), id(request)?).await?;
     // What is worked on ends when its worker has heard of it.
-    let status = if run.status.is_over() { StatusCode::OK } else { StatusCode::ACCEPTED };
+    let status = if run.status.is_over() {
+        StatusCode::OK
+    } else {
+        StatusCode::ACCEPTED
+    };
     let mut response = response(status, &run);
     locate(&mut response, run.id);
     Ok(response)
@@ -170,7 +178,9 @@ impl Patience {
     fn of(headers: &HeaderMap) -> Result<Self, Error> {
         let mut patience = Self::All;
         for value in headers.get_all(PREFER) {
-            let text = value.to_str().map_err(|_| Error::InvalidHeader("Prefer", "is not ASCII"))?;
+            let text = value
+                .to_str()
+                .map_err(|_| Error::InvalidHeader("Prefer", "is not ASCII"))?;
             for preference in text.split([',', ';']).map(str::trim) {
                 let (name, value) = preference.split_once('=').unwrap_or((preference, ""));
                 if name.trim().eq_ignore_ascii_case("respond-async") {
@@ -304,5 +314,9 @@ fn timeout(text: &str) -> Result<Option<Duration>, Error> {
             detail,
         });
     }
-    if errors.is_empty() { Ok(timeout) } else { Err(Error::Invalid(errors)) }
+    if errors.is_empty() {
+        Ok(timeout)
+    } else {
+        Err(Error::Invalid(errors))
+    }
 }
