@@ -72,9 +72,10 @@ impl AgentRuns {
                 Ok(Ok(_)) => None,
                 Ok(Err(Stop::LeaseLost)) => Some("somebody else has it"),
                 Ok(Err(Stop::Halted)) => Some("the service stops"),
+                // Its lease is not given up: what is still to be written is written under it, when the store is back.
                 Ok(Err(Stop::Record(error))) => {
-                    tracing::error!(run_id = %lease.run, %error, "a run cannot be recorded");
-                    Some("it cannot be recorded now")
+                    tracing::error!(run_id = %lease.run, %error, "a run cannot be recorded, and is left where it stands");
+                    None
                 }
                 Ok(Err(Stop::StepStopped(_))) | Err(_) => Some("the service broke down"),
             },
