@@ -261,7 +261,7 @@ fn refusal(call: &Proposed, code: FailureCode) -> Entry {
             "a verdict must be called alone; none of these calls was run".to_owned(),
         ),
         (_, FailureCode::TooManyCalls) => (code, "too many calls in one turn; this one was not run".to_owned()),
-        (_, FailureCode::DoomLoop) => (code, notices::doom_loop(&call.call.name)),
+        (_, FailureCode::DoomLoop) => (code, notices::doom_loop()),
         (_, FailureCode::LimitReached) => (
             code,
             "the limit of this run is reached; this call was not run".to_owned(),

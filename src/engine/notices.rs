@@ -32,9 +32,9 @@ pub(super) fn output_due() -> String {
 }
 
 /// X-11
-pub(super) fn doom_loop(name: &str) -> String {
+pub(super) fn doom_loop() -> String {
     format!(
-        "this is the same call of {name:?} with the same arguments at least {REFUSED_FROM} times in a row, so it was not \
+        "this is the same call with the same arguments at least {REFUSED_FROM} times in a row, so it was not \
          run; its result would not be another one. Try something else: other arguments, another function, or finish with \
          what you have. After {ENDS_AT} in a row the task fails"
     )

@@ -59,7 +59,6 @@ fn fixed_words(code: FailureCode) -> bool {
         | FailureCode::MixedWithVerdict
         | FailureCode::LimitReached
         | FailureCode::DoomLoop
-        | FailureCode::Cancelled
         | FailureCode::NotRecorded => true,
         FailureCode::UnknownTool
         | FailureCode::InvalidArguments
@@ -69,6 +68,7 @@ fn fixed_words(code: FailureCode) -> bool {
         | FailureCode::ProtocolError
         | FailureCode::Timeout
         | FailureCode::InDoubt
+        | FailureCode::Cancelled
         | FailureCode::Unsupported => false,
     }
 }
