@@ -23,10 +23,14 @@ const SCHEMAS: &str = "schemas";
 const MOST_BYTES: u64 = MAX_BYTES as u64 + 1;
 
 /// The definitions that are built in: file and text.
-const BUILT_IN: &[(&str, &str)] = &[(
-    "codebase_investigator.md",
-    include_str!("../../agents/codebase_investigator.md"),
-)];
+const BUILT_IN: &[(&str, &str)] = &[
+    (
+        "codebase_investigator.md",
+        include_str!("../../agents/codebase_investigator.md"),
+    ),
+    ("day_planner.md", include_str!("../../agents/day_planner.md")),
+    ("docs_checker.md", include_str!("../../agents/docs_checker.md")),
+];
 
 /// The schemas that are built in: name and text.
 const BUILT_IN_SCHEMAS: &[(&str, &str)] = &[(

@@ -14,6 +14,7 @@ mod faults;
 mod gemini;
 mod harness;
 mod injections;
+mod investigator;
 mod misuse;
 mod panics;
 #[path = "../postgres/mod.rs"]
