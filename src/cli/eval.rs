@@ -4,13 +4,15 @@ mod scratch;
 mod subject;
 mod tasks;
 
+pub(super) use self::tasks::Tasks;
+
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, bail};
 use indicatif::{ProgressBar, ProgressStyle};
 
-use self::scratch::Scratch;
+pub(super) use self::scratch::Scratch;
 use self::subject::ChatSubject;
 use super::exit::{Exit as Ended, Usage};
 use super::interrupt::unless_stopped;

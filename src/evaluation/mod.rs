@@ -9,6 +9,7 @@
 //! Absent on purpose: this module knows no model, no database and no HTTP. Whoever implements
 //! [`Subject`] brings the real thing.
 
+pub mod agents;
 mod case;
 mod day;
 mod invariants;

@@ -48,7 +48,10 @@ fn some_function() -> (String, PathBuf, u64) {
 /// The data that the tools answered, latest turn first, by the tool's name.
 fn answers(request: &Value) -> Vec<(String, Value)> {
     let contents = request["contents"].as_array().unwrap();
-    let parts = contents.iter().rev().flat_map(|content| content["parts"].as_array().unwrap());
+    let parts = contents
+        .iter()
+        .rev()
+        .flat_map(|content| content["parts"].as_array().unwrap());
     parts
         .filter_map(|part| {
             let response = part.get("functionResponse")?;
@@ -61,7 +64,10 @@ fn answers(request: &Value) -> Vec<(String, Value)> {
 fn answer_of(request: &Value, tool: &str) -> Value {
     let answers = answers(request);
     let found = answers.iter().find(|(name, _)| name == tool);
-    found.unwrap_or_else(|| panic!("no answer of {tool} in {request:#}")).1.clone()
+    found
+        .unwrap_or_else(|| panic!("no answer of {tool} in {request:#}"))
+        .1
+        .clone()
 }
 
 /// Searches, reads what it found, reports it: everything from the answers.
@@ -90,7 +96,10 @@ fn script(wrong_first: bool) -> Vec<Reply> {
             *first.lock().unwrap() = symbol.to_owned();
             Reply::Calls(vec![
                 ("ls", json!({"path": "src/engine"})),
-                ("grep", json!({"pattern": format!(r"^\s*pub(\(\w+\))? fn {symbol}\b"), "path": "src/engine"})),
+                (
+                    "grep",
+                    json!({"pattern": format!(r"^\s*pub(\(\w+\))? fn {symbol}\b"), "path": "src/engine"}),
+                ),
             ])
         }),
         Reply::from(|request| {
@@ -98,7 +107,10 @@ fn script(wrong_first: bool) -> Vec<Reply> {
             assert!(names.contains("next.rs"), "{names}");
             let hit = &answer_of(request, "grep")["matches"][0];
             let line = hit["line"].as_u64().unwrap();
-            Reply::Calls(vec![("read_file", json!({"path": hit["path"], "offset": line, "limit": 5}))])
+            Reply::Calls(vec![(
+                "read_file",
+                json!({"path": hit["path"], "offset": line, "limit": 5}),
+            )])
         }),
     ];
     if wrong_first {
@@ -137,7 +149,10 @@ async fn investigate(script: Vec<Reply>) -> (Value, (String, PathBuf, u64)) {
     let function = some_function();
     let objective = format!("Where is the function `{}` of the engine defined?", function.0);
     let response = reqwest::Client::new()
-        .post(format!("{}/api/projects/default/agents/codebase_investigator/trigger", app.url))
+        .post(format!(
+            "{}/api/projects/default/agents/codebase_investigator/trigger",
+            app.url
+        ))
         .json(&json!({ "objective": objective }))
         .send()
         .await
@@ -167,7 +182,12 @@ async fn the_codebase_investigator_finds_what_is_there() {
     if same_name_once(&name) {
         assert_eq!((reported.as_path(), at), (path.as_path(), line));
     }
-    assert_eq!(run["summary"].as_str().map(|text| serde_json::from_str::<Value>(text).unwrap()), Some(report.clone()));
+    assert_eq!(
+        run["summary"]
+            .as_str()
+            .map(|text| serde_json::from_str::<Value>(text).unwrap()),
+        Some(report.clone())
+    );
 }
 
 /// D-5: a report that does not conform goes back with what is wrong in it, and the next one counts.
@@ -189,5 +209,7 @@ fn same_name_once(name: &str) -> bool {
             })
             .sum()
     }
-    count(&root().join("src/engine"), &format!("fn {name}(")) + count(&root().join("src/engine"), &format!("fn {name}<")) == 1
+    count(&root().join("src/engine"), &format!("fn {name}("))
+        + count(&root().join("src/engine"), &format!("fn {name}<"))
+        == 1
 }

@@ -1,6 +1,7 @@
 //! `gavel agents`: the definitions of agents. All but `list` look at files alone.
 
 mod convert;
+mod eval;
 mod list;
 mod schema;
 mod show;
@@ -12,6 +13,7 @@ use crate::app::{self, Loaded};
 use crate::config::{Config, Flags};
 use crate::domain::definition::DefinitionError;
 
+pub(super) use self::eval::run as eval;
 pub(super) use self::list::run as list;
 
 /// What to do.
@@ -25,6 +27,8 @@ pub(super) enum Verb {
     Show(show::Args),
     /// Write a definition in another form: JSON, YAML, Markdown or protobuf
     Convert(convert::Args),
+    /// Run agents on their evaluation cases, and compare what comes of it
+    Eval(eval::Args),
     /// Print the JSON Schema of definitions, with which editors complete and check them
     Schema(schema::Args),
 }
@@ -35,7 +39,7 @@ pub(super) fn run(verb: Verb, flags: &Flags) -> anyhow::Result<Exit> {
         Verb::Show(args) => show::run(&args, flags),
         Verb::Convert(args) => convert::run(&args),
         Verb::Schema(args) => schema::run(&args),
-        Verb::List(_) => unreachable!("it needs the MCP servers, and is started with them"),
+        Verb::List(_) | Verb::Eval(_) => unreachable!("it needs the MCP servers, and is started with them"),
     }
 }
 

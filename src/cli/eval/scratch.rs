@@ -10,12 +10,12 @@ use crate::config::Config;
 use crate::domain::ids::InstanceId;
 
 /// The folder; removed when dropped.
-pub(super) struct Scratch {
+pub(in crate::cli) struct Scratch {
     folder: PathBuf,
 }
 
 impl Scratch {
-    pub(super) fn make() -> anyhow::Result<Self> {
+    pub(in crate::cli) fn make() -> anyhow::Result<Self> {
         let folder = env::temp_dir().join(format!("gavel-eval-{}", InstanceId::new()));
         make(&folder).with_context(|| format!("{} cannot be made", folder.display()))?;
         Ok(Self { folder })
@@ -23,15 +23,28 @@ impl Scratch {
 
     /// The configuration with records in this folder, and with the bundled task server on tasks in this folder
     /// unless other servers are configured.
-    pub(super) fn apply(&self, mut config: Config) -> anyhow::Result<Config> {
+    pub(in crate::cli) fn apply(&self, config: Config) -> anyhow::Result<Config> {
+        self.apply_with_files(config, None)
+    }
+
+    /// As [`Scratch::apply`], with the bundled files server on `root` beside the task server.
+    pub(in crate::cli) fn apply_with_files(&self, mut config: Config, root: Option<&Path>) -> anyhow::Result<Config> {
         config.database_url = self.sqlite("gavel.db").into();
         if config.mcp_config.is_none() {
-            let servers = json!({ "mcpServers": { "tasks": {
-                "command": env::current_exe().context("this program's path is not known")?,
+            let program = env::current_exe().context("this program's path is not known")?;
+            let mut servers = json!({ "mcpServers": { "tasks": {
+                "command": program,
                 "args": ["mcp-server", "tasks"],
                 "env": { "TASKS_DATABASE_URL": self.sqlite("tasks.db") },
                 "gavel": { "trustHints": true },
             } } });
+            if let Some(root) = root {
+                servers["mcpServers"]["files"] = json!({
+                    "command": program,
+                    "args": ["mcp-server", "files", "--root", root],
+                    "gavel": { "trustHints": true },
+                });
+            }
             let path = self.folder.join("mcp.json");
             fs::write(&path, servers.to_string()).with_context(|| format!("{} cannot be written", path.display()))?;
             config.mcp_config = Some(path);

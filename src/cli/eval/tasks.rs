@@ -13,7 +13,7 @@ use crate::evaluation::{ObservedTask, Seed};
 use crate::ports::tools::{CallReply, CallRequest, Tools};
 
 /// The task tools, called by the evaluation's own hand.
-pub(super) struct Tasks {
+pub(in crate::cli) struct Tasks {
     mcp: Arc<Mcp>,
 }
 
@@ -33,11 +33,11 @@ struct Listed {
 }
 
 impl Tasks {
-    pub(super) fn new(mcp: Arc<Mcp>) -> Self {
+    pub(in crate::cli) fn new(mcp: Arc<Mcp>) -> Self {
         Self { mcp }
     }
 
-    pub(super) async fn seed(&self, user: &UserId, seeds: &[Seed]) -> Result<(), String> {
+    pub(in crate::cli) async fn seed(&self, user: &UserId, seeds: &[Seed]) -> Result<(), String> {
         for seed in seeds {
             let mut arguments = Map::new();
             arguments.insert("description".to_owned(), seed.description.as_str().into());

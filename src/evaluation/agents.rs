@@ -1,0 +1,164 @@
+//! Cases of agents: what one is given, and what must come of it. A file is a map:
+//!
+//! ```yaml
+//! agent: docs_checker
+//! root: shop                 # folder beside the file, for the files server; absent: none
+//! cases:
+//!   - id: one-wrong-number
+//!     input: {document: docs/buying.md}
+//!     tasks: [buy milk]      # the user's tasks before
+//!     expect:
+//!       status: completed    # the default
+//!       output: {…}          # a JSON Schema that the output conforms to
+//!       summary: "regex"     # of an agent that answers in words
+//!       calls: [read_file]   # tools that were called with success
+//!       max_steps: 10
+//! ```
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use regex::Regex;
+use serde::Deserialize;
+use serde_json::{Map, Value};
+
+use crate::domain::agent_run::AgentRun;
+
+/// The cases of one agent.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct AgentCases {
+    /// Its name.
+    pub agent: String,
+    /// What the files server serves, beside the file until [`load`] has made it whole.
+    #[serde(default)]
+    pub root: Option<PathBuf>,
+    /// In order.
+    pub cases: Vec<AgentCase>,
+}
+
+/// One of them.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct AgentCase {
+    /// Its name.
+    pub id: String,
+    /// The agent's inputs.
+    #[serde(default)]
+    pub input: Map<String, Value>,
+    /// The user's tasks before.
+    #[serde(default)]
+    pub tasks: Vec<String>,
+    /// What must come of it.
+    #[serde(default)]
+    pub expect: Expected,
+}
+
+/// What must come of a case.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Expected {
+    /// Absent: `completed`.
+    pub status: Option<String>,
+    /// A JSON Schema of the output.
+    pub output: Option<Value>,
+    /// A regular expression that is found in the summary.
+    pub summary: Option<String>,
+    /// Tools that were called with success.
+    #[serde(default)]
+    pub calls: Vec<String>,
+    /// Most model calls.
+    pub max_steps: Option<u32>,
+}
+
+/// Reads every `*.yaml` file of a folder, in the order of their names.
+///
+/// # Errors
+/// What is wrong with each file.
+pub fn load(folder: &Path) -> Result<Vec<AgentCases>, Vec<String>> {
+    let listed = fs::read_dir(folder).and_then(Iterator::collect::<Result<Vec<_>, _>>);
+    let mut files: Vec<_> = match listed {
+        Ok(entries) => entries.into_iter().map(|entry| entry.path()).collect(),
+        Err(error) => return Err(vec![format!("{}: {error}", folder.display())]),
+    };
+    files.retain(|path| path.extension().is_some_and(|extension| extension == "yaml"));
+    files.sort();
+    let (mut read, mut errors) = (Vec::new(), Vec::new());
+    for file in files {
+        match one(&file) {
+            Ok(cases) => read.push(cases),
+            Err(error) => errors.push(format!("{}: {error}", file.display())),
+        }
+    }
+    if errors.is_empty() && read.is_empty() {
+        errors.push(format!(
+            "{}: holds no cases; give a folder of files *.yaml",
+            folder.display()
+        ));
+    }
+    if errors.is_empty() { Ok(read) } else { Err(errors) }
+}
+
+fn one(file: &Path) -> Result<AgentCases, String> {
+    let text = fs::read_to_string(file).map_err(|error| error.to_string())?;
+    let mut cases: AgentCases = serde_saphyr::from_str(&text).map_err(|error| error.to_string())?;
+    if let Some(root) = &cases.root {
+        let whole = file.parent().unwrap_or(Path::new(".")).join(root);
+        cases.root = Some(fs::canonicalize(&whole).map_err(|error| format!("root {}: {error}", whole.display()))?);
+    }
+    for case in &cases.cases {
+        if let Some(schema) = &case.expect.output {
+            jsonschema::validator_for(schema)
+                .map_err(|error| format!("{}: output is no JSON Schema: {error}", case.id))?;
+        }
+        if let Some(pattern) = &case.expect.summary {
+            Regex::new(pattern).map_err(|error| format!("{}: summary is no regular expression: {error}", case.id))?;
+        }
+    }
+    Ok(cases)
+}
+
+/// What is wrong with a run, each as one line; nothing where it is as expected. `calls` are the tools that were called with
+/// success.
+#[must_use]
+pub fn judge(expected: &Expected, run: &AgentRun, calls: &[String]) -> Vec<String> {
+    let mut wrong = Vec::new();
+    let status = expected.status.as_deref().unwrap_or("completed");
+    if run.status.as_str() != status {
+        let why = run.error_message.as_deref().unwrap_or("no reason given");
+        wrong.push(format!("the run is {}, not {status}: {why}", run.status.as_str()));
+    }
+    if let Some(schema) = &expected.output {
+        let output = run
+            .output
+            .as_deref()
+            .map(|output| serde_json::from_str(output.get()).unwrap_or_default());
+        match output {
+            None => wrong.push("there is no output".to_owned()),
+            Some(output) => wrong.extend(differences(schema, &output)),
+        }
+    }
+    if let Some(pattern) = &expected.summary {
+        let summary = run.summary.as_deref().unwrap_or_default();
+        if !Regex::new(pattern).is_ok_and(|pattern| pattern.is_match(summary)) {
+            wrong.push(format!("the summary lacks {pattern}: {summary}"));
+        }
+    }
+    for tool in expected.calls.iter().filter(|tool| !calls.contains(tool)) {
+        wrong.push(format!("{tool} was not called, or only without success"));
+    }
+    if let Some(most) = expected.max_steps.filter(|most| run.steps > *most) {
+        wrong.push(format!("it took {} steps, not {most} at most", run.steps));
+    }
+    wrong
+}
+
+fn differences(schema: &Value, output: &Value) -> Vec<String> {
+    match jsonschema::validator_for(schema) {
+        Ok(validator) => validator
+            .iter_errors(output)
+            .map(|error| format!("output{}: {error}", error.instance_path().as_str()))
+            .collect(),
+        Err(error) => vec![format!("the expectation is no JSON Schema: {error}")],
+    }
+}
