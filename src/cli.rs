@@ -112,6 +112,11 @@ fn run(cli: Cli) -> anyhow::Result<Exit> {
         Verb::Agents(agents::Verb::Eval(args)) => with_config(Config::load(&cli.flags)?, Voice::Trouble, |resolved| {
             agents::eval(args, resolved)
         }),
+        Verb::Agents(agents::Verb::Validate(args)) if args.tools => {
+            with_config(Config::load(&cli.flags)?, Voice::Trouble, |resolved| {
+                agents::validate_with_tools(args, resolved)
+            })
+        }
         Verb::Agents(verb) => agents::run(verb, &cli.flags),
         Verb::Chat(args) if args.server.is_some() => with_runtime(None, chat::run_remote(args)),
         Verb::Doctor(DoctorArgs { live: true }) => with_config(Config::load(&cli.flags)?, Voice::Trouble, live::run),

@@ -19,6 +19,34 @@ fn agents(files: &[(&str, &str)]) -> Place {
     place
 }
 
+/// A tool that no server offers is told of beside the other mistakes, of right definitions and of wrong ones.
+#[test]
+fn agents_validate_asks_the_servers_for_the_tools() {
+    let place = agents(&[
+        ("helper.md", &HELPER.replace("add_task", "add_tasks")),
+        (
+            "wrong.md",
+            &HELPER
+                .replace("helper", "wrong")
+                .replace("add_task", "ls")
+                .replace("Be kind", "${x}"),
+        ),
+    ]);
+    place.run(&["agents", "validate", "agents/helper.md"]).ended(0);
+    let text = place.run(&["agents", "validate", "--tools"]).ended(2);
+    let lines: Vec<_> = text.lines().collect();
+    assert_eq!(
+        lines[0],
+        "agents/helper.md:4: tools[0]: found \"add_tasks\": no connected server offers it; not connected: files (needs \
+         FILES_ROOT, which is not set); allowed: a tool that a server offers: did you mean `add_task`?"
+    );
+    assert!(
+        lines[1].starts_with("agents/wrong.md:4: tools[0]: found \"ls\""),
+        "{text}"
+    );
+    assert!(lines[2].contains("the placeholder ${x}"), "{text}");
+}
+
 /// All mistakes of all files at once, each with its place, and an exit status that a build can go by.
 #[test]
 fn agents_validate_tells_every_mistake_of_every_file() {

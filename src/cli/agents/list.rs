@@ -71,7 +71,7 @@ pub(in crate::cli) async fn run(args: Args, resolved: Resolved) -> anyhow::Resul
 }
 
 /// What the servers of this configuration offer; `None` when the person would not wait.
-async fn catalog(config: &Config) -> anyhow::Result<Option<Arc<Catalog>>> {
+pub(super) async fn catalog(config: &Config) -> anyhow::Result<Option<Arc<Catalog>>> {
     let bridge = app::mcp(config)?;
     let settled = unless_stopped(mcp::settled(&bridge)).await;
     let catalog = bridge.catalog();

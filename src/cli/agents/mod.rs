@@ -15,6 +15,7 @@ use crate::domain::definition::DefinitionError;
 
 pub(super) use self::eval::run as eval;
 pub(super) use self::list::run as list;
+pub(super) use self::validate::run_with_tools as validate_with_tools;
 
 /// What to do.
 #[derive(Debug, clap::Subcommand)]

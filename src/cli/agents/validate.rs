@@ -5,12 +5,15 @@ use std::path::{Path, PathBuf};
 
 use serde_json::json;
 
-use super::{configured, count, told};
+use super::list::catalog;
+use super::{configured, count, load, told};
 use crate::app;
 use crate::cli::exit::Exit;
 use crate::cli::output;
-use crate::config::Flags;
-use crate::domain::definition::{DefinitionError, Form};
+use crate::config::{Flags, Resolved};
+use crate::domain::definition::{DefinitionError, Form, GrantedTool, unknown_name_message};
+use crate::engine::Toolset;
+use crate::ports::tools::Catalog;
 
 /// Options of `gavel agents validate`.
 #[derive(Debug, clap::Args)]
@@ -21,6 +24,9 @@ pub(in crate::cli) struct Args {
     /// A file is checked beside the others of its folder: its sub-agents, its steps and schemas/ are looked for there.
     #[arg(value_name = "PATH")]
     paths: Vec<PathBuf>,
+    /// Also ask the MCP servers of this configuration: a tool that none of them offers is a mistake
+    #[arg(long)]
+    pub(in crate::cli) tools: bool,
     /// As JSON: {files, agents, errors, warnings}, each error as {file, line, field, found, allowed}
     #[arg(long)]
     json: bool,
@@ -30,6 +36,7 @@ const EXAMPLES: &str = "\
 Examples:
   gavel agents validate                      the folder agents, or the one that GAVEL_AGENTS names
   gavel agents validate agents/reviewer.md   one file of it
+  gavel agents validate --tools              with the tools that the MCP servers offer now
   gavel agents validate .gemini/agents       Gemini CLI's agents, as they are
   gavel agents validate --json | jq '.errors[] | \"\\(.file):\\(.line) \\(.field)\"'
 
@@ -40,6 +47,7 @@ Exit status 0 when nothing is wrong (warnings are no mistakes), 2 when something
 struct Findings {
     files: BTreeSet<String>,
     agents: BTreeSet<(String, String)>,
+    tools: Vec<GrantedTool>,
     errors: Vec<DefinitionError>,
     warnings: Vec<DefinitionError>,
 }
@@ -55,6 +63,11 @@ impl Findings {
                 self.agents.insert((agent.file, name));
             }
         }
+        for tool in loaded.checked.tools {
+            if wanted(&tool.file) && !self.tools.contains(&tool) {
+                self.tools.push(tool);
+            }
+        }
         for error in loaded.checked.errors {
             if new(&self.errors, &error) {
                 self.errors.push(error);
@@ -65,6 +78,27 @@ impl Findings {
                 self.warnings.push(warning);
             }
         }
+    }
+
+    /// Tools that no server offers are mistakes.
+    fn look_for_tools(&mut self, catalog: &Catalog) {
+        let known: BTreeSet<&str> = catalog.tools.iter().map(|tool| &*tool.name).collect();
+        let known: Vec<_> = known.into_iter().collect();
+        for tool in &self.tools {
+            let missing = Toolset::build(catalog, std::slice::from_ref(&tool.name), &[]).missing;
+            let Some(missing) = missing.first() else { continue };
+            self.errors.push(DefinitionError {
+                file: tool.file.clone(),
+                line: tool.line,
+                field: tool.field.clone(),
+                found: format!("{:?}: {}", tool.name, missing.reason),
+                allowed: format!(
+                    "a tool that a server offers: {}",
+                    unknown_name_message(&tool.name, &known)
+                ),
+            });
+        }
+        self.errors.sort_by(|a, b| (&a.file, a.line).cmp(&(&b.file, b.line)));
     }
 
     fn place_is_wrong(&mut self, path: &Path, found: String, allowed: String) {
@@ -86,13 +120,33 @@ pub(super) fn run(args: &Args, flags: &Flags) -> anyhow::Result<Exit> {
     for path in &args.paths {
         look_at(path, &mut findings);
     }
+    told_of(args, &findings)
+}
+
+/// As [`run`], with the servers asked.
+pub(in crate::cli) async fn run_with_tools(args: Args, resolved: Resolved) -> anyhow::Result<Exit> {
+    let mut findings = Findings::default();
+    if args.paths.is_empty() {
+        findings.add(load(&resolved.config)?, None);
+    }
+    for path in &args.paths {
+        look_at(path, &mut findings);
+    }
+    let Some(catalog) = catalog(&resolved.config).await? else {
+        return Ok(Exit::Interrupted);
+    };
+    findings.look_for_tools(&catalog);
+    told_of(&args, &findings)
+}
+
+fn told_of(args: &Args, findings: &Findings) -> anyhow::Result<Exit> {
     if args.json {
         let agents: Vec<_> = findings.agents.iter().map(|(_, name)| name).collect();
         output::json(&json!({
             "files": findings.files.len(), "agents": agents, "errors": findings.errors, "warnings": findings.warnings,
         }))?;
     } else {
-        output::line(&text(&findings))?;
+        output::line(&text(findings))?;
     }
     Ok(if findings.errors.is_empty() {
         Exit::Done

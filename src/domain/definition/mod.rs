@@ -36,7 +36,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-pub use agents::{Agent, Agents, Checked, SchemaSource, Source, check};
+pub use agents::{Agent, Agents, Checked, GrantedTool, SchemaSource, Source, check};
 pub use arguments::ArgumentError;
 pub use constitution::{ChatLimits, Constitution};
 pub use error::DefinitionError;

@@ -29,7 +29,7 @@ pub(super) struct Refused {
     pub(super) name: Option<String>,
     pub(super) errors: Vec<DefinitionError>,
     /// What it names all the same, and where.
-    pub(super) names: Named,
+    pub(super) names: Box<Named>,
     pub(super) places: Places,
 }
 
@@ -46,7 +46,7 @@ impl Refused {
         Self {
             name: None,
             errors: vec![error],
-            names: Named::default(),
+            names: Box::default(),
             places: Places::default(),
         }
     }
@@ -99,7 +99,7 @@ pub(super) fn read(root: &Node, body: Option<&Node>, file: &str) -> Result {
             Err(Refused {
                 name,
                 errors,
-                names: values.names,
+                names: Box::new(values.names),
                 places,
             })
         }
@@ -194,6 +194,10 @@ fn tools(values: &mut Values<'_>) -> Vec<String> {
     let names = values.names(Field::Tools, item, |name| {
         name.len() <= 128 && !name.contains(|c: char| c.is_whitespace() || c.is_control() || c == '*')
     });
+    for (n, name) in &names {
+        let path = format!("{}[{n}]", Field::Tools.portable());
+        values.names.tools.push((path, name.clone()));
+    }
     names.into_iter().map(|(_, name)| name).collect()
 }
 

@@ -54,6 +54,8 @@ pub(super) struct Values<'a> {
 pub(super) struct Named {
     /// Agents, each with its portable path.
     pub(super) agents: Vec<(String, String)>,
+    /// Tools, each with its portable path.
+    pub(super) tools: Vec<(String, String)>,
     /// A registered schema.
     pub(super) schema: Option<String>,
 }

@@ -61,9 +61,24 @@ pub struct Agent {
 /// Agents by name.
 pub type Agents = BTreeMap<String, Agent>;
 
+/// A tool that a definition grants, right or wrong, and where it does.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GrantedTool {
+    /// TOOL, or SERVER__TOOL.
+    pub name: String,
+    /// The file.
+    pub file: String,
+    /// The line, where the form has lines.
+    pub line: Option<u64>,
+    /// The field, as it is spelled there.
+    pub field: String,
+}
+
 /// What came of checking definitions together.
 #[derive(Clone, Debug, Default)]
 pub struct Checked {
+    /// The tools they grant. Whether a server offers them nobody here knows.
+    pub tools: Vec<GrantedTool>,
     /// Those that are right, also beside what they are linked to. A wrong one takes those with it that need it.
     pub agents: Agents,
     /// Every mistake, by file and line.
@@ -79,6 +94,16 @@ struct Place {
 }
 
 impl Place {
+    /// A tool at a portable path.
+    fn granted(&self, (path, name): (String, String)) -> GrantedTool {
+        GrantedTool {
+            name,
+            file: self.file.clone(),
+            line: self.places.line(&path),
+            field: self.places.spelled(&path),
+        }
+    }
+
     /// An error at a portable path.
     fn error(&self, path: &str, found: String, allowed: String) -> DefinitionError {
         DefinitionError {
@@ -124,6 +149,9 @@ pub fn check(sources: &[Source], schemas: &[SchemaSource]) -> Checked {
         let before = checked.errors.len();
         let output_schema = output_schema(agent, &folder, &mut checked.errors);
         let called = links::called(&agent.definition);
+        let tools = agent.definition.tools.iter().enumerate();
+        let tools = tools.map(|(n, name)| (format!("{}[{n}]", Field::Tools.portable()), name.clone()));
+        checked.tools.extend(tools.map(|tool| agent.place.granted(tool)));
         links::check(
             &called,
             &agent.definition.name,
@@ -145,6 +173,8 @@ pub fn check(sources: &[Source], schemas: &[SchemaSource]) -> Checked {
         }
     }
     for broken in &folder.broken {
+        let tools = broken.names.tools.iter().cloned();
+        checked.tools.extend(tools.map(|tool| broken.place.granted(tool)));
         let own = broken.name.as_deref().unwrap_or_default();
         let called: Vec<_> = broken
             .names
@@ -195,7 +225,7 @@ fn read(sources: &[Source], schemas: &[SchemaSource], errors: &mut Vec<Definitio
                 let file = source.file.clone();
                 folder.broken.push(Broken {
                     name: refused.name.or_else(|| stem(&file)),
-                    names: refused.names,
+                    names: *refused.names,
                     place: Place {
                         file,
                         places: refused.places,
