@@ -5,11 +5,11 @@
 //! - [`http`], `cli`: the edge. Extract, call one surface, answer.
 //! - `surfaces`: the use cases; the library API.
 //! - `engine`: one loop for all surfaces. It does I/O through ports alone and reads no database.
-//! - [`ports`]: traits for the model, tools, records, quota and clock.
+//! - [`ports`]: traits for the model, tools, records, runs and their queue, quota and clock.
 //! - [`domain`]: plain data; everybody may name it.
 //! - [`adapters`]: Gemini, MCP, the store … behind the ports. `app` chooses them; verbs of `cli` use the one they are about.
 //!
-//! Start reading at [`surfaces::chat`], then `engine`.
+//! Start reading at [`surfaces::chat`], then `engine`; for agents at [`surfaces::agents`], then `engine::agent`.
 
 pub mod adapters;
 pub mod app;
