@@ -120,7 +120,7 @@ async fn a_call_after_the_soft_stop_is_refused_and_what_was_said_is_kept() {
     assert_eq!(rig.tools.effects(), []);
     assert_eq!(rig.model.asked().len(), 2);
     assert_eq!(
-        rig.db.rows("SELECT tool_name, status, error_code FROM tool_invocation_log ORDER BY sequence").await[1][2].as_deref(),
+        rig.db.rows("SELECT tool, status, error_code FROM tool_invocation_log ORDER BY sequence").await[1][2].as_deref(),
         Some("limit_reached")
     );
 }
@@ -219,7 +219,7 @@ async fn a_timeout_of_the_request_takes_the_place_of_the_definitions() {
     assert_eq!(rig.clock.passed(), seconds(5));
 
     rig.model.script("worker", [words("Long.").after(seconds(550))]);
-    let run = rig.run_within("worker", go(), seconds(3600)).await;
+    let run = rig.run_within("worker", json!({"query": "take your time"}), seconds(3600)).await;
     assert_eq!(run.status(), RunStatus::Completed);
     assert_eq!(rig.model.asked().last().unwrap().time, seconds(600), "one call of a model takes ten minutes at most");
 }

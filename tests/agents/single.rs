@@ -312,6 +312,6 @@ approval: never
     let asked = rig.model.asked();
     assert_eq!(asked[1].failures(), [None, None, Some(FailureCode::ToolError), None]);
     assert!(matches!(&asked[1].contents[..], [Piece::User(_), Piece::Turn(_), Piece::Responses(_)]));
-    let rows = rig.db.rows("SELECT sequence, tool_name, status FROM tool_invocation_log ORDER BY sequence").await;
+    let rows = rig.db.rows("SELECT sequence, tool, status FROM tool_invocation_log ORDER BY sequence").await;
     assert_eq!(rows.len(), 4, "{rows:?}");
 }
