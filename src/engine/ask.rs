@@ -19,7 +19,8 @@ const OUTPUT: CallMode<'static> = CallMode::Any(&[COMPLETE_TASK]);
 
 fn mode(run: &Run) -> CallMode<'static> {
     let entries = next::current(&run.journal);
-    let output_due = matches!(entries.last(), Some(Entry::OutputDue(_)));
+    let last = entries.iter().rfind(|entry| !matches!(entry, Entry::Recovered));
+    let output_due = matches!(last, Some(Entry::OutputDue(_)));
     match (next::soft_stop(entries).is_some() || output_due, run.limits.output_due) {
         (false, _) => CallMode::Auto,
         (true, true) => OUTPUT,

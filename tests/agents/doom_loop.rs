@@ -47,8 +47,15 @@ async fn the_fifth_identical_call_in_a_row_ends_the_run_as_failed() {
     let (rig, run) = played([read(1), read(1), read(1), read(1), read(1), words("Never said.")]).await;
     assert_eq!(run.status(), RunStatus::Failed);
     assert_eq!(run.row.stop_reason, Some(StopReason::DoomLoop));
-    assert!(run.error().contains("doom loop") && run.error().contains("read"), "{}", run.error());
-    assert_eq!((rig.tools.calls("read"), rig.model.asked().len(), run.row.steps), (2, 5, 5));
+    assert!(
+        run.error().contains("doom loop") && run.error().contains("read"),
+        "{}",
+        run.error()
+    );
+    assert_eq!(
+        (rig.tools.calls("read"), rig.model.asked().len(), run.row.steps),
+        (2, 5, 5)
+    );
 }
 
 /// X-13
@@ -149,7 +156,8 @@ promptConfig: { query: "${query}", systemPrompt: reporter }
 outputConfig: { outputName: n, description: A number., schema: { type: integer } }
 "#])
     .await;
-    rig.model.answers("reporter", |_| call("complete_task", json!({"n": "many"})));
+    rig.model
+        .answers("reporter", |_| call("complete_task", json!({"n": "many"})));
     let run = rig.run("reporter", json!({"query": "go"})).await;
     assert_eq!((run.status(), run.row.steps), (RunStatus::Failed, 5));
     assert_eq!(run.row.stop_reason, Some(StopReason::DoomLoop));

@@ -62,15 +62,25 @@ async fn an_agent_that_nobody_called_may_take_as_many_steps_as_it_needs() {
 /// the calls of the last step are run, then the model has one more turn, without functions, to sum up.
 #[tokio::test]
 async fn at_the_last_step_the_model_is_told_to_sum_up_and_the_run_is_paused() {
-    let rig = rig(worker("{ max_turns: 2 }"), [read(1), read(2), words("I read two of five.")]).await;
+    let rig = rig(
+        worker("{ max_turns: 2 }"),
+        [read(1), read(2), words("I read two of five.")],
+    )
+    .await;
     let run = rig.run("worker", go()).await;
     assert_eq!(run.status(), RunStatus::Paused);
     assert_eq!(run.row.stop_reason, Some(StopReason::StepLimit));
     assert_eq!(run.summary(), "I read two of five.");
     assert_eq!((run.row.steps, rig.tools.calls("read")), (3, 2));
     let asked = rig.model.asked();
-    assert_eq!([&asked[0].mode, &asked[1].mode, &asked[2].mode], ["auto", "auto", "none"]);
-    told_to_stop(&asked[2], "The steps for this task are spent. No function can be called any more. Sum up now");
+    assert_eq!(
+        [&asked[0].mode, &asked[1].mode, &asked[2].mode],
+        ["auto", "auto", "none"]
+    );
+    told_to_stop(
+        &asked[2],
+        "The steps for this task are spent. No function can be called any more. Sum up now",
+    );
     assert_eq!(asked[2].names(), ["read", "look", "send"], "the declarations stay");
 }
 
@@ -86,14 +96,21 @@ async fn who_ends_with_the_last_step_is_completed() {
 /// an agent with an output may still hand it in, and the run says that it came back from its limit.
 #[tokio::test]
 async fn a_valid_output_at_the_soft_stop_completes_the_run() {
-    let rig = rig(counter("{ max_turns: 1 }"), [read(1), call("complete_task", json!({"n": 7}))]).await;
+    let rig = rig(
+        counter("{ max_turns: 1 }"),
+        [read(1), call("complete_task", json!({"n": 7}))],
+    )
+    .await;
     let run = rig.run("worker", go()).await;
     assert_eq!((run.status(), run.output()), (RunStatus::Completed, json!(7)));
     assert_eq!(run.row.recovered_from, Some(StopReason::StepLimit));
     assert_eq!(run.row.stop_reason, None);
     let asked = rig.model.asked();
     assert_eq!(asked[1].mode, "complete_task");
-    told_to_stop(&asked[1], "The steps for this task are spent. Hand in what you have now with complete_task");
+    told_to_stop(
+        &asked[1],
+        "The steps for this task are spent. Hand in what you have now with complete_task",
+    );
 }
 
 /// an invalid output at the soft stop is no output, and there is no second try.
@@ -120,7 +137,10 @@ async fn a_call_after_the_soft_stop_is_refused_and_what_was_said_is_kept() {
     assert_eq!(rig.tools.effects(), []);
     assert_eq!(rig.model.asked().len(), 2);
     assert_eq!(
-        rig.db.rows("SELECT tool, status, error_code FROM tool_invocation_log ORDER BY sequence").await[1][2].as_deref(),
+        rig.db
+            .rows("SELECT tool, status, error_code FROM tool_invocation_log ORDER BY sequence")
+            .await[1][2]
+            .as_deref(),
         Some("limit_reached")
     );
 }
@@ -128,7 +148,11 @@ async fn a_call_after_the_soft_stop_is_refused_and_what_was_said_is_kept() {
 /// where the call came without a word, the last words before it are the summary.
 #[tokio::test]
 async fn a_silent_call_after_the_soft_stop_leaves_the_words_before_it() {
-    let rig = rig(worker("{ max_turns: 1 }"), [read(1).saying("I begin with one."), read(2)]).await;
+    let rig = rig(
+        worker("{ max_turns: 1 }"),
+        [read(1).saying("I begin with one."), read(2)],
+    )
+    .await;
     let run = rig.run("worker", go()).await;
     assert_eq!((run.status(), run.summary()), (RunStatus::Paused, "I begin with one."));
 }
@@ -136,7 +160,11 @@ async fn a_silent_call_after_the_soft_stop_leaves_the_words_before_it() {
 /// a model that fails at the last call leaves the run paused, not failed.
 #[tokio::test]
 async fn a_model_that_cannot_sum_up_leaves_the_run_paused() {
-    let rig = rig(worker("{ max_turns: 1 }"), [read(1).saying("One."), fault(FaultKind::Unavailable)]).await;
+    let rig = rig(
+        worker("{ max_turns: 1 }"),
+        [read(1).saying("One."), fault(FaultKind::Unavailable)],
+    )
+    .await;
     let run = rig.run("worker", go()).await;
     assert_eq!((run.status(), run.summary()), (RunStatus::Paused, "One."));
     assert_eq!(run.row.stop_reason, Some(StopReason::StepLimit));
@@ -145,7 +173,11 @@ async fn a_model_that_cannot_sum_up_leaves_the_run_paused() {
 /// the model is still at it when the time is over: it is told to sum up, with 30 s for that.
 #[tokio::test]
 async fn when_time_is_up_the_model_has_thirty_seconds_to_sum_up() {
-    let script = [read(1).after(seconds(40)), hangs(), words("So far: one.").after(seconds(29))];
+    let script = [
+        read(1).after(seconds(40)),
+        hangs(),
+        words("So far: one.").after(seconds(29)),
+    ];
     let rig = rig(worker("{ deadline_seconds: 60 }"), script).await;
     let run = rig.run("worker", go()).await;
     assert_eq!((run.status(), run.summary()), (RunStatus::Paused, "So far: one."));
@@ -164,7 +196,10 @@ async fn a_tool_that_outlasts_the_run_is_cut_off_before_the_model_sums_up() {
     let rig = rig(worker("{ deadline_seconds: 60 }"), script).await;
     rig.tools.script("read", [Does::Hangs]);
     let run = rig.run("worker", go()).await;
-    assert_eq!((run.status(), run.summary()), (RunStatus::Paused, "The read did not come back."));
+    assert_eq!(
+        (run.status(), run.summary()),
+        (RunStatus::Paused, "The read did not come back.")
+    );
     assert_eq!(rig.tools.sent()[0].timeout, seconds(10));
     let asked = rig.model.asked();
     assert_eq!(asked[1].failures(), [Some(FailureCode::Timeout)]);
@@ -176,31 +211,45 @@ async fn a_tool_that_outlasts_the_run_is_cut_off_before_the_model_sums_up() {
 #[tokio::test]
 async fn calls_that_were_not_begun_in_time_are_refused() {
     let script = [
-        call("send", json!({"n": 1})).and("send", json!({"n": 2})).after(seconds(45)),
+        call("send", json!({"n": 1}))
+            .and("send", json!({"n": 2}))
+            .after(seconds(45)),
         words("One was sent."),
     ];
     let rig = rig(worker("{ deadline_seconds: 60 }"), script).await;
-    rig.tools.script("send", [Does::Takes(seconds(14)), Does::Takes(seconds(14))]);
+    rig.tools
+        .script("send", [Does::Takes(seconds(14)), Does::Takes(seconds(14))]);
     let run = rig.run("worker", go()).await;
     // The second had one second left: it may have had its effect, so the run does not go on by itself.
     assert_eq!(run.status(), RunStatus::Paused);
     assert_eq!(run.row.stop_reason, Some(StopReason::InDoubt));
     assert_eq!(run.row.in_doubt.len(), 1);
 
-    let script = [call("send", json!({"n": 1})).after(seconds(60)), words("Nothing was sent.")];
+    let script = [
+        call("send", json!({"n": 1})).after(seconds(60)),
+        words("Nothing was sent."),
+    ];
     rig.model.script("worker", script);
     let effects = rig.tools.effects();
     let run = rig.run("worker", go()).await;
     assert_eq!((run.status(), run.summary()), (RunStatus::Paused, "Nothing was sent."));
     assert_eq!(run.row.stop_reason, Some(StopReason::TimeLimit));
-    assert_eq!(rig.model.asked().last().unwrap().failures(), [Some(FailureCode::LimitReached)]);
+    assert_eq!(
+        rig.model.asked().last().unwrap().failures(),
+        [Some(FailureCode::LimitReached)]
+    );
     assert_eq!(rig.tools.effects(), effects);
 }
 
 ///
 #[tokio::test]
 async fn without_a_summary_in_the_grace_period_the_run_is_stopped_and_keeps_what_it_has() {
-    let script = [read(1).saying("I begin.").after(seconds(40)), hangs(), hangs(), words("Never said.")];
+    let script = [
+        read(1).saying("I begin.").after(seconds(40)),
+        hangs(),
+        hangs(),
+        words("Never said."),
+    ];
     let rig = rig(worker("{ deadline_seconds: 60 }"), script).await;
     let run = rig.run("worker", go()).await;
     assert_eq!((run.status(), run.summary()), (RunStatus::Paused, "I begin."));
@@ -214,20 +263,33 @@ async fn without_a_summary_in_the_grace_period_the_run_is_stopped_and_keeps_what
 async fn a_timeout_of_the_request_takes_the_place_of_the_definitions() {
     let rig = rig(worker("{ deadline_seconds: 600 }"), [hangs(), words("Short.")]).await;
     let run = rig.run_within("worker", go(), seconds(5)).await;
-    assert_eq!((run.status(), run.row.stop_reason), (RunStatus::Paused, Some(StopReason::TimeLimit)));
+    assert_eq!(
+        (run.status(), run.row.stop_reason),
+        (RunStatus::Paused, Some(StopReason::TimeLimit))
+    );
     assert_eq!(rig.model.asked()[0].time, seconds(5));
     assert_eq!(rig.clock.passed(), seconds(5));
 
     rig.model.script("worker", [words("Long.").after(seconds(550))]);
-    let run = rig.run_within("worker", json!({"query": "take your time"}), seconds(3600)).await;
+    let run = rig
+        .run_within("worker", json!({"query": "take your time"}), seconds(3600))
+        .await;
     assert_eq!(run.status(), RunStatus::Completed);
-    assert_eq!(rig.model.asked().last().unwrap().time, seconds(600), "one call of a model takes ten minutes at most");
+    assert_eq!(
+        rig.model.asked().last().unwrap().time,
+        seconds(600),
+        "one call of a model takes ten minutes at most"
+    );
 }
 
 /// DESIGN.md section 2: tokens are a limit as well.
 #[tokio::test]
 async fn when_the_tokens_are_spent_the_model_sums_up() {
-    let script = [read(1).costing(600), read(2).costing(400), words("Expensive.").costing(10)];
+    let script = [
+        read(1).costing(600),
+        read(2).costing(400),
+        words("Expensive.").costing(10),
+    ];
     let rig = rig(worker("{ max_tokens: 1000 }"), script).await;
     let run = rig.run("worker", go()).await;
     assert_eq!((run.status(), run.summary()), (RunStatus::Paused, "Expensive."));
@@ -277,7 +339,14 @@ async fn a_paused_run_is_resumed_where_it_stopped_with_a_fresh_budget() {
 /// so has the counter of identical calls.
 #[tokio::test]
 async fn a_resumed_run_counts_identical_calls_anew() {
-    let script = [read(1), read(1), words("Stuck."), read(1), read(1), words("Stuck again.")];
+    let script = [
+        read(1),
+        read(1),
+        words("Stuck."),
+        read(1),
+        read(1),
+        words("Stuck again."),
+    ];
     let rig = rig(worker("{ max_turns: 2 }"), script).await;
     let first = rig.run("worker", go()).await;
     let second = rig.resume(first.id, &[]).await;

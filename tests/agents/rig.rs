@@ -324,10 +324,7 @@ impl Rig {
 
     /// Each run on the store: agent and status, the callers before the called.
     pub(crate) async fn runs(&self) -> Vec<String> {
-        let rows = self
-            .db
-            .rows("SELECT agent_id, status FROM agent_run ORDER BY id")
-            .await;
+        let rows = self.db.rows("SELECT agent_id, status FROM agent_run ORDER BY id").await;
         rows.into_iter()
             .map(|row| row.into_iter().flatten().collect::<Vec<_>>().join(" "))
             .collect()

@@ -52,22 +52,42 @@ async fn an_agent_works_with_what_its_definition_names_and_its_last_words_are_th
     assert_eq!(asked.len(), 2);
     assert_eq!(asked[0].names(), ["read"]);
     assert_eq!(asked[0].mode, "auto");
-    assert_eq!((asked[0].model.as_deref(), asked[0].temperature), (Some("gemini-test"), Some(0.1)));
-    assert_eq!(asked[0].task(), "Today is Friday, 2026-11-20 (time zone UTC).\n\nDo: look into a");
-    assert_eq!(asked[1].responses(), [("read".to_owned(), Ok(json!({"text": "hello"})))]);
+    assert_eq!(
+        (asked[0].model.as_deref(), asked[0].temperature),
+        (Some("gemini-test"), Some(0.1))
+    );
+    assert_eq!(
+        asked[0].task(),
+        "Today is Friday, 2026-11-20 (time zone UTC).\n\nDo: look into a"
+    );
+    assert_eq!(
+        asked[1].responses(),
+        [("read".to_owned(), Ok(json!({"text": "hello"})))]
+    );
     let sent = rig.tools.sent();
     assert_eq!(sent.len(), 1);
-    assert_eq!((sent[0].arguments.as_str(), sent[0].run.as_str()), (r#"{"path":"a"}"#, run.id.to_string().as_str()));
+    assert_eq!(
+        (sent[0].arguments.as_str(), sent[0].run.as_str()),
+        (r#"{"path":"a"}"#, run.id.to_string().as_str())
+    );
 }
 
 /// X-4: `running` before execution; then how it came out, with times of the clock.
 pub(crate) async fn a_run_is_on_the_record_before_it_begins_and_when_it_is_over(db: TestDb) {
     let rig = Rig::on(db, &[READER]).await;
-    rig.model
-        .script("reader", [call("read", json!({})).after(seconds(3)), words("Done.").after(seconds(4))]);
+    rig.model.script(
+        "reader",
+        [
+            call("read", json!({})).after(seconds(3)),
+            words("Done.").after(seconds(4)),
+        ],
+    );
     let begun = rig.begin("reader", json!({"query": "go"}), None).await;
     let row = rig.store.get(&tenant(), None, begun.id).await.unwrap().unwrap();
-    assert_eq!((row.status, row.completed_at, row.duration_ms), (RunStatus::Running, None, None));
+    assert_eq!(
+        (row.status, row.completed_at, row.duration_ms),
+        (RunStatus::Running, None, None)
+    );
     let run = rig.finish(begun).await;
     assert_eq!(run.status(), RunStatus::Completed);
     assert_eq!(run.row.started_at.as_deref(), Some("2026-11-20T00:00:00.000001Z"));
@@ -75,7 +95,8 @@ pub(crate) async fn a_run_is_on_the_record_before_it_begins_and_when_it_is_over(
     assert_eq!(run.row.duration_ms, Some(7_000));
     assert_eq!(run.error(), "");
 
-    rig.model.script("reader", [fault(FaultKind::Unavailable).after(seconds(2))]);
+    rig.model
+        .script("reader", [fault(FaultKind::Unavailable).after(seconds(2))]);
     let run = rig.run("reader", json!({"query": "go"})).await;
     assert_eq!(run.status(), RunStatus::Failed);
     assert_eq!(run.error(), "the model could not be reached, or answered with an error");
@@ -93,7 +114,10 @@ async fn an_output_off_its_schema_goes_back_with_the_errors_until_it_conforms() 
         [
             call("complete_task", json!({"report": {"title": "T", "count": "many"}})),
             call("complete_task", json!({})),
-            call("complete_task", json!({"report": {"title": "T", "count": 2}, "more": 1})),
+            call(
+                "complete_task",
+                json!({"report": {"title": "T", "count": 2}, "more": 1}),
+            ),
             call("complete_task", json!({"report": {"title": "T", "count": 2}})),
         ],
     );
@@ -126,7 +150,10 @@ async fn an_output_beside_other_calls_is_taken_for_neither() {
     );
     let run = rig.run("reporter", json!({"query": "go"})).await;
     assert_eq!((run.status(), run.row.steps), (RunStatus::Completed, 2));
-    assert_eq!(rig.model.asked()[1].failures(), [Some(FailureCode::MixedWithVerdict); 2]);
+    assert_eq!(
+        rig.model.asked()[1].failures(),
+        [Some(FailureCode::MixedWithVerdict); 2]
+    );
     assert_eq!(rig.tools.sent(), []);
 }
 
@@ -135,7 +162,8 @@ async fn an_output_beside_other_calls_is_taken_for_neither() {
 async fn who_ends_in_words_where_an_output_is_due_has_one_last_chance() {
     let rig = Rig::new(&[REPORTER]).await;
     let output = json!({"report": {"title": "T", "count": 2}});
-    rig.model.script("reporter", [words("All done!"), call("complete_task", output)]);
+    rig.model
+        .script("reporter", [words("All done!"), call("complete_task", output)]);
     let run = rig.run("reporter", json!({"query": "go"})).await;
     assert_eq!(run.status(), RunStatus::Completed);
     assert_eq!(run.row.recovered_from, Some(StopReason::MissingOutput));
@@ -149,11 +177,15 @@ async fn who_ends_in_words_where_an_output_is_due_has_one_last_chance() {
 #[tokio::test]
 async fn who_ends_in_words_twice_where_an_output_is_due_has_failed() {
     let rig = Rig::new(&[REPORTER]).await;
-    rig.model.script("reporter", [words("All done!"), words("Really, I am done.")]);
+    rig.model
+        .script("reporter", [words("All done!"), words("Really, I am done.")]);
     let run = rig.run("reporter", json!({"query": "go"})).await;
     assert_eq!(run.status(), RunStatus::Failed);
     assert_eq!(run.row.stop_reason, Some(StopReason::MissingOutput));
-    assert_eq!(run.error(), "it ended twice without the output that its definition asks for");
+    assert_eq!(
+        run.error(),
+        "it ended twice without the output that its definition asks for"
+    );
     assert_eq!(run.summary(), "Really, I am done.");
     assert_eq!(run.row.recovered_from, None);
 }
@@ -163,7 +195,10 @@ async fn who_ends_in_words_twice_where_an_output_is_due_has_failed() {
 async fn a_last_chance_may_be_mended_but_not_talked_away() {
     let rig = Rig::new(&[REPORTER]).await;
     let bad = json!({"report": {"title": "T"}});
-    rig.model.script("reporter", [words("Done!"), call("complete_task", bad), words("Well then.")]);
+    rig.model.script(
+        "reporter",
+        [words("Done!"), call("complete_task", bad), words("Well then.")],
+    );
     let run = rig.run("reporter", json!({"query": "go"})).await;
     assert_eq!((run.status(), run.row.steps), (RunStatus::Failed, 3));
     assert_eq!(run.row.stop_reason, Some(StopReason::MissingOutput));
@@ -186,7 +221,10 @@ async fn a_tool_named_complete_task_works_beside_an_output() {
     assert_eq!(run.status(), RunStatus::Completed);
     let asked = rig.model.asked();
     assert_eq!(asked[0].names(), ["read", "desk__complete_task", "complete_task"]);
-    assert_eq!(asked[1].responses(), [("desk__complete_task".to_owned(), Ok(json!("ticked off")))]);
+    assert_eq!(
+        asked[1].responses(),
+        [("desk__complete_task".to_owned(), Ok(json!("ticked off")))]
+    );
     assert_eq!(rig.tools.calls("complete_task"), 1);
 }
 
@@ -209,7 +247,10 @@ processOutput: "accepted: ${accept}; at ${places}; ${note}| ${verdict}"
     .await;
     rig.model.script(
         "critic",
-        [call("complete_task", json!({"verdict": {"accept": true, "places": [{"line": 3}]}}))],
+        [call(
+            "complete_task",
+            json!({"verdict": {"accept": true, "places": [{"line": 3}]}}),
+        )],
     );
     let run = rig.run("critic", json!({"query": "go"})).await;
     assert_eq!(
@@ -240,7 +281,9 @@ promptConfig: { query: "Sort ${names}, at most ${most}. ${note}$${literal}", sys
     assert_eq!(run.status(), RunStatus::Completed);
     let asked = rig.model.asked();
     assert!(
-        asked[0].task().ends_with(r#"Sort ["b \"x\"","a ${most}"], at most 5. ${literal}"#),
+        asked[0]
+            .task()
+            .ends_with(r#"Sort ["b \"x\"","a ${most}"], at most 5. ${literal}"#),
         "{}",
         asked[0].task()
     );
@@ -294,7 +337,8 @@ toolConfig: { tools: [send, read, book] }
 approval: never
 "#])
     .await;
-    rig.tools.script("send", [Does::Answers(json!(1)), Does::Fails("no such address")]);
+    rig.tools
+        .script("send", [Does::Answers(json!(1)), Does::Fails("no such address")]);
     rig.model.script(
         "clerk",
         [
@@ -311,7 +355,13 @@ approval: never
     assert_eq!(effects, ["send", "book"]);
     let asked = rig.model.asked();
     assert_eq!(asked[1].failures(), [None, None, Some(FailureCode::ToolError), None]);
-    assert!(matches!(&asked[1].contents[..], [Piece::User(_), Piece::Turn(_), Piece::Responses(_)]));
-    let rows = rig.db.rows("SELECT sequence, tool, status FROM tool_invocation_log ORDER BY sequence").await;
+    assert!(matches!(
+        &asked[1].contents[..],
+        [Piece::User(_), Piece::Turn(_), Piece::Responses(_)]
+    ));
+    let rows = rig
+        .db
+        .rows("SELECT sequence, tool, status FROM tool_invocation_log ORDER BY sequence")
+        .await;
     assert_eq!(rows.len(), 4, "{rows:?}");
 }
