@@ -4,8 +4,16 @@
 
 mod postgres;
 
+#[path = "agents/cancelled.rs"]
+mod cancelled;
+#[path = "agents/crash.rs"]
+mod crash;
 #[path = "agents/doom_loop.rs"]
 mod doom_loop;
+#[path = "agents/flows.rs"]
+mod flows;
+#[path = "agents/in_doubt.rs"]
+mod in_doubt;
 #[path = "agents/limits.rs"]
 mod limits;
 #[path = "agents/model.rs"]
@@ -14,6 +22,8 @@ mod model;
 mod rig;
 #[path = "agents/single.rs"]
 mod single;
+#[path = "agents/sub_agents.rs"]
+mod sub_agents;
 #[path = "store/support.rs"]
 #[allow(dead_code)]
 mod support;
@@ -39,5 +49,10 @@ macro_rules! on_both_databases {
 }
 
 on_both_databases! {
+    cancelled::a_cancelled_run_and_those_it_called_keep_what_they_have,
+    crash::a_flow_that_dies_anywhere_ends_as_if_nothing_had_been,
+    crash::a_run_that_dies_anywhere_ends_as_if_nothing_had_been,
+    crash::a_tool_without_a_key_is_never_called_twice,
+    in_doubt::what_a_person_says_happened_is_not_done_again,
     single::a_run_is_on_the_record_before_it_begins_and_when_it_is_over,
 }

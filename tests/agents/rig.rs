@@ -324,7 +324,18 @@ impl Rig {
 
     /// Each run on the store: agent and status, the callers before the called.
     pub(crate) async fn runs(&self) -> Vec<String> {
-        let rows = self.db.rows("SELECT agent_id, status FROM agent_run ORDER BY id").await;
+        self.run_rows("SELECT agent_id, status FROM agent_run ORDER BY id")
+            .await
+    }
+
+    /// A run and all that were called in it.
+    pub(crate) async fn runs_of(&self, root: RunId) -> Vec<String> {
+        let sql = format!("SELECT agent_id, status FROM agent_run WHERE root_id = '{root}' ORDER BY id");
+        self.run_rows(&sql).await
+    }
+
+    async fn run_rows(&self, sql: &str) -> Vec<String> {
+        let rows = self.db.rows(sql).await;
         rows.into_iter()
             .map(|row| row.into_iter().flatten().collect::<Vec<_>>().join(" "))
             .collect()

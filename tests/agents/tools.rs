@@ -96,14 +96,25 @@ impl ScriptedTools {
 
     /// Nobody offers this tool any more.
     pub(crate) fn withdraw(&self, name: &str) {
+        self.offer_instead(name, None);
+    }
+
+    /// The tool is another one now, under the same name.
+    pub(crate) fn redefine(&self, name: &str) {
+        let mut tool = tool(name, true, Idempotency::Key);
+        Arc::get_mut(&mut tool).unwrap().digest = "another digest".into();
+        self.offer_instead(name, Some(tool));
+    }
+
+    fn offer_instead(&self, name: &str, tool: Option<Arc<Tool>>) {
         let mut catalog = self.catalog.lock().unwrap();
-        let tools = catalog.tools.iter().filter(|tool| tool.name.as_ref() != name);
-        let without = Catalog {
+        let others = catalog.tools.iter().filter(|tool| tool.name.as_ref() != name);
+        let changed = Catalog {
             generation: catalog.generation + 1,
-            tools: tools.cloned().collect(),
+            tools: others.cloned().chain(tool).collect(),
             ..Catalog::default()
         };
-        *catalog = Arc::new(without);
+        *catalog = Arc::new(changed);
     }
 
     pub(crate) fn sent(&self) -> Vec<Sent> {
@@ -120,11 +131,15 @@ impl ScriptedTools {
     }
 
     fn have_effect(&self, request: &CallRequest<'_>) {
-        let known = request.tool.idempotency == Idempotency::Key
-            && !self.keys.lock().unwrap().insert(request.idempotency_key.to_owned());
+        let effect = (request.tool.name.to_string(), request.arguments.get().to_owned());
+        let mut effects = self.effects.lock().unwrap();
+        let known = match request.tool.idempotency {
+            Idempotency::None => false,
+            Idempotency::Natural => effects.contains(&effect),
+            Idempotency::Key => !self.keys.lock().unwrap().insert(request.idempotency_key.to_owned()),
+        };
         if request.tool.side_effect && !known {
-            let effect = (request.tool.name.to_string(), request.arguments.get().to_owned());
-            self.effects.lock().unwrap().push(effect);
+            effects.push(effect);
         }
     }
 }
