@@ -4,6 +4,8 @@
 
 mod postgres;
 
+#[path = "agents/any.rs"]
+mod any;
 #[path = "agents/cancelled.rs"]
 mod cancelled;
 #[path = "agents/crash.rs"]
