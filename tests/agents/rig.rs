@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use gavel::adapters::store::{Store, StoreConfig};
 use gavel::domain::agent_run::{AgentRun, RunStatus};
-use gavel::domain::definition::{Agents as Folder, Form, Source, check};
+use gavel::domain::definition::{Agents as Folder, Definition, Form, Source, check};
 use gavel::domain::ids::{ActionId, ConversationId, ProjectId, RunId, UserId};
 use gavel::domain::journal::{CallResult, Entry};
 use gavel::engine::Engine;
@@ -180,6 +180,10 @@ impl Rig {
             runs,
             running: Running::default(),
         })
+    }
+
+    pub(crate) fn definition(&self, agent: &str) -> &Definition {
+        &self.folder[agent].definition
     }
 
     fn new_run(&self, agent: &str, inputs: Value, timeout: Option<Duration>) -> NewRun {

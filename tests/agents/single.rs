@@ -289,6 +289,48 @@ promptConfig: { query: "Sort ${names}, at most ${most}. ${note}$${literal}", sys
     );
 }
 
+/// D-R4: everything that is wrong with the inputs is told at once; a `null` counts as absent.
+#[tokio::test]
+async fn inputs_are_checked_against_their_types() {
+    let rig = Rig::new(&[r#"
+name: sorter
+description: Sorts.
+inputConfig:
+  inputs:
+    names: { description: What., type: "string[]", required: true }
+    most: { description: How many., type: integer, required: true }
+    share: { description: A part., type: number }
+    strict: { description: How., type: boolean }
+promptConfig: { query: "${names} ${most} ${share} ${strict}", systemPrompt: sorter }
+"#])
+    .await;
+    let check = |inputs: serde_json::Value| {
+        let given = inputs.as_object().unwrap().clone();
+        let checked = rig.definition("sorter").check_arguments(given);
+        checked.map_err(|errors| errors.iter().map(ToString::to_string).collect::<Vec<_>>())
+    };
+    let right = json!({"names": ["a"], "most": 2.0, "share": 1, "strict": true});
+    assert_eq!(check(right.clone()).unwrap(), *right.as_object().unwrap());
+    let absent = check(json!({"names": [], "most": 3, "share": null})).unwrap();
+    assert!(!absent.contains_key("share"));
+    assert_eq!(
+        check(json!({"names": ["a", 1], "most": null, "share": "half", "strikt": 1})).unwrap_err(),
+        [
+            "names: holds a number; allowed: string[]",
+            "share: is a string; allowed: number",
+            "strikt: is no argument of sorter; allowed: did you mean `strict`?",
+            "most: is missing; integer is required",
+        ]
+    );
+    assert_eq!(
+        check(json!({"names": "a", "most": 1.5})).unwrap_err(),
+        [
+            "most: is a number; allowed: integer",
+            "names: is a string; allowed: string[]"
+        ]
+    );
+}
+
 /// X-4: an agent that cannot begin fails and says why.
 #[tokio::test]
 async fn an_agent_whose_tools_are_not_there_fails_and_says_which() {
