@@ -100,6 +100,7 @@ fn any_say() -> impl Strategy<Value = Say> {
     });
     prop_oneof![
         8 => calls,
+        2 => Just(call_text("complete_task", r#"{"n":7}"#)),
         2 => prop_oneof![Just("All done."), Just(""), Just(" ")].prop_map(words),
         1 => Just(hangs()),
         1 => prop_oneof![

@@ -143,6 +143,26 @@ async fn a_run_that_is_cancelled_while_its_process_is_dead_is_cancelled_when_it_
     assert_eq!(rig.model.asked().len(), 2);
 }
 
+/// also where it could not go on any more.
+#[tokio::test]
+async fn a_cancelled_run_whose_tools_are_gone_is_cancelled_and_not_failed() {
+    let rig = Rig::new(&[BOSS, HELPER]).await;
+    rig.tools.script("send", [Does::Never]);
+    rig.model.script("boss", [call("send", json!({})).saying("I send.")]);
+    let begun = rig.begin("boss", json!({"query": "go"}), None).await;
+    let process = rig.process(rig.store.clone());
+    tokio::select! {
+        ended = rig.drive(&process, begun) => panic!("{ended:?}"),
+        () = rig.tools.waited_for.notified() => {}
+    }
+    rig.tools.withdraw("send");
+    let begun = rig.take_over(begun).await.unwrap();
+    rig.store.cancel(begun.id).await.unwrap();
+    let run = rig.finish(begun).await;
+    assert_eq!((run.status(), run.summary()), (RunStatus::Cancelled, "I send."));
+    assert_eq!(run.row.in_doubt.len(), 1);
+}
+
 /// a sub-agent that is cancelled alone is an error to its caller, which goes on.
 #[tokio::test]
 async fn a_sub_agent_that_is_cancelled_alone_is_an_error_to_its_caller() {

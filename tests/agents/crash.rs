@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use gavel::adapters::store::Store;
 use gavel::domain::agent_run::{AgentRun, RunStatus, StopReason};
 use gavel::domain::ids::{ProjectId, RunId, TenantId, UserId};
+use gavel::engine::log::Stop;
 use gavel::ports::BoxFuture;
 use gavel::ports::records::{ListQuery, QueryError, RecordError};
 use gavel::ports::runs::{
@@ -447,6 +448,21 @@ async fn a_last_chance_is_what_a_run_came_back_from_even_after_a_crash() {
     assert!(taken_up);
     assert_eq!((run.status(), run.output()), (RunStatus::Completed, json!(7)));
     assert_eq!(run.row.recovered_from, Some(StopReason::MissingOutput));
+}
+
+/// DESIGN.md section 8: who was given up for dead, and is not, does nothing more.
+#[tokio::test]
+async fn a_process_that_has_lost_its_run_sends_nothing() {
+    let rig = Rig::new(&[clerk("").as_str()]).await;
+    rig.model.script("clerk", [call("send", json!({})), words("Sent.")]);
+    let lost = rig.begin("clerk", go(), None).await;
+    let begun = rig.take_over(lost).await.unwrap();
+    let process = rig.process(rig.store.clone());
+    let driven = rig.drive(&process, lost).await;
+    assert!(matches!(driven, Err(Stop::LeaseLost)), "{driven:?}");
+    assert_eq!(rig.tools.sent(), []);
+    let run = rig.finish(begun).await;
+    assert_eq!((run.status(), rig.tools.effects().len()), (RunStatus::Completed, 1));
 }
 
 /// Promise 3: a call that was answered is not made again, whatever it was; one that only reads may be.

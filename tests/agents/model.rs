@@ -120,13 +120,16 @@ pub(crate) struct Asked {
     pub(crate) model: Option<String>,
 }
 
+/// The name of a function, and what came of its call.
+pub(crate) type Response = (String, Result<Value, (FailureCode, String)>);
+
 /// One content.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Piece {
     User(String),
     Assistant(String),
     Turn(String),
-    Responses(Vec<(String, Result<Value, (FailureCode, String)>)>),
+    Responses(Vec<Response>),
 }
 
 impl Asked {
@@ -152,7 +155,7 @@ impl Asked {
     }
 
     /// The answers to the last turn's calls.
-    pub(crate) fn responses(&self) -> &[(String, Result<Value, (FailureCode, String)>)] {
+    pub(crate) fn responses(&self) -> &[Response] {
         let last = self.contents.iter().rev().find_map(|piece| match piece {
             Piece::Responses(responses) => Some(responses.as_slice()),
             _ => None,

@@ -117,8 +117,12 @@ impl Agents {
             }
             let mut run = match inflate::parts(self, &stored).await {
                 Ok(parts) => self.prepared(parts, &stored, journal, is_new, before, log, cancel),
+                // One that was cancelled need not.
+                Err(_) if cancel.is_cancelled() => {
+                    return self.unable(&stored, journal, log, Ending::Cancelled).await;
+                }
                 Err(why) => {
-                    return self.unable(&stored, journal, log, &why).await;
+                    return self.unable(&stored, journal, log, Ending::Unable(why)).await;
                 }
             };
             let place = run.agent.as_ref().map(|place| Arc::clone(&place.definition));
@@ -198,13 +202,13 @@ impl Agents {
         }
     }
 
-    /// A run that cannot even begin: it fails, and says why.
+    /// A run that cannot even begin, or not go on.
     async fn unable(
         self: &Arc<Self>,
         stored: &StoredRun,
         journal: Vec<Entry>,
         log: Log,
-        why: &str,
+        ending: Ending,
     ) -> Result<Ended, Stop> {
         let mut run = Run {
             record: stored.decision.clone(),
@@ -227,7 +231,7 @@ impl Agents {
             events: None,
             cancel: CancellationToken::new(),
             intended: Vec::new(),
-            fault_detail: Some(Arc::from(why)),
+            fault_detail: None,
             log: Some(log),
             agent: None,
         };
@@ -236,7 +240,7 @@ impl Agents {
             "the run could not go on",
             crate::domain::tool::FailureCode::Unavailable,
         );
-        self.finish(stored, run, &Ending::Unable(why.to_owned())).await
+        self.finish(stored, run, &ending).await
     }
 
     /// Its row, the rest of its journal and its decision, in one commit.
