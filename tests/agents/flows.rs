@@ -210,6 +210,19 @@ async fn the_limit_of_a_flow_counts_over_its_steps() {
     assert_eq!(rig.model.asked_of("critic").len(), 0);
 }
 
+/// DESIGN.md section 2: and so are its tokens.
+#[tokio::test]
+async fn the_tokens_of_a_flow_are_those_of_its_steps() {
+    let rig = pipeline("runConfig: { max_tokens: 100 }").await;
+    rig.model.script("writer", [words("Costly.").costing(100)]);
+    let run = rig.run("article", whales()).await;
+    assert_eq!(
+        (run.status(), run.row.stop_reason),
+        (RunStatus::Paused, Some(StopReason::TokenLimit))
+    );
+    assert_eq!((run.summary(), rig.model.asked_of("critic").len()), ("Costly.", 0));
+}
+
 /// so does its time, and a step has the 30 s of the flow to sum up.
 #[tokio::test]
 async fn the_time_of_a_flow_is_that_of_all_its_steps() {
