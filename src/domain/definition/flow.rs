@@ -140,7 +140,6 @@ pub(super) fn only_for_models(values: &mut Values<'_>) {
         Field::TopP,
         Field::ThinkingBudget,
         Field::MaxOutputTokens,
-        Field::MaxTokens,
         Field::Tools,
         Field::SubAgents,
         Field::Approval,
