@@ -347,6 +347,8 @@ pub enum Entry {
     },
     /// The model ended in words where its output is due: it is told so, once.
     OutputDue(String),
+    /// The process that ran it was stopped, in order, between two steps of it.
+    Halted,
     /// Another process took the run up, since the one before had died.
     Recovered,
     /// What follows belongs to the run that goes on with the one before; its limits count from here.

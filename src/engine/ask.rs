@@ -19,7 +19,9 @@ const OUTPUT: CallMode<'static> = CallMode::Any(&[COMPLETE_TASK]);
 
 fn mode(run: &Run) -> CallMode<'static> {
     let entries = next::current(&run.journal);
-    let last = entries.iter().rfind(|entry| !matches!(entry, Entry::Recovered));
+    let last = entries
+        .iter()
+        .rfind(|entry| !matches!(entry, Entry::Halted | Entry::Recovered));
     let output_due = matches!(last, Some(Entry::OutputDue(_)));
     match (next::soft_stop(entries).is_some() || output_due, run.limits.output_due) {
         (false, _) => CallMode::Auto,
@@ -175,6 +177,7 @@ fn contents<'a>(
             Entry::Notice(text) | Entry::OutputDue(text) | Entry::SoftStop { notice: text, .. } => notices.push(text),
             Entry::ModelFault { .. }
             | Entry::Step { .. }
+            | Entry::Halted
             | Entry::Recovered
             | Entry::Resumed { .. }
             | Entry::Judged { .. }

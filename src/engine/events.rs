@@ -107,6 +107,7 @@ impl Run {
             | Entry::Notice(_)
             | Entry::SoftStop { .. }
             | Entry::OutputDue(_)
+            | Entry::Halted
             | Entry::Recovered
             | Entry::Resumed { .. } => None,
         }

@@ -156,6 +156,12 @@ impl Engine {
                 None => ("the service was stopped", Ending::Broken),
             },
             ended = AssertUnwindSafe(self.steps(run)).catch_unwind() => match ended {
+                Ok(Err(Stop::Halted)) => {
+                    // So that whoever goes on with it knows that nothing was lost.
+                    run.push(Entry::Halted);
+                    log::flush(self, run, Vec::new()).await?;
+                    return Err(Stop::Halted);
+                }
                 Ok(Err(Stop::StepStopped(summary))) => return Ok(Ending::Stopped(StopReason::Step, summary)),
                 Ok(Ok(Ending::Cancelled)) => (CANCELLED, Ending::Cancelled),
                 Ok(ended) => return ended,

@@ -1,6 +1,7 @@
 //! Runs that somebody cancels, and runs that stop between two steps.
 
 use gavel::domain::agent_run::{RunStatus, StopReason};
+use gavel::domain::journal::Entry;
 use gavel::domain::tool::FailureCode;
 use gavel::engine::log::Stop;
 use gavel::ports::runs::Runs;
@@ -207,5 +208,8 @@ async fn a_run_that_stops_between_two_steps_is_gone_on_with_where_it_stands() {
     let run = rig.finish(begun).await;
     assert_eq!((run.status(), run.summary()), (RunStatus::Completed, "Done."));
     assert_eq!((rig.model.asked().len(), rig.tools.effects().len()), (2, 1));
-    assert_eq!(run.row.recovered_from, Some(StopReason::Crash));
+    // Nothing crashed, and nothing says so (promise 7).
+    assert_eq!(run.row.recovered_from, None);
+    let handed_over = run.journal.iter().filter(|entry| matches!(entry, Entry::Halted));
+    assert_eq!(handed_over.count(), 1);
 }

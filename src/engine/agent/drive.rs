@@ -167,7 +167,8 @@ impl Agents {
             }
         }
         let taken_up_again = stored.parent.is_none() && stored.fence > 1;
-        if !is_new || taken_up_again {
+        let handed_over = matches!(journal.last(), Some(Entry::Halted));
+        if (!is_new || taken_up_again) && !handed_over {
             // Whoever began it has died, or could not go on.
             journal.push(Entry::Recovered);
         }

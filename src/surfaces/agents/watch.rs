@@ -150,7 +150,9 @@ pub enum What {
         /// The words.
         text: String,
     },
-    /// Another process took the run up.
+    /// The process that worked on the run was stopped in order; another one goes on.
+    HandedOver,
+    /// Another process took the run up, since the one before had died.
     Recovered,
     /// The run goes on with one that was paused.
     Resumed {
@@ -444,6 +446,7 @@ impl Level {
                 reason: Some(reason),
                 text: notice,
             },
+            Entry::Halted => What::HandedOver,
             Entry::Recovered => What::Recovered,
             Entry::Resumed { from } => What::Resumed { from },
             Entry::Judged { .. } | Entry::Settled { .. } => return None,
