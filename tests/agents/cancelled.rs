@@ -1,6 +1,6 @@
 //! Runs that somebody cancels, and runs that stop between two steps.
 
-use gavel::domain::agent_run::{RunStatus, StopReason};
+use gavel::domain::agent_run::RunStatus;
 use gavel::domain::journal::Entry;
 use gavel::domain::tool::FailureCode;
 use gavel::engine::log::Stop;
