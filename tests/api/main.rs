@@ -1,6 +1,7 @@
 //! The whole system, from a real client to a real database.
 #![allow(clippy::unwrap_used, clippy::disallowed_methods, missing_docs, unreachable_pub)]
 
+mod agents;
 mod crash;
 mod docs;
 mod drain;

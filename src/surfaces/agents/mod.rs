@@ -459,7 +459,13 @@ impl AgentRuns {
     ) -> Result<Watch, AgentError> {
         self.get(caller, user, run).await?;
         let stop = self.cut.clone();
-        Ok(Watch::new(Arc::clone(&self.agents), caller.tenant.clone(), run, cursor, stop))
+        Ok(Watch::new(
+            Arc::clone(&self.agents),
+            caller.tenant.clone(),
+            run,
+            cursor,
+            stop,
+        ))
     }
 
     /// The run as it is stored, if the caller may see it.

@@ -319,7 +319,9 @@ impl Watch {
                 }
             }
             // The words of these turns were told before they were written, and what is told late would stand after the turn.
-            if entries.iter().any(|(_, entry)| matches!(entry, Entry::ModelTurn { .. }))
+            if entries
+                .iter()
+                .any(|(_, entry)| matches!(entry, Entry::ModelTurn { .. }))
                 && let Some(live) = &mut self.live
             {
                 while !matches!(live.try_recv(), Err(TryRecvError::Empty | TryRecvError::Closed)) {}
