@@ -56,6 +56,9 @@ pub(super) async fn act(engine: &Engine, run: &mut Run, calls: &[Proposed]) -> R
         intend(engine, run, intents).await?;
     }
     for group in cleared.chunk_by(|a, b| a.only_reads() && b.only_reads()) {
+        if run.is_cancelled() {
+            return Ok(());
+        }
         for one in group {
             started(engine, run, one, child_of(&one.what));
         }
@@ -106,7 +109,7 @@ pub(super) async fn recover(engine: &Engine, run: &mut Run, calls: &[Proposed]) 
             }
             (Target::Tool(tool), Some(arguments)) if tool.repeatable() => {
                 let one = cleared(call, What::Tool(tool), arguments);
-                traced(engine, run, &one, tool).await
+                called_again(engine, run, &one, tool).await
             }
             (Target::Tool(tool), _) => cut_off(tool.side_effect),
             (Target::Gone(tool), _) => cut_off(tool.side_effect),
@@ -117,16 +120,43 @@ pub(super) async fn recover(engine: &Engine, run: &mut Run, calls: &[Proposed]) 
     log::flush(engine, run, Vec::new()).await
 }
 
-/// The result of a call whose process died.
+const CUT_OFF: &str = "the process that ran it died during this call";
+
+/// A call whose process died, once more under the same key. It is as after an attempt that nobody answered: only the
+/// tool's data tells what became of it.
+async fn called_again(engine: &Engine, run: &Run, one: &Cleared<'_>, tool: &Arc<Tool>) -> CallResult {
+    let began = engine.clock.instant();
+    let time = run.limits.tool_time(tool.timeout, run.elapsed(began));
+    let first = CallFailure {
+        code: FailureCode::Unavailable,
+        message: CUT_OFF.to_owned(),
+    };
+    let span = spans::tool_call(tool, one.call.id);
+    let outcome = once_more(engine, run, one, tool, time, first)
+        .instrument(span.clone())
+        .await;
+    let took = engine.clock.instant().saturating_duration_since(began);
+    let result = CallResult {
+        outcome,
+        sent: true,
+        duration_us: i64::try_from(took.as_micros()).unwrap_or(i64::MAX),
+    };
+    spans::called(&span, &result);
+    result
+}
+
+/// The result of a call whose process died and that cannot be repeated.
 fn cut_off(side_effect: bool) -> CallResult {
-    const WHY: &str = "the process that ran it died during this call";
     let (code, message) = if side_effect {
         (
             FailureCode::InDoubt,
-            format!("{WHY}; it is not known whether it had its effect"),
+            format!("{CUT_OFF}; it is not known whether it had its effect"),
         )
     } else {
-        (FailureCode::Unavailable, format!("{WHY}, and it cannot be repeated"))
+        (
+            FailureCode::Unavailable,
+            format!("{CUT_OFF}, and it cannot be repeated"),
+        )
     };
     CallResult {
         outcome: Err(CallFailure { code, message }),
@@ -148,7 +178,16 @@ fn allowed(journal: &[Entry], id: ActionId) -> Option<Arc<RawValue>> {
 
 /// The run of the agent that was called, the last one where it was resumed.
 pub(super) fn child_begun(journal: &[Entry], id: ActionId) -> Option<RunId> {
-    journal.iter().rev().find_map(|entry| match entry {
+    children(journal, id).next_back()
+}
+
+/// The runs of the agent that was called: the first one, and those that went on with it.
+pub(super) fn children_begun(journal: &[Entry], id: ActionId) -> Vec<RunId> {
+    children(journal, id).collect()
+}
+
+fn children(journal: &[Entry], id: ActionId) -> impl DoubleEndedIterator<Item = RunId> {
+    journal.iter().filter_map(move |entry| match entry {
         Entry::Started { call, child, .. } if *call == id => *child,
         _ => None,
     })

@@ -1,5 +1,6 @@
 //! One model call: the journal projected into a request, the answer routed.
 
+use std::collections::HashMap;
 use std::time::Instant;
 
 use serde_json::value::RawValue;
@@ -10,7 +11,7 @@ use super::verdict::COMPLETE_TASK;
 use super::{Engine, Run, next, spans};
 use crate::domain::event::Event;
 use crate::domain::ids::ActionId;
-use crate::domain::journal::{Entry, Proposed, Speaker};
+use crate::domain::journal::{CallResult, Entry, Proposed, Speaker};
 use crate::ports::model::{CallMode, Content, FunctionResponse, ModelEvent, ModelRequest};
 
 /// Only the verdict, where the journal calls for it: `next` says when.
@@ -18,7 +19,8 @@ const OUTPUT: CallMode<'static> = CallMode::Any(&[COMPLETE_TASK]);
 
 fn mode(run: &Run) -> CallMode<'static> {
     let entries = next::current(&run.journal);
-    let output_due = matches!(entries.last(), Some(Entry::OutputDue(_)));
+    let last = entries.iter().rfind(|entry| !matches!(entry, Entry::Recovered));
+    let output_due = matches!(last, Some(Entry::OutputDue(_)));
     match (next::soft_stop(entries).is_some() || output_due, run.limits.output_due) {
         (false, _) => CallMode::Auto,
         (true, true) => OUTPUT,
@@ -117,24 +119,27 @@ pub(super) fn calls_so_far(journal: &[Entry]) -> u32 {
 
 /// For every turn with calls, in order, the answers to its calls in the order of the calls.
 fn responses(journal: &[Entry]) -> Vec<Vec<FunctionResponse<'_>>> {
-    let turns = journal.iter().enumerate().filter_map(|(at, entry)| match entry {
-        Entry::ModelTurn { calls, .. } if !calls.is_empty() => Some((at, calls)),
+    // The last one counts: what a person settled takes the place of what was not known.
+    let results: HashMap<ActionId, &CallResult> = journal
+        .iter()
+        .filter_map(|entry| match entry {
+            Entry::Result { call, result } => Some((*call, result)),
+            _ => None,
+        })
+        .collect();
+    let turns = journal.iter().filter_map(|entry| match entry {
+        Entry::ModelTurn { calls, .. } if !calls.is_empty() => Some(calls),
         _ => None,
     });
     turns
-        .map(|(at, calls)| {
+        .map(|calls| {
             calls
                 .iter()
                 .filter_map(|call| {
-                    // The last one: what a person settled takes the place of what was not known.
-                    let result = journal[at + 1..].iter().rev().find_map(|entry| match entry {
-                        Entry::Result { call: id, result } if *id == call.id => Some(result),
-                        _ => None,
-                    })?;
                     Some(FunctionResponse {
                         id: call.call.id.as_deref(),
                         name: &call.call.name,
-                        outcome: result.outcome.as_deref(),
+                        outcome: results.get(&call.id)?.outcome.as_deref(),
                     })
                 })
                 .collect()

@@ -38,6 +38,11 @@ pub(super) fn in_a_row(journal: &[Entry]) -> Vec<u32> {
     counts
 }
 
+/// The call with which the run ends, by these counts.
+pub(super) fn end(counts: &[u32]) -> Option<usize> {
+    counts.iter().position(|count| *count >= ENDS_AT)
+}
+
 fn same(a: &Proposed, b: &Proposed) -> bool {
     if a.call.name != b.call.name {
         return false;

@@ -14,7 +14,7 @@ use super::next::{Ending, Next, current};
 use super::{Run, ask};
 use crate::domain::agent_run::StopReason;
 use crate::domain::canonical;
-use crate::domain::definition::{Flow, Step};
+use crate::domain::definition::{Flow, InputType, Step};
 use crate::domain::ids::ActionId;
 use crate::domain::journal::{CallResult, Completion, Entry, FunctionCall, Proposed, Target};
 use crate::domain::templates::Template;
@@ -27,9 +27,12 @@ pub struct StepOutput {
     /// Did the agent end the loop?
     #[serde(default)]
     pub exits_loop: bool,
-    /// Its model calls, and those of what it called.
+    /// Its model calls, and those of its own steps.
     #[serde(default)]
     pub steps: u32,
+    /// The tokens of these.
+    #[serde(default)]
+    pub tokens: u64,
 }
 
 impl StepOutput {
@@ -45,6 +48,7 @@ impl StepOutput {
             output: Value::from(data.get()),
             exits_loop: false,
             steps: 0,
+            tokens: 0,
         })
     }
 
@@ -97,10 +101,24 @@ pub(super) fn next<'a>(journal: &'a [Entry], flow: &Flow, limits: &Limits, elaps
     if limits.time.is_some_and(|time| elapsed >= time) {
         return Next::End(Ending::Stopped(StopReason::TimeLimit, None));
     }
-    if limits.iterations.is_some_and(|most| steps(journal) >= most) {
+    let (steps, tokens) = spent(journal);
+    if limits.iterations.is_some_and(|most| steps >= most) {
         return Next::End(Ending::Stopped(StopReason::StepLimit, None));
     }
+    if limits.tokens.is_some_and(|most| tokens >= most) {
+        return Next::End(Ending::Stopped(StopReason::TokenLimit, None));
+    }
     Next::Step(step, round)
+}
+
+/// The call of the last step, where it came to no good end.
+pub(super) fn unfinished(journal: &[Entry]) -> Option<ActionId> {
+    let (at, call) = journal.iter().enumerate().rev().find_map(|(at, entry)| match entry {
+        Entry::Step { call, .. } => Some((at, call.id)),
+        _ => None,
+    })?;
+    let done = result(&journal[at + 1..], call).is_some_and(|result| result.outcome.is_ok());
+    (!done).then_some(call)
 }
 
 /// What the last step that was done came to.
@@ -114,15 +132,17 @@ pub(super) fn last_output(journal: &[Entry]) -> Option<String> {
     })
 }
 
-/// Model calls of all steps, since the run was resumed last.
-pub(super) fn steps(journal: &[Entry]) -> u32 {
+/// Model calls and tokens of all steps that are done, since the run was resumed last.
+pub(super) fn spent(journal: &[Entry]) -> (u32, u64) {
     let results = current(journal).iter().filter_map(|entry| match entry {
         Entry::Result { result, .. } => result.outcome.as_ref().ok(),
         _ => None,
     });
     results
-        .map(|data| StepOutput::read(data).steps)
-        .fold(0, u32::saturating_add)
+        .map(|data| StepOutput::read(data))
+        .fold((0, 0), |(steps, tokens), done| {
+            (steps.saturating_add(done.steps), tokens.saturating_add(done.tokens))
+        })
 }
 
 /// The step as an entry: its call, with what its agent is given.
@@ -148,39 +168,47 @@ pub(super) fn step(run: &Run, step: u32, round: u32) -> Entry {
 fn arguments(place: &Place, journal: &[Entry], step: u32) -> (String, Map<String, Value>) {
     let definition = &place.definition;
     let flow = &definition.flow;
-    let Some(step) = flow.steps().get(step as usize) else {
+    let at = step as usize;
+    let Some(step) = flow.steps().get(at) else {
         // The agent itself goes round.
         return (definition.name.clone(), place.input.clone());
     };
-    let known = |name: &str| known(place, flow, journal, name);
+    let known = |name: &str| known(place, flow, journal, at, name);
     let mut arguments = Map::new();
     let takes = place.bundle.get(&step.agent).map(|member| &member.definition.inputs);
-    for name in takes.into_iter().flatten().map(|(name, _)| name) {
+    for (name, takes) in takes.into_iter().flatten() {
         let value = match step.input.get(name) {
             Some(template) => rendered(template, known),
             None => known(name),
         };
-        if let Some(value) = value {
-            arguments.insert(name.clone(), value);
-        }
+        match (value, takes.kind) {
+            // A structured output is JSON where a text is asked for.
+            (Some(value), InputType::String) => arguments.insert(name.clone(), text(&value).into()),
+            (Some(value), _) => arguments.insert(name.clone(), value),
+            // What a step of a loop left the round before is empty in the first round.
+            (None, InputType::String) if takes.required && matches!(flow, Flow::Loop { .. }) => {
+                arguments.insert(name.clone(), "".into())
+            }
+            (None, _) => None,
+        };
     }
     (step.agent.clone(), arguments)
 }
 
-/// The output of a step, else an input of the flow. In a loop a step that has not been done yet is an empty text.
-fn known(place: &Place, flow: &Flow, journal: &[Entry], name: &str) -> Option<Value> {
+/// What a step may name: the output of an earlier step (in a loop of any, as the round before left it), else an input of
+/// the flow.
+fn known(place: &Place, flow: &Flow, journal: &[Entry], by: usize, name: &str) -> Option<Value> {
     let at = flow.steps().iter().position(|step: &Step| step.name == name);
-    let Some(at) = at else {
+    let Some(at) = at.filter(|at| *at < by || matches!(flow, Flow::Loop { .. })) else {
         return place.input.get(name).cloned();
     };
-    let output = journal.iter().enumerate().rev().find_map(|(n, entry)| match entry {
+    journal.iter().enumerate().rev().find_map(|(n, entry)| match entry {
         Entry::Step { step, call, .. } if *step as usize == at => {
             let result = result(&journal[n + 1..], call.id)?;
             result.outcome.as_ref().ok().map(|data| StepOutput::read(data).output)
         }
         _ => None,
-    });
-    Some(output.unwrap_or_else(|| Value::from("")))
+    })
 }
 
 /// A template that is one placeholder hands the value on as it is, with its type; else it is text.

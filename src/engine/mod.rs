@@ -113,6 +113,11 @@ impl Run {
     fn elapsed(&self, now: Instant) -> Duration {
         self.before + now.saturating_duration_since(self.began)
     }
+
+    /// Shall nothing more be begun? A run without a log is stopped from outside, at once.
+    fn is_cancelled(&self) -> bool {
+        self.log.is_some() && self.cancel.is_cancelled()
+    }
 }
 
 impl Engine {
@@ -133,16 +138,26 @@ impl Engine {
     /// As [`Engine::run`], for a run with a log: one that somebody cancelled ends as [`Ending::Cancelled`], and one that goes
     /// no further here may be gone on with elsewhere.
     async fn go(&self, run: &mut Run) -> Result<Ending, Stop> {
+        const CANCELLED: &str = "the run was cancelled";
         let cancel = run.cancel.clone();
+        let calling = run.agent.as_ref().map(|place| Arc::clone(&place.calling));
+        let cancelled = async {
+            cancel.cancelled().await;
+            // A run that this one called is cancelled with it, and first comes to its own end.
+            if let Some(calling) = calling {
+                drop(calling.lock().await);
+            }
+        };
         let (why, ending) = tokio::select! {
             // First, so that nothing more is begun after it.
             biased;
-            () = cancel.cancelled() => match run.log {
-                Some(_) => ("the run was cancelled", Ending::Cancelled),
+            () = cancelled => match run.log {
+                Some(_) => (CANCELLED, Ending::Cancelled),
                 None => ("the service was stopped", Ending::Broken),
             },
             ended = AssertUnwindSafe(self.steps(run)).catch_unwind() => match ended {
                 Ok(Err(Stop::StepStopped(summary))) => return Ok(Ending::Stopped(StopReason::Step, summary)),
+                Ok(Ok(Ending::Cancelled)) => (CANCELLED, Ending::Cancelled),
                 Ok(ended) => return ended,
                 Err(_) => ("the service broke down", Ending::Broken),
             },
@@ -151,6 +166,7 @@ impl Engine {
             tracing::error!(decision_id = %run.record.id, "a run did not come to its end: {why}");
             close_calls(run, why, FailureCode::LimitReached);
         } else {
+            agent::cancel_called(self, run).await?;
             close_calls(run, why, FailureCode::Cancelled);
         }
         Ok(ending)
@@ -158,7 +174,12 @@ impl Engine {
 
     async fn steps(&self, run: &mut Run) -> Result<Ending, Stop> {
         loop {
+            if run.is_cancelled() {
+                return Ok(Ending::Cancelled);
+            }
             if run.log.as_ref().is_some_and(|log| log.halt.is_cancelled()) {
+                // So that what the model said is not asked for again.
+                log::flush(self, run, Vec::new()).await?;
                 return Err(Stop::Halted);
             }
             let elapsed = run.elapsed(self.clock.instant());

@@ -140,9 +140,7 @@ pub fn next<'a>(journal: &'a [Entry], limits: &Limits, elapsed: Duration) -> Nex
             return open;
         }
         if limits.doom_loop
-            && let Some(n) = doom_loop::in_a_row(journal)
-                .iter()
-                .position(|count| *count >= doom_loop::ENDS_AT)
+            && let Some(n) = doom_loop::end(&doom_loop::in_a_row(journal))
         {
             return Next::End(Ending::DoomLoop(calls[n].call.name.clone()));
         }
@@ -268,13 +266,21 @@ fn open_calls<'a>(
     }
     if limits.doom_loop {
         let counts = doom_loop::in_a_row(journal);
-        let again = |call: &&Proposed| {
-            let n = calls.iter().position(|other| other.id == call.id).unwrap_or_default();
-            counts.get(n).is_some_and(|count| *count >= doom_loop::REFUSED_FROM)
+        let open_where = |which: &dyn Fn(usize) -> bool| -> Vec<_> {
+            open(calls, since)
+                .filter(|call| calls.iter().position(|other| other.id == call.id).is_some_and(which))
+                .collect()
         };
-        let again: Vec<_> = open(calls, since).filter(again).collect();
+        let again = open_where(&|n| counts.get(n).is_some_and(|count| *count >= doom_loop::REFUSED_FROM));
         if !again.is_empty() {
             return refuse(FailureCode::DoomLoop, again);
+        }
+        // with that call the run is over, so nothing after it is begun.
+        if let Some(end) = doom_loop::end(&counts) {
+            let after = open_where(&|n| n > end);
+            if !after.is_empty() {
+                return refuse(FailureCode::LimitReached, after);
+            }
         }
     }
 

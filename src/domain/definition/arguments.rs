@@ -42,15 +42,10 @@ impl Definition {
                 }
                 Some(_) if value.is_null() => {}
                 Some(input) if !input.kind.admits(&value) => {
-                    let found = match value {
-                        Value::Null => "null",
-                        Value::Bool(_) => "a boolean",
-                        Value::Number(_) => "a number",
-                        Value::String(_) => "a string",
-                        Value::Array(_) => "a list",
-                        Value::Object(_) => "an object",
-                    };
-                    wrong(&name, format!("is {found}; allowed: {}", input.kind.as_str()));
+                    wrong(
+                        &name,
+                        format!("{}; allowed: {}", input.kind.refused(&value), input.kind.as_str()),
+                    );
                 }
                 Some(_) => {
                     taken.insert(name, value);
@@ -115,6 +110,16 @@ impl InputType {
         }
     }
 
+    /// What was found in the place of a value of this type.
+    fn refused(self, value: &Value) -> String {
+        let element = self.element().zip(value.as_array());
+        let wrong = element.and_then(|(element, items)| items.iter().find(|item| !element.admits(item)));
+        match wrong {
+            Some(item) => format!("holds {}", described(item)),
+            None => format!("is {}", described(value)),
+        }
+    }
+
     fn admits(self, value: &Value) -> bool {
         match (self, value) {
             (Self::String, value) => value.is_string(),
@@ -137,5 +142,16 @@ impl InputType {
             Some(element) => json!({"type": "array", "items": element.schema()}),
             None => json!({"type": self.as_str()}),
         }
+    }
+}
+
+fn described(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "a boolean",
+        Value::Number(_) => "a number",
+        Value::String(_) => "a string",
+        Value::Array(_) => "a list",
+        Value::Object(_) => "an object",
     }
 }

@@ -1,23 +1,23 @@
 //! One agent calls another: as a tool of its model, or as a step of its flow.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
 use super::{Ended, Left, Place, Round};
-use crate::domain::agent_run::{RunStatus, StopReason};
+use crate::domain::agent_run::RunStatus;
 use crate::domain::canonical;
 use crate::domain::definition::Flow;
 use crate::domain::ids::RunId;
 use crate::domain::journal::{CallFailure, CallResult, Entry, Judgement, Proposed, Target};
 use crate::domain::nesting;
 use crate::domain::tool::FailureCode;
-use crate::engine::act::child_begun;
+use crate::engine::act::{child_begun, children_begun};
 use crate::engine::flow::{self, StepOutput};
 use crate::engine::limits::{AtLimit, MOST_DEPTH};
-use crate::engine::log::Stop;
+use crate::engine::log::{Log, Stop};
 use crate::engine::{Engine, Run};
 use crate::ports::records::{OpenDecision, QueryError, RecordError};
 use crate::ports::runs::{Created, NewRun, Parent};
@@ -60,25 +60,84 @@ pub(crate) fn judge(run: &Run, name: &str, given: &RawValue) -> Judgement {
 }
 
 /// The run to go on with for a call that was begun: the one that is there, or, where that was cut short and this flow is
-/// resumed, a new one that goes on with it.
+/// resumed, a new one that goes on with it. With it the run that a new one goes on with.
 pub(crate) async fn go_on_with(run: &Run, call: &Proposed) -> Result<(RunId, Option<RunId>), Stop> {
-    let Some(place) = &run.agent else {
+    let (Some(place), Some(log)) = (&run.agent, &run.log) else {
         return Err(Stop::LeaseLost);
     };
-    let Some(begun) = child_begun(&run.journal, call.id) else {
+    let begun = children_begun(&run.journal, call.id);
+    let Some((last, before)) = begun.split_last() else {
         return Ok((RunId::new(), None));
     };
-    let started = |entry: &Entry| matches!(entry, Entry::Started { call: id, .. } if *id == call.id);
-    let resumed = |entry: &Entry| matches!(entry, Entry::Resumed { .. });
-    // Of a run that was resumed since only flows have open calls.
-    if run.journal.iter().rposition(resumed) < run.journal.iter().rposition(started) {
-        return Ok((begun, None));
+    let stored = place.agents.runs.load(*last).await.map_err(unread)?;
+    Ok(match stored {
+        Some(stored) if stored.status == RunStatus::Paused && stored.parent != Some((log.run, call.id)) => {
+            (RunId::new(), Some(*last))
+        }
+        Some(_) => (*last, None),
+        // Not made yet: where it is a second one, it is to go on with the one before.
+        None => (*last, before.last().copied()),
+    })
+}
+
+/// Runs that this one has called, and that are not over, end with it, each as it stands.
+pub(crate) async fn cancel_called(engine: &Engine, run: &mut Run) -> Result<(), Stop> {
+    let (Some(place), Some(log)) = (&run.agent, &run.log) else {
+        return Ok(());
+    };
+    let mut results = Vec::new();
+    for call in run.journal.iter().flat_map(Entry::calls) {
+        let (Target::Agent(name), Some(child)) = (&call.target, child_begun(&run.journal, call.id)) else {
+            continue;
+        };
+        let answered = |entry: &Entry| matches!(entry, Entry::Result { call: id, .. } if *id == call.id);
+        if run.journal.iter().any(answered) {
+            continue;
+        }
+        if place.agents.runs.load(child).await.map_err(unread)?.is_none() {
+            continue;
+        }
+        let began = engine.clock.instant();
+        let ended = drive(place, log, run, child).await?;
+        // A step that was cut short has no result.
+        if let Ok(outcome) = outcome(place, name, ended) {
+            let result = ended_after(engine, began, outcome);
+            results.push(Entry::Result { call: call.id, result });
+        }
     }
-    let stored = place.agents.runs.load(begun).await.map_err(unread)?;
-    match stored {
-        Some(stored) if stored.status == RunStatus::Paused => Ok((RunId::new(), Some(begun))),
-        // Not written yet, or there: either way it is the one.
-        Some(_) | None => Ok((begun, None)),
+    results.into_iter().for_each(|result| run.push(result));
+    Ok(())
+}
+
+/// Drives a run that this one called. Where this one is cancelled, that one is too, and is waited for.
+async fn drive(place: &Place, log: &Log, run: &Run, child: RunId) -> Result<Ended, Stop> {
+    let _calling = place.calling.lock().await;
+    place
+        .agents
+        .drive(
+            child,
+            log.lease,
+            log.live.of(child),
+            run.cancel.child_token(),
+            log.halt.clone(),
+        )
+        .await
+}
+
+/// What whoever called an agent keeps of it.
+fn outcome(place: &Place, name: &str, ended: Ended) -> Result<Result<Arc<RawValue>, CallFailure>, Stop> {
+    match place.flow() {
+        Some(flow) => step_result(flow, ended),
+        None => Ok(tool_result(name, ended)),
+    }
+}
+
+fn ended_after(engine: &Engine, began: Instant, outcome: Result<Arc<RawValue>, CallFailure>) -> CallResult {
+    let took = engine.clock.instant().saturating_duration_since(began);
+    CallResult {
+        outcome,
+        sent: true,
+        duration_us: i64::try_from(took.as_micros()).unwrap_or(i64::MAX),
     }
 }
 
@@ -105,6 +164,10 @@ pub(crate) async fn call(
     if let Some(flow) = place.flow() {
         settings.in_loop = matches!(flow, Flow::Loop { .. });
         settings.round = round(flow, &run.journal, call);
+    }
+    if resumes.is_some() {
+        // What a person said of a call in doubt is told to the step that made it.
+        settings.settled = place.settings.settled.clone();
     }
     let new = NewRun {
         id: child,
@@ -138,22 +201,8 @@ pub(crate) async fn call(
             return Ok(failed(FailureCode::Unavailable, message.to_owned()));
         }
     }
-    let agents = Arc::clone(&place.agents);
-    let live = log.live.of(child);
-    let ended = agents
-        .drive(child, log.lease, live, run.cancel.child_token(), log.halt.clone())
-        .await?;
-    let duration = engine.clock.instant().saturating_duration_since(began);
-    let outcome = if place.flow().is_some() {
-        step_result(ended)?
-    } else {
-        tool_result(name, ended)
-    };
-    Ok(CallResult {
-        outcome,
-        sent: true,
-        duration_us: i64::try_from(duration.as_micros()).unwrap_or(i64::MAX),
-    })
+    let ended = drive(place, log, run, child).await?;
+    Ok(ended_after(engine, began, outcome(place, name, ended)?))
 }
 
 /// What the caller has left.
@@ -164,18 +213,20 @@ fn left(engine: &Engine, run: &Run, place: &Place) -> Left {
         return Left {
             time,
             steps: None,
+            tokens: None,
             grace: Duration::ZERO,
         };
     }
     // A flow counts the steps of all it calls, and has nobody but them to sum up.
-    let spent = flow::steps(&run.journal);
+    let (steps, tokens) = flow::spent(&run.journal);
     let grace = match run.limits.at_limit {
         AtLimit::SumUp { grace } => grace,
         AtLimit::End => Duration::ZERO,
     };
     Left {
         time,
-        steps: run.limits.iterations.map(|most| most.saturating_sub(spent)),
+        steps: run.limits.iterations.map(|most| most.saturating_sub(steps)),
+        tokens: run.limits.tokens.map(|most| most.saturating_sub(tokens)),
         grace,
     }
 }
@@ -217,12 +268,18 @@ fn tool_result(name: &str, ended: Ended) -> Result<Arc<RawValue>, CallFailure> {
 }
 
 /// What a flow keeps of a step. One that was cut short stays open, so that it can be gone on with.
-fn step_result(ended: Ended) -> Result<Result<Arc<RawValue>, CallFailure>, Stop> {
+fn step_result(flow: &Flow, ended: Ended) -> Result<Result<Arc<RawValue>, CallFailure>, Stop> {
     match ended.status {
         RunStatus::Completed => Ok(Ok(StepOutput {
-            output: ended.value(),
+            // Where the agent itself goes round, its output is formatted at the end of the last round.
+            output: if flow.steps().is_empty() {
+                ended.structured()
+            } else {
+                ended.value()
+            },
             exits_loop: ended.exits_loop,
             steps: ended.steps,
+            tokens: ended.tokens,
         }
         .to_raw())),
         RunStatus::Paused => Err(Stop::StepStopped(ended.summary)),
@@ -231,12 +288,16 @@ fn step_result(ended: Ended) -> Result<Result<Arc<RawValue>, CallFailure>, Stop>
 }
 
 fn failure(name: &str, ended: &Ended) -> CallFailure {
-    let (code, verb) = match ended.status {
+    let verb = match ended.status {
+        RunStatus::Paused => "was cut short",
+        RunStatus::Cancelled => "was cancelled",
+        _ => "failed",
+    };
+    let code = match ended.status {
         // Whoever called it does not go on either, until a person says what happened.
-        RunStatus::Paused if ended.stop_reason == Some(StopReason::InDoubt) => (FailureCode::InDoubt, "was cut short"),
-        RunStatus::Paused => (FailureCode::ToolError, "was cut short"),
-        RunStatus::Cancelled => (FailureCode::Cancelled, "was cancelled"),
-        _ => (FailureCode::ToolError, "failed"),
+        _ if ended.in_doubt => FailureCode::InDoubt,
+        RunStatus::Cancelled => FailureCode::Cancelled,
+        _ => FailureCode::ToolError,
     };
     let mut message = format!("{name} {verb}");
     if let Some(error) = &ended.error_message {

@@ -16,6 +16,7 @@ use crate::domain::definition::Definition;
 use crate::domain::ids::RunId;
 use crate::domain::journal::{Completion, Entry, FaultKind, Target, Verdict};
 use crate::domain::templates::Template;
+use crate::engine::act::child_begun;
 use crate::engine::events::tool_name;
 use crate::engine::limits::Limits;
 use crate::engine::live::Live;
@@ -45,15 +46,29 @@ pub struct Ended {
     pub stop_reason: Option<StopReason>,
     /// Did the agent end the loop it goes round in?
     pub exits_loop: bool,
-    /// Model calls, of all it called as steps too.
+    /// Model calls; of a flow those of its steps.
     pub steps: u32,
+    /// Tokens; of a flow those of its steps.
+    pub tokens: u64,
+    /// Are there calls of which it is not known whether they had their effect?
+    pub in_doubt: bool,
 }
 
 impl Ended {
     /// What its caller works with: the final text where there is no structure or the definition formats it, else the output.
     #[must_use]
     pub fn value(&self) -> Value {
-        let output = self.output.as_deref().filter(|_| !self.formatted);
+        if self.formatted {
+            Value::from(self.summary.clone().unwrap_or_default())
+        } else {
+            self.structured()
+        }
+    }
+
+    /// The output, where there is one, else the final text.
+    #[must_use]
+    pub fn structured(&self) -> Value {
+        let output = self.output.as_deref();
         match output.map(|output| serde_json::from_str(output.get())) {
             Some(Ok(value)) => value,
             _ => Value::from(self.summary.clone().unwrap_or_default()),
@@ -86,7 +101,7 @@ impl Agents {
             let (is_new, written) = (own.is_empty(), inherited + own.len());
             journal.extend(own);
             if stored.status.is_over() {
-                return Ok(ended(&stored, &journal));
+                return Ok(ended(&stored, &journal[inherited..]));
             }
             let log = Log {
                 runs: Arc::clone(&self.runs),
@@ -102,8 +117,12 @@ impl Agents {
             }
             let mut run = match inflate::parts(self, &stored).await {
                 Ok(parts) => self.prepared(parts, &stored, journal, is_new, before, log, cancel),
+                // One that was cancelled need not.
+                Err(_) if cancel.is_cancelled() => {
+                    return self.unable(&stored, journal, log, Ending::Cancelled).await;
+                }
                 Err(why) => {
-                    return self.unable(&stored, journal, log, &why).await;
+                    return self.unable(&stored, journal, log, Ending::Unable(why)).await;
                 }
             };
             let place = run.agent.as_ref().map(|place| Arc::clone(&place.definition));
@@ -137,18 +156,20 @@ impl Agents {
         log: Log,
         cancel: CancellationToken,
     ) -> Run {
-        if !is_new {
-            // Whoever began it has died, or could not go on.
-            journal.push(Entry::Recovered);
-        } else if stored.resumes.is_none() {
+        if is_new && stored.resumes.is_none() {
             journal.extend(parts.task(self.engine.clock.now_us()));
-        } else if let Some(from) = stored.resumes {
+        } else if is_new && let Some(from) = stored.resumes {
             let settled = settled(&journal, stored);
             journal.push(Entry::Resumed { from });
             journal.extend(settled);
             if parts.settings.flow(&parts.definition).is_none() {
                 journal.push(Entry::Notice(notices::resumed()));
             }
+        }
+        let taken_up_again = stored.parent.is_none() && stored.fence > 1;
+        if !is_new || taken_up_again {
+            // Whoever began it has died, or could not go on.
+            journal.push(Entry::Recovered);
         }
         parts.run(self, stored, journal, before, log, cancel)
     }
@@ -181,13 +202,13 @@ impl Agents {
         }
     }
 
-    /// A run that cannot even begin: it fails, and says why.
+    /// A run that cannot even begin, or not go on.
     async fn unable(
         self: &Arc<Self>,
         stored: &StoredRun,
         journal: Vec<Entry>,
         log: Log,
-        why: &str,
+        ending: Ending,
     ) -> Result<Ended, Stop> {
         let mut run = Run {
             record: stored.decision.clone(),
@@ -210,7 +231,7 @@ impl Agents {
             events: None,
             cancel: CancellationToken::new(),
             intended: Vec::new(),
-            fault_detail: Some(Arc::from(why)),
+            fault_detail: None,
             log: Some(log),
             agent: None,
         };
@@ -219,7 +240,7 @@ impl Agents {
             "the run could not go on",
             crate::domain::tool::FailureCode::Unavailable,
         );
-        self.finish(stored, run, &Ending::Unable(why.to_owned())).await
+        self.finish(stored, run, &ending).await
     }
 
     /// Its row, the rest of its journal and its decision, in one commit.
@@ -242,10 +263,17 @@ impl Agents {
         if decision.error_detail.is_none() {
             decision.error_detail = told.error_message.as_deref().map(Arc::from);
         }
-        let steps = match run.agent.as_ref().and_then(Place::flow) {
-            Some(_) => flow::steps(&run.journal),
-            None => iterations(own),
-        };
+        let mut in_doubt = in_doubt(&run.journal);
+        let (mut steps, mut tokens) = (iterations(own), decision.usage.total());
+        if run.agent.as_ref().is_some_and(|place| place.flow().is_some()) {
+            (steps, tokens) = flow::spent(&run.journal);
+            // A step that came to no good end has spent its part as well, and its doubts are those of the flow.
+            if let Some(step) = self.unfinished_step(&run.journal).await? {
+                steps = steps.saturating_add(step.steps);
+                in_doubt = step.in_doubt;
+            }
+        }
+        let doubtful = !in_doubt.is_empty();
         let finished = FinishedRun {
             lease: run.log.as_ref().map(|log| log.lease).ok_or(Stop::LeaseLost)?,
             run: stored.id,
@@ -255,7 +283,7 @@ impl Agents {
             error_message: told.error_message.as_deref().map(Arc::from),
             stop_reason: told.stop_reason,
             recovered_from: recovered_from(own, told.status),
-            in_doubt: in_doubt(&run.journal),
+            in_doubt,
             steps,
             usage: decision.usage,
             entries: run.unwritten(&self.engine),
@@ -277,9 +305,26 @@ impl Agents {
             "a run of an agent is over"
         );
         Ok(Ended {
+            status: told.status,
+            summary: told.summary,
+            output: told.output,
+            formatted: told.formatted,
+            error_message: told.error_message,
+            stop_reason: told.stop_reason,
+            exits_loop: exits_loop(own),
             steps,
-            ..told.ended(exits_loop(own))
+            tokens,
+            in_doubt: doubtful,
         })
+    }
+
+    /// The run of a flow's last step, where it came to no good end.
+    async fn unfinished_step(&self, journal: &[Entry]) -> Result<Option<StoredRun>, Stop> {
+        let begun = flow::unfinished(journal).and_then(|call| child_begun(journal, call));
+        match begun {
+            Some(child) => self.runs.load(child).await.map_err(unread),
+            None => Ok(None),
+        }
     }
 }
 
@@ -291,21 +336,6 @@ struct Told {
     formatted: bool,
     error_message: Option<String>,
     stop_reason: Option<StopReason>,
-}
-
-impl Told {
-    fn ended(self, exits_loop: bool) -> Ended {
-        Ended {
-            status: self.status,
-            summary: self.summary,
-            output: self.output,
-            formatted: self.formatted,
-            error_message: self.error_message,
-            stop_reason: self.stop_reason,
-            exits_loop,
-            steps: 0,
-        }
-    }
 }
 
 fn told(run: &Run, ending: &Ending) -> Told {
@@ -337,13 +367,13 @@ fn told(run: &Run, ending: &Ending) -> Told {
         }
         Ending::Stopped(reason, words) => {
             told.status = RunStatus::Paused;
-            told.summary = words.clone().or_else(|| last_words(&run.journal));
+            told.summary = words.clone().or_else(|| so_far(run));
             told.stop_reason = Some(*reason);
             told.error_message = Some(stopped(*reason, &run.limits));
         }
         Ending::DoomLoop(name) => {
             told.stop_reason = Some(StopReason::DoomLoop);
-            told.summary = last_words(&run.journal);
+            told.summary = so_far(run);
             told.error_message = Some(format!(
                 "doom loop: {name} was called {} times in a row with the same arguments",
                 crate::engine::doom_loop::ENDS_AT
@@ -355,11 +385,11 @@ fn told(run: &Run, ending: &Ending) -> Told {
             told.error_message = Some("it ended twice without the output that its definition asks for".to_owned());
         }
         Ending::StepFailed(why) | Ending::Unable(why) => {
-            told.summary = last_words(&run.journal);
+            told.summary = so_far(run);
             told.error_message = Some(why.clone());
         }
         Ending::Fault(kind) => {
-            told.summary = last_words(&run.journal);
+            told.summary = so_far(run);
             let why = match kind {
                 FaultKind::Unavailable => "the model could not be reached, or answered with an error",
                 FaultKind::Timeout => "the model took too long to answer",
@@ -370,11 +400,11 @@ fn told(run: &Run, ending: &Ending) -> Told {
         }
         Ending::Cancelled => {
             told.status = RunStatus::Cancelled;
-            told.summary = last_words(&run.journal);
+            told.summary = so_far(run);
         }
         // Agents' runs have no such limits, and nothing waits for a person yet.
         Ending::LoopLimit | Ending::Deadline | Ending::Suspended(_) | Ending::Broken => {
-            told.summary = last_words(&run.journal);
+            told.summary = so_far(run);
             told.error_message = Some("the service broke down while it ran".to_owned());
         }
     }
@@ -407,6 +437,14 @@ fn formatted(place: Option<&Place>, output: &Completion) -> Option<String> {
         None => Some(String::new()),
     };
     template.render(find).ok()
+}
+
+/// How far a run came: the last words of its model, or the last output of its steps.
+fn so_far(run: &Run) -> Option<String> {
+    match run.agent.as_ref().and_then(Place::flow) {
+        Some(_) => flow::last_output(&run.journal),
+        None => last_words(&run.journal),
+    }
 }
 
 /// The model's last words of its own.
@@ -455,20 +493,27 @@ fn exits_loop(journal: &[Entry]) -> bool {
     )
 }
 
-/// A run that is over already, as its row tells it.
-fn ended(stored: &StoredRun, journal: &[Entry]) -> Ended {
-    let formatted = super::Bundle::read(&stored.snapshot)
-        .ok()
-        .and_then(|bundle| Some(bundle.get(&stored.agent)?.definition.process_output.is_some()));
+/// A run that is over already, as its row and its own journal tell it.
+fn ended(stored: &StoredRun, own: &[Entry]) -> Ended {
+    let bundle = super::Bundle::read(&stored.snapshot).unwrap_or_default();
+    let definition = bundle.get(&stored.agent).map(|member| &member.definition);
+    let settings: super::Settings = serde_json::from_str(stored.settings.get()).unwrap_or_default();
+    let is_flow = definition.is_some_and(|definition| settings.flow(definition).is_some());
     Ended {
         status: stored.status,
         summary: stored.summary.as_deref().map(str::to_owned),
         output: stored.output.clone(),
-        formatted: formatted.unwrap_or_default(),
+        formatted: definition.is_some_and(|definition| definition.process_output.is_some()),
         error_message: stored.error_message.as_deref().map(str::to_owned),
         stop_reason: stored.stop_reason,
-        exits_loop: exits_loop(journal),
+        exits_loop: exits_loop(own),
         steps: stored.steps,
+        tokens: if is_flow {
+            flow::spent(own).1
+        } else {
+            derive::usage(own).total()
+        },
+        in_doubt: !stored.in_doubt.is_empty(),
     }
 }
 

@@ -179,6 +179,7 @@ impl Parts {
                 project: stored.project.clone(),
                 input: self.input,
                 settings: self.settings,
+                calling: Arc::default(),
             }),
         }
     }

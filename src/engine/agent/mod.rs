@@ -13,9 +13,10 @@ mod settings;
 use std::sync::Arc;
 
 use serde_json::{Map, Value};
+use tokio::sync::Mutex;
 
 pub use bundle::{Bundle, Member};
-pub(super) use call::{call, go_on_with, judge};
+pub(super) use call::{call, cancel_called, go_on_with, judge};
 pub use drive::Ended;
 pub use running::{Running, Unfinished};
 pub use settings::{Left, Round, Settings};
@@ -82,6 +83,8 @@ pub struct Place {
     pub(super) input: Map<String, Value>,
     /// Its limits and place.
     pub(super) settings: Settings,
+    /// Held while a run that it called is driven.
+    pub(super) calling: Arc<Mutex<()>>,
 }
 
 impl Place {

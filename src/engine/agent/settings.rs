@@ -58,6 +58,8 @@ pub struct Left {
     pub time: Option<Duration>,
     /// Of its steps, where they are counted over all that it calls.
     pub steps: Option<u32>,
+    /// Of its tokens, where they are counted so.
+    pub tokens: Option<u64>,
     /// May the called one sum up when that time is over? A caller with a model of its own does that itself.
     pub grace: Duration,
 }
@@ -89,11 +91,12 @@ impl Settings {
             (own, None) => (own, GRACE),
         };
         let steps = definition.limits.max_turns.unwrap_or(SUB_AGENT_STEPS);
+        let tokens = definition.limits.max_tokens.map(u64::from);
         Self {
             steps: Some(left.steps.map_or(steps, |left| left.min(steps))),
             time_us: time.map(micros),
             grace_us: micros(grace),
-            tokens: definition.limits.max_tokens.map(u64::from),
+            tokens: tokens.into_iter().chain(left.tokens).min(),
             depth: self.depth + 1,
             round: None,
             in_loop: false,

@@ -1,0 +1,493 @@
+//! A process dies at any of its writes, and another one goes on (promise 3 and 7, DESIGN.md sections 2 and 8).
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use gavel::adapters::store::Store;
+use gavel::domain::agent_run::{AgentRun, RunStatus, StopReason};
+use gavel::domain::ids::{ProjectId, RunId, TenantId, UserId};
+use gavel::engine::log::Stop;
+use gavel::ports::BoxFuture;
+use gavel::ports::records::{ListQuery, QueryError, RecordError};
+use gavel::ports::runs::{
+    Append, Claimant, Created, FinishedRun, Held, Lease, NewRun, Renewed, RunPage, Runs, StoredEntry, StoredRun,
+};
+use serde_json::json;
+
+use crate::model::{call, words};
+use crate::rig::{Begun, Outcome, Rig};
+use crate::support::TestDb;
+use crate::tools::Does;
+
+/// When a process dies at a write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Death {
+    /// Nothing of it reaches the store.
+    Before,
+    /// It is written, and nobody hears of it.
+    After,
+}
+
+/// The way to the store of a process that dies at its n-th write.
+pub(crate) struct Dying {
+    store: Arc<Store>,
+    left: AtomicUsize,
+    death: Death,
+    dead: AtomicBool,
+}
+
+impl Dying {
+    pub(crate) fn at(store: &Arc<Store>, write: usize, death: Death) -> Arc<Self> {
+        Arc::new(Self {
+            store: Arc::clone(store),
+            left: AtomicUsize::new(write),
+            death,
+            dead: AtomicBool::new(false),
+        })
+    }
+
+    async fn write<T>(&self, write: BoxFuture<'_, Result<T, RecordError>>) -> Result<T, RecordError> {
+        let died = || Err(RecordError::Unavailable("the process is dead".into()));
+        if self.dead.load(Ordering::SeqCst) {
+            return died();
+        }
+        if self.left.fetch_sub(1, Ordering::SeqCst) == 1 {
+            self.dead.store(true, Ordering::SeqCst);
+            if self.death == Death::After {
+                write.await?;
+            }
+            return died();
+        }
+        write.await
+    }
+}
+
+impl Runs for Dying {
+    fn create(&self, run: NewRun) -> BoxFuture<'_, Result<Created, RecordError>> {
+        Box::pin(self.write(self.store.create(run)))
+    }
+    fn take(&self, run: RunId) -> BoxFuture<'_, Result<Option<Lease>, RecordError>> {
+        self.store.take(run)
+    }
+    fn append(&self, batch: Append) -> BoxFuture<'_, Result<Held, RecordError>> {
+        Box::pin(self.write(self.store.append(batch)))
+    }
+    fn finish(&self, run: FinishedRun) -> BoxFuture<'_, Result<Held, RecordError>> {
+        Box::pin(self.write(self.store.finish(run)))
+    }
+    fn renew(&self, leases: Vec<Lease>) -> BoxFuture<'_, Result<Renewed, RecordError>> {
+        self.store.renew(leases)
+    }
+    fn release(&self, leases: Vec<Lease>) -> BoxFuture<'_, Result<(), RecordError>> {
+        self.store.release(leases)
+    }
+    fn cancel(&self, run: RunId) -> BoxFuture<'_, Result<(), RecordError>> {
+        self.store.cancel(run)
+    }
+    fn due(&self, queued_for_us: i64, most: u32) -> BoxFuture<'_, Result<Vec<RunId>, RecordError>> {
+        self.store.due(queued_for_us, most)
+    }
+    fn claimed<'a>(&'a self, scope: &'a str) -> BoxFuture<'a, Result<Option<Claimant>, QueryError>> {
+        self.store.claimed(scope)
+    }
+    fn load(&self, run: RunId) -> BoxFuture<'_, Result<Option<StoredRun>, QueryError>> {
+        self.store.load(run)
+    }
+    fn journal(&self, run: RunId, after: u64, most: u32) -> BoxFuture<'_, Result<Vec<StoredEntry>, QueryError>> {
+        self.store.journal(run, after, most)
+    }
+    fn get<'a>(
+        &'a self,
+        tenant: &'a TenantId,
+        user: Option<&'a UserId>,
+        run: RunId,
+    ) -> BoxFuture<'a, Result<Option<AgentRun>, QueryError>> {
+        self.store.get(tenant, user, run)
+    }
+    fn list<'a>(
+        &'a self,
+        tenant: &'a TenantId,
+        project: &'a ProjectId,
+        query: &'a ListQuery,
+    ) -> BoxFuture<'a, Result<RunPage, QueryError>> {
+        self.store.list(tenant, project, query)
+    }
+}
+
+/// What is left of a run, apart from ids and times.
+#[derive(Debug, PartialEq)]
+struct Left {
+    status: RunStatus,
+    summary: Option<String>,
+    output: serde_json::Value,
+    error: Option<String>,
+    stop_reason: Option<StopReason>,
+    steps: u32,
+    runs: Vec<String>,
+    effects: Vec<(String, String)>,
+}
+
+async fn left(rig: &Rig, run: &Outcome) -> Left {
+    Left {
+        status: run.status(),
+        summary: run.row.summary.clone(),
+        output: run.output(),
+        error: run.row.error_message.clone(),
+        stop_reason: run.row.stop_reason,
+        steps: run.row.steps,
+        runs: rig.runs_of(run.id).await,
+        effects: rig.tools.effects(),
+    }
+}
+
+/// Drives a run in a process that dies at its n-th write, and then in one that does not. `None`: it came to its end
+/// before that write. With it whether another process took it up.
+async fn disturbed(rig: &Rig, begun: Begun, write: usize, death: Death) -> Option<(Outcome, bool)> {
+    let process = rig.process(Dying::at(&rig.store, write, death));
+    if rig.drive(&process, begun).await.is_ok() {
+        return None;
+    }
+    drop(process);
+    let taken = rig.take_over(begun).await;
+    match taken {
+        Some(begun) => Some((rig.finish(begun).await, true)),
+        // The last write was the end of the run.
+        None => Some((rig.outcome(begun.id).await, false)),
+    }
+}
+
+/// At every write, in both ways, the run ends as it would have ended anyway.
+async fn dies_everywhere(mut rig: Rig, least: usize, prepare: impl Fn(&Rig), begin: impl AsyncFn(&Rig) -> Begun) {
+    prepare(&rig);
+    let begun = begin(&rig).await;
+    let run = rig.finish(begun).await;
+    let expected = left(&rig, &run).await;
+    assert_eq!(
+        (expected.status, run.row.recovered_from),
+        (RunStatus::Completed, None),
+        "{expected:?}"
+    );
+    for death in [Death::Before, Death::After] {
+        for write in 1.. {
+            rig = rig.afresh();
+            prepare(&rig);
+            let begun = begin(&rig).await;
+            let Some((run, taken_up)) = disturbed(&rig, begun, write, death).await else {
+                assert!(write > least, "only {write} writes");
+                break;
+            };
+            assert_eq!(left(&rig, &run).await, expected, "{death:?} write {write}");
+            let from = taken_up.then_some(StopReason::Crash);
+            assert_eq!(run.row.recovered_from, from, "{death:?} write {write}");
+            same_keys(&rig);
+        }
+    }
+}
+
+/// What has an effect is repeated once at most, and under the same key.
+fn same_keys(rig: &Rig) {
+    let mut keys: HashMap<String, Vec<String>> = HashMap::new();
+    for sent in rig.tools.sent().into_iter().filter(|sent| sent.tool != "read") {
+        keys.entry(format!("{} {}", sent.tool, sent.arguments))
+            .or_default()
+            .push(sent.key);
+    }
+    for (call, keys) in keys {
+        assert!(keys.len() <= 2, "{call}: {keys:?}");
+        assert_eq!(keys.iter().collect::<HashSet<_>>().len(), 1, "{call}: {keys:?}");
+    }
+}
+
+fn clerk(more: &str) -> String {
+    format!(
+        r#"
+name: clerk
+description: Works.
+promptConfig: {{ query: "${{query}}", systemPrompt: clerk }}
+toolConfig: {{ tools: [read, send, book, put] }}
+approval: never
+{more}
+"#
+    )
+}
+
+const BOSS: &str = r#"
+name: boss
+description: Leads.
+promptConfig: { query: "${query}", systemPrompt: boss }
+toolConfig: { tools: [book] }
+sub_agents: [clerk]
+approval: never
+"#;
+
+fn go() -> serde_json::Value {
+    json!({"query": "go"})
+}
+
+/// One agent with tools that read, that take a key, and that may be repeated.
+pub(crate) async fn a_run_that_dies_anywhere_ends_as_if_nothing_had_been(db: TestDb) {
+    let output = "outputConfig: { outputName: n, description: A number., schema: { type: integer } }";
+    let rig = Rig::on(db, &[clerk(output).as_str()]).await;
+    let prepare = |rig: &Rig| {
+        rig.model.script(
+            "clerk",
+            [
+                call("read", json!({"n": 1}))
+                    .and("book", json!({"n": 2}))
+                    .and("put", json!({"n": 3})),
+                call("complete_task", json!({"n": "many"})).saying("Seven."),
+                call("book", json!({"n": 4}))
+                    .and("read", json!({"n": 5}))
+                    .and("read", json!({"n": 6})),
+                call("complete_task", json!({"n": 7})),
+            ],
+        );
+    };
+    dies_everywhere(rig, 7, prepare, async |rig| rig.begin("clerk", go(), None).await).await;
+}
+
+/// An agent that calls another one, each with effects.
+#[tokio::test]
+async fn a_run_with_a_sub_agent_that_dies_anywhere_ends_as_if_nothing_had_been() {
+    let rig = Rig::new(&[BOSS, clerk("").as_str()]).await;
+    let prepare = |rig: &Rig| {
+        rig.model.script(
+            "boss",
+            [
+                call("book", json!({"by": "boss"}))
+                    .and("clerk", json!({"query": "one"}))
+                    .and("clerk", json!({"query": "two"})),
+                call("book", json!({"again": "boss"})),
+                words("Both are done."),
+            ],
+        );
+        rig.model.answers("clerk", |asked| match asked.before {
+            0 => call("read", json!({})).and("book", json!({"for": asked.task()})),
+            _ => words("done"),
+        });
+    };
+    dies_everywhere(rig, 15, prepare, async |rig| rig.begin("boss", go(), None).await).await;
+}
+
+const FLOW: &str = r#"
+name: flow
+description: A pipeline with a loop in it.
+flow_type: sequential
+steps: [clerk, { name: rounds, agent: loop, input: { query: "${clerk}" } }, { name: last, agent: clerk, input: { query: "${rounds}" } }]
+"#;
+
+const LOOP: &str = r#"
+name: loop
+description: Again and again.
+promptConfig: { query: "${query}", systemPrompt: loop }
+toolConfig: { tools: [book] }
+flow_type: loop
+max_iterations: 2
+approval: never
+"#;
+
+fn prepare_flow(rig: &Rig) {
+    rig.model.answers("clerk", |asked| match asked.before {
+        0 => call("book", json!({"for": asked.task()})),
+        _ => words(&format!("done {}", asked.task().len())),
+    });
+    rig.model.answers("loop", |asked| match asked.before {
+        0 => call("book", json!({"for": asked.task()})),
+        _ => words("rounded"),
+    });
+}
+
+/// A pipeline with a loop in it.
+pub(crate) async fn a_flow_that_dies_anywhere_ends_as_if_nothing_had_been(db: TestDb) {
+    let rig = Rig::on(db, &[clerk("").as_str(), FLOW, LOOP]).await;
+    dies_everywhere(rig, 20, prepare_flow, async |rig| rig.begin("flow", go(), None).await).await;
+}
+
+/// A flow that goes on with a step which was cut short.
+#[tokio::test]
+async fn a_resumed_flow_that_dies_anywhere_ends_as_if_nothing_had_been() {
+    let flow = "name: flow\ndescription: One step.\nflow_type: sequential\nsteps: [clerk]\n";
+    let rig = Rig::new(&[clerk("runConfig: { max_turns: 2 }").as_str(), flow]).await;
+    let prepare = |rig: &Rig| {
+        let book = |n: u32| call("book", json!({"n": n}));
+        let script = [book(1), book(2), words("Two."), book(3), words("Three.")];
+        rig.model.script("clerk", script);
+    };
+    dies_everywhere(rig, 4, prepare, async |rig| {
+        let first = rig.run("flow", go()).await;
+        assert_eq!(first.row.stop_reason, Some(StopReason::Step));
+        rig.begin_resume(first.id, &[]).await
+    })
+    .await;
+}
+
+/// A process that goes on with a run dies as well, again and again, at each of its writes.
+#[tokio::test]
+async fn a_run_whose_every_process_dies_comes_to_its_end_all_the_same() {
+    let rig = Rig::new(&[clerk("").as_str(), FLOW, LOOP]).await;
+    prepare_flow(&rig);
+    let begun = rig.begin("flow", go(), None).await;
+    let run = rig.finish(begun).await;
+    let expected = left(&rig, &run).await;
+    for death in [Death::Before, Death::After] {
+        let rig = Rig::new(&[clerk("").as_str(), FLOW, LOOP]).await;
+        prepare_flow(&rig);
+        let mut begun = rig.begin("flow", go(), None).await;
+        // Making sure of the two runs below each other is all that the first writes do; the next ones come further.
+        for _ in 0..100 {
+            let process = rig.process(Dying::at(&rig.store, 4, death));
+            if rig.drive(&process, begun).await.is_ok() {
+                break;
+            }
+            match rig.take_over(begun).await {
+                Some(next) => begun = next,
+                None => break,
+            }
+        }
+        let run = rig.outcome(begun.id).await;
+        let left = left(&rig, &run).await;
+        assert_eq!(
+            (left.status, &left.effects),
+            (expected.status, &expected.effects),
+            "{death:?}"
+        );
+        assert_eq!(left, expected, "{death:?}");
+    }
+}
+
+/// Promise 3: a tool that takes no key is not called twice. The run pauses and names the call, unless it is known not to
+/// have been begun or to have been answered; at every write, in one agent, in one below another, in a step of a flow.
+pub(crate) async fn a_tool_without_a_key_is_never_called_twice(db: TestDb) {
+    let flow = "name: flow\ndescription: One step.\nflow_type: sequential\nsteps: [clerk]\n";
+    let mut rig = Rig::on(db, &[clerk("").as_str(), BOSS, flow]).await;
+    for (agent, reason) in [
+        ("clerk", StopReason::InDoubt),
+        ("boss", StopReason::InDoubt),
+        ("flow", StopReason::Step),
+    ] {
+        let mut seen = HashSet::new();
+        for (death, write) in [Death::Before, Death::After]
+            .into_iter()
+            .flat_map(|death| (1..).map(move |n| (death, n)).take(20))
+        {
+            rig = rig.afresh();
+            rig.model
+                .script("boss", [call("clerk", json!({"query": "send it"})), words("Sent.")]);
+            rig.model
+                .script("clerk", [call("send", json!({"n": 1})), words("Sent.")]);
+            let begun = rig.begin(agent, go(), None).await;
+            let Some((run, _)) = disturbed(&rig, begun, write, death).await else {
+                continue;
+            };
+            let (calls, effects) = (rig.tools.calls("send"), rig.tools.effects().len());
+            assert!(
+                calls <= 1 && calls == effects,
+                "{agent} {death:?} write {write}: {calls}"
+            );
+            seen.insert((run.status(), effects));
+            if run.status() == RunStatus::Completed {
+                assert_eq!(effects, 1);
+                continue;
+            }
+            assert_eq!((run.status(), run.row.stop_reason), (RunStatus::Paused, Some(reason)));
+            assert_eq!(run.row.recovered_from, Some(StopReason::Crash));
+            let [doubtful] = &run.row.in_doubt[..] else {
+                panic!("{:?}", run.row.in_doubt)
+            };
+            let resumed = rig.resume(run.id, &[(doubtful.action_id, effects == 1)]).await;
+            assert_eq!((resumed.status(), resumed.summary()), (RunStatus::Completed, "Sent."));
+            assert_eq!(rig.tools.calls("send"), calls);
+        }
+        let all = [
+            (RunStatus::Completed, 1),
+            (RunStatus::Paused, 0),
+            (RunStatus::Paused, 1),
+        ];
+        assert_eq!(seen, HashSet::from(all), "{agent}");
+    }
+}
+
+/// Promise 3, X-6: a run that dies after its soft stop is stopped still.
+#[tokio::test]
+async fn a_run_that_dies_after_its_soft_stop_has_no_more_steps() {
+    let mut rig = Rig::new(&[clerk("runConfig: { max_turns: 2 }").as_str()]).await;
+    for death in [Death::Before, Death::After] {
+        for write in 1..=7 {
+            rig = rig.afresh();
+            rig.model.script(
+                "clerk",
+                [
+                    call("book", json!({"n": 1})),
+                    call("book", json!({"n": 2})),
+                    call("book", json!({"n": 3})).saying("One more."),
+                ],
+            );
+            let begun = rig.begin("clerk", go(), None).await;
+            let run = match disturbed(&rig, begun, write, death).await {
+                Some((run, _)) => run,
+                None => rig.outcome(begun.id).await,
+            };
+            assert_eq!((run.status(), run.summary()), (RunStatus::Paused, "One more."));
+            assert_eq!((run.row.stop_reason, run.row.steps), (Some(StopReason::StepLimit), 3));
+            assert_eq!(rig.tools.effects().len(), 2);
+        }
+    }
+}
+
+/// Promise 7: a run that came back from words where its output was due says that, whatever else it came back from.
+#[tokio::test]
+async fn a_last_chance_is_what_a_run_came_back_from_even_after_a_crash() {
+    let output = "outputConfig: { outputName: n, description: A number., schema: { type: integer } }";
+    let rig = Rig::new(&[clerk(output).as_str()]).await;
+    let script = [
+        words("I am done."),
+        call("book", json!({})),
+        call("complete_task", json!({"n": 7})),
+    ];
+    rig.model.script("clerk", script);
+    let begun = rig.begin("clerk", go(), None).await;
+    let (run, taken_up) = disturbed(&rig, begun, 2, Death::After).await.unwrap();
+    assert!(taken_up);
+    assert_eq!((run.status(), run.output()), (RunStatus::Completed, json!(7)));
+    assert_eq!(run.row.recovered_from, Some(StopReason::MissingOutput));
+}
+
+/// DESIGN.md section 8: who was given up for dead, and is not, does nothing more.
+#[tokio::test]
+async fn a_process_that_has_lost_its_run_sends_nothing() {
+    let rig = Rig::new(&[clerk("").as_str()]).await;
+    rig.model.script("clerk", [call("send", json!({})), words("Sent.")]);
+    let lost = rig.begin("clerk", go(), None).await;
+    let begun = rig.take_over(lost).await.unwrap();
+    let process = rig.process(rig.store.clone());
+    let driven = rig.drive(&process, lost).await;
+    assert!(matches!(driven, Err(Stop::LeaseLost)), "{driven:?}");
+    assert_eq!(rig.tools.sent(), []);
+    let run = rig.finish(begun).await;
+    assert_eq!((run.status(), rig.tools.effects().len()), (RunStatus::Completed, 1));
+}
+
+/// Promise 3: a call that was answered is not made again, whatever it was; one that only reads may be.
+#[tokio::test]
+async fn what_was_answered_is_not_asked_for_again() {
+    let rig = Rig::new(&[clerk("").as_str()]).await;
+    rig.tools
+        .script("read", [Does::Answers(json!("first")), Does::Answers(json!("second"))]);
+    rig.model.script(
+        "clerk",
+        [call("read", json!({})), call("book", json!({})), words("Done.")],
+    );
+    let begun = rig.begin("clerk", go(), None).await;
+    // Started, answered, and then the second call's turn is lost.
+    let process = rig.process(Dying::at(&rig.store, 3, Death::Before));
+    assert!(rig.drive(&process, begun).await.is_err());
+    let begun = rig.take_over(begun).await.unwrap();
+    let run = rig.finish(begun).await;
+    assert_eq!(run.status(), RunStatus::Completed);
+    assert_eq!((rig.tools.calls("read"), rig.tools.calls("book")), (1, 1));
+    assert_eq!(
+        rig.model.asked()[2].responses(),
+        [("read".to_owned(), Ok(json!("first")))]
+    );
+}

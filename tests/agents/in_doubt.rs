@@ -1,0 +1,170 @@
+//! Calls of which nobody knows whether they had their effect (promise 3, DESIGN.md section 6).
+
+use gavel::domain::agent_run::{RunStatus, StopReason};
+use gavel::domain::tool::FailureCode;
+use serde_json::{Value, json};
+
+use crate::model::{call, words};
+use crate::rig::{Begun, Outcome, Rig};
+use crate::support::TestDb;
+use crate::tools::Does;
+
+const CLERK: &str = r#"
+name: clerk
+description: Works.
+promptConfig: { query: "${query}", systemPrompt: clerk }
+toolConfig: { tools: [read, send, book, put] }
+approval: never
+"#;
+
+const BOSS: &str = r#"
+name: boss
+description: Leads.
+promptConfig: { query: "${query}", systemPrompt: boss }
+sub_agents: [clerk]
+"#;
+
+fn go() -> Value {
+    json!({"query": "go"})
+}
+
+/// A person's word is the call's result from then on.
+pub(crate) async fn what_a_person_says_happened_is_not_done_again(db: TestDb) {
+    let mut rig = Rig::on(db, &[CLERK]).await;
+    for happened in [true, false] {
+        rig = rig.afresh();
+        let lost = if happened { Does::LosesTheAnswer } else { Does::IsLost };
+        rig.tools.script("send", [lost]);
+        rig.model
+            .answers("clerk", |asked| match (asked.before, asked.failures().as_slice()) {
+                (0, _) => call("send", json!({"to": "bob"})).and("read", json!({})),
+                (_, [Some(FailureCode::ToolError), ..]) => call("send", json!({"to": "bob"})),
+                _ => words("Sent once."),
+            });
+        let run = rig.run("clerk", go()).await;
+        assert_eq!(
+            (run.status(), run.row.stop_reason),
+            (RunStatus::Paused, Some(StopReason::InDoubt))
+        );
+        assert_eq!(rig.model.asked().len(), 1, "nobody goes on until a person has spoken");
+        let [doubtful] = &run.row.in_doubt[..] else {
+            panic!("{:?}", run.row.in_doubt)
+        };
+        assert_eq!(
+            (doubtful.tool.as_str(), &doubtful.parameters),
+            ("send", &json!({"to": "bob"}))
+        );
+        let states = "SELECT tool, status FROM tool_invocation_log ORDER BY created_at DESC, sequence LIMIT 1";
+        assert_eq!(rig.db.line(states).await, "send in_doubt");
+
+        let resumed = rig.resume(run.id, &[(doubtful.action_id, happened)]).await;
+        assert_eq!(
+            (resumed.status(), resumed.summary()),
+            (RunStatus::Completed, "Sent once.")
+        );
+        assert_eq!(rig.tools.effects().len(), 1);
+        assert_eq!(rig.tools.calls("send"), if happened { 1 } else { 2 });
+        assert_eq!(resumed.row.in_doubt.len(), 0);
+        assert_eq!(resumed.results_of(doubtful.action_id).len(), 1);
+    }
+}
+
+/// DESIGN.md section 5: a tool that takes our key is asked again under it, and its data settles what happened.
+#[tokio::test]
+async fn a_call_whose_answer_was_lost_is_repeated_where_the_tool_takes_a_key() {
+    let rig = Rig::new(&[CLERK]).await;
+    rig.tools.script("book", [Does::LosesTheAnswer]);
+    rig.model.script("clerk", [call("book", json!({})), words("Booked.")]);
+    let run = rig.run("clerk", go()).await;
+    assert_eq!(run.status(), RunStatus::Completed);
+    let sent = rig.tools.sent();
+    assert_eq!((sent.len(), rig.tools.effects().len()), (2, 1));
+    assert_eq!(sent[0].key, sent[1].key);
+}
+
+/// Drives a run until a tool hangs, and has another process take it up.
+async fn dies_while_it_calls(rig: &Rig, agent: &str) -> Begun {
+    let begun = rig.begin(agent, go(), None).await;
+    let process = rig.process(rig.store.clone());
+    tokio::select! {
+        ended = rig.drive(&process, begun) => panic!("{ended:?}"),
+        () = rig.tools.waited_for.notified() => {}
+    }
+    rig.take_over(begun).await.unwrap()
+}
+
+async fn after_a_death_in(tool: &str, then: impl FnOnce(&Rig)) -> (Rig, Outcome) {
+    let rig = Rig::new(&[CLERK]).await;
+    rig.tools.script(tool, [Does::Never]);
+    rig.model.script("clerk", [call(tool, json!({})), words("Done.")]);
+    let begun = dies_while_it_calls(&rig, "clerk").await;
+    then(&rig);
+    let run = rig.finish(begun).await;
+    (rig, run)
+}
+
+/// Promise 3: a call that was cut off is made again under its key; only the tool's data tells what became of it. A server
+/// that is away, or an error, tells nothing of the first call.
+#[tokio::test]
+async fn after_a_crash_only_the_tools_data_settles_a_call_that_was_cut_off() {
+    let (rig, run) = after_a_death_in("book", |_| {}).await;
+    assert_eq!((run.status(), rig.tools.effects().len()), (RunStatus::Completed, 1));
+    assert_eq!(run.row.recovered_from, Some(StopReason::Crash));
+
+    for does in [Does::IsAway, Does::Fails("already booked"), Does::IsLost] {
+        let (rig, run) = after_a_death_in("book", |rig| rig.tools.script("book", [does.clone()])).await;
+        assert_eq!(
+            (run.status(), run.row.stop_reason),
+            (RunStatus::Paused, Some(StopReason::InDoubt)),
+            "{does:?}"
+        );
+        assert_eq!(run.row.in_doubt.len(), 1, "{does:?}");
+        assert_eq!(rig.tools.effects().len(), 1, "{does:?}");
+    }
+}
+
+/// Promise 3: what only reads is read again, and where that fails nothing is in doubt.
+#[tokio::test]
+async fn after_a_crash_what_only_reads_is_read_again() {
+    let (rig, run) = after_a_death_in("read", |_| {}).await;
+    assert_eq!((run.status(), rig.tools.calls("read")), (RunStatus::Completed, 2));
+    let (rig, run) = after_a_death_in("read", |rig| rig.tools.script("read", [Does::Fails("gone")])).await;
+    assert_eq!(run.status(), RunStatus::Completed);
+    assert_eq!(rig.model.asked()[1].failures(), [Some(FailureCode::ToolError)]);
+}
+
+/// DESIGN.md section 5: a tool that is not what it was is not called under an old key.
+#[tokio::test]
+async fn after_a_crash_a_tool_that_has_changed_is_not_called_again() {
+    let (rig, run) = after_a_death_in("book", |rig| rig.tools.redefine("book")).await;
+    assert_eq!(
+        (run.status(), run.row.stop_reason),
+        (RunStatus::Paused, Some(StopReason::InDoubt))
+    );
+    assert_eq!(rig.tools.calls("book"), 1);
+}
+
+/// X-15, promise 3: an agent below that cannot go on has failed, and what it left in doubt stops the run above.
+#[tokio::test]
+async fn a_sub_agent_that_cannot_go_on_after_a_crash_leaves_its_doubt_to_its_caller() {
+    let rig = Rig::new(&[BOSS, CLERK]).await;
+    rig.tools.script("send", [Does::Never]);
+    rig.model.script(
+        "boss",
+        [
+            call("clerk", json!({"query": "send"})),
+            call("clerk", json!({"query": "send"})),
+        ],
+    );
+    rig.model.script("clerk", [call("send", json!({})), words("Sent.")]);
+    let begun = dies_while_it_calls(&rig, "boss").await;
+    rig.tools.withdraw("send");
+    let run = rig.finish(begun).await;
+    assert_eq!(
+        (run.status(), run.row.stop_reason),
+        (RunStatus::Paused, Some(StopReason::InDoubt))
+    );
+    let child = rig.outcome(run.called()[0]).await;
+    assert_eq!((child.status(), child.row.in_doubt.len()), (RunStatus::Failed, 1));
+    assert_eq!((rig.model.asked_of("boss").len(), rig.tools.calls("send")), (1, 1));
+}

@@ -1,0 +1,355 @@
+//! Steps, time and tokens: soft stop, hard stop, grace (X-5 to X-10).
+
+use gavel::domain::agent_run::{RunStatus, StopReason};
+use gavel::domain::journal::FaultKind;
+use gavel::domain::tool::FailureCode;
+use serde_json::{Value, json};
+
+use crate::model::{Asked, Say, call, fault, hangs, words};
+use crate::rig::{Rig, seconds};
+use crate::tools::Does;
+
+/// An agent with these limits, that ends in words.
+fn worker(limits: &str) -> String {
+    format!(
+        r#"
+name: worker
+description: Works.
+promptConfig: {{ query: "${{query}}", systemPrompt: worker }}
+toolConfig: {{ tools: [read, look, send] }}
+approval: never
+runConfig: {limits}
+"#
+    )
+}
+
+/// An agent with these limits, that hands in a number.
+fn counter(limits: &str) -> String {
+    worker(limits) + "outputConfig: { outputName: n, description: A number., schema: { type: integer } }\n"
+}
+
+async fn rig(definition: String, script: impl IntoIterator<Item = Say>) -> Rig {
+    let rig = Rig::new(&[definition.as_str()]).await;
+    rig.model.script("worker", script);
+    rig
+}
+
+fn go() -> Value {
+    json!({"query": "go"})
+}
+
+fn read(n: u32) -> Say {
+    call("read", json!({"n": n}))
+}
+
+fn told_to_stop(asked: &Asked, words: &str) {
+    assert!(asked.last_words().starts_with(words), "{}", asked.last_words());
+}
+
+/// X-5
+#[tokio::test]
+async fn an_agent_that_nobody_called_may_take_as_many_steps_as_it_needs() {
+    let rig = Rig::new(&[worker("{}").as_str()]).await;
+    rig.model.answers("worker", |asked| match asked.before {
+        600 => words("Done."),
+        n => call("read", json!({"n": n})),
+    });
+    let run = rig.run("worker", go()).await;
+    assert_eq!((run.status(), run.row.steps), (RunStatus::Completed, 601));
+    assert_eq!(rig.tools.calls("read"), 600);
+}
+
+/// X-6: the calls of the last step are run, then the model has one more turn, without functions, to sum up.
+#[tokio::test]
+async fn at_the_last_step_the_model_is_told_to_sum_up_and_the_run_is_paused() {
+    let rig = rig(
+        worker("{ max_turns: 2 }"),
+        [read(1), read(2), words("I read two of five.")],
+    )
+    .await;
+    let run = rig.run("worker", go()).await;
+    assert_eq!(run.status(), RunStatus::Paused);
+    assert_eq!(run.row.stop_reason, Some(StopReason::StepLimit));
+    assert_eq!(run.summary(), "I read two of five.");
+    assert_eq!((run.row.steps, rig.tools.calls("read")), (3, 2));
+    let asked = rig.model.asked();
+    assert_eq!(
+        [&asked[0].mode, &asked[1].mode, &asked[2].mode],
+        ["auto", "auto", "none"]
+    );
+    told_to_stop(
+        &asked[2],
+        "The steps for this task are spent. No function can be called any more. Sum up now",
+    );
+    assert_eq!(asked[2].names(), ["read", "look", "send"], "the declarations stay");
+}
+
+/// X-6: who ends within the limit is not stopped at it.
+#[tokio::test]
+async fn who_ends_with_the_last_step_is_completed() {
+    let rig = rig(worker("{ max_turns: 2 }"), [read(1), words("Done.")]).await;
+    let run = rig.run("worker", go()).await;
+    assert_eq!((run.status(), run.row.steps), (RunStatus::Completed, 2));
+    assert_eq!(run.row.recovered_from, None);
+}
+
+/// X-6: an agent with an output may still hand it in, and the run says that it came back from its limit.
+#[tokio::test]
+async fn a_valid_output_at_the_soft_stop_completes_the_run() {
+    let rig = rig(
+        counter("{ max_turns: 1 }"),
+        [read(1), call("complete_task", json!({"n": 7}))],
+    )
+    .await;
+    let run = rig.run("worker", go()).await;
+    assert_eq!((run.status(), run.output()), (RunStatus::Completed, json!(7)));
+    assert_eq!(run.row.recovered_from, Some(StopReason::StepLimit));
+    assert_eq!(run.row.stop_reason, None);
+    let asked = rig.model.asked();
+    assert_eq!(asked[1].mode, "complete_task");
+    told_to_stop(
+        &asked[1],
+        "The steps for this task are spent. Hand in what you have now with complete_task",
+    );
+}
+
+/// X-6, X-7: an invalid output at the soft stop is no output, and there is no second try.
+#[tokio::test]
+async fn an_invalid_output_at_the_soft_stop_pauses_the_run() {
+    let bad = call("complete_task", json!({"n": "many"})).saying("About seven.");
+    let rig = rig(counter("{ max_turns: 1 }"), [read(1), bad]).await;
+    let run = rig.run("worker", go()).await;
+    assert_eq!(run.status(), RunStatus::Paused);
+    assert_eq!((run.summary(), run.output()), ("About seven.", Value::Null));
+    assert_eq!(run.row.stop_reason, Some(StopReason::StepLimit));
+    assert_eq!(rig.model.asked().len(), 2);
+}
+
+/// X-7
+#[tokio::test]
+async fn a_call_after_the_soft_stop_is_refused_and_what_was_said_is_kept() {
+    let stubborn = call("send", json!({})).saying("Halfway there, one more thing.");
+    let rig = rig(worker("{ max_turns: 1 }"), [read(1), stubborn, words("Never said.")]).await;
+    let run = rig.run("worker", go()).await;
+    assert_eq!(run.status(), RunStatus::Paused);
+    assert_eq!(run.row.stop_reason, Some(StopReason::StepLimit));
+    assert_eq!(run.summary(), "Halfway there, one more thing.");
+    assert_eq!(rig.tools.effects(), []);
+    assert_eq!(rig.model.asked().len(), 2);
+    assert_eq!(
+        rig.db
+            .rows("SELECT tool, status, error_code FROM tool_invocation_log ORDER BY sequence")
+            .await[1][2]
+            .as_deref(),
+        Some("limit_reached")
+    );
+}
+
+/// X-7: where the call came without a word, the last words before it are the summary.
+#[tokio::test]
+async fn a_silent_call_after_the_soft_stop_leaves_the_words_before_it() {
+    let rig = rig(
+        worker("{ max_turns: 1 }"),
+        [read(1).saying("I begin with one."), read(2)],
+    )
+    .await;
+    let run = rig.run("worker", go()).await;
+    assert_eq!((run.status(), run.summary()), (RunStatus::Paused, "I begin with one."));
+}
+
+/// X-6: a model that fails at the last call leaves the run paused, not failed.
+#[tokio::test]
+async fn a_model_that_cannot_sum_up_leaves_the_run_paused() {
+    let rig = rig(
+        worker("{ max_turns: 1 }"),
+        [read(1).saying("One."), fault(FaultKind::Unavailable)],
+    )
+    .await;
+    let run = rig.run("worker", go()).await;
+    assert_eq!((run.status(), run.summary()), (RunStatus::Paused, "One."));
+    assert_eq!(run.row.stop_reason, Some(StopReason::StepLimit));
+}
+
+/// X-8: the model is still at it when the time is over: it is told to sum up, with 30 s for that.
+#[tokio::test]
+async fn when_time_is_up_the_model_has_thirty_seconds_to_sum_up() {
+    let script = [
+        read(1).after(seconds(40)),
+        hangs(),
+        words("So far: one.").after(seconds(29)),
+    ];
+    let rig = rig(worker("{ deadline_seconds: 60 }"), script).await;
+    let run = rig.run("worker", go()).await;
+    assert_eq!((run.status(), run.summary()), (RunStatus::Paused, "So far: one."));
+    assert_eq!(run.row.stop_reason, Some(StopReason::TimeLimit));
+    let asked = rig.model.asked();
+    assert_eq!([asked[1].time, asked[2].time], [seconds(20), seconds(30)]);
+    assert_eq!(asked[2].mode, "none");
+    told_to_stop(&asked[2], "Time is up. No function can be called any more. Sum up now");
+    assert_eq!(run.row.duration_ms, Some(89_000));
+}
+
+/// X-8: a tool that runs when the time is over is cancelled and answered as an error, then the notice goes out.
+#[tokio::test]
+async fn a_tool_that_outlasts_the_run_is_cut_off_before_the_model_sums_up() {
+    let script = [read(1).after(seconds(50)), words("The read did not come back.")];
+    let rig = rig(worker("{ deadline_seconds: 60 }"), script).await;
+    rig.tools.script("read", [Does::Hangs]);
+    let run = rig.run("worker", go()).await;
+    assert_eq!(
+        (run.status(), run.summary()),
+        (RunStatus::Paused, "The read did not come back.")
+    );
+    assert_eq!(rig.tools.sent()[0].timeout, seconds(10));
+    let asked = rig.model.asked();
+    assert_eq!(asked[1].failures(), [Some(FailureCode::Timeout)]);
+    assert_eq!((asked[1].mode.as_str(), asked[1].time), ("none", seconds(30)));
+    assert_eq!(rig.clock.passed(), seconds(60));
+}
+
+/// X-8: the calls of a turn that came too late are not begun, and each has its answer.
+#[tokio::test]
+async fn calls_that_were_not_begun_in_time_are_refused() {
+    let script = [
+        call("send", json!({"n": 1}))
+            .and("send", json!({"n": 2}))
+            .after(seconds(45)),
+        words("One was sent."),
+    ];
+    let rig = rig(worker("{ deadline_seconds: 60 }"), script).await;
+    rig.tools
+        .script("send", [Does::Takes(seconds(14)), Does::Takes(seconds(14))]);
+    let run = rig.run("worker", go()).await;
+    // The second had one second left: it may have had its effect, so the run does not go on by itself.
+    assert_eq!(run.status(), RunStatus::Paused);
+    assert_eq!(run.row.stop_reason, Some(StopReason::InDoubt));
+    assert_eq!(run.row.in_doubt.len(), 1);
+
+    let script = [
+        call("send", json!({"n": 1})).after(seconds(60)),
+        words("Nothing was sent."),
+    ];
+    rig.model.script("worker", script);
+    let effects = rig.tools.effects();
+    let run = rig.run("worker", go()).await;
+    assert_eq!((run.status(), run.summary()), (RunStatus::Paused, "Nothing was sent."));
+    assert_eq!(run.row.stop_reason, Some(StopReason::TimeLimit));
+    assert_eq!(
+        rig.model.asked().last().unwrap().failures(),
+        [Some(FailureCode::LimitReached)]
+    );
+    assert_eq!(rig.tools.effects(), effects);
+}
+
+/// X-9
+#[tokio::test]
+async fn without_a_summary_in_the_grace_period_the_run_is_stopped_and_keeps_what_it_has() {
+    let script = [
+        read(1).saying("I begin.").after(seconds(40)),
+        hangs(),
+        hangs(),
+        words("Never said."),
+    ];
+    let rig = rig(worker("{ deadline_seconds: 60 }"), script).await;
+    let run = rig.run("worker", go()).await;
+    assert_eq!((run.status(), run.summary()), (RunStatus::Paused, "I begin."));
+    assert_eq!(run.row.stop_reason, Some(StopReason::TimeLimit));
+    assert_eq!(rig.model.asked().len(), 3);
+    assert_eq!(rig.clock.passed(), seconds(90));
+}
+
+/// X-10
+#[tokio::test]
+async fn a_timeout_of_the_request_takes_the_place_of_the_definitions() {
+    let rig = rig(worker("{ deadline_seconds: 600 }"), [hangs(), words("Short.")]).await;
+    let run = rig.run_within("worker", go(), seconds(5)).await;
+    assert_eq!(
+        (run.status(), run.row.stop_reason),
+        (RunStatus::Paused, Some(StopReason::TimeLimit))
+    );
+    assert_eq!(rig.model.asked()[0].time, seconds(5));
+    assert_eq!(rig.clock.passed(), seconds(5));
+
+    rig.model.script("worker", [words("Long.").after(seconds(550))]);
+    let run = rig
+        .run_within("worker", json!({"query": "take your time"}), seconds(3600))
+        .await;
+    assert_eq!(run.status(), RunStatus::Completed);
+    assert_eq!(
+        rig.model.asked().last().unwrap().time,
+        seconds(600),
+        "one call of a model takes ten minutes at most"
+    );
+}
+
+/// DESIGN.md section 2: tokens are a limit as well.
+#[tokio::test]
+async fn when_the_tokens_are_spent_the_model_sums_up() {
+    let script = [
+        read(1).costing(600),
+        read(2).costing(400),
+        words("Expensive.").costing(10),
+    ];
+    let rig = rig(worker("{ max_tokens: 1000 }"), script).await;
+    let run = rig.run("worker", go()).await;
+    assert_eq!((run.status(), run.summary()), (RunStatus::Paused, "Expensive."));
+    assert_eq!(run.row.stop_reason, Some(StopReason::TokenLimit));
+    assert_eq!(run.row.usage.input_tokens, 1010);
+    told_to_stop(&rig.model.asked()[2], "The tokens for this task are spent.");
+}
+
+/// DESIGN.md section 2: of one turn at most 16 calls run, identical ones counted one by one.
+#[tokio::test]
+async fn more_calls_than_sixteen_in_one_turn_are_refused() {
+    let many = (2..=20).fold(read(1), |turn, n| turn.and("read", json!({"n": n})));
+    let rig = rig(worker("{}"), [many, words("Done.")]).await;
+    rig.run("worker", go()).await;
+    assert_eq!(rig.tools.calls("read"), 16);
+    let failures = rig.model.asked()[1].failures();
+    assert!(failures[..16].iter().all(Option::is_none));
+    assert_eq!(failures[16..], [Some(FailureCode::TooManyCalls); 4]);
+}
+
+/// X-5, X-6: a run that goes on with a paused one has a fresh budget and the whole conversation.
+#[tokio::test]
+async fn a_paused_run_is_resumed_where_it_stopped_with_a_fresh_budget() {
+    let script = [
+        read(1),
+        read(2),
+        words("Two of four."),
+        read(3),
+        read(4),
+        words("Four of four, and a word more."),
+    ];
+    let rig = rig(worker("{ max_turns: 2 }"), script).await;
+    let first = rig.run("worker", go()).await;
+    assert_eq!(first.status(), RunStatus::Paused);
+    let second = rig.resume(first.id, &[]).await;
+    assert_eq!(second.status(), RunStatus::Paused);
+    assert_eq!(second.summary(), "Four of four, and a word more.");
+    assert_eq!((second.row.resumed_from, second.row.steps), (Some(first.id), 3));
+    assert_eq!(rig.outcome(first.id).await.row.resumed_by, Some(second.id));
+    let asked = rig.model.asked();
+    assert_eq!(asked[3].mode, "auto");
+    assert!(asked[3].last_words().starts_with("The task goes on"));
+    assert_eq!(asked[3].contents[..asked[2].contents.len()], asked[2].contents[..]);
+    assert_eq!(rig.tools.calls("read"), 4);
+}
+
+/// X-13: so has the counter of identical calls.
+#[tokio::test]
+async fn a_resumed_run_counts_identical_calls_anew() {
+    let script = [
+        read(1),
+        read(1),
+        words("Stuck."),
+        read(1),
+        read(1),
+        words("Stuck again."),
+    ];
+    let rig = rig(worker("{ max_turns: 2 }"), script).await;
+    let first = rig.run("worker", go()).await;
+    let second = rig.resume(first.id, &[]).await;
+    assert_eq!(second.status(), RunStatus::Paused);
+    assert_eq!(rig.tools.calls("read"), 4);
+}

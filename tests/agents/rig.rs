@@ -1,0 +1,347 @@
+//! Everything a run needs, with the far ends scripted.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use gavel::adapters::store::{Store, StoreConfig};
+use gavel::domain::agent_run::{AgentRun, RunStatus};
+use gavel::domain::definition::{Agents as Folder, Definition, Form, Source, check};
+use gavel::domain::ids::{ActionId, ConversationId, ProjectId, RunId, UserId};
+use gavel::domain::journal::{CallResult, Entry};
+use gavel::engine::Engine;
+use gavel::engine::agent::{Agents, Bundle, Ended, Models, Running, Settings};
+use gavel::engine::live::Live;
+use gavel::engine::log::{self, Stop};
+use gavel::ports::clock::Clock;
+use gavel::ports::records::OpenDecision;
+use gavel::ports::runs::{Created, Lease, NewRun, Runs};
+use serde_json::Value;
+use tokio_util::sync::CancellationToken;
+
+use crate::model::ScriptedModel;
+use crate::support::{T0, TestDb, tenant};
+use crate::tools::ScriptedTools;
+
+/// A clock that stands until it is moved.
+pub(crate) struct ManualClock {
+    began: Instant,
+    passed: Mutex<Duration>,
+}
+
+impl ManualClock {
+    fn new() -> Arc<Self> {
+        Arc::new(Self {
+            began: Instant::now(),
+            passed: Mutex::default(),
+        })
+    }
+
+    pub(crate) fn advance(&self, by: Duration) {
+        *self.passed.lock().unwrap() += by;
+    }
+
+    pub(crate) fn passed(&self) -> Duration {
+        *self.passed.lock().unwrap()
+    }
+}
+
+impl Clock for ManualClock {
+    fn now_us(&self) -> i64 {
+        T0 + i64::try_from(self.passed().as_micros()).unwrap()
+    }
+
+    fn instant(&self) -> Instant {
+        self.began + self.passed()
+    }
+}
+
+pub(crate) fn seconds(seconds: u64) -> Duration {
+    Duration::from_secs(seconds)
+}
+
+/// A run that is made and leased.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Begun {
+    pub(crate) id: RunId,
+    pub(crate) lease: Lease,
+}
+
+/// A run as it stands in the store.
+#[derive(Debug)]
+pub(crate) struct Outcome {
+    pub(crate) id: RunId,
+    pub(crate) row: AgentRun,
+    pub(crate) journal: Vec<Entry>,
+}
+
+impl Outcome {
+    pub(crate) fn status(&self) -> RunStatus {
+        self.row.status
+    }
+
+    pub(crate) fn summary(&self) -> &str {
+        self.row.summary.as_deref().unwrap_or_default()
+    }
+
+    pub(crate) fn error(&self) -> &str {
+        self.row.error_message.as_deref().unwrap_or_default()
+    }
+
+    pub(crate) fn output(&self) -> Value {
+        let output = self.row.output.as_deref();
+        output.map_or(Value::Null, |output| serde_json::from_str(output.get()).unwrap())
+    }
+
+    /// The runs that it called, in order.
+    pub(crate) fn called(&self) -> Vec<RunId> {
+        let mut called = Vec::new();
+        for entry in &self.journal {
+            if let Entry::Started { child: Some(child), .. } = entry
+                && !called.contains(child)
+            {
+                called.push(*child);
+            }
+        }
+        called
+    }
+
+    /// The results of a call, in order.
+    pub(crate) fn results_of(&self, id: ActionId) -> Vec<&CallResult> {
+        let results = self.journal.iter().filter_map(|entry| match entry {
+            Entry::Result { call, result } if *call == id => Some(result),
+            _ => None,
+        });
+        results.collect()
+    }
+}
+
+/// The engine on a real store.
+pub(crate) struct Rig {
+    pub(crate) db: TestDb,
+    pub(crate) store: Arc<Store>,
+    pub(crate) clock: Arc<ManualClock>,
+    pub(crate) model: Arc<ScriptedModel>,
+    pub(crate) tools: Arc<ScriptedTools>,
+    folder: Folder,
+}
+
+impl Rig {
+    /// On SQLite.
+    pub(crate) async fn new(definitions: &[&str]) -> Self {
+        Self::on(TestDb::sqlite().await, definitions).await
+    }
+
+    /// `definitions` are YAML.
+    pub(crate) async fn on(db: TestDb, definitions: &[&str]) -> Self {
+        let sources = definitions.iter().enumerate().map(|(n, text)| Source {
+            file: format!("agents/{n}.yaml"),
+            form: Form::Yaml,
+            bytes: text.as_bytes().to_vec(),
+        });
+        let checked = check(&sources.collect::<Vec<_>>(), &[]);
+        assert!(checked.errors.is_empty(), "{:#?}", checked.errors);
+        // Nobody prolongs a lease here, and none runs out: a process that dies gives it up.
+        let config = StoreConfig {
+            run_lease: seconds(3600),
+            ..db.config()
+        };
+        let store = Store::open(config).await.unwrap();
+        let clock = ManualClock::new();
+        Self {
+            db,
+            store,
+            model: ScriptedModel::new(Arc::clone(&clock)),
+            tools: ScriptedTools::new(Arc::clone(&clock)),
+            clock,
+            folder: checked.agents,
+        }
+    }
+
+    /// The same store with a world that nothing has been done to, and a model without scripts.
+    pub(crate) fn afresh(self) -> Self {
+        Self {
+            model: ScriptedModel::new(Arc::clone(&self.clock)),
+            tools: ScriptedTools::new(Arc::clone(&self.clock)),
+            ..self
+        }
+    }
+
+    /// What a process has, with its own way to the store.
+    pub(crate) fn process(&self, runs: Arc<dyn Runs>) -> Arc<Agents> {
+        Arc::new(Agents {
+            engine: Engine {
+                model: self.model.clone(),
+                tools: self.tools.clone(),
+                recorder: self.store.clone(),
+                clock: self.clock.clone(),
+            },
+            models: Models::default(),
+            runs,
+            running: Running::default(),
+        })
+    }
+
+    pub(crate) fn definition(&self, agent: &str) -> &Definition {
+        &self.folder[agent].definition
+    }
+
+    fn new_run(&self, agent: &str, inputs: Value, timeout: Option<Duration>) -> NewRun {
+        let Value::Object(inputs) = inputs else {
+            panic!("inputs are an object")
+        };
+        let definition = &self.folder[agent].definition;
+        let inputs = definition.check_arguments(inputs).unwrap();
+        let input = serde_json::value::to_raw_value(&inputs).unwrap();
+        let id = RunId::new();
+        NewRun {
+            id,
+            project: ProjectId::parse("default").unwrap(),
+            agent: agent.into(),
+            version: None,
+            decision: OpenDecision {
+                id: id.decision(),
+                tenant: tenant(),
+                surface: "agent",
+                user: UserId::parse("ann").unwrap(),
+                conversation: ConversationId::parse(id.to_string()).unwrap(),
+                message: input.get().into(),
+                definition_hash: Arc::clone(&definition.hash),
+                request_id: "req-1".into(),
+                created_at: self.clock.now_us(),
+            },
+            parent: None,
+            resumes: None,
+            snapshot: Bundle::of(agent, &self.folder).unwrap().snapshot(),
+            input: input.into(),
+            settings: Settings::top(definition, timeout, None).to_raw(),
+            queued: false,
+            claim: None,
+        }
+    }
+
+    async fn create(&self, new: NewRun) -> Begun {
+        let id = new.id;
+        match self.store.create(new).await.unwrap() {
+            Created::New(Some(lease)) => Begun { id, lease },
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// Makes a run.
+    pub(crate) async fn begin(&self, agent: &str, inputs: Value, timeout: Option<Duration>) -> Begun {
+        self.create(self.new_run(agent, inputs, timeout)).await
+    }
+
+    /// Makes a run that goes on with a paused one, as the surface does.
+    pub(crate) async fn begin_resume(&self, paused: RunId, settled: &[(ActionId, bool)]) -> Begun {
+        let stored = self.store.load(paused).await.unwrap().unwrap();
+        let definition = &self.folder[stored.agent.as_ref()].definition;
+        let id = RunId::new();
+        let settings = Settings {
+            settled: settled.iter().copied().collect::<BTreeMap<_, _>>(),
+            ..Settings::top(definition, None, None)
+        };
+        self.create(NewRun {
+            id,
+            project: stored.project.clone(),
+            agent: Arc::clone(&stored.agent),
+            version: stored.version,
+            decision: OpenDecision {
+                id: id.decision(),
+                created_at: self.clock.now_us(),
+                ..stored.decision.clone()
+            },
+            parent: None,
+            resumes: Some(paused),
+            snapshot: stored.snapshot,
+            input: stored.input,
+            settings: settings.to_raw(),
+            queued: false,
+            claim: None,
+        })
+        .await
+    }
+
+    /// A process drives the run as far as it goes.
+    pub(crate) async fn drive(&self, process: &Arc<Agents>, begun: Begun) -> Result<Ended, Stop> {
+        self.drive_until(process, begun, CancellationToken::new(), CancellationToken::new())
+            .await
+    }
+
+    /// The same, with the means to cancel it and to stop it between two steps.
+    pub(crate) async fn drive_until(
+        &self,
+        process: &Arc<Agents>,
+        begun: Begun,
+        cancel: CancellationToken,
+        halt: CancellationToken,
+    ) -> Result<Ended, Stop> {
+        let driven = process
+            .drive(begun.id, begun.lease, Live::new(begun.id), cancel, halt)
+            .await;
+        self.model.assert_well_formed();
+        driven
+    }
+
+    /// The process is gone: another one takes the run up. `None` when it is over.
+    pub(crate) async fn take_over(&self, begun: Begun) -> Option<Begun> {
+        self.store.release(vec![begun.lease]).await.unwrap();
+        let lease = self.store.take(begun.id).await.unwrap()?;
+        Some(Begun { lease, ..begun })
+    }
+
+    /// Drives a run that is made to its end.
+    pub(crate) async fn finish(&self, begun: Begun) -> Outcome {
+        let process = self.process(self.store.clone());
+        self.drive(&process, begun).await.unwrap();
+        self.outcome(begun.id).await
+    }
+
+    /// Runs an agent from beginning to end.
+    pub(crate) async fn run(&self, agent: &str, inputs: Value) -> Outcome {
+        let begun = self.begin(agent, inputs, None).await;
+        self.finish(begun).await
+    }
+
+    /// Runs an agent with a timeout of the request's.
+    pub(crate) async fn run_within(&self, agent: &str, inputs: Value, timeout: Duration) -> Outcome {
+        let begun = self.begin(agent, inputs, Some(timeout)).await;
+        self.finish(begun).await
+    }
+
+    /// Goes on with a paused run to its end.
+    pub(crate) async fn resume(&self, paused: RunId, settled: &[(ActionId, bool)]) -> Outcome {
+        let begun = self.begin_resume(paused, settled).await;
+        self.finish(begun).await
+    }
+
+    /// A run as it stands in the store; every call of its journal has exactly one last result once it is over.
+    pub(crate) async fn outcome(&self, id: RunId) -> Outcome {
+        let row = self.store.get(&tenant(), None, id).await.unwrap().unwrap();
+        let stored = self.store.journal(id, 0, 100_000).await.unwrap();
+        let numbers: Vec<_> = stored.iter().map(|entry| entry.number).collect();
+        assert_eq!(numbers, (1..=numbers.len() as u64).collect::<Vec<_>>());
+        let journal = stored.iter().map(|entry| log::read(entry).unwrap()).collect();
+        Outcome { id, row, journal }
+    }
+
+    /// Each run on the store: agent and status, the callers before the called.
+    pub(crate) async fn runs(&self) -> Vec<String> {
+        self.run_rows("SELECT agent_id, status FROM agent_run ORDER BY id")
+            .await
+    }
+
+    /// A run and all that were called in it.
+    pub(crate) async fn runs_of(&self, root: RunId) -> Vec<String> {
+        let sql = format!("SELECT agent_id, status FROM agent_run WHERE root_id = '{root}' ORDER BY id");
+        self.run_rows(&sql).await
+    }
+
+    async fn run_rows(&self, sql: &str) -> Vec<String> {
+        let rows = self.db.rows(sql).await;
+        rows.into_iter()
+            .map(|row| row.into_iter().flatten().collect::<Vec<_>>().join(" "))
+            .collect()
+    }
+}

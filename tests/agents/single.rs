@@ -1,0 +1,409 @@
+//! One agent: what goes in, what comes out, what is kept of it.
+
+use gavel::domain::agent_run::{RunStatus, StopReason};
+use gavel::domain::journal::FaultKind;
+use gavel::domain::tool::FailureCode;
+use gavel::ports::runs::Runs;
+use serde_json::json;
+
+use crate::model::{Piece, call, fault, words};
+use crate::rig::{Rig, seconds};
+use crate::support::{TestDb, tenant};
+use crate::tools::Does;
+
+const READER: &str = r#"
+name: reader
+description: Reads.
+promptConfig: { query: "Do: ${query}", systemPrompt: reader }
+modelConfig: { model: gemini-test, temp: 0.1 }
+toolConfig: { tools: [read] }
+approval: never
+"#;
+
+/// Hands in an output that conforms to a schema.
+const REPORTER: &str = r#"
+name: reporter
+description: Reports.
+promptConfig: { query: "Report: ${query}", systemPrompt: reporter }
+outputConfig:
+  outputName: report
+  description: What came of it.
+  schema:
+    type: object
+    properties: { title: { type: string }, count: { type: integer } }
+    required: [title, count]
+    additionalProperties: false
+toolConfig: { tools: [read, complete_task] }
+"#;
+
+/// X-1, D-R1 to D-R3: prompt, persona, model settings and exactly the tools that are granted.
+#[tokio::test]
+async fn an_agent_works_with_what_its_definition_names_and_its_last_words_are_the_summary() {
+    let rig = Rig::new(&[READER]).await;
+    rig.model
+        .script("reader", [call("read", json!({"path": "a"})), words("It says hello.")]);
+    rig.tools.script("read", [Does::Answers(json!({"text": "hello"}))]);
+    let run = rig.run("reader", json!({"query": "look into a"})).await;
+    assert_eq!(run.status(), RunStatus::Completed);
+    assert_eq!(run.summary(), "It says hello.");
+    assert_eq!((run.row.steps, run.row.recovered_from), (2, None));
+
+    let asked = rig.model.asked();
+    assert_eq!(asked.len(), 2);
+    assert_eq!(asked[0].names(), ["read"]);
+    assert_eq!(asked[0].mode, "auto");
+    assert_eq!(
+        (asked[0].model.as_deref(), asked[0].temperature),
+        (Some("gemini-test"), Some(0.1))
+    );
+    assert_eq!(
+        asked[0].task(),
+        "Today is Friday, 2026-11-20 (time zone UTC).\n\nDo: look into a"
+    );
+    assert_eq!(
+        asked[1].responses(),
+        [("read".to_owned(), Ok(json!({"text": "hello"})))]
+    );
+    let sent = rig.tools.sent();
+    assert_eq!(sent.len(), 1);
+    assert_eq!(
+        (sent[0].arguments.as_str(), sent[0].run.as_str()),
+        (r#"{"path":"a"}"#, run.id.to_string().as_str())
+    );
+}
+
+/// X-4: `running` before execution; then how it came out, with times of the clock.
+pub(crate) async fn a_run_is_on_the_record_before_it_begins_and_when_it_is_over(db: TestDb) {
+    let rig = Rig::on(db, &[READER]).await;
+    rig.model.script(
+        "reader",
+        [
+            call("read", json!({})).after(seconds(3)),
+            words("Done.").after(seconds(4)),
+        ],
+    );
+    let begun = rig.begin("reader", json!({"query": "go"}), None).await;
+    let row = rig.store.get(&tenant(), None, begun.id).await.unwrap().unwrap();
+    assert_eq!(
+        (row.status, row.completed_at, row.duration_ms),
+        (RunStatus::Running, None, None)
+    );
+    let run = rig.finish(begun).await;
+    assert_eq!(run.status(), RunStatus::Completed);
+    assert_eq!(run.row.started_at.as_deref(), Some("2026-11-20T00:00:00.000001Z"));
+    assert_eq!(run.row.completed_at.as_deref(), Some("2026-11-20T00:00:07.000001Z"));
+    assert_eq!(run.row.duration_ms, Some(7_000));
+    assert_eq!(run.error(), "");
+
+    rig.model
+        .script("reader", [fault(FaultKind::Unavailable).after(seconds(2))]);
+    let run = rig.run("reader", json!({"query": "go"})).await;
+    assert_eq!(run.status(), RunStatus::Failed);
+    assert_eq!(run.error(), "the model could not be reached, or answered with an error");
+    assert!(run.row.completed_at.is_some() && run.row.duration_ms.is_some());
+    let decisions = "SELECT count(*) FROM decision_log WHERE status = 'closed' AND surface = 'agent'";
+    assert_eq!(rig.db.count(decisions).await, 2);
+}
+
+/// D-5: an output off the schema goes back with what is wrong with it; D-6: without a template the final text is JSON.
+#[tokio::test]
+async fn an_output_off_its_schema_goes_back_with_the_errors_until_it_conforms() {
+    let rig = Rig::new(&[REPORTER]).await;
+    rig.model.script(
+        "reporter",
+        [
+            call("complete_task", json!({"report": {"title": "T", "count": "many"}})),
+            call("complete_task", json!({})),
+            call(
+                "complete_task",
+                json!({"report": {"title": "T", "count": 2}, "more": 1}),
+            ),
+            call("complete_task", json!({"report": {"title": "T", "count": 2}})),
+        ],
+    );
+    let run = rig.run("reporter", json!({"query": "go"})).await;
+    assert_eq!(run.status(), RunStatus::Completed);
+    assert_eq!(run.output(), json!({"title": "T", "count": 2}));
+    assert_eq!(run.summary(), r#"{"count":2,"title":"T"}"#);
+    let asked = rig.model.asked();
+    let told = |n: usize| match &asked[n].responses()[0] {
+        (name, Err((FailureCode::InvalidArguments, message))) if name == "complete_task" => message.clone(),
+        other => panic!("{other:?}"),
+    };
+    assert!(told(1).contains("/report/count"), "{}", told(1));
+    assert!(told(2).contains("\"report\" is missing"), "{}", told(2));
+    assert!(told(3).contains("\"more\" is not known"), "{}", told(3));
+    assert_eq!(run.row.steps, 4);
+}
+
+/// D-5, DESIGN.md section 2: `complete_task` together with other calls runs none of them.
+#[tokio::test]
+async fn an_output_beside_other_calls_is_taken_for_neither() {
+    let rig = Rig::new(&[REPORTER]).await;
+    let output = json!({"report": {"title": "T", "count": 2}});
+    rig.model.script(
+        "reporter",
+        [
+            call("read", json!({})).and("complete_task", output.clone()),
+            call("complete_task", output),
+        ],
+    );
+    let run = rig.run("reporter", json!({"query": "go"})).await;
+    assert_eq!((run.status(), run.row.steps), (RunStatus::Completed, 2));
+    assert_eq!(
+        rig.model.asked()[1].failures(),
+        [Some(FailureCode::MixedWithVerdict); 2]
+    );
+    assert_eq!(rig.tools.sent(), []);
+}
+
+/// D-5: one who ends in words has one last chance, and only the output to hand in.
+#[tokio::test]
+async fn who_ends_in_words_where_an_output_is_due_has_one_last_chance() {
+    let rig = Rig::new(&[REPORTER]).await;
+    let output = json!({"report": {"title": "T", "count": 2}});
+    rig.model
+        .script("reporter", [words("All done!"), call("complete_task", output)]);
+    let run = rig.run("reporter", json!({"query": "go"})).await;
+    assert_eq!(run.status(), RunStatus::Completed);
+    assert_eq!(run.row.recovered_from, Some(StopReason::MissingOutput));
+    let asked = rig.model.asked();
+    assert_eq!(asked[0].mode, "auto");
+    assert_eq!(asked[1].mode, "complete_task");
+    assert!(asked[1].last_words().contains("Hand it in now with complete_task"));
+}
+
+/// D-5: a run without its output is not completed.
+#[tokio::test]
+async fn who_ends_in_words_twice_where_an_output_is_due_has_failed() {
+    let rig = Rig::new(&[REPORTER]).await;
+    rig.model
+        .script("reporter", [words("All done!"), words("Really, I am done.")]);
+    let run = rig.run("reporter", json!({"query": "go"})).await;
+    assert_eq!(run.status(), RunStatus::Failed);
+    assert_eq!(run.row.stop_reason, Some(StopReason::MissingOutput));
+    assert_eq!(
+        run.error(),
+        "it ended twice without the output that its definition asks for"
+    );
+    assert_eq!(run.summary(), "Really, I am done.");
+    assert_eq!(run.row.recovered_from, None);
+}
+
+/// D-5: words are told once; what the last chance brings counts, also where it is mended in between.
+#[tokio::test]
+async fn a_last_chance_may_be_mended_but_not_talked_away() {
+    let rig = Rig::new(&[REPORTER]).await;
+    let bad = json!({"report": {"title": "T"}});
+    rig.model.script(
+        "reporter",
+        [words("Done!"), call("complete_task", bad), words("Well then.")],
+    );
+    let run = rig.run("reporter", json!({"query": "go"})).await;
+    assert_eq!((run.status(), run.row.steps), (RunStatus::Failed, 3));
+    assert_eq!(run.row.stop_reason, Some(StopReason::MissingOutput));
+}
+
+/// DESIGN.md section 2: calls are routed by origin, not by bare name.
+#[tokio::test]
+async fn a_tool_named_complete_task_works_beside_an_output() {
+    let rig = Rig::new(&[REPORTER]).await;
+    rig.tools.script("complete_task", [Does::Answers(json!("ticked off"))]);
+    // The output's name is taken by the engine, so the tool has a longer one.
+    rig.model.script(
+        "reporter",
+        [
+            call("desk__complete_task", json!({"id": 7})),
+            call("complete_task", json!({"report": {"title": "T", "count": 1}})),
+        ],
+    );
+    let run = rig.run("reporter", json!({"query": "go"})).await;
+    assert_eq!(run.status(), RunStatus::Completed);
+    let asked = rig.model.asked();
+    assert_eq!(asked[0].names(), ["read", "desk__complete_task", "complete_task"]);
+    assert_eq!(
+        asked[1].responses(),
+        [("desk__complete_task".to_owned(), Ok(json!("ticked off")))]
+    );
+    assert_eq!(rig.tools.calls("complete_task"), 1);
+}
+
+/// D-6: the output through the definition's template; what is no text is JSON in it, what is absent is nothing.
+#[tokio::test]
+async fn process_output_makes_the_final_text() {
+    let rig = Rig::new(&[r#"
+name: critic
+description: Judges.
+promptConfig: { query: "${query}", systemPrompt: critic }
+outputConfig:
+  outputName: verdict
+  description: What came of it.
+  schema:
+    type: object
+    properties: { accept: { type: boolean }, places: { type: array }, note: { type: string } }
+    required: [accept, places]
+processOutput: "accepted: ${accept}; at ${places}; ${note}| ${verdict}"
+"#])
+    .await;
+    rig.model.script(
+        "critic",
+        [call(
+            "complete_task",
+            json!({"verdict": {"accept": true, "places": [{"line": 3}]}}),
+        )],
+    );
+    let run = rig.run("critic", json!({"query": "go"})).await;
+    assert_eq!(
+        run.summary(),
+        r#"accepted: true; at [{"line":3}]; | {"accept":true,"places":[{"line":3}]}"#
+    );
+    assert_eq!(run.output(), json!({"accept": true, "places": [{"line": 3}]}));
+}
+
+/// D-4, D-7: inputs in query and persona: words as they are, the rest as JSON, an absent one as nothing.
+#[tokio::test]
+async fn structured_inputs_are_rendered_as_json() {
+    let rig = Rig::new(&[r#"
+name: sorter
+description: Sorts.
+inputConfig:
+  inputs:
+    names: { description: What to sort., type: "string[]", required: true }
+    most: { description: How many., type: integer, required: true }
+    strict: { description: How., type: boolean }
+    note: { description: A note., type: string }
+promptConfig: { query: "Sort ${names}, at most ${most}. ${note}$${literal}", systemPrompt: "sorter${strict}" }
+"#])
+    .await;
+    rig.model.script("sorter", [words("Sorted.")]);
+    let names = json!(["b \"x\"", "a ${most}"]);
+    let run = rig.run("sorter", json!({"names": names, "most": 5})).await;
+    assert_eq!(run.status(), RunStatus::Completed);
+    let asked = rig.model.asked();
+    assert!(
+        asked[0]
+            .task()
+            .ends_with(r#"Sort ["b \"x\"","a ${most}"], at most 5. ${literal}"#),
+        "{}",
+        asked[0].task()
+    );
+}
+
+/// D-R4: everything that is wrong with the inputs is told at once; a `null` counts as absent.
+#[tokio::test]
+async fn inputs_are_checked_against_their_types() {
+    let rig = Rig::new(&[r#"
+name: sorter
+description: Sorts.
+inputConfig:
+  inputs:
+    names: { description: What., type: "string[]", required: true }
+    most: { description: How many., type: integer, required: true }
+    share: { description: A part., type: number }
+    strict: { description: How., type: boolean }
+promptConfig: { query: "${names} ${most} ${share} ${strict}", systemPrompt: sorter }
+"#])
+    .await;
+    let check = |inputs: serde_json::Value| {
+        let given = inputs.as_object().unwrap().clone();
+        let checked = rig.definition("sorter").check_arguments(given);
+        checked.map_err(|errors| errors.iter().map(ToString::to_string).collect::<Vec<_>>())
+    };
+    let right = json!({"names": ["a"], "most": 2.0, "share": 1, "strict": true});
+    assert_eq!(check(right.clone()).unwrap(), *right.as_object().unwrap());
+    let absent = check(json!({"names": [], "most": 3, "share": null})).unwrap();
+    assert!(!absent.contains_key("share"));
+    assert_eq!(
+        check(json!({"names": ["a", 1], "most": null, "share": "half", "strikt": 1})).unwrap_err(),
+        [
+            "names: holds a number; allowed: string[]",
+            "share: is a string; allowed: number",
+            "strikt: is no argument of sorter; allowed: did you mean `strict`?",
+            "most: is missing; integer is required",
+        ]
+    );
+    assert_eq!(
+        check(json!({"names": "a", "most": 1.5})).unwrap_err(),
+        [
+            "most: is a number; allowed: integer",
+            "names: is a string; allowed: string[]"
+        ]
+    );
+}
+
+/// X-4: an agent that cannot begin fails and says why.
+#[tokio::test]
+async fn an_agent_whose_tools_are_not_there_fails_and_says_which() {
+    let rig = Rig::new(&[READER]).await;
+    rig.tools.withdraw("read");
+    let run = rig.run("reader", json!({"query": "go"})).await;
+    assert_eq!(run.status(), RunStatus::Failed);
+    assert_eq!(
+        run.error(),
+        "tools that it needs are not there: read (no configured server offers it)"
+    );
+    assert_eq!(rig.model.asked().len(), 0);
+}
+
+/// X-1, promise 2: what is not granted does not run, and an approval that nobody can give is a refusal.
+#[tokio::test]
+async fn what_is_not_granted_does_not_run() {
+    let rig = Rig::new(&[r#"
+name: clerk
+description: Writes.
+promptConfig: { query: "${query}", systemPrompt: clerk }
+toolConfig: { tools: [send] }
+"#])
+    .await;
+    rig.model.script(
+        "clerk",
+        [call("send", json!({})).and("book", json!({})), words("I could not.")],
+    );
+    let run = rig.run("clerk", json!({"query": "go"})).await;
+    assert_eq!(run.status(), RunStatus::Completed);
+    assert_eq!(
+        rig.model.asked()[1].failures(),
+        [Some(FailureCode::Denied), Some(FailureCode::UnknownTool)]
+    );
+    assert_eq!(rig.tools.effects(), []);
+}
+
+/// X-1: side effects run one after another in the model's order, each on the record before it is begun.
+#[tokio::test]
+async fn the_calls_of_a_turn_run_in_order_and_a_failing_one_is_told() {
+    let rig = Rig::new(&[r#"
+name: clerk
+description: Writes.
+promptConfig: { query: "${query}", systemPrompt: clerk }
+toolConfig: { tools: [send, read, book] }
+approval: never
+"#])
+    .await;
+    rig.tools
+        .script("send", [Does::Answers(json!(1)), Does::Fails("no such address")]);
+    rig.model.script(
+        "clerk",
+        [
+            call("send", json!({"n": 1}))
+                .and("read", json!({}))
+                .and("send", json!({"n": 2}))
+                .and("book", json!({"n": 3})),
+            words("One of them failed."),
+        ],
+    );
+    let run = rig.run("clerk", json!({"query": "go"})).await;
+    assert_eq!(run.status(), RunStatus::Completed);
+    let effects: Vec<_> = rig.tools.effects().into_iter().map(|(tool, _)| tool).collect();
+    assert_eq!(effects, ["send", "book"]);
+    let asked = rig.model.asked();
+    assert_eq!(asked[1].failures(), [None, None, Some(FailureCode::ToolError), None]);
+    assert!(matches!(
+        &asked[1].contents[..],
+        [Piece::User(_), Piece::Turn(_), Piece::Responses(_)]
+    ));
+    let rows = rig
+        .db
+        .rows("SELECT sequence, tool, status FROM tool_invocation_log ORDER BY sequence")
+        .await;
+    assert_eq!(rows.len(), 4, "{rows:?}");
+}

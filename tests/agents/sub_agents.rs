@@ -1,0 +1,309 @@
+//! Agents that call agents as tools (X-15).
+
+use gavel::domain::agent_run::{RunStatus, StopReason};
+use gavel::domain::journal::FaultKind;
+use gavel::domain::tool::FailureCode;
+use serde_json::{Value, json};
+
+use crate::model::{Piece, call, fault, hangs, words};
+use crate::rig::{Outcome, Rig, seconds};
+use crate::tools::Does;
+
+fn boss(more: &str) -> String {
+    format!(
+        r#"
+name: boss
+description: Leads.
+promptConfig: {{ query: "${{query}}", systemPrompt: boss }}
+sub_agents: [helper]
+{more}
+"#
+    )
+}
+
+fn helper(more: &str) -> String {
+    format!(
+        r#"
+name: helper
+description: Helps with one thing.
+inputConfig:
+  inputs:
+    what: {{ description: With what., type: string, required: true }}
+    often: {{ description: How often., type: integer }}
+promptConfig: {{ query: "${{what}} ${{often}}", systemPrompt: helper }}
+toolConfig: {{ tools: [read, send] }}
+approval: never
+{more}
+"#
+    )
+}
+
+async fn rig(of_boss: &str, of_helper: &str) -> Rig {
+    Rig::new(&[boss(of_boss).as_str(), helper(of_helper).as_str()]).await
+}
+
+fn go() -> Value {
+    json!({"query": "go"})
+}
+
+fn help() -> crate::model::Say {
+    call("helper", json!({"what": "count"}))
+}
+
+/// How the only call of an agent failed, as the caller's model was told.
+fn told(rig: &Rig) -> (FailureCode, String) {
+    let asked = rig.model.asked_of("boss");
+    let (_, outcome) = &asked.last().unwrap().responses()[0];
+    outcome.clone().unwrap_err()
+}
+
+async fn child(rig: &Rig, run: &Outcome) -> Outcome {
+    rig.outcome(run.called()[0]).await
+}
+
+/// X-15, D-3, D-4: called like a tool, by its description and inputs; with a conversation of its own, and a run that names
+/// the one that called it.
+#[tokio::test]
+async fn an_agent_calls_another_one_like_a_tool() {
+    let rig = rig("", "").await;
+    rig.model.script("boss", [help(), words("Three, says the helper.")]);
+    rig.model.script("helper", [call("read", json!({})), words("three")]);
+    let run = rig.run("boss", go()).await;
+    assert_eq!(
+        (run.status(), run.summary()),
+        (RunStatus::Completed, "Three, says the helper.")
+    );
+    assert_eq!(run.row.steps, 2, "its own model calls");
+
+    let child = child(&rig, &run).await;
+    assert_eq!(
+        (child.status(), child.summary(), child.row.steps),
+        (RunStatus::Completed, "three", 2)
+    );
+    assert_eq!(
+        (child.row.parent_run_id, child.row.agent_id.as_str()),
+        (Some(run.id), "helper")
+    );
+    assert_eq!(rig.tools.sent()[0].run, child.id.to_string());
+
+    let asked = rig.model.asked_of("boss");
+    assert_eq!(asked[0].names(), ["helper"]);
+    assert_eq!(
+        asked[0].functions[0].1,
+        json!({"type": "object", "required": ["what"], "properties": {
+            "what": {"type": "string", "description": "With what."},
+            "often": {"type": "integer", "description": "How often."}}})
+    );
+    assert_eq!(
+        asked[1].responses(),
+        [("helper".to_owned(), Ok(json!({"output": "three"})))]
+    );
+    let asked = rig.model.asked_of("helper");
+    assert!(matches!(&asked[0].contents[..], [Piece::User(task)] if task.ends_with("\n\ncount ")));
+}
+
+/// X-15, D-R4: inputs are checked before anything is begun.
+#[tokio::test]
+async fn an_agent_that_is_called_wrongly_is_not_begun() {
+    let rig = rig("", "").await;
+    rig.model.script(
+        "boss",
+        [call("helper", json!({"often": "twice", "x": 1})), words("I failed.")],
+    );
+    let run = rig.run("boss", go()).await;
+    assert_eq!(run.status(), RunStatus::Completed);
+    let (code, message) = told(&rig);
+    assert_eq!(code, FailureCode::InvalidArguments);
+    for part in [
+        "what: is missing",
+        "often: is a string; allowed: integer",
+        "x: is no argument of helper",
+    ] {
+        assert!(message.contains(part), "{message}");
+    }
+    assert_eq!(rig.runs().await, ["boss completed"]);
+}
+
+/// X-15: a failing one is a tool error, not a crash.
+#[tokio::test]
+async fn a_failing_sub_agent_is_an_error_that_its_caller_is_told() {
+    let rig = rig("", "").await;
+    rig.model.script("boss", [help(), words("It failed.")]);
+    rig.model.script("helper", [fault(FaultKind::Blocked)]);
+    let run = rig.run("boss", go()).await;
+    assert_eq!((run.status(), run.summary()), (RunStatus::Completed, "It failed."));
+    let (code, message) = told(&rig);
+    assert_eq!(code, FailureCode::ToolError);
+    assert_eq!(
+        message,
+        "helper failed: the model's provider blocked the prompt or the answer"
+    );
+    assert_eq!(child(&rig, &run).await.status(), RunStatus::Failed);
+}
+
+/// X-15, X-6: one that was cut short has not done its job, and says how far it came. Its limits are its own.
+#[tokio::test]
+async fn a_sub_agent_that_is_cut_short_is_an_error_with_what_it_has() {
+    let rig = rig("", "runConfig: { max_turns: 1 }").await;
+    rig.model.script("boss", [help(), words("It got halfway.")]);
+    rig.model
+        .script("helper", [call("read", json!({})), words("One of two.")]);
+    let run = rig.run("boss", go()).await;
+    assert_eq!(run.status(), RunStatus::Completed);
+    let (code, message) = told(&rig);
+    assert_eq!(code, FailureCode::ToolError);
+    assert!(
+        message.starts_with("helper was cut short: ") && message.ends_with("How far it came: One of two."),
+        "{message}"
+    );
+    assert_eq!(child(&rig, &run).await.row.stop_reason, Some(StopReason::StepLimit));
+}
+
+/// X-5
+#[tokio::test]
+async fn a_sub_agent_without_a_limit_has_fifty_steps() {
+    let rig = rig("", "").await;
+    rig.model.script("boss", [help(), words("It never ended.")]);
+    rig.model.answers("helper", |asked| match asked.mode.as_str() {
+        "none" => words("Fifty so far."),
+        _ => call("read", json!({"n": asked.before})),
+    });
+    let run = rig.run("boss", go()).await;
+    assert_eq!(run.status(), RunStatus::Completed);
+    assert_eq!((rig.tools.calls("read"), rig.model.asked_of("helper").len()), (50, 51));
+    let child = child(&rig, &run).await;
+    assert_eq!(
+        (child.status(), child.row.stop_reason),
+        (RunStatus::Paused, Some(StopReason::StepLimit))
+    );
+}
+
+/// X-15, X-8: the caller's deadline reaches it, and the caller sums up what there is.
+#[tokio::test]
+async fn the_deadline_of_the_caller_reaches_the_called() {
+    let rig = rig(
+        "runConfig: { deadline_seconds: 60 }",
+        "runConfig: { deadline_seconds: 600 }",
+    )
+    .await;
+    rig.model.script(
+        "boss",
+        [help().after(seconds(20)), words("The helper had not finished.")],
+    );
+    rig.model.script(
+        "helper",
+        [call("read", json!({})).saying("I begin.").after(seconds(10)), hangs()],
+    );
+    let run = rig.run("boss", go()).await;
+    assert_eq!(
+        (run.status(), run.summary()),
+        (RunStatus::Paused, "The helper had not finished.")
+    );
+    assert_eq!(run.row.stop_reason, Some(StopReason::TimeLimit));
+    let times: Vec<_> = rig.model.asked_of("helper").iter().map(|asked| asked.time).collect();
+    assert_eq!(times, [seconds(40), seconds(30)]);
+    assert_eq!(rig.model.asked_of("boss")[1].time, seconds(30));
+    assert_eq!(rig.clock.passed(), seconds(60));
+    assert!(told(&rig).1.ends_with("How far it came: I begin."));
+    assert_eq!(child(&rig, &run).await.status(), RunStatus::Paused);
+}
+
+/// X-15, X-8: one with less time than its caller sums up within its own grace.
+#[tokio::test]
+async fn a_sub_agent_with_less_time_than_its_caller_sums_up_by_itself() {
+    let rig = rig(
+        "runConfig: { deadline_seconds: 60 }",
+        "runConfig: { deadline_seconds: 50 }",
+    )
+    .await;
+    rig.model.script("boss", [help(), words("Half is enough.")]);
+    rig.model.script("helper", [hangs(), words("Half.").after(seconds(9))]);
+    let run = rig.run("boss", go()).await;
+    assert_eq!((run.status(), run.summary()), (RunStatus::Completed, "Half is enough."));
+    let times: Vec<_> = rig.model.asked_of("helper").iter().map(|asked| asked.time).collect();
+    assert_eq!(times, [seconds(50), seconds(10)], "no more than its caller has left");
+}
+
+/// X-15: agents call each other five deep; there it is an error that the model is told.
+#[tokio::test]
+async fn agents_call_each_other_only_so_deep() {
+    let definitions: Vec<_> = (0..8)
+        .map(|n| {
+            let sub = if n < 7 { format!("sub_agents: [a{}]", n + 1) } else { String::new() };
+            format!(
+                "name: a{n}\ndescription: Passes on.\npromptConfig: {{ query: \"${{query}}\", systemPrompt: a{n} }}\n{sub}\n"
+            )
+        })
+        .collect();
+    let rig = Rig::new(&definitions.iter().map(String::as_str).collect::<Vec<_>>()).await;
+    for n in 0..8 {
+        rig.model.script(
+            &format!("a{n}"),
+            [call(&format!("a{}", n + 1), json!({"query": "on"})), words("passed on")],
+        );
+    }
+    let run = rig.run("a0", json!({"query": "on"})).await;
+    assert_eq!(run.status(), RunStatus::Completed);
+    assert_eq!(rig.runs().await.len(), 6);
+    let deepest = rig.model.asked_of("a5");
+    assert_eq!(deepest[1].failures(), [Some(FailureCode::LimitReached)]);
+}
+
+/// X-15, promise 3: what is in doubt below stops what is above, until a person has said what happened.
+#[tokio::test]
+async fn a_call_in_doubt_below_pauses_the_run_above() {
+    let rig = rig("", "").await;
+    rig.tools.script("send", [Does::IsLost]);
+    rig.model.script("boss", [help(), words("All is well.")]);
+    rig.model.script("helper", [call("send", json!({})), words("Sent.")]);
+    let run = rig.run("boss", go()).await;
+    assert_eq!(
+        (run.status(), run.row.stop_reason),
+        (RunStatus::Paused, Some(StopReason::InDoubt))
+    );
+    assert_eq!(run.row.in_doubt[0].tool, "helper");
+    assert_eq!(rig.model.asked_of("boss").len(), 1);
+    let child = child(&rig, &run).await;
+    assert_eq!(
+        (child.status(), child.row.stop_reason),
+        (RunStatus::Paused, Some(StopReason::InDoubt))
+    );
+    assert_eq!(child.row.in_doubt[0].tool, "send");
+
+    let settled = [(run.row.in_doubt[0].action_id, false)];
+    let resumed = rig.resume(run.id, &settled).await;
+    assert_eq!(
+        (resumed.status(), resumed.summary()),
+        (RunStatus::Completed, "All is well.")
+    );
+    assert!(told(&rig).1.contains("did not have its effect"));
+}
+
+/// X-15, promise 3: also where the one that is called is a flow.
+#[tokio::test]
+async fn a_call_in_doubt_in_a_flow_below_pauses_the_run_above() {
+    let flow = r#"
+name: helper
+description: A flow.
+inputConfig: { inputs: { what: { description: What., type: string, required: true } } }
+flow_type: sequential
+steps: [{ agent: sender, input: { query: "${what}" } }]
+"#;
+    let sender = r#"
+name: sender
+description: Sends.
+promptConfig: { query: "${query}", systemPrompt: sender }
+toolConfig: { tools: [send] }
+approval: never
+"#;
+    let rig = Rig::new(&[boss("").as_str(), flow, sender]).await;
+    rig.tools.script("send", [Does::LosesTheAnswer]);
+    rig.model.script("boss", [help(), words("All is well.")]);
+    rig.model.script("sender", [call("send", json!({})), words("Sent.")]);
+    let run = rig.run("boss", go()).await;
+    assert_eq!(
+        (run.status(), run.row.stop_reason),
+        (RunStatus::Paused, Some(StopReason::InDoubt))
+    );
+    assert_eq!(rig.runs().await, ["boss paused", "helper paused", "sender paused"]);
+}

@@ -1,0 +1,232 @@
+//! Tools that do as they are told, and a log of what they have done to the world.
+
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use gavel::domain::journal::CallFailure;
+use gavel::domain::tool::{FailureCode, Idempotency, InputSchema, Tool};
+use gavel::ports::BoxFuture;
+use gavel::ports::tools::{CallReply, CallRequest, Catalog, Tools};
+use serde_json::Value;
+use serde_json::value::RawValue;
+use tokio::sync::Notify;
+
+use crate::rig::ManualClock;
+
+/// What a tool does with a call.
+#[derive(Clone, Debug)]
+pub(crate) enum Does {
+    /// Answers so.
+    Answers(Value),
+    /// Reports an error, and has done nothing.
+    Fails(&'static str),
+    /// Does it; the answer is lost.
+    LosesTheAnswer,
+    /// Is lost on the way there, and nobody knows.
+    IsLost,
+    /// Is not reached at all.
+    IsAway,
+    /// Is still at it when its time is over.
+    Hangs,
+    /// Never answers.
+    Never,
+    /// Answers after so long.
+    Takes(Duration),
+}
+
+/// A call as the server saw it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Sent {
+    pub(crate) tool: String,
+    pub(crate) arguments: String,
+    pub(crate) key: String,
+    pub(crate) run: String,
+    pub(crate) timeout: Duration,
+}
+
+/// The tools of one server.
+pub(crate) struct ScriptedTools {
+    clock: Arc<ManualClock>,
+    catalog: Mutex<Arc<Catalog>>,
+    scripts: Mutex<HashMap<String, VecDeque<Does>>>,
+    sent: Mutex<Vec<Sent>>,
+    /// Tool and arguments of each effect, in order.
+    effects: Mutex<Vec<(String, String)>>,
+    keys: Mutex<HashSet<String>>,
+    /// A call began that never ends.
+    pub(crate) waited_for: Notify,
+}
+
+impl ScriptedTools {
+    /// `read` and `look` only read; `send` has an effect each time, `book` once for each key, `put` the same however often.
+    pub(crate) fn new(clock: Arc<ManualClock>) -> Arc<Self> {
+        let tools = [
+            ("read", false, Idempotency::None),
+            ("look", false, Idempotency::None),
+            ("complete_task", false, Idempotency::None),
+            ("send", true, Idempotency::None),
+            ("book", true, Idempotency::Key),
+            ("put", true, Idempotency::Natural),
+        ];
+        let tools = tools.map(|(name, side_effect, idempotency)| tool(name, side_effect, idempotency));
+        let catalog = Catalog {
+            generation: 1,
+            tools: tools.into_iter().collect(),
+            ..Catalog::default()
+        };
+        Arc::new(Self {
+            clock,
+            catalog: Mutex::new(Arc::new(catalog)),
+            scripts: Mutex::default(),
+            sent: Mutex::default(),
+            effects: Mutex::default(),
+            keys: Mutex::default(),
+            waited_for: Notify::new(),
+        })
+    }
+
+    /// What a tool does with its next calls; with those after them it does as it should.
+    pub(crate) fn script(&self, tool: &str, does: impl IntoIterator<Item = Does>) {
+        self.scripts
+            .lock()
+            .unwrap()
+            .insert(tool.to_owned(), does.into_iter().collect());
+    }
+
+    /// Nobody offers this tool any more.
+    pub(crate) fn withdraw(&self, name: &str) {
+        self.offer_instead(name, None);
+    }
+
+    /// The tool is another one now, under the same name.
+    pub(crate) fn redefine(&self, name: &str) {
+        let mut tool = tool(name, true, Idempotency::Key);
+        Arc::get_mut(&mut tool).unwrap().digest = "another digest".into();
+        self.offer_instead(name, Some(tool));
+    }
+
+    fn offer_instead(&self, name: &str, tool: Option<Arc<Tool>>) {
+        let mut catalog = self.catalog.lock().unwrap();
+        let others = catalog.tools.iter().filter(|tool| tool.name.as_ref() != name);
+        let changed = Catalog {
+            generation: catalog.generation + 1,
+            tools: others.cloned().chain(tool).collect(),
+            ..Catalog::default()
+        };
+        *catalog = Arc::new(changed);
+    }
+
+    pub(crate) fn sent(&self) -> Vec<Sent> {
+        self.sent.lock().unwrap().clone()
+    }
+
+    /// How often a tool was called.
+    pub(crate) fn calls(&self, tool: &str) -> usize {
+        self.sent().iter().filter(|sent| sent.tool == tool).count()
+    }
+
+    pub(crate) fn effects(&self) -> Vec<(String, String)> {
+        self.effects.lock().unwrap().clone()
+    }
+
+    fn have_effect(&self, request: &CallRequest<'_>) {
+        let effect = (request.tool.name.to_string(), request.arguments.get().to_owned());
+        let mut effects = self.effects.lock().unwrap();
+        let known = match request.tool.idempotency {
+            Idempotency::None => false,
+            Idempotency::Natural => effects.contains(&effect),
+            Idempotency::Key => !self.keys.lock().unwrap().insert(request.idempotency_key.to_owned()),
+        };
+        if request.tool.side_effect && !known {
+            effects.push(effect);
+        }
+    }
+}
+
+fn tool(name: &str, side_effect: bool, idempotency: Idempotency) -> Arc<Tool> {
+    let schema = || RawValue::from_string(r#"{"type":"object"}"#.to_owned()).unwrap();
+    Arc::new(Tool {
+        server: "desk".into(),
+        name: name.into(),
+        description: format!("{name}s"),
+        input: InputSchema::compile(schema()).unwrap(),
+        model_schema: schema(),
+        output_schema: None,
+        side_effect,
+        idempotency,
+        approval: None,
+        timeout: Duration::from_secs(20),
+        identity_argument: None,
+        recipients: Vec::new(),
+        digest: format!("digest of {name}").into(),
+    })
+}
+
+fn failure(code: FailureCode, message: &str) -> CallFailure {
+    CallFailure {
+        code,
+        message: message.to_owned(),
+    }
+}
+
+impl Tools for ScriptedTools {
+    fn catalog(&self) -> Arc<Catalog> {
+        Arc::clone(&self.catalog.lock().unwrap())
+    }
+
+    fn ready<'a>(&'a self, _names: &'a [String], _deadline: Instant) -> BoxFuture<'a, ()> {
+        Box::pin(std::future::ready(()))
+    }
+
+    fn call<'a>(&'a self, request: CallRequest<'a>) -> BoxFuture<'a, CallReply> {
+        Box::pin(async move {
+            let name = request.tool.name.to_string();
+            let does = self
+                .scripts
+                .lock()
+                .unwrap()
+                .get_mut(&name)
+                .and_then(VecDeque::pop_front);
+            let does = does.unwrap_or(Does::Answers(Value::from("done")));
+            if !matches!(does, Does::IsAway) {
+                self.sent.lock().unwrap().push(Sent {
+                    tool: name,
+                    arguments: request.arguments.get().to_owned(),
+                    key: request.idempotency_key.to_owned(),
+                    run: request.run_id.to_owned(),
+                    timeout: request.timeout,
+                });
+            }
+            let answer = |value: Value| CallReply::Data(serde_json::value::to_raw_value(&value).unwrap().into());
+            match does {
+                Does::Answers(value) => {
+                    self.have_effect(&request);
+                    answer(value)
+                }
+                Does::Takes(time) if time < request.timeout => {
+                    self.clock.advance(time);
+                    self.have_effect(&request);
+                    answer(Value::from("done"))
+                }
+                Does::Takes(_) | Does::Hangs => {
+                    self.clock.advance(request.timeout);
+                    self.have_effect(&request);
+                    CallReply::Unknown(failure(FailureCode::Timeout, "no answer in time"))
+                }
+                Does::Fails(message) => CallReply::Failed(failure(FailureCode::ToolError, message)),
+                Does::LosesTheAnswer => {
+                    self.have_effect(&request);
+                    CallReply::Unknown(failure(FailureCode::ProtocolError, "the connection was lost"))
+                }
+                Does::IsLost => CallReply::Unknown(failure(FailureCode::ProtocolError, "the connection was lost")),
+                Does::IsAway => CallReply::NotSent(failure(FailureCode::Unavailable, "the server is away")),
+                Does::Never => {
+                    self.have_effect(&request);
+                    self.waited_for.notify_one();
+                    std::future::pending().await
+                }
+            }
+        })
+    }
+}
