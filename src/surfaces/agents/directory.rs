@@ -246,7 +246,10 @@ impl Directory {
             // What is wrong already, since a file has changed, does not keep others from being put, nor from being mended one
             // after another.
             let (_, before) = checked_project(&files, is_default, &stored, None);
-            errors.retain(|error| error.file == BODY || !before.contains(error));
+            // What is allowed names all others, and the new one among them.
+            let what = |error: &DefinitionError| (error.file.clone(), error.field.clone(), error.found.clone());
+            let before: BTreeSet<_> = before.iter().map(what).collect();
+            errors.retain(|error| error.file == BODY || !before.contains(&what(error)));
         }
         if !errors.is_empty() {
             return Err(AgentError::WrongDefinition(errors));

@@ -106,7 +106,9 @@ async fn an_agent_does_its_work_and_the_answer_is_its_run() {
 #[tokio::test]
 async fn who_does_not_wait_is_told_where_the_run_is() {
     for setup in both() {
-        let app = spawn_app(setup.script(adds_milk())).await;
+        let mut script = adds_milk();
+        script[0] = Reply::After(Duration::from_millis(500), Box::new(script[0].clone()));
+        let app = spawn_app(setup.script(script)).await;
         let later = [("prefer", "respond-async")];
         let answer = app
             .trigger_with(&path_of("helper"), &later, &json!({"query": "milk!"}))
