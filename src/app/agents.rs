@@ -44,6 +44,8 @@ const LOOK: Duration = Duration::from_secs(1);
 /// The agents of the files as the service has them, exchanged when the files change.
 pub(super) struct Files {
     folder: Option<PathBuf>,
+    /// As they were just before they were read.
+    stamp: Vec<Stamp>,
     pub(super) agents: Arc<ArcSwap<FileAgents>>,
 }
 
@@ -57,6 +59,7 @@ impl Files {
             Some(folder) => Some(folder.clone()),
             None => Some(PathBuf::from(DEFAULT_FOLDER)).filter(|folder| folder.is_dir()),
         };
+        let stamp = folder.as_deref().map(stamp).unwrap_or_default();
         let loaded = agents(config).map_err(|error| {
             let place = folder.as_deref().unwrap_or(Path::new(DEFAULT_FOLDER));
             FileError(format!("the agents of {} cannot be read: {error}", place.display()))
@@ -68,20 +71,27 @@ impl Files {
             tracing::warn!("{warning}");
         }
         let agents = Arc::new(ArcSwap::from_pointee(of(loaded, 1)));
-        Ok(Self { folder, agents })
+        Ok(Self { folder, stamp, agents })
     }
 
     /// Reads them again whenever they change. What is wrong is told once, and the agents stay as they were.
     pub(super) async fn follow(self, stop: CancellationToken) {
         let Some(folder) = self.folder else { return };
         let mut ticks = tokio::time::interval(LOOK);
-        let mut known = stamp(&folder).await;
+        let mut known = self.stamp;
         loop {
             tokio::select! {
                 _ = ticks.tick() => {}
                 () = stop.cancelled() => return,
             }
-            let now = stamp(&folder).await;
+            let looked_at = folder.clone();
+            let now = match tokio::task::spawn_blocking(move || stamp(&looked_at)).await {
+                Ok(now) => now,
+                Err(error) => {
+                    tracing::error!(%error, "looking at the agents broke down");
+                    continue;
+                }
+            };
             if now == known {
                 continue;
             }
@@ -117,21 +127,20 @@ fn lines(loaded: &Loaded) -> String {
     lines.join("\n")
 }
 
-/// What tells that files have changed: their names, sizes and times.
-async fn stamp(folder: &Path) -> Vec<(PathBuf, u64, Option<SystemTime>)> {
-    let folder = folder.to_owned();
-    let look = move || {
-        let mut all = files(&folder).unwrap_or_default();
-        all.extend(files(&folder.join(SCHEMAS)).unwrap_or_default());
-        let stamped = all.into_iter().map(|path| {
-            let about = fs::metadata(&path).ok();
-            let size = about.as_ref().map_or(0, fs::Metadata::len);
-            let changed = about.and_then(|about| about.modified().ok());
-            (path, size, changed)
-        });
-        stamped.collect()
-    };
-    tokio::task::spawn_blocking(look).await.unwrap_or_default()
+/// What tells that a file has changed: its name, size and time.
+type Stamp = (PathBuf, u64, Option<SystemTime>);
+
+fn stamp(folder: &Path) -> Vec<Stamp> {
+    // A folder that cannot be listed is as one without files; reading it tells why.
+    let mut all = files(folder).unwrap_or_default();
+    all.extend(files(&folder.join(SCHEMAS)).unwrap_or_default());
+    let stamped = all.into_iter().map(|path| {
+        let about = fs::metadata(&path).ok();
+        let size = about.as_ref().map_or(0, fs::Metadata::len);
+        let changed = about.and_then(|about| about.modified().ok());
+        (path, size, changed)
+    });
+    stamped.collect()
 }
 
 /// The agents of one folder, or those built in.

@@ -194,10 +194,11 @@ impl App {
                     "some decisions could not be recorded in time; recovery closes those that had begun to act"
                 );
             }
-            self.agents.cut_short();
-            if tokio::time::timeout(LAST_WORDS, self.agents.drained()).await.is_err() {
-                tracing::warn!("some runs of agents were left where they stand; another process takes them up");
-            }
+        }
+        // Also those who wait for runs that others work on, or watch them, are told that this process ends.
+        self.agents.cut_short();
+        if tokio::time::timeout(LAST_WORDS, self.agents.drained()).await.is_err() {
+            tracing::warn!("some runs of agents were left where they stand; another process takes them up");
         }
         self.queue.shutdown().await;
         // Not before: a thread of the server ends when its last client has left, and what runs on it would end too.

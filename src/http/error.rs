@@ -251,7 +251,7 @@ impl Error {
             Self::NotAccepted => Told::new(Code::Unauthenticated, "The credentials were not accepted.")
                 .header(header::WWW_AUTHENTICATE, r#"Bearer realm="gavel", error="invalid_token""#),
             Self::UserMismatch => {
-                Told::new(Code::UserMismatch, "user_id names somebody else than the token; leave it out, or name the same.")
+                Told::new(Code::UserMismatch, "user_id or X-Gavel-User names somebody else than the token; leave it out, or name the same.")
             }
             Self::NoRoute => Told::new(Code::NotFound, "There is no such route."),
             Self::NotFound => Told::new(Code::NotFound, "There is no such object."),

@@ -42,6 +42,10 @@ pub trait Runs: Send + Sync {
     /// Runs that need somebody: whose holder's lease has run out, and those queued for longer than `queued_for_us`. The oldest first.
     fn due(&self, queued_for_us: i64, most: u32) -> BoxFuture<'_, Result<Vec<RunId>, RecordError>>;
 
+    /// The run that the idempotency claim of this scope made, and the claim's fingerprint; `None` while nobody claims it.
+    /// What it says may change at once: [`Runs::create`] alone claims.
+    fn claimed<'a>(&'a self, scope: &'a str) -> BoxFuture<'a, Result<Option<Claimant>, QueryError>>;
+
     /// A run with all that is needed to go on with it.
     fn load(&self, run: RunId) -> BoxFuture<'_, Result<Option<StoredRun>, QueryError>>;
 
@@ -141,6 +145,15 @@ pub enum Created {
     ResumedBy(RunId),
     /// The lease it was to be done under is lost.
     LeaseLost,
+}
+
+/// Who has an idempotency claim.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Claimant {
+    /// The run that was made.
+    pub run: RunId,
+    /// Hex SHA-256 of the request that made it.
+    pub fingerprint: Arc<str>,
 }
 
 /// The right to work on a run, and on those that it called.

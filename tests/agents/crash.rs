@@ -11,7 +11,7 @@ use gavel::engine::log::Stop;
 use gavel::ports::BoxFuture;
 use gavel::ports::records::{ListQuery, QueryError, RecordError};
 use gavel::ports::runs::{
-    Append, Created, FinishedRun, Held, Lease, NewRun, Renewed, RunPage, Runs, StoredEntry, StoredRun,
+    Append, Claimant, Created, FinishedRun, Held, Lease, NewRun, Renewed, RunPage, Runs, StoredEntry, StoredRun,
 };
 use serde_json::json;
 
@@ -87,6 +87,9 @@ impl Runs for Dying {
     }
     fn due(&self, queued_for_us: i64, most: u32) -> BoxFuture<'_, Result<Vec<RunId>, RecordError>> {
         self.store.due(queued_for_us, most)
+    }
+    fn claimed<'a>(&'a self, scope: &'a str) -> BoxFuture<'a, Result<Option<Claimant>, QueryError>> {
+        self.store.claimed(scope)
     }
     fn load(&self, run: RunId) -> BoxFuture<'_, Result<Option<StoredRun>, QueryError>> {
         self.store.load(run)

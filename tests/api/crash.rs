@@ -25,7 +25,7 @@ async fn start(gemini: &Gemini, database: &str, folder: &Path) -> Process {
 }
 
 /// A variable of the tests' own: who runs them may have set the server's.
-const TASKS: &str = "TASKS_OF_THIS_TEST";
+pub const TASKS: &str = "TASKS_OF_THIS_TEST";
 
 /// Starts it by another command than the program itself, which gets the same arguments.
 pub async fn start_by(mut command: Command, gemini: &str, database: &str, folder: &Path) -> Process {
@@ -199,7 +199,7 @@ async fn decisions(client: &reqwest::Client, url: &str) -> BTreeMap<String, Valu
 }
 
 /// The parent of a process that has not ended.
-fn living(pid: u32) -> Option<u32> {
+pub fn living(pid: u32) -> Option<u32> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     let mut fields = stat.rsplit_once(") ")?.1.split(' ');
     let state = fields.next()?;
@@ -207,13 +207,13 @@ fn living(pid: u32) -> Option<u32> {
 }
 
 /// The process that `parent` started: its tasks server.
-fn child_of(parent: u32) -> u32 {
+pub fn child_of(parent: u32) -> u32 {
     let pids = std::fs::read_dir("/proc").unwrap();
     let mut pids = pids.filter_map(|entry| entry.unwrap().file_name().to_str()?.parse().ok());
     pids.find(|pid| living(*pid) == Some(parent)).unwrap()
 }
 
-fn signal(name: &str, pid: u32) -> bool {
+pub fn signal(name: &str, pid: u32) -> bool {
     let sent = Command::new("kill").args([name, &pid.to_string()]).output();
     sent.unwrap().status.success()
 }

@@ -117,6 +117,15 @@ impl Served {
         (status, String::from_utf8(ran.stdout).unwrap())
     }
 
+    /// The id of a run that is over, of an agent that the page has put before.
+    async fn run(&self) -> String {
+        let trigger = "api/projects/demo/agents/greeter/trigger";
+        let request = reqwest::Client::new().post(format!("http://127.0.0.1:{}/{trigger}", self.port));
+        let run = request.json(&json!({"query": "hello"})).send().await.unwrap();
+        let run: Value = run.json().await.unwrap();
+        run["id"].as_str().unwrap_or_else(|| panic!("{run}")).to_owned()
+    }
+
     /// The id of a decision that is on the record.
     async fn decision(&self) -> String {
         let request = reqwest::Client::new().post(format!("http://127.0.0.1:{}/v1/chat", self.port));
@@ -169,7 +178,14 @@ fn is_right(command: &str, status: u16, body: &str, page: &str) {
         );
         return;
     }
-    assert_eq!(status, 200, "{told}");
+    let is_async = command.contains("prefer: respond-async");
+    let expected = match () {
+        // It may be over by then.
+        () if is_async => &[200, 202][..],
+        () if command.contains("-X PUT") => &[201],
+        () => &[200],
+    };
+    assert!(expected.contains(&status), "{told}");
     let route = command.split_once("localhost:8080").unwrap().1;
     let end = route.find(|letter: char| !(letter.is_ascii_alphanumeric() || "/-".contains(letter)));
     match &route[..end.unwrap()] {
@@ -207,6 +223,27 @@ fn is_right(command: &str, status: u16, body: &str, page: &str) {
         one if one.starts_with("/v1/decisions/") => {
             assert!(command.contains(json()["decision_id"].as_str().unwrap()), "{told}");
         }
+        "/api/projects/demo/agents" => {
+            list("agents");
+            assert_eq!(json()["agents"][0]["id"], "greeter", "{told}");
+        }
+        "/api/projects/demo/agents/greeter" => assert_eq!(json()["version"], 1, "{told}"),
+        "/api/projects/demo/agents/greeter/trigger" if is_async => assert!(json()["id"].is_string(), "{told}"),
+        "/api/projects/demo/agents/greeter/trigger" => {
+            assert_eq!(json()["status"], "completed", "{told}");
+            assert!(!json()["summary"].as_str().unwrap().is_empty(), "{told}");
+        }
+        one if one.starts_with("/api/runs/") && one.ends_with("/events") => {
+            let kinds = body
+                .lines()
+                .map(|line| serde_json::from_str::<Value>(line).unwrap()["type"].clone());
+            let kinds: Vec<_> = kinds.map(|kind| kind.as_str().unwrap().to_owned()).collect();
+            assert_eq!(kinds.last().map(String::as_str), Some("end"), "{told}");
+            for kind in kinds {
+                assert!(page.contains(&format!("`{kind}`")), "{kind} is not told: {told}");
+            }
+        }
+        one if one.starts_with("/api/runs/") => assert!(command.contains(json()["id"].as_str().unwrap()), "{told}"),
         other => panic!("what {other} should answer is not known here: {told}"),
     }
 }
@@ -239,9 +276,10 @@ async fn every_curl_of_the_pages_works_when_pasted() {
                 );
                 continue;
             }
-            let command = match command.contains("DECISION_ID") {
-                true => command.replace("DECISION_ID", &open.decision().await),
-                false => command,
+            let command = match () {
+                () if command.contains("DECISION_ID") => command.replace("DECISION_ID", &open.decision().await),
+                () if command.contains("RUN_ID") => command.replace("RUN_ID", &open.run().await),
+                () => command,
             };
             let (status, body) = open.paste(&command, None).await;
             is_right(&command, status, &body, &page);
@@ -253,7 +291,13 @@ async fn every_curl_of_the_pages_works_when_pasted() {
     }
     assert_eq!(
         tried,
-        ["README.md", "docs/api.md", "docs/operations.md", "docs/records.md"]
+        [
+            "README.md",
+            "docs/agents.md",
+            "docs/api.md",
+            "docs/operations.md",
+            "docs/records.md"
+        ]
     );
 }
 

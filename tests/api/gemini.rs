@@ -7,8 +7,9 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use http_body_util::{BodyExt, Full};
-use hyper::body::{Bytes, Incoming};
+use http_body_util::combinators::BoxBody;
+use http_body_util::{BodyExt, Full, StreamBody};
+use hyper::body::{Bytes, Frame, Incoming};
 use hyper::service::service_fn;
 use hyper::{Request, Response};
 use hyper_util::rt::TokioIo;
@@ -21,6 +22,8 @@ type Dynamic = Arc<dyn Fn(&Value) -> Reply + Send + Sync>;
 pub enum Reply {
     /// Words.
     Text(&'static str),
+    /// Words in pieces, one after each so long; a request that is not streamed gets them at once.
+    Words(Duration, &'static [&'static str]),
     /// Function calls, in one content.
     Calls(Vec<(&'static str, Value)>),
     /// Made from the request's body when it is there.
@@ -102,7 +105,7 @@ async fn answer(
     request: Request<Incoming>,
     script: Arc<Vec<Reply>>,
     seen: Arc<Mutex<Vec<Value>>>,
-) -> Result<Response<Full<Bytes>>, std::io::Error> {
+) -> Result<Response<BoxBody<Bytes, Infallible>>, std::io::Error> {
     let stream = request.uri().path().ends_with(":streamGenerateContent");
     let body = request
         .into_body()
@@ -127,7 +130,11 @@ async fn answer(
             _ => break,
         };
     }
+    if let (Reply::Words(pause, words), true) = (&reply, stream) {
+        return Ok(in_pieces(n, *pause, words));
+    }
     let (status, text) = match reply {
+        Reply::Words(_, words) => (200, turn(n, &[json!({"text": words.concat()})])),
         Reply::Text(text) => (200, turn(n, &[json!({"text": text})])),
         Reply::Calls(calls) => (200, turn(n, &call_parts(n, calls))),
         Reply::Raw(status, text) => (status, text),
@@ -146,8 +153,29 @@ async fn answer(
     Ok(Response::builder()
         .status(status)
         .header("content-type", kind)
-        .body(Full::new(Bytes::from(text)))
+        .body(Full::new(Bytes::from(text)).boxed())
         .unwrap())
+}
+
+/// Server-sent events, one a piece, as Gemini streams: the last one says why it is the last.
+fn in_pieces(n: usize, pause: Duration, words: &'static [&'static str]) -> Response<BoxBody<Bytes, Infallible>> {
+    let chunk = move |(at, word): (usize, &&str)| {
+        let mut chunk: Value = serde_json::from_str(&turn(n, &[json!({"text": word})])).unwrap();
+        if at + 1 < words.len() {
+            chunk["candidates"][0].as_object_mut().unwrap().remove("finishReason");
+        }
+        Bytes::from(format!("data: {chunk}\r\n\r\n"))
+    };
+    let chunks: Vec<_> = words.iter().enumerate().map(chunk).collect();
+    let body = futures_util::stream::unfold(chunks.into_iter(), move |mut chunks| async move {
+        let chunk = chunks.next()?;
+        tokio::time::sleep(pause).await;
+        Some((Ok(Frame::data(chunk)), chunks))
+    });
+    Response::builder()
+        .header("content-type", "text/event-stream")
+        .body(StreamBody::new(body).boxed())
+        .unwrap()
 }
 
 /// The body of an answer that is these parts, the `n`th of its stand-in.

@@ -38,6 +38,7 @@ pub struct Setup {
     mcp: Option<Value>,
     beside: Vec<(String, Value)>,
     constitution: Option<String>,
+    agents: Vec<(String, String)>,
 }
 
 const SECRET: &str = "test-secret-test-secret-test-secret!";
@@ -53,6 +54,7 @@ impl Setup {
             mcp: None,
             beside: Vec::new(),
             constitution: None,
+            agents: Vec::new(),
         }
     }
     pub fn stdio_sqlite() -> Self {
@@ -100,9 +102,55 @@ impl Setup {
         ));
         self
     }
+    /// A file in the folder of agents; with none the folder is the repository's own.
+    pub fn agent(mut self, file: &str, text: &str) -> Self {
+        self.agents.push((file.to_owned(), text.to_owned()));
+        self
+    }
     pub fn rate(self, per_minute: u32, burst: u32) -> Self {
         self.env("GAVEL_RATE_LIMIT_PER_MINUTE", per_minute.to_string())
             .env("GAVEL_RATE_LIMIT_BURST", burst.to_string())
+    }
+}
+
+/// An answer: status, headers, body as JSON (text where it is none).
+pub struct Answer {
+    pub status: u16,
+    pub headers: reqwest::header::HeaderMap,
+    pub body: Value,
+}
+
+impl Answer {
+    pub async fn of(request: reqwest::RequestBuilder) -> Self {
+        let response = request.send().await.unwrap();
+        let (status, headers) = (response.status().as_u16(), response.headers().clone());
+        let text = response.text().await.unwrap();
+        let body = serde_json::from_str(&text).unwrap_or(Value::String(text));
+        Self { status, headers, body }
+    }
+
+    pub fn header(&self, name: &str) -> &str {
+        self.headers.get(name).map_or("", |value| value.to_str().unwrap())
+    }
+
+    /// The body of an answer of this status.
+    #[track_caller]
+    pub fn expect(self, status: u16) -> Value {
+        assert_eq!(self.status, status, "{}", self.body);
+        self.body
+    }
+
+    /// A problem of this status and code.
+    #[track_caller]
+    pub fn problem(self, status: u16, code: &str) -> Value {
+        assert_eq!(
+            (self.status, &self.body["code"]),
+            (status, &json!(code)),
+            "{}",
+            self.body
+        );
+        assert_eq!(self.headers["content-type"], "application/problem+json");
+        self.body
     }
 }
 
@@ -198,6 +246,14 @@ pub async fn spawn_app(setup: Setup) -> App {
     if let Some(text) = &setup.constitution {
         let path = write(&folder.path().join("constitution.md"), text);
         env.push(("GAVEL_CONSTITUTION".to_owned(), path.display().to_string()));
+    }
+    if !setup.agents.is_empty() {
+        let agents = folder.path().join("agents");
+        std::fs::create_dir(&agents).unwrap();
+        for (file, text) in &setup.agents {
+            write(&agents.join(file), text);
+        }
+        env.push(("GAVEL_AGENTS".to_owned(), agents.display().to_string()));
     }
     for (name, value) in &setup.env {
         env.retain(|(known, _)| known != name);
@@ -318,6 +374,16 @@ impl App {
         let response = request.body(body).send().await.unwrap();
         let (status, headers) = (response.status().as_u16(), response.headers().clone());
         (status, headers, response.json().await.unwrap_or(Value::Null))
+    }
+
+    /// A request to any route, with these headers.
+    pub fn request(&self, method: &str, path: &str, headers: &[(&str, &str)]) -> reqwest::RequestBuilder {
+        let method = method.parse().unwrap();
+        let mut request = self.client.request(method, format!("{}{path}", self.url));
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        request
     }
 
     pub async fn get(&self, path: &str) -> (u16, Value) {

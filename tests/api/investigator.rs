@@ -115,7 +115,6 @@ fn script(wrong_first: bool) -> Vec<Reply> {
     ];
     if wrong_first {
         script.push(Reply::from({
-            let report = report;
             move |request| {
                 let mut wrong = report(request, &second.lock().unwrap());
                 wrong["relevant_locations"][0]["first_line"] = json!("the first");

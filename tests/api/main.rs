@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::disallowed_methods, missing_docs, unreachable_pub)]
 
 mod agent_evaluation;
+mod agents;
 mod crash;
 mod docs;
 mod drain;

@@ -232,6 +232,25 @@ impl Running {
             });
         Answer::of(request.send().await.unwrap()).await
     }
+    /// Every route that OpenAPI tells of: method, and path with something in the places of parameters.
+    pub async fn routes(&self) -> Vec<(reqwest::Method, String)> {
+        let api = self.get("/openapi.json").await.json();
+        let mut routes = Vec::new();
+        for (path, methods) in api["paths"].as_object().unwrap() {
+            let parts = path.split('/').map(|part| match part {
+                "{project}" => "default",
+                "{id}" => "018f0000-0000-7000-8000-000000000000",
+                "{version}" => "1",
+                part if part.starts_with('{') => "some",
+                part => part,
+            });
+            let path = parts.collect::<Vec<_>>().join("/");
+            for method in methods.as_object().unwrap().keys() {
+                routes.push((method.to_uppercase().parse().unwrap(), path.clone()));
+            }
+        }
+        routes
+    }
     pub async fn connect(&self) -> TcpStream {
         TcpStream::connect(self.address).await.unwrap()
     }

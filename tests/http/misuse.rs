@@ -116,6 +116,17 @@ async fn an_unknown_route_is_404_and_a_wrong_method_405_with_allow() {
         ("/v1/decisions", "GET, HEAD"),
         ("/v1/decisions/018f0000-0000-7000-8000-000000000000", "GET, HEAD"),
         ("/v1/tool-invocations", "GET, HEAD"),
+        ("/api/projects/p/agents", "GET, HEAD"),
+        ("/api/projects/p/agents/a", "GET, HEAD, PUT"),
+        ("/api/projects/p/agents/a/versions", "GET, HEAD"),
+        ("/api/projects/p/agents/a/versions/1/restore", "POST"),
+        ("/api/projects/p/agents/a/trigger", "POST"),
+        ("/api/projects/p/runs", "GET, HEAD"),
+        ("/api/runs/018f0000-0000-7000-8000-000000000000", "GET, HEAD"),
+        ("/api/runs/018f0000-0000-7000-8000-000000000000/events", "GET, HEAD"),
+        ("/api/runs/018f0000-0000-7000-8000-000000000000/cancel", "POST"),
+        ("/api/runs/018f0000-0000-7000-8000-000000000000/resume", "POST"),
+        ("/schemas/agent.schema.json", "GET, HEAD"),
         ("/livez", "GET, HEAD"),
         ("/readyz", "GET, HEAD"),
         ("/metrics", "GET, HEAD"),
@@ -156,6 +167,10 @@ async fn what_is_no_id_names_no_decision() {
     ];
     for id in ids {
         edge.get(&format!("/v1/decisions/{id}")).await.problem(404, "not_found");
+        edge.get(&format!("/api/runs/{id}")).await.problem(404, "not_found");
+        edge.get(&format!("/api/projects/{id}/runs"))
+            .await
+            .problem(404, "not_found");
     }
 }
 

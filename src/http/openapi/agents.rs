@@ -53,6 +53,7 @@ const TRIGGER: &[Code] = &[
     Code::RequestTimeout,
     Code::BodyTooLarge,
     Code::UnsupportedMediaType,
+    Code::WrongDefinition,
     Code::IdempotencyKeyReused,
     Code::RateLimited,
     Code::RecordUnavailable,

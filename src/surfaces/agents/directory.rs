@@ -1,6 +1,6 @@
 //! Which agents there are: those from files, and those that came by the API (DESIGN.md section 4).
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use arc_swap::ArcSwap;
@@ -21,6 +21,9 @@ use crate::surfaces::chat::request::FieldError;
 
 /// The project of agents from files.
 pub const DEFAULT_PROJECT: &str = "default";
+
+/// Where the mistakes of a definition stand that comes by the API.
+const BODY: &str = "body";
 
 /// The agents of a folder, as they were last right.
 #[derive(Debug, Default)]
@@ -58,8 +61,17 @@ pub struct Project {
     pub agents: Agents,
     /// Versions of those that came by the API.
     pub versions: BTreeMap<String, i64>,
-    /// Those that came by the API and do not stand beside the others any more, with the reason.
-    pub broken: BTreeMap<String, String>,
+    /// Those that came by the API and do not stand beside the others any more, since a file has changed.
+    pub broken: BTreeMap<String, Broken>,
+}
+
+/// An agent that was right when it was put.
+#[derive(Debug)]
+pub struct Broken {
+    /// What it is.
+    pub definition: Definition,
+    /// What is wrong with it now.
+    pub errors: Vec<DefinitionError>,
 }
 
 /// An agent as everybody is shown it.
@@ -177,9 +189,9 @@ impl Directory {
     pub async fn list(&self, tenant: &TenantId, id: &ProjectId) -> Result<Vec<AgentInfo>, AgentError> {
         let project = self.project(tenant, id).await?;
         let catalog = self.tools.catalog();
-        Ok(project
-            .agents
-            .keys()
+        let names: BTreeSet<_> = project.agents.keys().chain(project.broken.keys()).collect();
+        Ok(names
+            .into_iter()
             .filter_map(|name| self.info(id, &project, name, &catalog))
             .collect())
     }
@@ -209,7 +221,7 @@ impl Directory {
         now_us: i64,
     ) -> Result<Put, AgentError> {
         may_put(caller)?;
-        let definition = Definition::read(body, form, "body").map_err(AgentError::WrongDefinition)?;
+        let definition = Definition::read(body, form, BODY).map_err(AgentError::WrongDefinition)?;
         if definition.name != name {
             let detail = format!(
                 "is {:?}, and the path says {name:?}; both must be the same",
@@ -223,13 +235,22 @@ impl Directory {
         if is_default && files.agents.contains_key(name) {
             return Err(AgentError::FromFile);
         }
-        let others: Vec<_> = stored.into_iter().filter(|one| &*one.agent != name).collect();
+        let others: Vec<_> = stored.iter().filter(|one| &*one.agent != name).cloned().collect();
         let source = Source {
-            file: "body".to_owned(),
+            file: BODY.to_owned(),
             form,
             bytes: body.to_vec(),
         };
-        let (_, errors) = checked_project(&files, is_default, &others, Some(source));
+        let (_, mut errors) = checked_project(&files, is_default, &others, Some(source));
+        if !errors.is_empty() {
+            // What is wrong already, since a file has changed, does not keep others from being put, nor from being mended one
+            // after another.
+            let (_, before) = checked_project(&files, is_default, &stored, None);
+            // What is allowed names all others, and the new one among them.
+            let what = |error: &DefinitionError| (error.file.clone(), error.field.clone(), error.found.clone());
+            let before: BTreeSet<_> = before.iter().map(what).collect();
+            errors.retain(|error| error.file == BODY || !before.contains(&what(error)));
+        }
         if !errors.is_empty() {
             return Err(AgentError::WrongDefinition(errors));
         }
@@ -302,10 +323,15 @@ impl Directory {
     }
 
     fn info(&self, id: &ProjectId, project: &Project, name: &str, catalog: &Catalog) -> Option<AgentInfo> {
-        let agent = project.agents.get(name)?;
-        let definition = &agent.definition;
+        let (definition, reason) = match (project.agents.get(name), project.broken.get(name)) {
+            (Some(agent), _) => (
+                &*agent.definition,
+                unavailable(name, &project.agents, catalog, &self.models),
+            ),
+            (None, Some(broken)) => (&broken.definition, Some(told(&broken.errors))),
+            (None, None) => return None,
+        };
         let version = project.versions.get(name).copied();
-        let reason = unavailable(name, &project.agents, catalog, &self.models);
         Some(AgentInfo {
             id: name.to_owned(),
             project_id: id.as_str().to_owned(),
@@ -386,7 +412,7 @@ fn checked_project(
         .iter()
         .filter(|one| !with_files || !files.agents.contains_key(&*one.agent));
     sources.extend(kept.map(|one| Source {
-        file: format!("{} (version {})", one.agent, one.version),
+        file: file_of(one),
         form: Form::Json,
         bytes: one.definition.as_bytes().to_vec(),
     }));
@@ -397,14 +423,16 @@ fn checked_project(
         .filter(|one| !with_files || !files.agents.contains_key(&*one.agent))
         .map(|one| (one.agent.to_string(), one.version))
         .collect();
-    let broken = versions
+    let broken = stored
         .iter()
-        .filter(|(name, _)| !checked.agents.contains_key(*name))
-        .map(|(name, version)| {
-            let file = format!("{name} (version {version})");
+        .filter(|one| versions.contains_key(&*one.agent) && !checked.agents.contains_key(&*one.agent))
+        .filter_map(|one| {
+            let file = file_of(one);
+            // Right by itself, as it was when it was put.
+            let definition = Definition::read(one.definition.as_bytes(), Form::Json, &file).ok()?;
             let errors = checked.errors.iter().filter(|error| error.file == file);
-            let errors: Vec<_> = errors.map(ToString::to_string).collect();
-            (name.clone(), errors.join("; "))
+            let errors = errors.cloned().collect();
+            Some((one.agent.to_string(), Broken { definition, errors }))
         })
         .collect();
     let project = Project {
@@ -413,6 +441,16 @@ fn checked_project(
         broken,
     };
     (project, checked.errors)
+}
+
+/// Where the mistakes of a stored version stand.
+fn file_of(stored: &StoredVersion) -> String {
+    format!("{} (version {})", stored.agent, stored.version)
+}
+
+fn told(errors: &[DefinitionError]) -> String {
+    let errors: Vec<_> = errors.iter().map(ToString::to_string).collect();
+    errors.join("; ")
 }
 
 fn version_info(stored: &StoredVersion, current: bool) -> VersionInfo {

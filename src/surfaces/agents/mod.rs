@@ -167,8 +167,15 @@ impl AgentRuns {
         user: UserId,
         trigger: Trigger,
     ) -> Result<Triggered, AgentError> {
+        if let Some(before) = self.made_before(&trigger.meta).await? {
+            return Ok(before);
+        }
         let project = self.directory.project(&caller.tenant, &trigger.project).await?;
-        let agent = project.agents.get(&trigger.agent).ok_or(AgentError::NotFound)?;
+        let agent = match (project.agents.get(&trigger.agent), project.broken.get(&trigger.agent)) {
+            (Some(agent), _) => agent,
+            (None, Some(broken)) => return Err(AgentError::WrongDefinition(broken.errors.clone())),
+            (None, None) => return Err(AgentError::NotFound),
+        };
         let definition = &agent.definition;
         let inputs = definition.check_arguments(trigger.inputs).map_err(|errors| {
             let places = errors.into_iter().map(|error| FieldError {
@@ -219,6 +226,9 @@ impl AgentRuns {
         run: RunId,
         resume: Resume,
     ) -> Result<Triggered, AgentError> {
+        if let Some(before) = self.made_before(&resume.meta).await? {
+            return Ok(before);
+        }
         let paused = self.stored(caller, user.as_ref(), run).await?;
         if let Some((parent, _)) = paused.parent {
             return Err(AgentError::PartOf(self.outermost(parent).await?));
@@ -268,6 +278,24 @@ impl AgentRuns {
             claim: claim(&resume.meta),
         };
         self.set_going(new).await
+    }
+
+    /// The run that the same request made before. It costs no quota, and is found also where the request would make none
+    /// now. Of two that come at once one makes the run: that is settled when the row is written.
+    async fn made_before(&self, meta: &RequestMeta) -> Result<Option<Triggered>, AgentError> {
+        let Some(key) = &meta.idempotency else {
+            return Ok(None);
+        };
+        match self.agents.runs.claimed(&key.scope).await? {
+            None => Ok(None),
+            Some(claimant) if claimant.fingerprint == key.fingerprint => Ok(Some(Triggered {
+                run: claimant.run,
+                replayed: true,
+                quota: None,
+                driven: None,
+            })),
+            Some(_) => Err(AgentError::KeyReused),
+        }
     }
 
     /// Quota, admission, the row; then the work, here or wherever the queue's job is taken.
@@ -394,6 +422,7 @@ impl AgentRuns {
         project: &ProjectId,
         query: ListQuery,
     ) -> Result<RunPage, AgentError> {
+        self.directory.project(&caller.tenant, project).await?;
         let query = ListQuery {
             user: visible_to(caller, user).cloned(),
             ..query
@@ -429,7 +458,14 @@ impl AgentRuns {
         cursor: Cursor,
     ) -> Result<Watch, AgentError> {
         self.get(caller, user, run).await?;
-        Ok(Watch::new(Arc::clone(&self.agents), caller.tenant.clone(), run, cursor))
+        let stop = self.cut.clone();
+        Ok(Watch::new(
+            Arc::clone(&self.agents),
+            caller.tenant.clone(),
+            run,
+            cursor,
+            stop,
+        ))
     }
 
     /// The run as it is stored, if the caller may see it.

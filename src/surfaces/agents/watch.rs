@@ -9,7 +9,8 @@ use std::time::Duration;
 use serde::Serialize;
 use serde_json::Value;
 use tokio::sync::broadcast::Receiver;
-use tokio::sync::broadcast::error::RecvError;
+use tokio::sync::broadcast::error::{RecvError, TryRecvError};
+use tokio_util::sync::CancellationToken;
 use utoipa::ToSchema;
 
 use super::AgentError;
@@ -198,6 +199,10 @@ pub struct Watch {
     /// Where the reader was, below the level that is looked at.
     ahead: VecDeque<u64>,
     live: Option<Receiver<LiveEvent>>,
+    /// Is everything read that was written, as far as `live` tells?
+    caught_up: bool,
+    /// Fires when the service ends: the reader goes on elsewhere.
+    stop: CancellationToken,
     ended: bool,
 }
 
@@ -210,7 +215,13 @@ struct Level {
 }
 
 impl Watch {
-    pub(super) fn new(agents: Arc<Agents>, tenant: TenantId, run: RunId, cursor: Cursor) -> Self {
+    pub(super) fn new(
+        agents: Arc<Agents>,
+        tenant: TenantId,
+        run: RunId,
+        cursor: Cursor,
+        stop: CancellationToken,
+    ) -> Self {
         Self {
             agents,
             tenant,
@@ -218,18 +229,21 @@ impl Watch {
             levels: vec![Level::new(run)],
             ahead: cursor.0.into(),
             live: None,
+            caught_up: false,
+            stop,
             ended: false,
         }
     }
 
-    /// The next event; `None` after the last.
+    /// The next event; `None` after the last, and when the service ends.
     ///
     /// # Errors
     /// The store is away, or holds what cannot be read.
     pub async fn next(&mut self) -> Result<Option<Told>, AgentError> {
-        while !self.ended {
+        while !self.ended && !self.stop.is_cancelled() {
             if self.live.is_none() {
                 self.live = self.agents.running.live(self.root).map(|live| live.watch());
+                self.caught_up = false;
             }
             if let Some(told) = self.step().await? {
                 return Ok(Some(told));
@@ -240,7 +254,9 @@ impl Watch {
 
     /// One entry, or one wait for more.
     async fn step(&mut self) -> Result<Option<Told>, AgentError> {
-        self.read().await?;
+        if !self.caught_up {
+            self.read().await?;
+        }
         let skip = self.ahead.front().copied();
         let cursor = self.levels.iter().map(|level| level.after);
         let mut cursor: Vec<u64> = cursor.collect();
@@ -280,7 +296,16 @@ impl Watch {
                 event: RunEvent { run_id: run, what },
             }));
         }
-        self.look_up(cursor).await
+        if !self.caught_up
+            && let Some(told) = self.look_up(&cursor).await?
+        {
+            return Ok(Some(told));
+        }
+        // Whatever `look_up` found is told first.
+        if self.caught_up {
+            return Ok(self.wait(cursor).await);
+        }
+        Ok(None)
     }
 
     /// Fills the innermost level with what there is.
@@ -289,19 +314,27 @@ impl Watch {
             return Ok(());
         };
         if level.read.is_empty() {
-            for stored in self.agents.runs.journal(level.run, level.after, PAGE).await? {
-                let entry = log::read(&stored).map_err(|error| {
-                    tracing::error!(run_id = %level.run, %error, "the journal of a run cannot be read");
-                    AgentError::RecordUnavailable
-                })?;
-                level.read.push_back((stored.number, entry));
+            let entries = entries(&self.agents, level.run, level.after).await?;
+            for (_, entry) in &entries {
+                if let Entry::Resumed { from } = entry {
+                    level.learn_of(&self.agents, *from).await?;
+                }
             }
+            // The words of these turns were told before they were written, and what is told late would stand after the turn.
+            if entries
+                .iter()
+                .any(|(_, entry)| matches!(entry, Entry::ModelTurn { .. }))
+                && let Some(live) = &mut self.live
+            {
+                while !matches!(live.try_recv(), Err(TryRecvError::Empty | TryRecvError::Closed)) {}
+            }
+            level.read.extend(entries);
         }
         Ok(())
     }
 
     /// There is nothing to read now: is this level over, or is there more to come?
-    async fn look_up(&mut self, cursor: Vec<u64>) -> Result<Option<Told>, AgentError> {
+    async fn look_up(&mut self, cursor: &[u64]) -> Result<Option<Told>, AgentError> {
         let Some(run) = self.levels.last().map(|level| level.run) else {
             return Ok(None);
         };
@@ -315,24 +348,22 @@ impl Watch {
         match (row, self.levels.len()) {
             (Some(row), 1) if is_over => {
                 self.ended = true;
-                let mut cursor = cursor;
-                if let Some(last) = cursor.last_mut() {
-                    *last += 1;
-                }
+                let last = cursor.last().copied().unwrap_or_default() + 1;
+                // Who had the end already has everything.
+                let had = self.ahead.front().is_some_and(|ahead| *ahead >= last);
                 let what = What::End { run: Box::new(row) };
-                return Ok(Some(Told {
-                    cursor: Cursor(cursor),
+                return Ok((!had).then(|| Told {
+                    cursor: Cursor(vec![last]),
                     event: RunEvent { run_id: run, what },
                 }));
             }
             (_, 2..) if is_over || self.caller_went_on().await? => {
                 self.levels.pop();
                 self.ahead.clear();
-                return Ok(None);
             }
-            _ => {}
+            _ => self.caught_up = true,
         }
-        Ok(self.wait(cursor).await)
+        Ok(None)
     }
 
     /// Has the run above this one gone on? Then this one will say no more, if it ever was there.
@@ -348,26 +379,52 @@ impl Watch {
 
     /// Waits for more, or for the model's words.
     async fn wait(&mut self, cursor: Vec<u64>) -> Option<Told> {
+        let stop = self.stop.clone();
         let Some(live) = &mut self.live else {
-            tokio::time::sleep(LOOK).await;
+            tokio::select! {
+                () = tokio::time::sleep(LOOK) => {}
+                () = stop.cancelled() => {}
+            }
+            self.caught_up = false;
             return None;
         };
-        let heard = tokio::time::timeout(LOOK, live.recv()).await;
+        let heard = tokio::select! {
+            heard = tokio::time::timeout(LOOK, live.recv()) => heard,
+            () = stop.cancelled() => return None,
+        };
         let (run_id, what) = match heard {
             Ok(Ok(LiveEvent::Delta(run, text))) => (run, What::Delta { text: text.to_string() }),
             Ok(Ok(LiveEvent::Reset(run))) => (run, What::Reset),
             Ok(Err(RecvError::Closed)) => {
+                // It was let go of, and may be taken up again.
                 self.live = None;
+                self.caught_up = false;
                 tokio::time::sleep(Duration::from_millis(20)).await;
                 return None;
             }
-            Ok(Ok(LiveEvent::Written) | Err(RecvError::Lagged(_))) | Err(_) => return None,
+            Ok(Ok(LiveEvent::Written) | Err(RecvError::Lagged(_))) | Err(_) => {
+                self.caught_up = false;
+                return None;
+            }
         };
         Some(Told {
             cursor: Cursor(cursor),
             event: RunEvent { run_id, what },
         })
     }
+}
+
+/// What comes next in a journal, a page of it.
+async fn entries(agents: &Agents, run: RunId, after: u64) -> Result<Vec<(u64, Entry)>, AgentError> {
+    let stored = agents.runs.journal(run, after, PAGE).await?;
+    let read = stored.iter().map(|stored| match log::read(stored) {
+        Ok(entry) => Ok((stored.number, entry)),
+        Err(error) => {
+            tracing::error!(run_id = %run, %error, "the journal of a run cannot be read");
+            Err(AgentError::RecordUnavailable)
+        }
+    });
+    read.collect()
 }
 
 /// Waits for a word of a run, or for a while.
@@ -398,6 +455,29 @@ impl Level {
             read: VecDeque::new(),
             calls: HashMap::new(),
         }
+    }
+
+    /// Calls of the runs that this one goes on with: what a person says of them, and what becomes of a flow's open step, is
+    /// told here.
+    async fn learn_of(&mut self, agents: &Agents, from: RunId) -> Result<(), AgentError> {
+        let mut at = Some(from);
+        while let Some(run) = at.take() {
+            let mut after = 0;
+            loop {
+                let page = entries(agents, run, after).await?;
+                for (number, entry) in &page {
+                    after = *number;
+                    self.learn(entry);
+                    if let Entry::Resumed { from } = entry {
+                        at = Some(*from);
+                    }
+                }
+                if page.len() < PAGE as usize {
+                    break;
+                }
+            }
+        }
+        Ok(())
     }
 
     fn learn(&mut self, entry: &Entry) {

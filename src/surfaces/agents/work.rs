@@ -38,6 +38,10 @@ impl Leases {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn has(&self, run: RunId) -> bool {
+        self.lock().contains_key(&run)
+    }
+
     fn all(&self) -> Vec<Lease> {
         self.lock().values().map(|held| held.lease).collect()
     }
@@ -46,7 +50,8 @@ impl Leases {
 impl AgentRuns {
     /// Takes a run up and drives it as far as it goes. Nothing happens when somebody else has it, or it is over.
     pub(super) async fn take_up(self: &Arc<Self>, run: RunId) {
-        if self.halt.is_cancelled() {
+        // A lease that ran out while the store was away is lost to others, never to ourselves: the run is still worked on here.
+        if self.halt.is_cancelled() || self.leases.has(run) {
             return;
         }
         match self.agents.runs.take(run).await {

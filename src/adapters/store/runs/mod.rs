@@ -23,7 +23,7 @@ use crate::domain::ids::{ProjectId, RunId, TenantId, UserId};
 use crate::ports::BoxFuture;
 use crate::ports::records::{ListQuery, QueryError, RecordError};
 use crate::ports::runs::{
-    Append, Created, FinishedRun, Held, Lease, NewRun, Renewed, RunPage, Runs, StoredEntry, StoredRun,
+    Append, Claimant, Created, FinishedRun, Held, Lease, NewRun, Renewed, RunPage, Runs, StoredEntry, StoredRun,
 };
 
 impl Store {
@@ -78,6 +78,10 @@ impl Runs for Store {
 
     fn due(&self, queued_for_us: i64, most: u32) -> BoxFuture<'_, Result<Vec<RunId>, RecordError>> {
         Box::pin(self.due_runs(queued_for_us, most))
+    }
+
+    fn claimed<'a>(&'a self, scope: &'a str) -> BoxFuture<'a, Result<Option<Claimant>, QueryError>> {
+        Box::pin(self.claimant(scope))
     }
 
     fn load(&self, run: RunId) -> BoxFuture<'_, Result<Option<StoredRun>, QueryError>> {

@@ -13,7 +13,7 @@ use crate::domain::agent_run::{AgentRun, DoubtfulCall, RunStatus, StopReason};
 use crate::domain::decision::Usage;
 use crate::domain::ids::{ActionId, ConversationId, ProjectId, RunId, TenantId, UserId};
 use crate::ports::records::{OpenDecision, QueryError, RecordError};
-use crate::ports::runs::{Snapshot, StoredEntry, StoredRun};
+use crate::ports::runs::{Claimant, Snapshot, StoredEntry, StoredRun};
 
 /// The surface of a run's decision, of those there are.
 const SURFACES: [&str; 1] = ["agent"];
@@ -48,6 +48,21 @@ impl Store {
             .await
             .map_err(|error| RecordError::Unavailable(error.to_string().into()))?;
         Ok(due)
+    }
+
+    pub(super) async fn claimant(&self, scope: &str) -> Result<Option<Claimant>, QueryError> {
+        let sql = claimant(self.shared.target.dialect());
+        let mut found = None;
+        self.working
+            .rows(sql.into(), vec![Value::text(scope)], &mut |row| {
+                found = Some(Claimant {
+                    run: run_id(&row, 0)?,
+                    fingerprint: row.text(1)?.into(),
+                });
+                Ok(ControlFlow::Break(()))
+            })
+            .await?;
+        Ok(found)
     }
 
     pub(super) async fn stored_run(&self, run: RunId) -> Result<Option<StoredRun>, QueryError> {
@@ -120,6 +135,14 @@ fn due(dialect: Dialect) -> String {
         "SELECT id FROM ({} UNION ALL {}) AS due ORDER BY lease_until, id LIMIT $2",
         branch("running", now),
         branch("queued", &format!("{now} - $1")),
+    )
+}
+
+/// scope → run, fingerprint.
+fn claimant(dialect: Dialect) -> String {
+    format!(
+        "SELECT decision_id, fingerprint FROM idempotency_key WHERE scope = $1 AND expires_at > {}",
+        dialect.now()
     )
 }
 

@@ -1,0 +1,185 @@
+//! `POST /api/runs/{id}/cancel`: wherever a run is, and what it was about (X-4, promise 3).
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::{HELPER, asks, both, id, path_of, said, words_and_call};
+use crate::gemini::Reply;
+use crate::harness::{App, Setup, spawn_app, until};
+use crate::raw::{Answer as ToolAnswer, RawServer};
+
+/// `cancelled`, and what it had said so far is kept; who waits for it is told, and to cancel again changes nothing.
+#[tokio::test]
+async fn a_run_is_cancelled_while_the_model_answers_and_keeps_what_it_said() {
+    for setup in both() {
+        let script = vec![words_and_call("Looking first.", "list_tasks", json!({})), Reply::Hang];
+        let app = spawn_app(setup.script(script)).await;
+        let waiting = app
+            .request("POST", &path_of("helper"), &[])
+            .json(&json!({"query": "x"}));
+        let waiting = tokio::spawn(waiting.send());
+        app.asked(2).await;
+        let run = id(&app.runs("").await[0]);
+        let answer = app.cancel(&run).await;
+        assert!([200, 202].contains(&answer.status), "{}", answer.body);
+        assert_eq!(answer.header("location"), format!("/api/runs/{run}"));
+        let told: Value = waiting.await.unwrap().unwrap().json().await.unwrap();
+        assert_eq!(
+            (&told["status"], &told["summary"]),
+            (&json!("cancelled"), &json!("Looking first.")),
+            "{told}"
+        );
+        assert_eq!(app.run(&run).await, told);
+        assert_eq!(app.cancel(&run).await.expect(200), told);
+        let decision = app.decision(&told["id"]).await;
+        assert_eq!(decision["status"], "closed", "{decision}");
+        let problem = app.resume(&run, json!({})).await.problem(409, "not_paused");
+        assert!(problem["detail"].as_str().unwrap().contains("cancelled"), "{problem}");
+    }
+}
+
+/// A server whose tool `act` is never answered.
+async fn never_answers() -> RawServer {
+    RawServer::start(|request| match request.method() {
+        "tools/list" => Some(ToolAnswer::Result(json!({"tools": [
+            {"name": "act", "inputSchema": {"type": "object", "properties": {"what": {"type": "string"}}}},
+        ]}))),
+        "tools/call" => Some(ToolAnswer::Hang),
+        _ => None,
+    })
+    .await
+}
+
+const ACTOR: &str = "---\nname: actor\ndescription: Acts.\napproval: never\ntools: [act]\n---\n\nAct.\n";
+
+/// Promise 3: of a call that was under way nobody knows what it did, and the run says so.
+#[tokio::test]
+async fn a_run_that_is_cancelled_in_mid_call_names_the_call_in_doubt() {
+    for setup in both() {
+        let mut server = never_answers().await;
+        let setup = setup
+            .agent("actor.md", ACTOR)
+            .mcp(json!({"mcpServers": {"s": {"url": server.url}}}))
+            .script(vec![Reply::call("act", json!({"what": "all"}))]);
+        let app = spawn_app(setup).await;
+        let run = app.queued("actor", "x").await;
+        server.saw("tools/call").await;
+        app.cancel(&run).await;
+        let run = app.over(&run).await;
+        assert_eq!(run["status"], "cancelled", "{run}");
+        let doubtful = run["in_doubt"].as_array().unwrap();
+        assert_eq!(doubtful.len(), 1, "{run}");
+        assert_eq!(
+            (&doubtful[0]["tool"], &doubtful[0]["parameters"]),
+            (&json!("act"), &json!({"what": "all"})),
+            "{run}"
+        );
+        let calls = app.tool_invocations(&run["id"]).await;
+        assert_eq!((calls.len(), &calls[0]["status"]), (1, &json!("in_doubt")), "{calls:?}");
+        // The server was told, and not only left.
+        server.saw("gone").await;
+    }
+}
+
+/// one that is queued never begins.
+#[tokio::test]
+async fn a_queued_run_that_is_cancelled_never_begins() {
+    for setup in both() {
+        let script = vec![Reply::Hang];
+        let app = spawn_app(setup.env("GAVEL_RUNS_BACKGROUND", "1").script(script)).await;
+        let first = app.queued("helper", "x").await;
+        app.asked(1).await;
+        let second = app.queued("helper", "y").await;
+        let cancelled = app.cancel(&second).await.expect(200);
+        assert_eq!(
+            (
+                &cancelled["status"],
+                &cancelled["error_message"],
+                &cancelled["started_at"]
+            ),
+            (&json!("cancelled"), &json!("cancelled before it began"), &Value::Null),
+            "{cancelled}"
+        );
+        let decision = app.decision(&cancelled["id"]).await;
+        assert_eq!(decision["status"], "closed", "{decision}");
+        let events = app.events(&second).await;
+        assert_eq!(super::types(&events), ["end"], "{events:?}");
+        app.cancel(&first).await;
+        app.over(&first).await;
+        // The place is free, and taken by what comes.
+        let third = app.queued("helper", "z").await;
+        app.asked(2).await;
+        assert_eq!(app.run(&second).await, cancelled);
+        app.cancel(&third).await;
+        app.over(&third).await;
+    }
+}
+
+/// The run that another one called.
+async fn called_by(app: &App, run: &str) -> String {
+    let filter = format!("parent_run_id = \"{run}\"");
+    until("the call", || async { !app.runs(&filter).await.is_empty() }).await;
+    id(&app.runs(&filter).await[0])
+}
+
+fn helper_hangs() -> Reply {
+    Reply::from(|request| match (asks(request, "chief"), said(request)) {
+        (true, 1) => Reply::call("helper", json!({"query": "add milk"})),
+        (true, _) => Reply::Text("Then not."),
+        (false, _) => Reply::Hang,
+    })
+}
+
+/// Issue part 4: a cancelled child is a tool error to its parent, which goes on.
+#[tokio::test]
+async fn a_called_run_that_is_cancelled_is_an_error_to_its_caller() {
+    for setup in both() {
+        let app = spawn_app(setup.script(vec![helper_hangs()])).await;
+        let chief = app.queued("chief", "x").await;
+        app.asked(2).await;
+        let helper = called_by(&app, &chief).await;
+        app.cancel(&helper).await;
+        let chief = app.over(&chief).await;
+        assert_eq!(
+            (&chief["status"], &chief["summary"]),
+            (&json!("completed"), &json!("Then not.")),
+            "{chief}"
+        );
+        assert_eq!(app.run(&helper).await["status"], "cancelled");
+        let events = app.events(&id(&chief)).await;
+        let result = events.iter().find(|event| event["type"] == "tool_result").unwrap();
+        assert_eq!(result["error"]["code"], "cancelled", "{result}");
+    }
+}
+
+/// Issue part 4: the parent's cancellation reaches whom it called.
+#[tokio::test]
+async fn to_cancel_a_run_cancels_what_it_called() {
+    for setup in both() {
+        let app = spawn_app(setup.script(vec![helper_hangs()])).await;
+        let chief = app.queued("chief", "x").await;
+        app.asked(2).await;
+        let helper = called_by(&app, &chief).await;
+        app.cancel(&chief).await;
+        assert_eq!(app.over(&chief).await["status"], "cancelled");
+        let helper = app.over(&helper).await;
+        assert_eq!(helper["status"], "cancelled", "{helper}");
+        let decisions = app.decisions().await;
+        assert!(
+            decisions.iter().all(|decision| decision["status"] == "closed"),
+            "{decisions:?}"
+        );
+        // Nobody goes on behind everybody's back.
+        tokio::time::sleep(Duration::from_millis(500)).await;
+        assert_eq!(app.gemini.requests().len(), 2);
+    }
+}
+
+/// What is over stays as it is.
+#[tokio::test]
+async fn a_run_that_is_over_is_not_cancelled() {
+    let app = spawn_app(Setup::stdio_sqlite().agent("helper.md", HELPER)).await;
+    let run = app.triggered("helper", "x").await;
+    assert_eq!(app.cancel(&id(&run)).await.expect(200), run);
+}

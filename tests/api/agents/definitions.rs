@@ -1,0 +1,388 @@
+//! `/api/projects/{project}/agents…`: definitions by API and by files (issue part 8, D-1 to D-10).
+
+use serde_json::{Value, json};
+
+use super::{HELPER, both, id};
+use crate::gemini::Reply;
+use crate::harness::{Answer, App, Setup, spawn_app, until};
+
+const SELLER: &str = "---\nname: seller\ndescription: Sells.\n---\n\nSell it.\n";
+const PATH: &str = "/api/projects/shop/agents/seller";
+
+async fn put(app: &App, path: &str, media: &str, headers: &[(&str, &str)], body: impl Into<reqwest::Body>) -> Answer {
+    let request = app.request("PUT", path, headers).header("content-type", media);
+    Answer::of(request.body(body)).await
+}
+
+async fn put_seller(app: &App, words: &str, headers: &[(&str, &str)]) -> Answer {
+    put(app, PATH, "text/markdown", headers, SELLER.replace("Sell it.", words)).await
+}
+
+async fn get(app: &App, path: &str) -> Answer {
+    Answer::of(app.request("GET", path, &[])).await
+}
+
+/// D-P, issue part 1: every form is taken and given, and all of them are the same definition.
+#[tokio::test]
+async fn a_definition_is_put_and_read_in_every_form() {
+    for setup in both() {
+        let app = spawn_app(setup).await;
+        let first = put_seller(&app, "Sell it.", &[]).await;
+        assert_eq!(first.header("etag"), "\"1\"");
+        let first = first.expect(201);
+        assert_eq!(
+            (
+                &first["version"],
+                &first["source"],
+                &first["available"],
+                &first["project_id"]
+            ),
+            (&json!(1), &json!("api"), &json!(true), &json!("shop")),
+            "{first}"
+        );
+        assert_eq!(
+            first["definition"]["promptConfig"]["systemPrompt"], "Sell it.",
+            "{first}"
+        );
+        for media in [
+            "application/json",
+            "application/yaml",
+            "text/markdown",
+            "application/x-protobuf",
+        ] {
+            let request = app.request("GET", PATH, &[("accept", media)]);
+            let answer = request.send().await.unwrap();
+            assert_eq!(answer.status(), 200);
+            assert_eq!(
+                answer.headers()["content-type"].to_str().unwrap().split(';').next(),
+                Some(media)
+            );
+            assert_eq!(answer.headers()["etag"], "\"1\"");
+            let mut bytes = answer.bytes().await.unwrap().to_vec();
+            if media == "application/json" {
+                // The agent, of which the definition is one field.
+                let agent: Value = serde_json::from_slice(&bytes).unwrap();
+                bytes = agent["definition"].to_string().into_bytes();
+            }
+            // The same content is no new version, whatever its form.
+            let again = put(&app, PATH, media, &[], bytes).await.expect(200);
+            assert_eq!(again, first, "{media}");
+        }
+        for wrong in ["text/plain", "application/xml", ""] {
+            put(&app, PATH, wrong, &[], SELLER)
+                .await
+                .problem(415, "unsupported_media_type");
+        }
+    }
+}
+
+/// Issue part 8: versions are kept, and one that was can come back; who writes over what they have not seen is told.
+#[tokio::test]
+async fn versions_are_kept_and_restored_and_guarded_by_their_number() {
+    for setup in both() {
+        let app = spawn_app(setup).await;
+        put_seller(&app, "One.", &[("if-match", "\"1\"")])
+            .await
+            .problem(412, "version_conflict");
+        put_seller(&app, "One.", &[("if-none-match", "*")]).await.expect(201);
+        put_seller(&app, "Two.", &[("if-none-match", "*")])
+            .await
+            .problem(412, "version_conflict");
+        put_seller(&app, "Two.", &[("if-match", "\"7\"")])
+            .await
+            .problem(412, "version_conflict");
+        let second = put_seller(&app, "Two.", &[("if-match", "\"1\"")]).await;
+        assert_eq!(second.header("etag"), "\"2\"");
+        second.expect(200);
+        for (name, value) in [("if-match", "1"), ("if-match", "\"x\""), ("if-none-match", "\"1\"")] {
+            put_seller(&app, "Three.", &[(name, value)])
+                .await
+                .problem(400, "invalid_request");
+        }
+        let versions = get(&app, &format!("{PATH}/versions")).await.expect(200);
+        let versions = versions["versions"].as_array().unwrap();
+        let told: Vec<_> = versions
+            .iter()
+            .map(|version| {
+                (
+                    version["version"].as_i64().unwrap(),
+                    version["current"].as_bool().unwrap(),
+                )
+            })
+            .collect();
+        assert_eq!(told, [(2, true), (1, false)]);
+        let restore = async |version: &str| {
+            let path = format!("{PATH}/versions/{version}/restore");
+            Answer::of(app.request("POST", &path, &[])).await
+        };
+        let restored = restore("1").await.expect(200);
+        assert_eq!(
+            (&restored["version"], &restored["definition_hash"]),
+            (&json!(3), &versions[1]["definition_hash"]),
+            "{restored}"
+        );
+        assert_eq!(get(&app, PATH).await.expect(200), restored);
+        for missing in ["9", "0", "x"] {
+            restore(missing).await.problem(404, "not_found");
+        }
+    }
+}
+
+/// Issue, Must show: every mistake at once, each with its place; nothing is stored.
+#[tokio::test]
+async fn a_wrong_definition_is_refused_with_every_mistake() {
+    for setup in both() {
+        let app = spawn_app(setup).await;
+        let wrong =
+            "---\nname: seller\ncolour: red\ntemp: hot\nquery: \"${nothing}\"\nsub_agents: [nobody]\n---\n\nSell.\n";
+        let problem = put(&app, PATH, "text/markdown", &[], wrong)
+            .await
+            .problem(422, "wrong_definition");
+        let errors = problem["errors"].as_array().unwrap();
+        let mut fields: Vec<_> = errors.iter().map(|error| error["pointer"].as_str().unwrap()).collect();
+        fields.sort_unstable();
+        for field in ["colour", "description", "temp"] {
+            assert!(fields.contains(&field), "{field}: {problem}");
+        }
+        let colour = errors.iter().find(|error| error["pointer"] == "colour").unwrap();
+        assert!(
+            colour["detail"].as_str().unwrap().starts_with("line 3: found"),
+            "{problem}"
+        );
+        // What binds it to others is told when it is right by itself.
+        let wrong = "---\nname: seller\ndescription: d\nsub_agents: [nobody]\n---\n\nSell.\n";
+        let problem = put(&app, PATH, "text/markdown", &[], wrong)
+            .await
+            .problem(422, "wrong_definition");
+        assert!(
+            problem["errors"][0]["detail"].as_str().unwrap().contains("nobody"),
+            "{problem}"
+        );
+        let problem = put(&app, "/api/projects/shop/agents/other", "text/markdown", &[], SELLER).await;
+        let problem = problem.problem(400, "invalid_request");
+        assert_eq!(problem["errors"][0]["pointer"], "/name", "{problem}");
+        get(&app, PATH).await.problem(404, "not_found");
+        let long = format!("{SELLER}{}", "x".repeat(1 << 20));
+        put(&app, PATH, "text/markdown", &[], long)
+            .await
+            .problem(413, "body_too_large");
+    }
+}
+
+/// Issue part 8: a project stays whole. What would break another of its agents is refused.
+#[tokio::test]
+async fn a_definition_that_would_break_another_agent_is_refused() {
+    for setup in both() {
+        let app = spawn_app(setup).await;
+        put_seller(&app, "Sell it.", &[]).await.expect(201);
+        let shop = "---\nname: shop\ndescription: d\nflow_type: sequential\nsteps:\n  - {agent: seller, input: {query: \"${query}\"}}\n---\n";
+        put(&app, "/api/projects/shop/agents/shop", "text/markdown", &[], shop)
+            .await
+            .expect(201);
+        // The step gives `query`, which the seller would not take any more.
+        let other = "---\nname: seller\ndescription: d\ninputConfig:\n  inputs:\n    price: {description: d, type: number, required: true}\n\
+                     query: \"${price}\"\n---\n\nSell.\n";
+        let problem = put(&app, PATH, "text/markdown", &[], other)
+            .await
+            .problem(422, "wrong_definition");
+        assert!(problem.to_string().contains("shop (version 1)"), "{problem}");
+        assert_eq!(get(&app, PATH).await.expect(200)["version"], 1);
+        // A cycle, which the one that closes it is refused for.
+        let cycle = "---\nname: seller\ndescription: d\nsub_agents: [shop]\n---\n\nSell.\n";
+        put(&app, PATH, "text/markdown", &[], cycle)
+            .await
+            .problem(422, "wrong_definition");
+    }
+}
+
+/// Issue part 8: agents from files belong to the project `default` and are read only; others may stand beside them there.
+#[tokio::test]
+async fn an_agent_from_a_file_is_read_only() {
+    for setup in both() {
+        let app = spawn_app(setup).await;
+        let path = "/api/projects/default/agents/helper";
+        let helper = get(&app, path).await;
+        assert_eq!(helper.header("etag"), "", "it has no versions");
+        let helper = helper.expect(200);
+        assert_eq!(
+            (&helper["source"], &helper["version"]),
+            (&json!("file"), &Value::Null),
+            "{helper}"
+        );
+        put(&app, path, "text/markdown", &[], HELPER)
+            .await
+            .problem(409, "read_only");
+        get(&app, &format!("{path}/versions")).await.problem(404, "not_found");
+        let beside = "---\nname: seller\ndescription: d\nsub_agents: [helper]\n---\n\nSell.\n";
+        put(
+            &app,
+            "/api/projects/default/agents/seller",
+            "text/markdown",
+            &[],
+            beside,
+        )
+        .await
+        .expect(201);
+        let run = app.triggered("seller", "x").await;
+        assert_eq!(run["definition_version"], 1, "{run}");
+        let page = get(&app, "/api/projects/default/agents").await.expect(200);
+        let sources: Vec<_> = page["agents"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|agent| agent["source"].clone())
+            .collect();
+        assert_eq!(sources, ["file", "file", "api"]);
+        // A project of its own has none of the files' agents.
+        put_seller(&app, "Sell it.", &[]).await.expect(201);
+        let page = get(&app, "/api/projects/shop/agents").await.expect(200);
+        assert_eq!(page["agents"].as_array().unwrap().len(), 1, "{page}");
+    }
+}
+
+/// Issue part 8: a run keeps the version and the hash it began with, while a new version comes.
+#[tokio::test]
+async fn a_run_keeps_the_version_it_began_with() {
+    for setup in both() {
+        let script = vec![
+            Reply::After(
+                std::time::Duration::from_secs(1),
+                Box::new(Reply::call("no_such_tool", json!({}))),
+            ),
+            Reply::Text("Done."),
+        ];
+        let app = spawn_app(setup.script(script)).await;
+        let first = put_seller(&app, "Sell one.", &[]).await.expect(201);
+        let later = [("prefer", "respond-async")];
+        let answer = app
+            .trigger_with(&format!("{PATH}/trigger"), &later, &json!({"query": "x"}))
+            .await;
+        let run = id(&answer.expect(202));
+        app.asked(1).await;
+        let second = put_seller(&app, "Sell two.", &[]).await.expect(200);
+        assert_ne!(first["definition_hash"], second["definition_hash"]);
+        let over = app.over(&run).await;
+        assert_eq!(
+            (&over["status"], &over["definition_version"], &over["definition_hash"]),
+            (&json!("completed"), &json!(1), &first["definition_hash"]),
+            "{over}"
+        );
+        for asked in app.gemini.requests() {
+            assert!(super::asks(&asked, "Sell one."), "{asked}");
+        }
+        let next = app
+            .trigger_with(&format!("{PATH}/trigger"), &[], &json!({"query": "x"}))
+            .await
+            .expect(200);
+        assert_eq!(next["definition_version"], 2, "{next}");
+    }
+}
+
+/// Of many who put at once with `If-Match`, one has written over what it saw.
+#[tokio::test]
+async fn of_many_who_put_at_once_over_one_version_one_does() {
+    for setup in both() {
+        let app = spawn_app(setup).await;
+        put_seller(&app, "Nought.", &[]).await.expect(201);
+        let words: Vec<_> = (0..8).map(|n| format!("Word {n}.")).collect();
+        let puts = words
+            .iter()
+            .map(|words| put_seller(&app, words, &[("if-match", "\"1\"")]));
+        let mut statuses: Vec<_> = futures_util::future::join_all(puts)
+            .await
+            .iter()
+            .map(|put| put.status)
+            .collect();
+        statuses.sort_unstable();
+        assert_eq!(statuses, [200, 412, 412, 412, 412, 412, 412, 412]);
+    }
+}
+
+fn file(app: &App, name: &str) -> std::path::PathBuf {
+    app.folder.path().join("agents").join(name)
+}
+
+async fn prompt(app: &App) -> Value {
+    let (_, helper) = app.get("/api/projects/default/agents/helper").await;
+    helper["definition"]["promptConfig"]["systemPrompt"].clone()
+}
+
+/// Issue part 8: files are read again when they change. A change that is wrong leaves all agents as they were.
+#[tokio::test]
+async fn files_are_read_again_and_a_wrong_change_leaves_what_was() {
+    let app = spawn_app(Setup::stdio_sqlite().agent("helper.md", HELPER)).await;
+    std::fs::write(file(&app, "helper.md"), HELPER.replace("the helper", "another helper")).unwrap();
+    until("the change to be read", || async {
+        prompt(&app).await == "You are another helper."
+    })
+    .await;
+    std::fs::write(file(&app, "new.md"), "---\nname: new\ndescription: d\n---\n\nNew.\n").unwrap();
+    until("the new one to be there", || async {
+        app.get("/api/projects/default/agents/new").await.0 == 200
+    })
+    .await;
+    // Wrong in one file, right in another: neither is taken, and the next right state is.
+    std::fs::write(file(&app, "new.md"), "---\nname: new\ncolour: red\n---\n\nNew.\n").unwrap();
+    std::fs::write(file(&app, "helper.md"), HELPER.replace("the helper", "a third helper")).unwrap();
+    tokio::time::sleep(std::time::Duration::from_millis(2500)).await;
+    assert_eq!(prompt(&app).await, "You are another helper.");
+    assert_eq!(app.get("/api/projects/default/agents/new").await.0, 200);
+    std::fs::remove_file(file(&app, "new.md")).unwrap();
+    until("the rest to be read", || async {
+        prompt(&app).await == "You are a third helper."
+    })
+    .await;
+    assert_eq!(app.get("/api/projects/default/agents/new").await.0, 404);
+}
+
+/// A file that changes may break what came by the API: that is listed with the reason and not run, keeps nobody else from
+/// being put, and is mended one after another.
+#[tokio::test]
+async fn an_agent_that_a_changed_file_breaks_says_so_and_can_be_mended() {
+    for setup in both() {
+        let app = spawn_app(setup).await;
+        let base = "/api/projects/default/agents";
+        let of =
+            |name: &str, calls: &str| format!("---\nname: {name}\ndescription: d\nsub_agents: [{calls}]\n---\n\nGo.\n");
+        let put = async |name: &str, calls: &str| {
+            put(&app, &format!("{base}/{name}"), "text/markdown", &[], of(name, calls)).await
+        };
+        put("one", "chief").await.expect(201);
+        put("two", "chief").await.expect(201);
+        std::fs::remove_file(file(&app, "chief.md")).unwrap();
+        until("the file to be missed", || async {
+            app.get(&format!("{base}/chief")).await.0 == 404
+        })
+        .await;
+        let one = get(&app, &format!("{base}/one")).await.expect(200);
+        assert!(one["unavailable_reason"].as_str().unwrap().contains("chief"), "{one}");
+        let page = get(&app, base).await.expect(200);
+        let names: Vec<_> = page["agents"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|agent| agent["id"].clone())
+            .collect();
+        assert_eq!(names, ["helper", "one", "two"], "{page}");
+        let refused = app
+            .trigger_with(&super::path_of("one"), &[], &json!({"query": "x"}))
+            .await;
+        refused.problem(422, "wrong_definition");
+        put("three", "helper").await.expect(201);
+        put("one", "helper").await.expect(200);
+        put("two", "helper").await.expect(200);
+        assert_eq!(app.triggered("two", "x").await["status"], "completed");
+    }
+}
+
+/// Issue part 1: the schema that editors complete by, open to everybody.
+#[tokio::test]
+async fn the_schema_of_a_definition_is_served() {
+    let app = spawn_app(Setup::stdio_sqlite()).await;
+    for name in ["agent", "agent-front-matter"] {
+        let answer = Answer::of(app.request("GET", &format!("/schemas/{name}.schema.json"), &[])).await;
+        assert_eq!(answer.header("content-type"), "application/schema+json");
+        assert!(answer.expect(200)["properties"]["name"].is_object());
+    }
+    get(&app, "/schemas/other.json").await.problem(404, "not_found");
+}

@@ -1,0 +1,267 @@
+//! `GET /api/runs/{id}/events` (D-R6): what a run does, from wherever a reader was.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::{both, chief_and_helper, id, lines, path_of, types};
+use crate::gemini::Reply;
+use crate::harness::{Answer, spawn_app, until};
+
+/// D-R6, X-15: what the helper does is told where the chief calls it, under its own run; last comes the end.
+#[tokio::test]
+async fn what_a_called_agent_does_is_told_where_it_is_called() {
+    for setup in both() {
+        let app = spawn_app(setup.script(vec![chief_and_helper()])).await;
+        let chief = app.triggered("chief", "milk").await;
+        let events = app.events(&id(&chief)).await;
+        assert_eq!(
+            types(&events),
+            [
+                "input",
+                "turn",
+                "agent_call", // the chief
+                "input",
+                "turn",
+                "tool_call",
+                "tool_result",
+                "turn", // the helper
+                "tool_result",
+                "turn",
+                "end", // the chief again
+            ],
+            "{events:#?}"
+        );
+        let helper = &events[2]["child_run_id"];
+        for (at, event) in events.iter().enumerate() {
+            let run = if (3..8).contains(&at) { helper } else { &chief["id"] };
+            assert_eq!(event["run_id"], *run, "{event}");
+        }
+        assert_eq!(
+            (&events[2]["agent"], &events[2]["parameters"]),
+            (&json!("helper"), &json!({"query": "add milk"})),
+            "{events:?}"
+        );
+        assert_eq!(events[5]["parameters"], json!({"description": "milk"}), "{events:?}");
+        assert_eq!(
+            (&events[6]["tool"], &events[6]["success"]),
+            (&json!("add_task"), &json!(true))
+        );
+        assert_eq!(
+            (&events[8]["tool"], &events[8]["data"]),
+            (&json!("helper"), &json!({"output": "Added."}))
+        );
+        assert_eq!(events[10]["run"], chief, "the end is the run");
+    }
+}
+
+/// DESIGN.md section 2: each id is a place to go on from, by header or parameter, in both forms; what follows is exactly the
+/// rest. After the end nothing follows.
+#[tokio::test]
+async fn a_reader_goes_on_from_every_event_and_gets_exactly_the_rest() {
+    for setup in both() {
+        let app = spawn_app(setup.script(vec![chief_and_helper()])).await;
+        let chief = app.triggered("chief", "milk").await;
+        let path = format!("/api/runs/{}/events", id(&chief));
+        let all = app.events(&id(&chief)).await;
+        let ids: Vec<_> = all
+            .iter()
+            .map(|event| event["id"].as_str().unwrap().to_owned())
+            .collect();
+        let mut apart = ids.clone();
+        apart.dedup();
+        assert_eq!(apart, ids, "each has a place of its own");
+        for (at, id) in ids.iter().enumerate() {
+            let rest = &all[at + 1..];
+            assert_eq!(
+                app.events_with(&path, &[("last-event-id", id)]).await,
+                rest,
+                "after {id}"
+            );
+            assert_eq!(
+                app.events_with(&format!("{path}?after={id}"), &[]).await,
+                rest,
+                "after {id}"
+            );
+            let sse = [("last-event-id", id.as_str()), ("accept", "text/event-stream")];
+            let answer = Answer::of(app.request("GET", &path, &sse)).await;
+            assert_eq!(answer.header("content-type"), "text/event-stream");
+            let text = answer.body.as_str().unwrap_or_default().to_owned();
+            let messages: Vec<_> = text.split_terminator("\n\n").collect();
+            assert_eq!(messages.len(), rest.len(), "{text}");
+            for (message, event) in messages.iter().zip(rest) {
+                let (id, data) = message.split_once('\n').unwrap();
+                assert_eq!(id, format!("id: {}", event["id"].as_str().unwrap()));
+                let data: Value = serde_json::from_str(data.strip_prefix("data: ").unwrap()).unwrap();
+                assert_eq!(data, *event);
+            }
+        }
+        for wrong in ["x", "1.", "-1", "1.2.x"] {
+            let request = app.request("GET", &path, &[("last-event-id", wrong)]);
+            Answer::of(request).await.problem(400, "invalid_request");
+        }
+        let request = app.request("GET", &format!("{path}?before=1"), &[]);
+        Answer::of(request).await.problem(400, "invalid_request");
+    }
+}
+
+/// D-R6, DESIGN.md section 2: words as they come from the model, once, before the turn they belong to.
+#[tokio::test]
+async fn words_are_told_as_they_come_and_stand_before_their_turn() {
+    const WORDS: &[&str] = &["Hel", "lo ", "there", "."];
+    for setup in both() {
+        let script = vec![
+            Reply::After(Duration::from_secs(1), Box::new(Reply::call("list_tasks", json!({})))),
+            Reply::Words(Duration::from_millis(150), WORDS),
+        ];
+        let app = spawn_app(setup.script(script)).await;
+        let run = app.queued("helper", "x").await;
+        app.asked(1).await;
+        let events = app.events(&run).await;
+        assert_eq!(
+            types(&events),
+            [
+                "input",
+                "turn",
+                "tool_call",
+                "tool_result",
+                "delta",
+                "delta",
+                "delta",
+                "delta",
+                "turn",
+                "end"
+            ]
+        );
+        let words: Vec<_> = events[4..8]
+            .iter()
+            .map(|event| event["text"].as_str().unwrap())
+            .collect();
+        assert_eq!(words, WORDS);
+        assert_eq!(events[8]["text"], "Hello there.");
+        // Words are kept by nobody, and have no place of their own.
+        for event in &events[4..8] {
+            assert_eq!(event["id"], events[3]["id"]);
+        }
+        let later = app.events(&run).await;
+        let kept: Vec<_> = events
+            .iter()
+            .filter(|event| event["type"] != "delta")
+            .cloned()
+            .collect();
+        assert_eq!(later, kept);
+    }
+}
+
+/// A reader who came before the run began, and one who came in its middle, are told the same.
+#[tokio::test]
+async fn a_reader_in_the_background_is_told_everything_whenever_it_came() {
+    for setup in both() {
+        let chief = chief_and_helper();
+        let slow = Reply::After(Duration::from_millis(200), Box::new(chief));
+        let app = spawn_app(setup.script(vec![slow])).await;
+        let run = app.queued("chief", "milk").await;
+        let at_once = app.events(&run);
+        let in_its_middle = async {
+            app.asked(3).await;
+            app.events(&run).await
+        };
+        let (at_once, in_its_middle) = tokio::join!(at_once, in_its_middle);
+        let all = app.events(&run).await;
+        assert_eq!(all.len(), 11, "{all:?}");
+        for mut told in [at_once, in_its_middle] {
+            told.retain(|event| event["type"] != "delta");
+            assert_eq!(told, all);
+        }
+    }
+}
+
+/// DESIGN.md section 9, Streams: a reader that leaves, or does not read, keeps nothing from going on.
+#[tokio::test]
+async fn a_reader_that_leaves_or_does_not_read_harms_nothing() {
+    for setup in both() {
+        let slow = Reply::After(Duration::from_millis(200), Box::new(chief_and_helper()));
+        let app = spawn_app(setup.script(vec![slow])).await;
+        let run = app.queued("chief", "milk").await;
+        let path = format!("/api/runs/{run}/events");
+        let mut leaves = app.request("GET", &path, &[]).send().await.unwrap();
+        let first = leaves.chunk().await.unwrap().unwrap();
+        assert!(first.starts_with(b"{\"id\":\"1\""), "{first:?}");
+        drop(leaves);
+        // Never read, and kept open.
+        let _silent = app.request("GET", &path, &[]).send().await.unwrap();
+        let run = app.over(&run).await;
+        assert_eq!(run["status"], "completed", "{run}");
+    }
+}
+
+/// Where nothing happens a sign of life is told, as docs/api.md has it.
+#[tokio::test]
+async fn a_sign_of_life_is_told_while_nothing_happens() {
+    let [setup, _] = both();
+    let app = spawn_app(setup.script(vec![Reply::Hang])).await;
+    let run = app.queued("helper", "x").await;
+    let mut stream = app
+        .request("GET", &format!("/api/runs/{run}/events"), &[])
+        .send()
+        .await
+        .unwrap();
+    let (mut text, heartbeat) = (String::new(), "{\"type\":\"heartbeat\"}\n");
+    while !text.contains(heartbeat) {
+        let chunk = tokio::time::timeout(Duration::from_secs(20), stream.chunk()).await;
+        text.push_str(std::str::from_utf8(&chunk.expect("a sign of life").unwrap().unwrap()).unwrap());
+    }
+    assert!(!types(&lines(&text)).contains(&"end"), "{text}");
+    assert_eq!(app.cancel(&run).await.status / 100, 2);
+    app.over(&run).await;
+}
+
+/// DESIGN.md section 9: what cannot be read any more is told as a missing run is, and a run that fails ends its stream too.
+#[tokio::test]
+async fn the_end_of_a_run_that_failed_is_told_as_any_end() {
+    for setup in both() {
+        let app = spawn_app(setup.script(vec![Reply::error(400, "INVALID_ARGUMENT", json!([]))])).await;
+        let answer = app.trigger_with(&path_of("helper"), &[], &json!({"query": "x"})).await;
+        let run = answer.expect(200);
+        assert_eq!(run["status"], "failed", "{run}");
+        let events = app.events(&id(&run)).await;
+        assert_eq!(types(&events), ["input", "model_fault", "end"], "{events:?}");
+        assert_eq!(events[1]["fault"], "unavailable", "{events:?}");
+    }
+}
+
+/// What a service that ends cannot tell any more is told by the next one: the stream ends without an end of the run.
+#[tokio::test]
+async fn a_reader_of_a_service_that_ends_is_let_go() {
+    for setup in both() {
+        let mut app = spawn_app(setup.env("GAVEL_DRAIN_SECONDS", "1").script(vec![Reply::Hang])).await;
+        let run = app.queued("helper", "x").await;
+        app.asked(1).await;
+        let stream = app
+            .request("GET", &format!("/api/runs/{run}/events"), &[])
+            .send()
+            .await
+            .unwrap();
+        let stopped = app.begin_stop();
+        let told = tokio::time::timeout(Duration::from_secs(10), stream.text()).await;
+        let events = lines(&told.expect("the stream to end").unwrap());
+        assert!(!types(&events).contains(&"end"), "{events:?}");
+        stopped.await.unwrap();
+    }
+}
+
+/// A run whose stream nobody reads writes no words anywhere: joined late, its turn comes whole.
+#[tokio::test]
+async fn who_joins_in_the_middle_of_a_turn_gets_the_turn_whole() {
+    const WORDS: &[&str] = &["One ", "two ", "three ", "four."];
+    for setup in both() {
+        let app = spawn_app(setup.script(vec![Reply::Words(Duration::from_millis(200), WORDS)])).await;
+        let run = app.queued("helper", "x").await;
+        app.asked(1).await;
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        let events = app.events(&run).await;
+        let kept: Vec<_> = events.iter().filter(|event| event["type"] != "delta").collect();
+        assert_eq!(kept[1]["text"], "One two three four.", "{events:?}");
+        until("the run to be over", || async { super::is_over(&app.run(&run).await) }).await;
+    }
+}

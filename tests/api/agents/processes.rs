@@ -1,0 +1,368 @@
+//! Several processes, seen from outside: a run goes on wherever it is taken up, and is watched and cancelled from any of them
+//! (DESIGN.md section 8; issue part 6, Must show).
+
+use std::collections::BTreeSet;
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use super::{CHIEF, HELPER, asks, id, is_over, lines, said};
+use crate::crash::{Process, TASKS, child_of, living, signal, start_by};
+use crate::gemini::{Gemini, Reply};
+use crate::harness::{binary, tasks_in, until};
+use crate::postgres;
+
+/// Where processes meet: a folder with agents, a database for the record and one for the tasks.
+struct Place {
+    folder: TempDir,
+    record: String,
+    tasks: String,
+}
+
+impl Place {
+    async fn on(postgres: bool) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let agents = folder.path().join("agents");
+        std::fs::create_dir(&agents).unwrap();
+        std::fs::write(agents.join("helper.md"), HELPER).unwrap();
+        std::fs::write(agents.join("chief.md"), CHIEF).unwrap();
+        let (record, tasks) = if postgres {
+            (postgres::database().await, postgres::database().await)
+        } else {
+            let url = |name: &str| format!("sqlite://{}", folder.path().join(name).display());
+            (url("gavel.db"), url("tasks.db"))
+        };
+        Self { folder, record, tasks }
+    }
+
+    async fn start(&self, gemini: &Gemini) -> Process {
+        let mut command = Command::new(binary());
+        // A process that is dead is given up soon.
+        command.env("GAVEL_RUNS_LEASE_SECONDS", "1").env(TASKS, &self.tasks);
+        start_by(command, &gemini.url, &self.record, self.folder.path()).await
+    }
+
+    /// The names of all tasks.
+    async fn tasks(&self) -> Vec<String> {
+        let tasks = tasks_in(&self.tasks).await;
+        tasks.into_iter().map(|task| task.description).collect()
+    }
+}
+
+fn trigger(process: &Process, agent: &str, prefer: Option<&str>) -> reqwest::RequestBuilder {
+    let url = format!("{}{}", process.url, super::path_of(agent));
+    let request = reqwest::Client::new().post(url).json(&json!({"query": "x"}));
+    match prefer {
+        Some(prefer) => request.header("prefer", prefer),
+        None => request,
+    }
+}
+
+async fn get(process: &Process, path: &str) -> Value {
+    let answer = reqwest::get(format!("{}{path}", process.url)).await.unwrap();
+    answer.json().await.unwrap()
+}
+
+async fn run(process: &Process, id: &str) -> Value {
+    get(process, &format!("/api/runs/{id}")).await
+}
+
+async fn over(process: &Process, id: &str) -> Value {
+    until("the run to be over", || async { is_over(&run(process, id).await) }).await;
+    run(process, id).await
+}
+
+async fn all_runs(process: &Process) -> Vec<Value> {
+    let roots = get(process, "/api/projects/default/runs").await["runs"].clone();
+    let mut all = Vec::new();
+    for root in roots.as_array().unwrap() {
+        let filter = format!("filter=parent_run_id%20%3D%20%22{}%22", id(root));
+        let called = get(process, &format!("/api/projects/default/runs?{filter}")).await;
+        all.push(root.clone());
+        all.extend(called["runs"].as_array().unwrap().iter().cloned());
+    }
+    all
+}
+
+async fn events(process: &Process, id: &str) -> Vec<Value> {
+    let answer = reqwest::get(format!("{}/api/runs/{id}/events", process.url))
+        .await
+        .unwrap();
+    let mut events = lines(&answer.text().await.unwrap());
+    events.retain(|event| event["type"] != "delta");
+    events
+}
+
+/// Adds two tasks, one after the other; `hangs` says at which question it does not answer, if any.
+fn adds_two(hangs: Arc<AtomicUsize>) -> AddsTwo {
+    let asked = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&asked);
+    let reply = Reply::from(move |request| {
+        if count.fetch_add(1, Ordering::SeqCst) + 1 == hangs.load(Ordering::SeqCst) {
+            return Reply::Hang;
+        }
+        match (asks(request, "chief"), said(request)) {
+            (true, 1) => Reply::call("helper", json!({"query": "add two"})),
+            (true, _) => Reply::Text("Both are there."),
+            (false, 1) => Reply::call("add_task", json!({"description": "one"})),
+            (false, 3) => Reply::call("add_task", json!({"description": "two"})),
+            (false, _) => Reply::Text("Added."),
+        }
+    });
+    AddsTwo { asked, reply }
+}
+
+struct AddsTwo {
+    asked: Arc<AtomicUsize>,
+    reply: Reply,
+}
+
+/// Issue, Must show: started on one, watched on the other, told the same by both.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_run_of_one_process_is_watched_on_another() {
+    let place = Place::on(true).await;
+    let model = adds_two(Arc::default());
+    let slow = Reply::After(Duration::from_millis(200), Box::new(model.reply));
+    let gemini = Gemini::scripted(vec![slow]).await;
+    let [one, two] = [place.start(&gemini).await, place.start(&gemini).await];
+    let waiting = tokio::spawn(trigger(&one, "chief", None).send());
+    until("the model to be asked", || async { !gemini.requests().is_empty() }).await;
+    let chief = id(&get(&two, "/api/projects/default/runs").await["runs"][0]);
+    let (here, there) = tokio::join!(events(&one, &chief), events(&two, &chief));
+    assert_eq!(here, there);
+    let told: Value = waiting.await.unwrap().unwrap().json().await.unwrap();
+    assert_eq!(there.last().unwrap()["run"], told);
+    assert_eq!(told["status"], "completed", "{told}");
+    assert_eq!(there.iter().filter(|event| event["type"] == "tool_call").count(), 2);
+}
+
+/// Issue, Must show: cancelled from either; also what it called.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_run_is_cancelled_from_either_process() {
+    let place = Place::on(true).await;
+    let gemini = Gemini::scripted(vec![Reply::from(|request| match asks(request, "chief") {
+        true => Reply::call("helper", json!({"query": "add two"})),
+        false => Reply::Hang,
+    })])
+    .await;
+    let processes = [place.start(&gemini).await, place.start(&gemini).await];
+    for (n, from) in processes.iter().enumerate() {
+        let waiting = tokio::spawn(trigger(&processes[0], "chief", None).send());
+        until("the helper to be asked", || async {
+            gemini.requests().len() == 2 * (n + 1)
+        })
+        .await;
+        let chief = id(&get(from, "/api/projects/default/runs").await["runs"][0]);
+        let answer = reqwest::Client::new().post(format!("{}/api/runs/{chief}/cancel", from.url));
+        assert!(answer.send().await.unwrap().status().is_success());
+        let told: Value = waiting.await.unwrap().unwrap().json().await.unwrap();
+        assert_eq!(
+            (&told["id"], &told["status"]),
+            (&json!(chief), &json!("cancelled")),
+            "{told}"
+        );
+        for run in all_runs(from).await {
+            assert_eq!(run["status"], "cancelled", "{run}");
+        }
+    }
+}
+
+/// Issue, Must show, promises 3 and 7: killed with -9 at any question to the model, the run comes to the same end elsewhere, and
+/// nothing that was done is done again.
+async fn killed_at_every_question(postgres: bool) {
+    // The chief, the helper three times, the chief again.
+    for at in 1..=5 {
+        let place = Place::on(postgres).await;
+        let hangs = Arc::new(AtomicUsize::new(at));
+        let model = adds_two(Arc::clone(&hangs));
+        let gemini = Gemini::scripted(vec![model.reply]).await;
+        let mut one = place.start(&gemini).await;
+        // On SQLite there is one process at a time.
+        let other = match postgres {
+            true => Some(place.start(&gemini).await),
+            false => None,
+        };
+        let waiting = tokio::spawn(trigger(&one, "chief", None).send());
+        until("the question", || async { model.asked.load(Ordering::SeqCst) == at }).await;
+        let chief = id(&get(&one, "/api/projects/default/runs").await["runs"][0]);
+        one.child.0.kill().unwrap();
+        one.child.0.wait().unwrap();
+        let sent = waiting.await.unwrap();
+        assert!(sent.is_err(), "its client was not answered");
+        hangs.store(0, Ordering::SeqCst);
+        let other = match other {
+            Some(other) => other,
+            None => place.start(&gemini).await,
+        };
+        let told = over(&other, &chief).await;
+        assert_eq!(
+            (&told["status"], &told["summary"]),
+            (&json!("completed"), &json!("Both are there.")),
+            "killed at question {at}: {told}"
+        );
+        assert_eq!(place.tasks().await, ["one", "two"], "killed at question {at}");
+        is_whole(&other, at).await;
+    }
+}
+
+/// No run is left running, each has one closed decision, and each task one call that is completed.
+async fn is_whole(process: &Process, at: usize) {
+    let runs = all_runs(process).await;
+    assert_eq!(runs.len(), 2, "killed at {at}: {runs:?}");
+    for run in &runs {
+        assert_eq!(run["status"], "completed", "killed at {at}: {run}");
+    }
+    let decisions = get(process, "/v1/decisions").await;
+    let decisions = decisions["decisions"].as_array().unwrap();
+    let ids = |rows: &[Value], field: &str| -> BTreeSet<String> {
+        rows.iter().map(|row| row[field].as_str().unwrap().to_owned()).collect()
+    };
+    assert_eq!(ids(decisions, "decision_id"), ids(&runs, "id"), "killed at {at}");
+    assert_eq!(decisions.len(), 2);
+    for decision in decisions {
+        assert_eq!(decision["status"], "closed", "killed at {at}: {decision}");
+    }
+    let calls = get(process, "/v1/tool-invocations").await;
+    let calls = calls["tool_invocations"].as_array().unwrap();
+    let of = |tool: &str| calls.iter().filter(|call| call["tool"] == tool).count();
+    assert_eq!(
+        (of("helper"), of("add_task"), calls.len()),
+        (1, 2, 3),
+        "killed at {at}: {calls:?}"
+    );
+    for call in calls {
+        assert_eq!(call["status"], "completed", "killed at {at}: {call}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn killed_at_any_question_a_run_ends_as_if_nothing_had_happened_on_sqlite() {
+    killed_at_every_question(false).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn killed_at_any_question_a_run_ends_as_if_nothing_had_happened_on_postgres() {
+    killed_at_every_question(true).await;
+}
+
+/// Promise 3: killed in the middle of a tool's call, that call is sent again under its key, and the task is there once.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn killed_in_mid_call_the_call_is_sent_again_under_its_key() {
+    for postgres in [false, true] {
+        let place = Place::on(postgres).await;
+        let model = adds_two(Arc::default());
+        let slow = Reply::After(Duration::from_millis(500), Box::new(model.reply));
+        let gemini = Gemini::scripted(vec![slow]).await;
+        let mut one = place.start(&gemini).await;
+        let waiting = tokio::spawn(trigger(&one, "helper", None).send());
+        until("the question", || async { !gemini.requests().is_empty() }).await;
+        // It stops, so the call is under way when everything is killed; going on, it does what it was asked for.
+        let tasks_server = child_of(one.child.0.id());
+        assert!(signal("-STOP", tasks_server));
+        until("the call to be under way", || async {
+            let calls = get(&one, "/v1/tool-invocations").await;
+            calls["tool_invocations"].as_array().unwrap().len() == 1
+        })
+        .await;
+        let helper = id(&get(&one, "/api/projects/default/runs").await["runs"][0]);
+        one.child.0.kill().unwrap();
+        one.child.0.wait().unwrap();
+        assert!(waiting.await.unwrap().is_err());
+        // Refused when it has ended already, as the kernel ends what was stopped and lost its parent.
+        signal("-CONT", tasks_server);
+        until("the tasks server to end", || async { living(tasks_server).is_none() }).await;
+        let again = place.start(&gemini).await;
+        let told = over(&again, &helper).await;
+        assert_eq!(
+            (&told["status"], &told["recovered_from"], &told["in_doubt"]),
+            (&json!("completed"), &json!("crash"), &json!([])),
+            "{told}"
+        );
+        assert_eq!(place.tasks().await, ["one", "two"]);
+        let told: Vec<_> = events(&again, &helper).await;
+        assert_eq!(
+            told.iter().filter(|event| event["type"] == "recovered").count(),
+            1,
+            "{told:?}"
+        );
+    }
+}
+
+/// Graceful stop: what nobody waits for stops between two steps and goes on in the next process; what somebody waits for is
+/// finished and answered.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn sigterm_finishes_what_is_waited_for_and_hands_on_what_is_not() {
+    for postgres in [false, true] {
+        let place = Place::on(postgres).await;
+        let model = adds_two(Arc::default());
+        let slow = Reply::After(Duration::from_millis(700), Box::new(model.reply));
+        let gemini = Gemini::scripted(vec![slow]).await;
+        let mut one = place.start(&gemini).await;
+        let queued = trigger(&one, "helper", Some("respond-async")).send().await.unwrap();
+        let queued: Value = queued.json().await.unwrap();
+        until("the background to begin", || async { gemini.requests().len() == 1 }).await;
+        let waiting = tokio::spawn(trigger(&one, "helper", None).send());
+        until("the other to begin", || async { gemini.requests().len() == 2 }).await;
+        assert!(signal("-TERM", one.child.0.id()));
+        let told: Value = waiting.await.unwrap().unwrap().json().await.unwrap();
+        assert_eq!(
+            (&told["status"], &told["recovered_from"]),
+            (&json!("completed"), &Value::Null),
+            "{told}"
+        );
+        assert!(one.child.0.wait().unwrap().success());
+        let asked = gemini.requests().len();
+        assert!(
+            (4..6).contains(&asked),
+            "the background stopped between two steps: {asked}"
+        );
+        let again = place.start(&gemini).await;
+        let told = over(&again, &id(&queued)).await;
+        assert_eq!(
+            (&told["status"], &told["summary"]),
+            (&json!("completed"), &json!("Added.")),
+            "{told}"
+        );
+        let mut tasks = place.tasks().await;
+        tasks.sort_unstable();
+        assert_eq!(tasks, ["one", "one", "two", "two"]);
+    }
+}
+
+/// What is waited for and outlasts the drain is left where it stands: its client is told that it goes on, and it does.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_outlasts_the_drain_is_told_as_running_and_goes_on_elsewhere() {
+    for postgres in [false, true] {
+        let place = Place::on(postgres).await;
+        let hangs = Arc::new(AtomicUsize::new(2));
+        let model = adds_two(Arc::clone(&hangs));
+        let gemini = Gemini::scripted(vec![model.reply]).await;
+        let mut command = Command::new(binary());
+        command
+            .env("GAVEL_RUNS_LEASE_SECONDS", "1")
+            .env("GAVEL_DRAIN_SECONDS", "1")
+            .env(TASKS, &place.tasks);
+        let mut one = start_by(command, &gemini.url, &place.record, place.folder.path()).await;
+        let waiting = tokio::spawn(trigger(&one, "helper", None).send());
+        until("the question", || async { model.asked.load(Ordering::SeqCst) == 2 }).await;
+        assert!(signal("-TERM", one.child.0.id()));
+        let answer = waiting.await.unwrap().unwrap();
+        assert_eq!(answer.status(), 202);
+        let told: Value = answer.json().await.unwrap();
+        assert_eq!(told["status"], "running", "{told}");
+        assert!(one.child.0.wait().unwrap().success());
+        hangs.store(0, Ordering::SeqCst);
+        let again = place.start(&gemini).await;
+        let told = over(&again, &id(&told)).await;
+        assert_eq!(
+            (&told["status"], &told["recovered_from"]),
+            (&json!("completed"), &json!("crash")),
+            "{told}"
+        );
+        assert_eq!(place.tasks().await, ["one", "two"]);
+    }
+}

@@ -1,0 +1,297 @@
+//! `POST /api/runs/{id}/resume`: what was cut short goes on, with a budget of its own, and never past what nobody knows (X-5,
+//! X-6, promise 3).
+
+use std::collections::BTreeMap;
+
+use serde_json::{Value, json};
+use sqlx::{AssertSqlSafe, Connection, PgConnection, SqliteConnection};
+
+use super::{CHIEF, HELPER, both, id, path_of, said, types};
+use crate::gemini::Reply;
+use crate::harness::{App, Setup, spawn_app};
+use crate::raw::{Answer as ToolAnswer, RawServer};
+
+/// One step, then it has to sum up.
+const SHORT: &str = "---\nname: short\ndescription: Soon tired.\napproval: never\ntools: [list_tasks]\nmax_turns: 1\n---\n\n\
+                     You are the short one.\n";
+
+fn stops_and_goes_on() -> Vec<Reply> {
+    vec![
+        Reply::call("list_tasks", json!({})),
+        Reply::Text("So far nothing."),
+        Reply::Text("Done."),
+    ]
+}
+
+/// X-6, X-5: `paused` with its summary; resumed with a fresh budget as a run of its own, each naming the other; once.
+#[tokio::test]
+async fn a_run_whose_steps_are_spent_is_resumed_once_with_fresh_ones() {
+    for setup in both() {
+        let app = spawn_app(setup.agent("short.md", SHORT).script(stops_and_goes_on())).await;
+        let paused = app.triggered("short", "x").await;
+        assert_eq!(
+            (&paused["status"], &paused["stop_reason"], &paused["summary"]),
+            (&json!("paused"), &json!("step_limit"), &json!("So far nothing.")),
+            "{paused}"
+        );
+        let answer = app.resume(&id(&paused), json!({})).await;
+        let location = answer.header("location").to_owned();
+        let resumed = answer.expect(200);
+        assert_eq!(location, format!("/api/runs/{}", id(&resumed)));
+        assert_eq!(
+            (&resumed["status"], &resumed["summary"]),
+            (&json!("completed"), &json!("Done.")),
+            "{resumed}"
+        );
+        assert_eq!(
+            (&resumed["steps"], &resumed["resumed_from"]),
+            (&json!(1), &paused["id"]),
+            "{resumed}"
+        );
+        assert_eq!(resumed["definition_hash"], paused["definition_hash"]);
+        let listed = app.runs("").await;
+        assert_eq!(listed[0], resumed);
+        assert_eq!(listed[1]["resumed_by"], resumed["id"], "{listed:?}");
+        // It knows what was before.
+        let asked = app.gemini.requests();
+        assert!(said(&asked[2]) > said(&asked[1]), "{}", asked[2]);
+        let problem = app
+            .resume(&id(&paused), json!({}))
+            .await
+            .problem(409, "already_resumed");
+        assert_eq!(problem["run_id"], resumed["id"], "{problem}");
+        app.resume(&id(&resumed), json!({})).await.problem(409, "not_paused");
+        let events = app.events(&id(&resumed)).await;
+        assert_eq!(types(&events), ["resumed", "notice", "turn", "end"], "{events:?}");
+        assert_eq!(events[0]["from"], paused["id"]);
+        let decision = app.decision(&resumed["id"]).await;
+        assert_eq!(
+            (&decision["surface"], &decision["status"]),
+            (&json!("agent"), &json!("closed")),
+            "{decision}"
+        );
+    }
+}
+
+/// DESIGN.md section 9: also a resume that is sent again is the same resume.
+#[tokio::test]
+async fn a_resume_that_is_sent_again_gets_the_same_run() {
+    for setup in both() {
+        let app = spawn_app(setup.agent("short.md", SHORT).script(stops_and_goes_on())).await;
+        let paused = app.triggered("short", "x").await;
+        let path = format!("/api/runs/{}/resume", id(&paused));
+        let key = [("idempotency-key", "r-1"), ("prefer", "respond-async")];
+        let resumed = app.trigger_with(&path, &key, &json!({})).await;
+        assert_eq!(resumed.header("preference-applied"), "respond-async");
+        let resumed = resumed.expect(202);
+        let over = app.over(&id(&resumed)).await;
+        let again = app.trigger_with(&path, &key, &json!({})).await;
+        assert_eq!(again.header("idempotency-replayed"), "true");
+        assert_eq!(again.expect(200), over);
+        let other = app.trigger_with(&path, &key, &json!({"settled": {}})).await;
+        other.problem(422, "idempotency_key_reused");
+        assert_eq!(app.runs("").await.len(), 2);
+    }
+}
+
+async fn execute(url: &str, statement: &str) {
+    let statement = AssertSqlSafe(statement.to_owned());
+    if url.starts_with("postgres") {
+        let mut database = PgConnection::connect(url).await.unwrap();
+        sqlx::query(statement).execute(&mut database).await.unwrap();
+    } else {
+        let mut database = SqliteConnection::connect(url).await.unwrap();
+        sqlx::query(statement).execute(&mut database).await.unwrap();
+    }
+}
+
+/// X-5, issue part 5: 500 steps over all resumes. Who had 499 has one more; who had 500 has none.
+#[tokio::test]
+async fn no_run_has_more_than_500_steps_over_all_resumes() {
+    let patient = SHORT.replace("max_turns: 1", "max_turns: 5");
+    for setup in both() {
+        let mut script = vec![Reply::call("list_tasks", json!({})); 5];
+        script.extend([
+            Reply::Text("Paused."),
+            Reply::call("list_tasks", json!({})),
+            Reply::Text("Paused again."),
+        ]);
+        // Five times in a row would be a doom loop.
+        let args = |n: usize| json!({"limit": n + 1});
+        for (n, reply) in script.iter_mut().take(5).enumerate() {
+            *reply = Reply::call("list_tasks", args(n));
+        }
+        let app = spawn_app(setup.agent("short.md", &patient).script(script)).await;
+        let paused = app.triggered("short", "x").await;
+        assert_eq!(paused["status"], "paused", "{paused}");
+        let steps = async |run: &Value, steps: u32| {
+            let id = id(run);
+            execute(
+                &app.database_url,
+                &format!("UPDATE agent_run SET steps = {steps} WHERE id = '{id}'"),
+            )
+            .await;
+        };
+        steps(&paused, 500).await;
+        app.resume(&id(&paused), json!({})).await.problem(409, "steps_spent");
+        steps(&paused, 499).await;
+        let resumed = app.resume(&id(&paused), json!({})).await.expect(200);
+        assert_eq!(
+            (&resumed["status"], &resumed["stop_reason"], &resumed["summary"]),
+            (&json!("paused"), &json!("step_limit"), &json!("Paused again.")),
+            "{resumed}"
+        );
+        // All of them count, not the last alone.
+        app.resume(&id(&resumed), json!({})).await.problem(409, "steps_spent");
+    }
+}
+
+const ACTOR: &str = "---\nname: actor\ndescription: Acts.\napproval: never\ntools: [act]\n---\n\nYou are the actor.\n";
+
+/// A server whose tool `act` breaks off.
+async fn breaks_off() -> RawServer {
+    RawServer::start(|request| match request.method() {
+        "tools/list" => Some(ToolAnswer::Result(json!({"tools": [
+            {"name": "act", "inputSchema": {"type": "object", "properties": {"what": {"type": "string"}}}},
+        ]}))),
+        "tools/call" => Some(ToolAnswer::Close),
+        _ => None,
+    })
+    .await
+}
+
+async fn in_doubt(setup: Setup, server: &RawServer) -> (App, Value) {
+    let setup = setup
+        .agent("actor.md", ACTOR)
+        .mcp(json!({"mcpServers": {"s": {"url": server.url}}}))
+        .script(vec![Reply::call("act", json!({"what": "all"})), Reply::Text("Done.")]);
+    let app = spawn_app(setup).await;
+    let paused = app.triggered("actor", "x").await;
+    assert_eq!(
+        (&paused["status"], &paused["stop_reason"]),
+        (&json!("paused"), &json!("in_doubt")),
+        "{paused}"
+    );
+    (app, paused)
+}
+
+/// Promise 3, DESIGN.md section 6: a call in doubt is settled by a person, by its id, before the run goes on; what they say is
+/// told to the model, and the call is not sent again.
+#[tokio::test]
+async fn a_run_with_a_call_in_doubt_goes_on_when_somebody_says_what_happened() {
+    for happened in [true, false] {
+        for setup in both() {
+            let mut server = breaks_off().await;
+            let (app, paused) = in_doubt(setup, &server).await;
+            let call = paused["in_doubt"][0]["action_id"].as_str().unwrap().to_owned();
+            let problem = app.resume(&id(&paused), json!({})).await.problem(409, "calls_in_doubt");
+            assert_eq!(problem["errors"][0]["pointer"], format!("/settled/{call}"), "{problem}");
+            let unknown = json!({"settled": {"018f0000-0000-7000-8000-000000000000": true, &call: true}});
+            let problem = app.resume(&id(&paused), unknown).await.problem(400, "invalid_request");
+            assert_eq!(problem["errors"].as_array().unwrap().len(), 1, "{problem}");
+            let wrong = json!({"settled": {&call: "yes"}});
+            app.resume(&id(&paused), wrong).await.problem(400, "invalid_request");
+            let wrong = json!({"happened": {&call: true}});
+            app.resume(&id(&paused), wrong).await.problem(400, "invalid_request");
+
+            let settled = json!({"settled": {&call: happened}});
+            let resumed = app.resume(&id(&paused), settled).await.expect(200);
+            assert_eq!(
+                (&resumed["status"], &resumed["summary"]),
+                (&json!("completed"), &json!("Done.")),
+                "{resumed}"
+            );
+            assert_eq!(resumed["in_doubt"], json!([]), "{resumed}");
+            let told = app.gemini.requests().pop().unwrap().to_string();
+            let words = match happened {
+                true => "a person says that this call had its effect",
+                false => "a person says that this call did not have its effect",
+            };
+            assert!(told.contains(words), "{told}");
+            let events = app.events(&id(&resumed)).await;
+            assert_eq!(
+                types(&events),
+                ["resumed", "tool_result", "notice", "turn", "end"],
+                "{events:?}"
+            );
+            assert_eq!(
+                (&events[1]["tool"], &events[1]["sequence"], &events[1]["success"]),
+                (&json!("act"), &json!(1), &json!(happened)),
+                "{events:?}"
+            );
+            assert_eq!(server.count("tools/call"), 1, "it is not sent again");
+        }
+    }
+}
+
+/// DESIGN.md section 9: what belongs to another run is resumed with that one.
+#[tokio::test]
+async fn a_called_run_is_resumed_with_the_outermost_one() {
+    for setup in both() {
+        let tired = HELPER.replace("approval: never", "approval: never\nmax_turns: 1");
+        let mut setup = setup.agent("helper.md", &tired).agent("chief.md", CHIEF);
+        setup = setup.script(vec![Reply::from(|request| {
+            match (super::asks(request, "chief"), said(request)) {
+                (true, 1) => Reply::call("helper", json!({"query": "look"})),
+                (true, _) => Reply::Text("It did not get far."),
+                (false, 1) => Reply::call("list_tasks", json!({})),
+                (false, _) => Reply::Text("Still at it."),
+            }
+        })]);
+        let app = spawn_app(setup).await;
+        let chief = app.triggered("chief", "x").await;
+        assert_eq!(chief["status"], "completed", "{chief}");
+        let called = app.runs(&format!("parent_run_id = \"{}\"", id(&chief))).await;
+        assert_eq!(
+            (called.len(), &called[0]["status"]),
+            (1, &json!("paused")),
+            "{called:?}"
+        );
+        let problem = app.resume(&id(&called[0]), json!({})).await.problem(409, "part_of_run");
+        assert_eq!(problem["run_id"], chief["id"], "{problem}");
+    }
+}
+
+/// Two who resume at once: one goes on with it, the other is told who does.
+#[tokio::test]
+async fn of_many_who_resume_at_once_one_does() {
+    for setup in both() {
+        let app = spawn_app(setup.agent("short.md", SHORT).script(stops_and_goes_on())).await;
+        let paused = id(&app.triggered("short", "x").await);
+        let answers = futures_util::future::join_all((0..8).map(|_| app.resume(&paused, json!({})))).await;
+        let mut counted: BTreeMap<u16, usize> = BTreeMap::new();
+        for answer in &answers {
+            *counted.entry(answer.status).or_default() += 1;
+        }
+        assert_eq!(counted, BTreeMap::from([(200, 1), (409, 7)]));
+        let resumed = answers.iter().find(|answer| answer.status == 200).unwrap();
+        for answer in answers.iter().filter(|answer| answer.status == 409) {
+            assert_eq!(answer.body["run_id"], resumed.body["id"], "{}", answer.body);
+        }
+        assert_eq!(app.gemini.requests().len(), 3);
+    }
+}
+
+/// What was there at the beginning counts, whatever the files say now (issue part 8).
+#[tokio::test]
+async fn a_resumed_run_keeps_the_definition_it_began_with() {
+    for setup in both() {
+        let app = spawn_app(setup.agent("short.md", SHORT).script(stops_and_goes_on())).await;
+        let paused = app.triggered("short", "x").await;
+        let file = app.folder.path().join("agents/short.md");
+        std::fs::write(file, SHORT.replace("the short one", "somebody else")).unwrap();
+        crate::harness::until("the file to be read again", || async {
+            app.get("/api/projects/default/agents/short").await.1["definition_hash"] != paused["definition_hash"]
+        })
+        .await;
+        let resumed = app.resume(&id(&paused), json!({})).await.expect(200);
+        assert_eq!(resumed["definition_hash"], paused["definition_hash"]);
+        let asked = app.gemini.requests().pop().unwrap();
+        assert!(super::asks(&asked, "the short one"), "{asked}");
+        let fresh = app
+            .trigger_with(&path_of("short"), &[], &json!({"query": "x"}))
+            .await
+            .expect(200);
+        assert_ne!(fresh["definition_hash"], paused["definition_hash"]);
+    }
+}

@@ -1,0 +1,359 @@
+//! `POST /api/projects/{project}/agents/{agent}/trigger` (X-14).
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::{both, id, is_over, path_of};
+use crate::gemini::Reply;
+use crate::harness::{Answer, App, Setup, spawn_app, until};
+
+/// DESIGN.md section 9, in the order of the alphabet.
+const FIELDS: [&str; 21] = [
+    "agent_id",
+    "completed_at",
+    "created_at",
+    "definition_hash",
+    "definition_version",
+    "duration_ms",
+    "error_message",
+    "id",
+    "in_doubt",
+    "output",
+    "parent_run_id",
+    "project_id",
+    "recovered_from",
+    "resumed_by",
+    "resumed_from",
+    "started_at",
+    "status",
+    "steps",
+    "stop_reason",
+    "summary",
+    "usage",
+];
+
+fn adds_milk() -> Vec<Reply> {
+    vec![
+        Reply::call("add_task", json!({"description": "milk"})),
+        Reply::Text("Added."),
+    ]
+}
+
+/// X-14, X-4, X-1, D-R1, DESIGN.md section 9: the run with its results, on the record with its call.
+#[tokio::test]
+async fn an_agent_does_its_work_and_the_answer_is_its_run() {
+    for setup in both() {
+        let app = spawn_app(setup.script(adds_milk())).await;
+        let answer = app
+            .trigger_with(&path_of("helper"), &[], &json!({"query": "milk!"}))
+            .await;
+        assert_eq!(
+            answer.header("location"),
+            format!("/api/runs/{}", answer.body["id"].as_str().unwrap())
+        );
+        assert_eq!(answer.header("ratelimit").split(';').next(), Some("\"user\""));
+        let run = answer.expect(200);
+        let mut fields: Vec<_> = run.as_object().unwrap().keys().map(String::as_str).collect();
+        fields.sort_unstable();
+        assert_eq!(fields, FIELDS, "{run}");
+        assert_eq!(run["status"], "completed", "{run}");
+        assert_eq!(run["summary"], "Added.", "{run}");
+        assert_eq!(
+            (&run["steps"], &run["project_id"], &run["agent_id"]),
+            (&json!(2), &json!("default"), &json!("helper")),
+            "{run}"
+        );
+        for absent in [
+            "output",
+            "parent_run_id",
+            "error_message",
+            "resumed_from",
+            "recovered_from",
+            "stop_reason",
+        ] {
+            assert_eq!(run[absent], Value::Null, "{absent}: {run}");
+        }
+        assert_eq!(run["usage"]["input_tokens"], 200, "{run}");
+        assert!(run["duration_ms"].is_u64() && run["completed_at"].is_string(), "{run}");
+        assert_eq!(app.run(&id(&run)).await, run);
+        let tasks = app.tasks().await;
+        assert_eq!(tasks.len(), 1, "{tasks:?}");
+
+        let decisions = app.decisions().await;
+        assert_eq!(decisions.len(), 1, "{decisions:?}");
+        let decision = app.decision(&run["id"]).await;
+        assert_eq!(decision["surface"], "agent", "{decision}");
+        assert_eq!(decision["outcome_category"], "SUCCESS:TASK_COMPLETED", "{decision}");
+        assert_eq!(decision["definition_hash"], run["definition_hash"], "{decision}");
+        let calls = app.tool_invocations(&run["id"]).await;
+        assert_eq!(
+            (calls.len(), &calls[0]["status"]),
+            (1, &json!("completed")),
+            "{calls:?}"
+        );
+        // X-1, D-R2, D-R3: its own prompt and tools, and no others.
+        let asked = &app.gemini.requests()[0];
+        assert!(super::asks(asked, "You are the helper."), "{asked}");
+        let offered = asked["tools"][0]["functionDeclarations"].as_array().unwrap();
+        let mut offered: Vec<_> = offered.iter().map(|tool| tool["name"].as_str().unwrap()).collect();
+        offered.sort_unstable();
+        assert_eq!(offered, ["add_task", "list_tasks"]);
+    }
+}
+
+/// X-14, DESIGN.md section 9, RFC 7240: who does not want to wait is answered at once, and the run ends later.
+#[tokio::test]
+async fn who_does_not_wait_is_told_where_the_run_is() {
+    for setup in both() {
+        let mut script = adds_milk();
+        script[0] = Reply::After(Duration::from_millis(500), Box::new(script[0].clone()));
+        let app = spawn_app(setup.script(script)).await;
+        let later = [("prefer", "respond-async")];
+        let answer = app
+            .trigger_with(&path_of("helper"), &later, &json!({"query": "milk!"}))
+            .await;
+        assert_eq!(answer.header("preference-applied"), "respond-async");
+        assert_eq!(answer.header("retry-after"), "1");
+        let location = answer.header("location").to_owned();
+        let run = answer.expect(202);
+        assert!(!is_over(&run), "{run}");
+        until("the run to be over", || async { is_over(&app.get(&location).await.1) }).await;
+        let run = app.get(&location).await.1;
+        assert_eq!(
+            (&run["status"], &run["summary"]),
+            (&json!("completed"), &json!("Added.")),
+            "{run}"
+        );
+        assert_eq!(app.tasks().await.len(), 1);
+    }
+}
+
+/// RFC 7240: patience has a number, and its end ends nothing.
+#[tokio::test]
+async fn who_waits_so_long_is_answered_then_and_the_run_goes_on() {
+    let slow = Reply::After(Duration::from_secs(3), Box::new(Reply::Text("Done.")));
+    for setup in both() {
+        let app = spawn_app(setup.script(vec![slow.clone()])).await;
+        let wait = [("prefer", "wait=1")];
+        let answer = app
+            .trigger_with(&path_of("helper"), &wait, &json!({"query": "x"}))
+            .await;
+        assert_eq!(answer.header("preference-applied"), "wait");
+        let run = answer.expect(202);
+        assert_eq!(run["status"], "running", "{run}");
+        let run = app.over(&id(&run)).await;
+        assert_eq!(run["status"], "completed", "{run}");
+        // One that is over in time is answered as to who waits to the end.
+        let wait = [("prefer", "wait=20")];
+        let answer = app
+            .trigger_with(&path_of("helper"), &wait, &json!({"query": "x"}))
+            .await;
+        assert_eq!(answer.expect(200)["status"], "completed");
+    }
+}
+
+/// DESIGN.md section 9, Streams: a client that leaves does not cancel.
+#[tokio::test]
+async fn a_client_that_leaves_does_not_cancel() {
+    for setup in both() {
+        let script = vec![
+            Reply::After(
+                Duration::from_millis(500),
+                Box::new(Reply::call("add_task", json!({"description": "milk"}))),
+            ),
+            Reply::Text("Added."),
+        ];
+        let app = spawn_app(setup.script(script)).await;
+        let request = app
+            .request("POST", &path_of("helper"), &[])
+            .json(&json!({"query": "x"}));
+        let request = tokio::spawn(request.send());
+        app.asked(1).await;
+        // Dropped, the client hangs up.
+        request.abort();
+        assert!(request.await.is_err_and(|error| error.is_cancelled()));
+        let runs = app.runs("").await;
+        let run = app.over(&id(&runs[0])).await;
+        assert_eq!(run["status"], "completed", "{run}");
+        assert_eq!(app.tasks().await.len(), 1);
+    }
+}
+
+/// X-10, X-8: the time given with the request counts, not the definition's.
+#[tokio::test]
+async fn a_time_given_with_the_request_takes_the_place_of_the_definitions() {
+    let patient = "---\nname: patient\ndescription: d\ndeadline_seconds: 3600\n---\n\nTake your time.\n";
+    let script = vec![Reply::Hang, Reply::Text("Nothing so far.")];
+    let setup = Setup::stdio_sqlite().agent("patient.md", patient).script(script);
+    let app = spawn_app(setup).await;
+    let path = format!("{}?timeout_s=1", path_of("patient"));
+    let run = app.trigger_with(&path, &[], &json!({"query": "x"})).await.expect(200);
+    assert_eq!(
+        (&run["status"], &run["stop_reason"], &run["summary"]),
+        (&json!("paused"), &json!("time_limit"), &json!("Nothing so far.")),
+        "{run}"
+    );
+    assert_eq!(run["error_message"], "its time of 1 s is over", "{run}");
+}
+
+const TYPED: &str = "---\nname: typed\ndescription: d\ninputConfig:\n  inputs:\n    what: {description: d, type: string, required: true}\n    \
+                     many: {description: d, type: integer}\nquery: \"${what} ${many}\"\n---\n\nGo.\n";
+
+fn pointers(problem: &Value) -> Vec<&str> {
+    let errors = problem["errors"].as_array().unwrap_or_else(|| panic!("{problem}"));
+    errors.iter().map(|error| error["pointer"].as_str().unwrap()).collect()
+}
+
+async fn typed() -> App {
+    spawn_app(Setup::stdio_sqlite().agent("typed.md", TYPED)).await
+}
+
+/// D-R4: inputs are checked before the start, all at once; nothing is run, and nothing recorded.
+#[tokio::test]
+async fn wrong_inputs_are_named_all_at_once() {
+    let app = typed().await;
+    let answer = app
+        .trigger_with(&path_of("typed"), &[], &json!({"many": "x", "colour": 1}))
+        .await;
+    let problem = answer.problem(400, "invalid_request");
+    let mut places = pointers(&problem);
+    places.sort_unstable();
+    assert_eq!(places, ["/colour", "/many", "/what"], "{problem}");
+    for (path, headers, body, place) in [
+        ("", &[][..], "[]", ""),
+        ("", &[], "{", ""),
+        ("", &[], "", ""),
+        ("", &[], "7", ""),
+        ("?timeout_s=0", &[], "{}", "timeout_s"),
+        ("?timeout_s=86401", &[], "{}", "timeout_s"),
+        ("?timeout_s=1&timeout_s=2", &[], "{}", "timeout_s"),
+        ("?colour=red", &[], "{}", "colour"),
+        ("", &[("prefer", "wait=soon")], "{}", "Prefer"),
+        ("", &[("x-gavel-user", "")], "{}", "X-Gavel-User"),
+        ("", &[("idempotency-key", "a b")], "{}", "Idempotency-Key"),
+    ] {
+        let request = app.request("POST", &format!("{}{path}", path_of("typed")), headers);
+        let request = request.header("content-type", "application/json").body(body);
+        let problem = Answer::of(request).await.problem(400, "invalid_request");
+        assert_eq!(pointers(&problem), [place], "{path} {headers:?} {body}: {problem}");
+    }
+    assert!(
+        app.decisions().await.is_empty(),
+        "what does not parse leaves no decision"
+    );
+    assert!(app.gemini.requests().is_empty());
+}
+
+/// DESIGN.md section 12: a body has at most 1 MiB, and is JSON.
+#[tokio::test]
+async fn a_body_that_is_too_long_or_no_json_is_refused() {
+    let app = typed().await;
+    let long = json!({"what": "x".repeat(1 << 20)});
+    app.trigger_with(&path_of("typed"), &[], &long)
+        .await
+        .problem(413, "body_too_large");
+    let text = app
+        .request("POST", &path_of("typed"), &[("content-type", "text/plain")])
+        .body("{}");
+    Answer::of(text).await.problem(415, "unsupported_media_type");
+}
+
+#[tokio::test]
+async fn an_agent_or_project_that_is_not_there_is_404() {
+    for setup in both() {
+        let app = spawn_app(setup).await;
+        for path in [
+            path_of("nobody"),
+            "/api/projects/nowhere/agents/helper/trigger".to_owned(),
+            "/api/projects/%20/agents/helper/trigger".to_owned(),
+        ] {
+            let answer = app.trigger_with(&path, &[], &json!({"query": "x"})).await;
+            answer.problem(404, "not_found");
+        }
+        for path in ["/api/projects/nowhere/runs", "/api/projects/nowhere/agents"] {
+            Answer::of(app.request("GET", path, &[]))
+                .await
+                .problem(404, "not_found");
+        }
+        assert!(app.decisions().await.is_empty());
+    }
+}
+
+/// Promise 1, C-US5-3: over the quota nothing runs, and the record says so.
+#[tokio::test]
+async fn over_the_quota_nothing_runs_and_a_decision_says_so() {
+    for setup in both() {
+        let app = spawn_app(setup.rate(1, 1)).await;
+        let first = app.triggered("helper", "x").await;
+        assert_eq!(first["status"], "completed", "{first}");
+        let answer = app.trigger_with(&path_of("helper"), &[], &json!({"query": "y"})).await;
+        let seconds: u32 = answer.header("retry-after").parse().unwrap();
+        assert!((1..=60).contains(&seconds));
+        answer.problem(429, "rate_limited");
+        let decisions = app.decisions().await;
+        let refused: Vec<_> = decisions
+            .iter()
+            .filter(|decision| decision["outcome_category"] == "REFUSAL:RATE_LIMITED")
+            .collect();
+        assert_eq!((decisions.len(), refused.len()), (2, 1), "{decisions:?}");
+        assert_eq!(
+            (&refused[0]["surface"], &refused[0]["decision_type"]),
+            (&json!("agent"), &json!("REFUSE")),
+            "{refused:?}"
+        );
+        assert_eq!(app.runs("").await.len(), 1, "no run was made");
+    }
+}
+
+/// Promise 1: with all places taken who waits is shed, on the record; who does not wait is queued.
+#[tokio::test]
+async fn what_is_too_much_is_shed_and_a_decision_says_so() {
+    for setup in both() {
+        let script = vec![Reply::Hang, Reply::Text("Hello.")];
+        let app = spawn_app(setup.env("GAVEL_MAX_IN_FLIGHT", "1").script(script)).await;
+        let waiting = app
+            .request("POST", &path_of("helper"), &[])
+            .json(&json!({"query": "x"}));
+        let waiting = tokio::spawn(waiting.send());
+        app.asked(1).await;
+        let answer = app.trigger_with(&path_of("helper"), &[], &json!({"query": "y"})).await;
+        assert_eq!(answer.header("retry-after"), "1");
+        answer.problem(503, "overloaded");
+        let filter = "/v1/decisions?filter=outcome_category%20%3D%20%22REFUSAL%3AOVERLOADED%22";
+        let (_, page) = app.get(filter).await;
+        assert_eq!(page["decisions"].as_array().unwrap().len(), 1, "{page}");
+        let queued = app.queued("helper", "z").await;
+        assert_eq!(app.over(&queued).await["status"], "completed");
+        waiting.abort();
+    }
+}
+
+/// DESIGN.md section 4: an agent whose tools nobody offers does not stop the start; it is listed with the reason, and its
+/// run says so. X-14: never skipped.
+#[tokio::test]
+async fn an_agent_without_its_tools_is_listed_as_unavailable_and_its_run_fails_saying_so() {
+    let lacking = "---\nname: lacking\ndescription: d\ntools: [fly]\n---\n\nFly.\n";
+    for setup in both() {
+        let app = spawn_app(setup.agent("lacking.md", lacking)).await;
+        until("the tools to be there", || async {
+            app.get("/api/projects/default/agents/helper").await.1["available"] == true
+        })
+        .await;
+        let (_, page) = app.get("/api/projects/default/agents").await;
+        let agents = page["agents"].as_array().unwrap();
+        let names: Vec<_> = agents.iter().map(|agent| agent["id"].as_str().unwrap()).collect();
+        assert_eq!(names, ["chief", "helper", "lacking"]);
+        assert_eq!(agents[2]["available"], false, "{page}");
+        assert!(
+            agents[2]["unavailable_reason"].as_str().unwrap().contains("fly"),
+            "{page}"
+        );
+        let run = app.triggered("lacking", "x").await;
+        assert_eq!(run["status"], "failed", "{run}");
+        assert!(run["error_message"].as_str().unwrap().contains("fly"), "{run}");
+        let decision = app.decision(&run["id"]).await;
+        assert_eq!(decision["status"], "closed", "{decision}");
+        assert!(app.gemini.requests().is_empty());
+    }
+}
