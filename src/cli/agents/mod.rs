@@ -1,7 +1,9 @@
-//! `gavel agents`: the definitions of agents. All but `list` look at files alone.
+//! `gavel agents`: the definitions of agents, and running one. All but `list` and `run` look at files alone.
 
 mod convert;
+mod inputs;
 mod list;
+mod run;
 mod schema;
 mod show;
 mod validate;
@@ -12,11 +14,14 @@ use crate::app::{self, Loaded};
 use crate::config::{Config, Flags};
 use crate::domain::definition::DefinitionError;
 
-pub(super) use self::list::run as list;
+pub(super) use self::list::{run as list, unavailable};
+pub(super) use self::run::run as start;
 
 /// What to do.
 #[derive(Debug, clap::Subcommand)]
 pub(super) enum Verb {
+    /// Run an agent, with live progress
+    Run(run::Args),
     /// Check definitions: every mistake at once, each with file, line, what was found and what is allowed
     Validate(validate::Args),
     /// List the agents of this configuration, and which cannot work for lack of a tool
@@ -35,7 +40,7 @@ pub(super) fn run(verb: Verb, flags: &Flags) -> anyhow::Result<Exit> {
         Verb::Show(args) => show::run(&args, flags),
         Verb::Convert(args) => convert::run(&args),
         Verb::Schema(args) => schema::run(&args),
-        Verb::List(_) => unreachable!("it needs the MCP servers, and is started with them"),
+        Verb::List(_) | Verb::Run(_) => unreachable!("these need the MCP servers, and are started with them"),
     }
 }
 
@@ -48,7 +53,7 @@ fn configured(flags: &Flags) -> anyhow::Result<Loaded> {
     load(&resolved.config)
 }
 
-fn load(config: &Config) -> anyhow::Result<Loaded> {
+pub(super) fn load(config: &Config) -> anyhow::Result<Loaded> {
     app::agents(config).map_err(|error| {
         let folder = config.agents.as_deref().unwrap_or(std::path::Path::new("agents"));
         anyhow::anyhow!("the folder of agents {} cannot be listed: {error}", folder.display())
@@ -56,12 +61,12 @@ fn load(config: &Config) -> anyhow::Result<Loaded> {
 }
 
 /// One line an error, fit for a terminal.
-fn told(error: &DefinitionError) -> String {
+pub(super) fn told(error: &DefinitionError) -> String {
     output::printable(&error.to_string()).replace('\n', " ")
 }
 
 /// "1 error", "2 errors".
-fn count(number: usize, one: &str) -> String {
+pub(super) fn count(number: usize, one: &str) -> String {
     let plural = if number == 1 { "" } else { "s" };
     format!("{number} {one}{plural}")
 }
