@@ -87,7 +87,14 @@ async fn begin(args: &Args, object: Option<&str>, service: &Service) -> anyhow::
     let Some(new) = unless_stopped(asked_for(args, object, service)).await? else {
         return Ok(Exit::Interrupted);
     };
-    let run = service.trigger(new?).await?;
+    let Some(run) = unless_stopped(service.trigger(new?)).await? else {
+        output::note(&format!(
+            "whether the run has begun is not known; `gavel runs list{}` shows it then",
+            args.place.repeated()
+        ));
+        return Ok(Exit::Interrupted);
+    };
+    let run = run?;
     if args.background {
         output::line(&run.to_string())?;
         if !args.showing.quiet {

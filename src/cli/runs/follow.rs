@@ -8,7 +8,7 @@ use super::place::Where;
 use super::progress::{self, Progress};
 use super::service::Service;
 use crate::cli::exit::Exit;
-use crate::cli::interrupt::{told_to_stop, unless_stopped};
+use crate::cli::interrupt::told_to_stop;
 use crate::cli::output;
 use crate::domain::agent_run::RunStatus;
 use crate::domain::ids::RunId;
@@ -75,8 +75,8 @@ async fn until_over(
     on_interrupt: OnInterrupt,
     progress: &mut Progress,
 ) -> anyhow::Result<Option<Value>> {
-    let mut events = service.events(run).await?;
     let mut interrupted = Box::pin(told_to_stop());
+    let mut events = service.events(run).await?;
     let mut is_cancelled = false;
     progress.note(&format!("run {run}"));
     loop {
@@ -101,13 +101,18 @@ async fn until_over(
                 }
                 is_cancelled = true;
                 progress.warn("cancelling the run, and waiting for its end; Ctrl-C once more leaves it");
-                match unless_stopped(service.cancel(run)).await? {
-                    Some(Ok(_)) => {}
-                    Some(Err(error)) => progress.warn(&format!(
+                let cancelled = tokio::select! {
+                    cancelled = service.cancel(run) => cancelled,
+                    stopped = &mut interrupted => {
+                        stopped?;
+                        return Ok(None);
+                    }
+                };
+                if let Err(error) = cancelled {
+                    progress.warn(&format!(
                         "it could not be cancelled: {error:#}; `gavel runs cancel{} {run}` tries again",
                         place.repeated()
-                    )),
-                    None => return Ok(None),
+                    ));
                 }
             }
         }
