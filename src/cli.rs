@@ -18,6 +18,7 @@ mod migrate;
 mod new_key;
 mod operator;
 mod output;
+mod runs;
 mod serve;
 mod table;
 
@@ -49,11 +50,14 @@ const EXAMPLES: &str = "\
 Examples:
   gavel                                     serve on 127.0.0.1:8080 (the same as gavel serve)
   gavel chat \"add a task to call mom\"       one decision, without a server
+  gavel agents run NAME \"what to do\"        one run of an agent, with its progress
   gavel doctor                              is everything in place?
   gavel config                              every setting, and where its value came from
   GEMINI_API_KEY_FILE=key gavel serve       with Gemini instead of the demo model
 
-Exit status: 0 done, 1 failed, 2 wrong usage or configuration, 130 interrupted.";
+Exit status: 0 done, 1 failed, 2 wrong usage or configuration, 130 interrupted.
+Who follows a run of an agent also gets 3 for one that failed, 4 for one that was cancelled, and 5
+for one that is paused.";
 
 #[derive(Debug, Subcommand)]
 enum Verb {
@@ -61,9 +65,12 @@ enum Verb {
     Serve,
     /// Ask for a decision: one with a message, a conversation without
     Chat(chat::Args),
-    /// Check, list, show and convert the definitions of agents
+    /// Run agents; check, list, show and convert their definitions
     #[command(subcommand)]
     Agents(agents::Verb),
+    /// Look at the runs of agents; watch, cancel and resume them
+    #[command(subcommand)]
+    Runs(runs::Verb),
     /// Look at MCP servers and their tools, and call one by hand
     #[command(subcommand)]
     Mcp(mcp::Verb),
@@ -79,7 +86,7 @@ enum Verb {
     Migrate(migrate::Args),
     /// Show the settings in effect and where each came from
     Config(config::Args),
-    /// Check configuration, address, database, constitution, MCP servers and model
+    /// Check configuration, address, database, constitution, MCP servers, agents and model
     Doctor(DoctorArgs),
 }
 
@@ -105,7 +112,7 @@ fn run(cli: Cli) -> anyhow::Result<Exit> {
         // These need no configuration, or are asked what is wrong with it.
         Verb::McpServer(server) => mcp_server::run(server),
         Verb::Config(args) => config::run(args, &cli.flags),
-        // Asks the MCP servers; the others look at files alone.
+        // These ask the MCP servers; the others look at files alone.
         Verb::Agents(agents::Verb::List(args)) => with_config(Config::load(&cli.flags)?, Voice::Trouble, |resolved| {
             agents::list(args, resolved)
         }),
@@ -117,7 +124,15 @@ fn run(cli: Cli) -> anyhow::Result<Exit> {
                 agents::validate_with_tools(args, resolved)
             })
         }
+        Verb::Agents(agents::Verb::Run(args)) if args.is_remote() => with_runtime(None, agents::start(args, None)),
+        Verb::Agents(agents::Verb::Run(args)) => with_config(Config::load(&cli.flags)?, Voice::Trouble, |resolved| {
+            agents::start(args, Some(resolved))
+        }),
         Verb::Agents(verb) => agents::run(verb, &cli.flags),
+        Verb::Runs(verb) if verb.is_remote() => with_runtime(None, runs::run(verb, None)),
+        Verb::Runs(verb) => with_config(Config::load(&cli.flags)?, Voice::Trouble, |resolved| {
+            runs::run(verb, Some(resolved))
+        }),
         Verb::Chat(args) if args.server.is_some() => with_runtime(None, chat::run_remote(args)),
         Verb::Doctor(DoctorArgs { live: true }) => with_config(Config::load(&cli.flags)?, Voice::Trouble, live::run),
         Verb::Doctor(_) => match Config::load(&cli.flags) {

@@ -11,12 +11,20 @@ mod decisions;
 mod doctor;
 #[path = "cli/eval.rs"]
 mod eval;
+#[allow(dead_code, unreachable_pub, missing_docs)]
+#[path = "api/gemini.rs"]
+mod gemini;
 #[path = "cli/harness.rs"]
 mod harness;
 #[path = "cli/mcp.rs"]
 mod mcp;
 #[path = "cli/meters.rs"]
 mod meters;
+#[allow(dead_code)]
+#[path = "mcp/raw.rs"]
+mod raw;
+#[path = "cli/runs.rs"]
+mod runs;
 #[path = "cli/serve.rs"]
 mod serve;
 #[path = "cli/usage.rs"]

@@ -135,10 +135,13 @@ impl App {
         };
         let agents = AgentRuns::new(runs, directory, Arc::clone(&quota), at_once);
         agents.set_queue(queue.clone());
-        queue.start(Arc::new(Worker(Arc::clone(&agents))), config.runs.background);
+        // A process that has no place for them takes up no runs but those it is asked for itself.
+        if config.runs.background > 0 {
+            queue.start(Arc::new(Worker(Arc::clone(&agents))), config.runs.background);
+            background.spawn(Arc::clone(&agents).sweep());
+        }
         background.spawn(files.follow(stop.clone()));
         background.spawn(Arc::clone(&agents).keep_leases(config.runs.lease / 3));
-        background.spawn(Arc::clone(&agents).sweep());
         let chat = Chat::new(engine, quota, constitution, Templates::built_in(), config.max_in_flight);
         background.spawn(edge::fold_metrics(stop.clone()));
         let decisions = DecisionQueries::new(store.clone());

@@ -1,84 +1,200 @@
-//! `POST /v1/chat` of a gavel that runs elsewhere.
+//! A gavel that runs elsewhere, asked over HTTP.
 
+use std::fmt;
 use std::time::Duration;
 
 use anyhow::{Context, anyhow, bail};
-use reqwest::StatusCode;
+use reqwest::header::{ACCEPT, HeaderValue};
+use reqwest::{RequestBuilder, Response, StatusCode};
 use secrecy::{ExposeSecret, SecretString};
 use serde_json::Value;
 use url::Url;
+
+use crate::domain::ids::UserId;
 
 /// Longer than any chat deadline.
 const TIMEOUT: Duration = Duration::from_secs(620);
 const CONNECT: Duration = Duration::from_secs(5);
 /// The variable with the key or token that is sent along; `…_FILE` names a file that holds it.
 pub(super) const KEY: &str = "GAVEL_API_KEY";
+/// Who acts, where no token says who that is (DESIGN.md section 9, Callers).
+const ACTING_USER: &str = "x-gavel-user";
 
 /// A server to ask.
 pub(super) struct Client {
     http: reqwest::Client,
-    url: Url,
+    base: Url,
     key: Option<SecretString>,
+}
+
+/// The server's own words why there is no answer.
+#[derive(Debug, thiserror::Error)]
+#[error("{words}")]
+pub(super) struct Refused {
+    pub(super) status: StatusCode,
+    /// `code` of the problem document, where it is one.
+    pub(super) code: Option<String>,
+    words: String,
 }
 
 impl Client {
     /// For the server at `base`, such as `http://localhost:8080`.
     pub(super) fn new(base: &str) -> anyhow::Result<Self> {
-        let mut url = Url::parse(base)
+        let base = Url::parse(base)
             .ok()
             .filter(|url| matches!(url.scheme(), "http" | "https") && url.has_host())
             .with_context(|| {
                 format!("--server {base:?}: give an http:// or https:// URL, such as http://localhost:8080")
             })?;
-        let path = format!("{}/v1/chat", url.path().trim_end_matches('/'));
-        url.set_path(&path);
-        let http = reqwest::Client::builder()
-            .connect_timeout(CONNECT)
-            .timeout(TIMEOUT)
-            .build()?;
-        Ok(Self { http, url, key: key()? })
+        // A stream of events may well go on for longer than any answer may take, so each request has its own limit.
+        let http = reqwest::Client::builder().connect_timeout(CONNECT).build()?;
+        Ok(Self {
+            http,
+            base,
+            key: key()?,
+        })
     }
 
     /// The decision's body; a problem document is an error in its own words.
     pub(super) async fn decide(&self, body: &Value) -> anyhow::Result<String> {
-        let mut request = self.http.post(self.url.clone()).json(body);
+        let url = self.url(&["v1", "chat"]);
+        let response = self
+            .send(self.http.post(url.clone()).json(body).timeout(TIMEOUT))
+            .await?;
+        let (status, text) = whole(response).await?;
+        // A decision stands in the answer whatever its status (429, 503).
+        match serde_json::from_str::<Value>(&text) {
+            Ok(body) if body.get("decision_type").is_some() => Ok(text),
+            Ok(body) if status.is_success() => Err(problem(&body).map_or_else(
+                || anyhow!("{url} answered {status} without a decision"),
+                |(words, _)| anyhow!(words),
+            )),
+            _ => Err(self.refused(&url, status, &text)),
+        }
+    }
+
+    /// The JSON under a path.
+    pub(super) async fn get(
+        &self,
+        path: &[&str],
+        query: &[(&str, &str)],
+        user: Option<&UserId>,
+    ) -> anyhow::Result<Value> {
+        let request = self.http.get(with(self.url(path), query));
+        self.json(acting(request, user)?).await
+    }
+
+    /// The JSON that comes of posting `body`, which is not waited for where that may take long.
+    pub(super) async fn post(
+        &self,
+        path: &[&str],
+        query: &[(&str, &str)],
+        user: Option<&UserId>,
+        body: &Value,
+    ) -> anyhow::Result<Value> {
+        let request = self.http.post(with(self.url(path), query)).json(body);
+        self.json(acting(request, user)?.header("prefer", "respond-async"))
+            .await
+    }
+
+    /// A stream of JSON lines under a path, from after the event with the id `after`.
+    pub(super) async fn lines(
+        &self,
+        path: &[&str],
+        user: Option<&UserId>,
+        after: Option<&str>,
+    ) -> anyhow::Result<Response> {
+        let url = self.url(path);
+        let mut request = acting(self.http.get(url.clone()), user)?.header(ACCEPT, "application/x-ndjson");
+        if let Some(after) = after {
+            request = request.header("last-event-id", after);
+        }
+        let response = self.send(request).await?;
+        if response.status().is_success() {
+            return Ok(response);
+        }
+        let (status, text) = whole(response).await?;
+        Err(self.refused(&url, status, &text))
+    }
+
+    async fn json(&self, request: RequestBuilder) -> anyhow::Result<Value> {
+        let response = self.send(request.timeout(TIMEOUT)).await?;
+        let url = response.url().clone();
+        let (status, text) = whole(response).await?;
+        if !status.is_success() {
+            return Err(self.refused(&url, status, &text));
+        }
+        match serde_json::from_str(&text) {
+            Ok(body) => Ok(body),
+            Err(_) => bail!("{url} answered {status} without JSON; is it a gavel?"),
+        }
+    }
+
+    async fn send(&self, mut request: RequestBuilder) -> anyhow::Result<Response> {
         if let Some(key) = &self.key {
             request = request.bearer_auth(key.expose_secret());
         }
-        let response = request
-            .send()
-            .await
-            .with_context(|| format!("{} does not answer", self.url))?;
-        let status = response.status();
-        let text = response
-            .text()
-            .await
-            .with_context(|| format!("the answer of {} broke off", self.url))?;
-        let Ok(body) = serde_json::from_str::<Value>(&text) else {
-            bail!("{} answered {status} without JSON; is it a gavel?", self.url);
+        let sent = request.send().await;
+        sent.map_err(reqwest::Error::without_url)
+            .with_context(|| format!("{self} does not answer"))
+    }
+
+    fn url(&self, path: &[&str]) -> Url {
+        let mut url = self.base.clone();
+        if let Ok(mut segments) = url.path_segments_mut() {
+            segments.pop_if_empty().extend(path);
+        }
+        url
+    }
+
+    fn refused(&self, url: &Url, status: StatusCode, text: &str) -> anyhow::Error {
+        let body: Option<Value> = serde_json::from_str(text).ok();
+        let Some((mut words, code)) = body.as_ref().and_then(problem) else {
+            let what = if body.is_some() {
+                ""
+            } else {
+                " without JSON; is it a gavel?"
+            };
+            return anyhow!("{url} answered {status}{what}");
         };
-        if body.get("decision_type").is_some() {
-            return Ok(text);
+        if status == StatusCode::UNAUTHORIZED {
+            words.push_str(&match self.key {
+                Some(_) => format!("\n  {KEY} (or {KEY}_FILE) holds no key or token that {self} knows"),
+                None => format!("\n  give a key or token of {self} in {KEY}, or a file with it in {KEY}_FILE"),
+            });
         }
-        let error = problem(&body).unwrap_or_else(|| anyhow!("{} answered {status} without a decision", self.url));
-        if status != StatusCode::UNAUTHORIZED {
-            return Err(error);
-        }
-        Err(match self.key {
-            Some(_) => anyhow!(
-                "{error}\n  {KEY} (or {KEY}_FILE) holds no key or token that {} knows",
-                self.url
-            ),
-            None => anyhow!(
-                "{error}\n  give a key or token of {} in {KEY}, or a file with it in {KEY}_FILE",
-                self.url
-            ),
-        })
+        Refused { status, code, words }.into()
     }
 }
 
-/// An RFC 9457 document in words.
-fn problem(body: &Value) -> Option<anyhow::Error> {
+/// The server, as it was named.
+impl fmt::Display for Client {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.base.as_str().trim_end_matches('/'))
+    }
+}
+
+fn with(mut url: Url, query: &[(&str, &str)]) -> Url {
+    if !query.is_empty() {
+        url.query_pairs_mut().extend_pairs(query);
+    }
+    url
+}
+
+fn acting(request: RequestBuilder, user: Option<&UserId>) -> anyhow::Result<RequestBuilder> {
+    let Some(user) = user else { return Ok(request) };
+    let value = HeaderValue::from_bytes(user.as_str().as_bytes());
+    Ok(request.header(ACTING_USER, value.context("--user holds what no header may hold")?))
+}
+
+async fn whole(response: Response) -> anyhow::Result<(StatusCode, String)> {
+    let (status, url) = (response.status(), response.url().clone());
+    let text = response.text().await.map_err(reqwest::Error::without_url);
+    Ok((status, text.with_context(|| format!("the answer of {url} broke off"))?))
+}
+
+/// An RFC 9457 document in words, and its code.
+pub(super) fn problem(body: &Value) -> Option<(String, Option<String>)> {
     let text = |value: &Value, field: &str| value.get(field).and_then(Value::as_str).map(str::to_owned);
     let mut words = text(body, "detail").or_else(|| text(body, "title"))?;
     for error in body.get("errors").and_then(Value::as_array).into_iter().flatten() {
@@ -86,7 +202,7 @@ fn problem(body: &Value) -> Option<anyhow::Error> {
             words.push_str(&format!("\n  {pointer}: {detail}"));
         }
     }
-    Some(anyhow!(words))
+    Some((words, text(body, "code")))
 }
 
 fn key() -> anyhow::Result<Option<SecretString>> {
@@ -113,8 +229,11 @@ mod tests {
     fn a_problem_is_told_with_every_field() {
         let body = json!({"title": "t", "detail": "the request is not valid", "errors": [{"pointer": "/message", "detail": "must not be empty"}]});
         assert_eq!(
-            problem(&body).unwrap().to_string(),
-            "the request is not valid\n  /message: must not be empty"
+            problem(&body).unwrap(),
+            (
+                "the request is not valid\n  /message: must not be empty".to_owned(),
+                None
+            )
         );
         assert!(problem(&json!({"status": 404})).is_none());
     }
@@ -123,10 +242,11 @@ mod tests {
     fn a_server_is_named_by_its_url() {
         // Another test may have installed it, which is as good.
         let _ = rustls::crypto::ring::default_provider().install_default();
-        assert_eq!(
-            Client::new("http://h:1/gavel/").unwrap().url.as_str(),
-            "http://h:1/gavel/v1/chat"
-        );
+        for base in ["http://h:1/gavel/", "http://h:1/gavel"] {
+            let client = Client::new(base).unwrap();
+            assert_eq!(client.to_string(), "http://h:1/gavel");
+            assert_eq!(client.url(&["a", "b c/d"]).as_str(), "http://h:1/gavel/a/b%20c%2Fd");
+        }
         for wrong in ["localhost:8080", "", "ftp://h", "http://"] {
             assert!(Client::new(wrong).is_err(), "{wrong}");
         }

@@ -16,6 +16,8 @@ use crate::config::Resolved;
 use crate::surfaces::caller::Caller;
 use crate::surfaces::decisions::DecisionQueries;
 
+pub(super) use self::show::call;
+
 /// What to read.
 #[derive(Debug, clap::Subcommand)]
 pub(super) enum Verb {

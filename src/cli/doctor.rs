@@ -5,13 +5,13 @@ use std::io;
 use secrecy::ExposeSecret;
 
 use super::exit::Exit;
-use super::{live, mcp as mcp_verb, output};
+use super::{agents as agents_verb, live, mcp as mcp_verb, output};
 use crate::adapters::gemini::CheckError;
 use crate::adapters::mcp::{Mcp, ServerState};
 use crate::adapters::store::Store;
 use crate::app;
 use crate::config::{Config, ConfigErrors, Provider, Resolved, masked_url};
-use crate::domain::definition::Constitution;
+use crate::domain::definition::{Agents, Checked, Constitution};
 use crate::engine::Toolset;
 use crate::ports::keys::KeySource;
 use crate::ports::tools::Tools;
@@ -64,7 +64,8 @@ pub(super) async fn run(resolved: Resolved) -> anyhow::Result<Exit> {
     address(config, &mut findings).await?;
     let constitution = constitution(config, &mut findings)?;
     database(config, &mut findings).await?;
-    servers(config, constitution.as_ref(), &mut findings).await?;
+    let agents = agents(config, &mut findings)?;
+    servers(config, constitution.as_ref(), &agents, &mut findings).await?;
     model(config, &mut findings).await?;
     issuer(config, &mut findings).await?;
     Ok(if findings.wrong == 0 { Exit::Done } else { Exit::Failed })
@@ -139,13 +140,49 @@ async fn database(config: &Config, findings: &mut Findings) -> anyhow::Result<()
     }
 }
 
-async fn servers(config: &Config, constitution: Option<&Constitution>, findings: &mut Findings) -> anyhow::Result<()> {
+/// Those that are right; every mistake in the others is told.
+fn agents(config: &Config, findings: &mut Findings) -> anyhow::Result<Agents> {
+    let loaded = match agents_verb::load(config) {
+        Ok(loaded) => loaded,
+        Err(error) => {
+            let next = "name a folder with GAVEL_AGENTS that gavel may read";
+            findings.wrong(&format!("agents: {error:#}"), next)?;
+            return Ok(Agents::new());
+        }
+    };
+    let Checked {
+        agents,
+        errors,
+        warnings,
+    } = loaded.checked;
+    for error in &errors {
+        let next = "`gavel agents validate` tells every mistake; gavel serve does not start with one";
+        findings.wrong(&format!("agents: {}", agents_verb::told(error)), next)?;
+    }
+    for warning in &warnings {
+        findings.odd(&format!("agents: {}", agents_verb::told(warning)))?;
+    }
+    if errors.is_empty() {
+        let found = agents_verb::count(agents.len(), "agent");
+        findings.good(&format!("agents: {found} ({})", loaded.place))?;
+    }
+    Ok(agents)
+}
+
+async fn servers(
+    config: &Config,
+    constitution: Option<&Constitution>,
+    agents: &Agents,
+    findings: &mut Findings,
+) -> anyhow::Result<()> {
     let bridge = match app::mcp(config) {
         Ok(bridge) => bridge,
         Err(error) => return findings.wrong(&format!("{error:#}"), "correct the file that GAVEL_MCP_CONFIG names"),
     };
     mcp_verb::settled(&bridge).await;
-    let checked = each_server(&bridge, findings).and_then(|()| granted(&bridge, constitution, findings));
+    let checked = each_server(&bridge, findings)
+        .and_then(|()| granted(&bridge, constitution, findings))
+        .and_then(|()| able(&bridge, agents, findings));
     bridge.shutdown().await;
     checked
 }
@@ -190,6 +227,16 @@ fn granted(bridge: &Mcp, constitution: Option<&Constitution>, findings: &mut Fin
     for one in missing {
         let next = "connect a server that offers it, or take it out of the constitution";
         findings.wrong(&format!("tool {}: {}", one.name, one.reason), next)?;
+    }
+    Ok(())
+}
+
+/// An agent whose tools nobody offers cannot run; it stops nothing else.
+fn able(bridge: &Mcp, agents: &Agents, findings: &Findings) -> anyhow::Result<()> {
+    for (name, reasons) in agents_verb::unavailable(agents, &bridge.catalog()) {
+        if !reasons.is_empty() {
+            findings.odd(&format!("agent {name} is unavailable: {}", reasons.join("; ")))?;
+        }
     }
     Ok(())
 }

@@ -16,6 +16,12 @@ pub(super) enum Exit {
     Failed,
     /// 2: what was given is wrong in itself, and each mistake was told.
     Wrong,
+    /// 3: the run of an agent that was followed failed.
+    RunFailed,
+    /// 4: it was cancelled.
+    RunCancelled,
+    /// 5: it is paused, and can be resumed.
+    RunPaused,
     /// 130, as shells have it for SIGINT.
     Interrupted,
 }
@@ -31,6 +37,9 @@ pub(super) fn code(ended: anyhow::Result<Exit>) -> ExitCode {
         Ok(Exit::Done) => ExitCode::SUCCESS,
         Ok(Exit::Failed) => ExitCode::FAILURE,
         Ok(Exit::Wrong) => ExitCode::from(2),
+        Ok(Exit::RunFailed) => ExitCode::from(3),
+        Ok(Exit::RunCancelled) => ExitCode::from(4),
+        Ok(Exit::RunPaused) => ExitCode::from(5),
         Ok(Exit::Interrupted) => ExitCode::from(130),
         Err(error) if error.is::<ReaderLeft>() => ExitCode::SUCCESS,
         Err(error) => {

@@ -2,22 +2,25 @@
 
 use std::io;
 
-/// Comes back when the process is told to stop.
+/// Comes back when the process is told to stop, from this call on: also when that was before it is waited for.
 ///
 /// # Errors
 /// The system takes no handler.
-pub(super) async fn told_to_stop() -> io::Result<()> {
+pub(super) fn told_to_stop() -> impl Future<Output = io::Result<()>> {
     #[cfg(unix)]
     {
         use tokio::signal::unix::{SignalKind, signal};
-        let mut terminate = signal(SignalKind::terminate())?;
-        tokio::select! {
-            interrupted = tokio::signal::ctrl_c() => interrupted,
-            _ = terminate.recv() => Ok(()),
+        let (interrupt, terminate) = (signal(SignalKind::interrupt()), signal(SignalKind::terminate()));
+        async move {
+            let (mut interrupt, mut terminate) = (interrupt?, terminate?);
+            tokio::select! {
+                _ = interrupt.recv() => Ok(()),
+                _ = terminate.recv() => Ok(()),
+            }
         }
     }
     #[cfg(not(unix))]
-    tokio::signal::ctrl_c().await
+    tokio::signal::ctrl_c()
 }
 
 /// Does `work`, unless the process is told to stop first; then there is `None`.

@@ -105,7 +105,7 @@ pub struct RateLimit {
 /// Runs of agents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Runs {
-    /// In the background, worked on at once.
+    /// In the background, worked on at once; a process with 0 takes up none.
     pub background: usize,
     /// How long a process may be silent before another one takes its runs up.
     pub lease: Duration,

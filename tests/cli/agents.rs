@@ -153,7 +153,10 @@ fn agents_list_says_which_agents_lack_a_tool_and_why() {
         "{list}"
     );
     for (name, reason) in [
-        ("lost", "tool fly: no configured server offers it"),
+        (
+            "lost",
+            "tool fly: no connected server offers it; not connected: files (needs FILES_ROOT",
+        ),
         ("boss", "agent lost: it is unavailable itself"),
         ("top", "agent boss: it is unavailable itself"),
     ] {
@@ -280,7 +283,7 @@ fn agents_schema_prints_a_json_schema() {
 #[test]
 fn the_help_of_agents_teaches_with_examples() {
     let place = Place::new();
-    for verb in ["validate", "list", "show", "convert", "schema"] {
+    for verb in ["run", "validate", "list", "show", "convert", "schema"] {
         let help = place.run(&["agents", verb, "--help"]).ended(0);
         assert!(
             help.contains(&format!("gavel agents {verb}")) && help.contains("Examples:"),

@@ -15,6 +15,7 @@ fn doctor_says_what_to_do_about_each_thing_that_is_wrong() {
         "address",
         "constitution",
         "database",
+        "agents: 1 agent (built in)",
         "MCP server tasks",
         "tools",
     ] {
@@ -23,9 +24,17 @@ fn doctor_says_what_to_do_about_each_thing_that_is_wrong() {
             "{part}: {healthy}"
         );
     }
+    // What lacks a setting is off, and stops nothing.
+    assert!(
+        healthy.contains("! agent codebase_investigator is unavailable: tools ls, read_file, glob, grep: ")
+            && healthy.contains("FILES_ROOT"),
+        "{healthy}"
+    );
     assert!(healthy.contains("! model: the demo model answers"), "{healthy}");
     assert!(!place.path().join("gavel.db").exists(), "a look changes no record");
 
+    fs::create_dir(place.path().join("agents")).unwrap();
+    fs::write(place.path().join("agents/wrong.md"), "---\nnmae: x\n---\nhello\n").unwrap();
     fs::write(place.path().join("bad.md"), "---\nnmae: x\n---\nhello\n").unwrap();
     let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let environment = [
@@ -49,6 +58,7 @@ fn doctor_says_what_to_do_about_each_thing_that_is_wrong() {
         "address: 192.0.2.1:8080: ",
         "the constitution is wrong",
         "database: postgres://me:********@",
+        "agents: agents/wrong.md:2: nmae: found an unknown field",
         "model: Gemini cannot be reached",
         "issuer: the issuer's keys are unavailable",
     ] {

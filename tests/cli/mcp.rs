@@ -10,8 +10,21 @@ use super::harness::Place;
 fn servers_are_listed_with_their_tools_and_a_missing_one_is_a_failure() {
     let place = Place::new();
     let listed = place.run(&["mcp", "list", "--json"]).json();
-    assert_eq!(listed["servers"][0]["status"]["state"], "up");
-    assert_eq!(listed["servers"][0]["tools"].as_array().unwrap().len(), 5);
+    // A bundled server that lacks a setting is off, which is no failure.
+    let [files, tasks] = [0, 1].map(|n| &listed["servers"][n]);
+    assert_eq!(
+        (&files["status"]["name"], &files["status"]["state"]),
+        (&"files".into(), &"off".into())
+    );
+    assert!(
+        files["status"]["reason"].as_str().unwrap().contains("FILES_ROOT"),
+        "{files}"
+    );
+    assert_eq!(
+        (&tasks["status"]["name"], &tasks["status"]["state"]),
+        (&"tasks".into(), &"up".into())
+    );
+    assert_eq!(tasks["tools"].as_array().unwrap().len(), 5);
     let seen = place.run(&["mcp", "inspect", "tasks", "list_tasks", "--json"]).json();
     assert_eq!(seen[0]["input_schema"]["type"], "object");
     assert_eq!(seen[0]["shown_to_model"]["type"], "object");
@@ -32,7 +45,7 @@ fn servers_are_listed_with_their_tools_and_a_missing_one_is_a_failure() {
     assert_eq!(gone.status, 1);
     for (args, words) in [
         (["mcp", "call", "tasks", "nope"], "it offers add_task"),
-        (["mcp", "call", "nope", "x"], "configured are tasks"),
+        (["mcp", "call", "nope", "x"], "configured are files, tasks"),
     ] {
         let ran = place.run(&args);
         assert_eq!(ran.status, 1);

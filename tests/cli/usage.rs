@@ -45,6 +45,10 @@ fn wrong_usage_ends_with_2_and_says_what_is_right() {
         &["mcp", "call", "tasks", "add_task", "notjson"],
         &["mcp", "call", "tasks", "add_task", "[1]"],
         &["chat", "--user", "", "hello"],
+        &["runs", "show", "x"],
+        &["runs", "list", "--status", "done"],
+        &["runs", "list", "--agent", "a\" OR 1"],
+        &["agents", "run"],
     ] {
         let ran = place.run(args);
         assert_eq!((ran.status, ran.out.as_str()), (2, ""), "{args:?}");

@@ -38,7 +38,7 @@ An agent is unavailable while a tool of its grant is offered by no server, or an
 Exit status 2 when a definition is wrong.";
 
 /// Why each agent cannot work; nobody is asked under `--offline`.
-type Unavailable = BTreeMap<String, Vec<String>>;
+pub(in crate::cli) type Unavailable = BTreeMap<String, Vec<String>>;
 
 pub(in crate::cli) async fn run(args: Args, resolved: Resolved) -> anyhow::Result<Exit> {
     let loaded = load(&resolved.config)?;
@@ -80,12 +80,23 @@ pub(super) async fn catalog(config: &Config) -> anyhow::Result<Option<Arc<Catalo
 }
 
 /// For each agent: which tools nobody offers, and which agents it calls that cannot work themselves.
-fn unavailable(agents: &Agents, catalog: &Catalog) -> Unavailable {
+pub(in crate::cli) fn unavailable(agents: &Agents, catalog: &Catalog) -> Unavailable {
     let mut reasons: Unavailable = agents
         .iter()
         .map(|(name, agent)| {
             let missing = Toolset::build(catalog, &agent.definition.tools, &[]).missing;
-            let lines = missing.iter().map(|one| format!("tool {}: {}", one.name, one.reason));
+            // What several tools lack for one reason, as when their server is off, is one thing to put right.
+            let mut causes: Vec<(&str, Vec<&str>)> = Vec::new();
+            for one in &missing {
+                match causes.iter_mut().find(|(reason, _)| *reason == one.reason) {
+                    Some((_, tools)) => tools.push(&one.name),
+                    None => causes.push((&one.reason, vec![&one.name])),
+                }
+            }
+            let lines = causes.iter().map(|(reason, tools)| {
+                let plural = if tools.len() == 1 { "" } else { "s" };
+                format!("tool{plural} {}: {reason}", tools.join(", "))
+            });
             (name.clone(), lines.collect())
         })
         .collect();

@@ -1,8 +1,10 @@
-//! `gavel agents`: the definitions of agents. All but `list` look at files alone.
+//! `gavel agents`: the definitions of agents, and running one. All but `list`, `run` and `eval` look at files alone, unless `validate` is told to ask for tools.
 
 mod convert;
 mod eval;
+mod inputs;
 mod list;
+mod run;
 mod schema;
 mod show;
 mod validate;
@@ -14,12 +16,15 @@ use crate::config::{Config, Flags};
 use crate::domain::definition::DefinitionError;
 
 pub(super) use self::eval::run as eval;
-pub(super) use self::list::run as list;
+pub(super) use self::list::{run as list, unavailable};
+pub(super) use self::run::run as start;
 pub(super) use self::validate::run_with_tools as validate_with_tools;
 
 /// What to do.
 #[derive(Debug, clap::Subcommand)]
 pub(super) enum Verb {
+    /// Run an agent, with live progress
+    Run(run::Args),
     /// Check definitions: every mistake at once, each with file, line, what was found and what is allowed
     Validate(validate::Args),
     /// List the agents of this configuration, and which cannot work for lack of a tool
@@ -40,7 +45,9 @@ pub(super) fn run(verb: Verb, flags: &Flags) -> anyhow::Result<Exit> {
         Verb::Show(args) => show::run(&args, flags),
         Verb::Convert(args) => convert::run(&args),
         Verb::Schema(args) => schema::run(&args),
-        Verb::List(_) | Verb::Eval(_) => unreachable!("it needs the MCP servers, and is started with them"),
+        Verb::List(_) | Verb::Run(_) | Verb::Eval(_) => {
+            unreachable!("these need the MCP servers, and are started with them")
+        }
     }
 }
 
@@ -53,7 +60,7 @@ fn configured(flags: &Flags) -> anyhow::Result<Loaded> {
     load(&resolved.config)
 }
 
-fn load(config: &Config) -> anyhow::Result<Loaded> {
+pub(super) fn load(config: &Config) -> anyhow::Result<Loaded> {
     app::agents(config).map_err(|error| {
         let folder = config.agents.as_deref().unwrap_or(std::path::Path::new("agents"));
         anyhow::anyhow!("the folder of agents {} cannot be listed: {error}", folder.display())
@@ -61,12 +68,12 @@ fn load(config: &Config) -> anyhow::Result<Loaded> {
 }
 
 /// One line an error, fit for a terminal.
-fn told(error: &DefinitionError) -> String {
+pub(super) fn told(error: &DefinitionError) -> String {
     output::printable(&error.to_string()).replace('\n', " ")
 }
 
 /// "1 error", "2 errors".
-fn count(number: usize, one: &str) -> String {
+pub(super) fn count(number: usize, one: &str) -> String {
     let plural = if number == 1 { "" } else { "s" };
     format!("{number} {one}{plural}")
 }

@@ -59,7 +59,7 @@ fn text(decision: &Value) -> String {
     text
 }
 
-fn call(call: &Value) -> String {
+pub(in crate::cli) fn call(call: &Value) -> String {
     let field = |name: &str| call.get(name).unwrap_or(&Value::Null);
     let word = |name: &str| output::printable(field(name).as_str().unwrap_or("-"));
     let mut text = format!(

@@ -9,13 +9,14 @@ use crate::cli::output::printable;
 use crate::config::{Auth, Config, Provider, masked_url};
 use crate::ports::tools::Catalog;
 
-/// Version, address, callers, model, database, and a line to paste.
-pub(super) fn greeting(config: &Config, address: SocketAddr) -> String {
+/// Version, address, callers, model, database, agents, and a line to paste.
+pub(super) fn greeting(config: &Config, address: SocketAddr, agents: &str) -> String {
     let mut lines = vec![
         format!("gavel {} on http://{}", env!("CARGO_PKG_VERSION"), reachable(address)),
         format!("  callers   {}", callers(&config.auth)),
         format!("  model     {}", model(config)),
         format!("  database  {}", masked_url(config.database_url.expose_secret())),
+        format!("  agents    {agents}"),
     ];
     lines.push(String::new());
     lines.push("Try it:".to_owned());
@@ -129,7 +130,7 @@ mod tests {
 
     #[test]
     fn the_greeting_says_aloud_that_the_demo_model_answers_and_how_to_try_it() {
-        let greeting = greeting(&config(&[]), "127.0.0.1:8080".parse().unwrap());
+        let greeting = greeting(&config(&[]), "127.0.0.1:8080".parse().unwrap(), "1 (built in)");
         assert!(greeting.contains("demo, since no credentials are set"));
         assert!(greeting.contains(
             r#"curl -s localhost:8080/v1/chat -H 'content-type: application/json' -d '{"message":"add a task to call mom","user_id":"me"}'"#
@@ -142,7 +143,7 @@ mod tests {
             ("GEMINI_API_KEY", "canary"),
             ("DATABASE_URL", "postgres://me:canary@db/x"),
         ]);
-        let greeting = greeting(&config, "[::]:1".parse().unwrap());
+        let greeting = greeting(&config, "[::]:1".parse().unwrap(), "none");
         assert!(!greeting.contains("canary"), "{greeting}");
         assert!(greeting.contains("http://localhost:1"));
     }

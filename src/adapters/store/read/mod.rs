@@ -117,7 +117,10 @@ impl ReadOnly {
     }
 
     /// A page of the runs of a project, and the token of the next one.
-    pub(super) async fn runs(
+    ///
+    /// # Errors
+    /// [`QueryError`].
+    pub async fn runs(
         &self,
         tenant: &TenantId,
         project: &ProjectId,

@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use serde_json::value::RawValue;
 
-use super::super::Store;
 use super::super::config::ContentMode;
 use super::super::db::{Dialect, Row, Value};
 use super::super::read::rfc3339;
+use super::super::{ReadOnly, Store};
 use crate::domain::agent_run::{AgentRun, DoubtfulCall, RunStatus, StopReason};
 use crate::domain::decision::Usage;
 use crate::domain::ids::{ActionId, ConversationId, ProjectId, RunId, TenantId, UserId};
@@ -104,6 +104,21 @@ impl Store {
         user: Option<&UserId>,
         run: RunId,
     ) -> Result<Option<AgentRun>, QueryError> {
+        self.working.run(tenant, user, run).await
+    }
+}
+
+impl ReadOnly {
+    /// A run as everybody is shown it; `None` when the tenant (or the user, where one is given) has no such run.
+    ///
+    /// # Errors
+    /// [`QueryError`].
+    pub async fn run(
+        &self,
+        tenant: &TenantId,
+        user: Option<&UserId>,
+        run: RunId,
+    ) -> Result<Option<AgentRun>, QueryError> {
         let mut sql = format!("SELECT {SHOWN} FROM agent_run WHERE id = $1 AND tenant = $2");
         let mut values = vec![Value::text(&run.to_string()), Value::text(tenant.as_str())];
         if let Some(user) = user {
@@ -111,12 +126,11 @@ impl Store {
             values.push(Value::text(user.as_str()));
         }
         let mut found = None;
-        self.working
-            .rows(sql.into(), values, &mut |row| {
-                found = Some(shown(&row, &mut 0)?);
-                Ok(ControlFlow::Break(()))
-            })
-            .await?;
+        self.rows(sql.into(), values, &mut |row| {
+            found = Some(shown(&row, &mut 0)?);
+            Ok(ControlFlow::Break(()))
+        })
+        .await?;
         Ok(found)
     }
 }

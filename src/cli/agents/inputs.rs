@@ -1,0 +1,244 @@
+//! What an agent is given on the command line, made into what its definition asks for: every mistake at once.
+
+use serde_json::{Map, Number, Value};
+
+use crate::domain::definition::{Definition, InputType};
+
+/// What was given.
+#[derive(Debug, Default)]
+pub(super) struct Given<'a> {
+    /// `NAME=VALUE`, in order.
+    pub(super) pairs: &'a [String],
+    /// A JSON object with its place.
+    pub(super) object: Option<(&'a str, &'a str)>,
+    /// Words without a name.
+    pub(super) text: Option<String>,
+}
+
+/// The inputs of a run.
+///
+/// # Errors
+/// Everything that is wrong with them.
+pub(super) fn inputs(definition: &Definition, given: &Given<'_>) -> Result<Map<String, Value>, Vec<String>> {
+    let mut mistakes = Vec::new();
+    let mut inputs = object(given, &mut mistakes);
+    // Names with a mistake of their own are not told to be missing as well.
+    let mut wrong = Vec::new();
+    let mut add = |name: &str, value: Value, place: &str, mistakes: &mut Vec<String>| {
+        if inputs.insert(name.to_owned(), value).is_some() {
+            mistakes.push(format!("{place}: {name} is given already"));
+        }
+    };
+    let mut named: Vec<(&str, Vec<&str>)> = Vec::new();
+    for pair in given.pairs {
+        match pair.split_once('=') {
+            Some((name, value)) => match named.iter_mut().find(|(known, _)| *known == name) {
+                Some((_, values)) => values.push(value),
+                None => named.push((name, vec![value])),
+            },
+            None => mistakes.push(format!("--input {pair}: is no NAME=VALUE")),
+        }
+    }
+    for (name, values) in named {
+        let place = format!("--input {name}");
+        // What is no argument is told by the definition, with the name that may be meant.
+        let kind = definition
+            .inputs
+            .get(name)
+            .map_or(InputType::String, |input| input.kind);
+        match typed(kind, &values) {
+            Ok(value) => add(name, value, &place, &mut mistakes),
+            Err(problem) => {
+                wrong.push(name);
+                mistakes.push(format!("{place}: {problem}; allowed: {}", kind.as_str()));
+            }
+        }
+    }
+    if let Some(text) = &given.text {
+        match its_text(definition) {
+            Some(name) => add(name, Value::from(text.as_str()), "TEXT", &mut mistakes),
+            None => mistakes.push(format!(
+                "TEXT: {} takes more than one text, or none; name each with --input NAME=VALUE",
+                definition.name
+            )),
+        }
+    }
+    match definition.check_arguments(inputs) {
+        Ok(inputs) if mistakes.is_empty() => Ok(inputs),
+        Ok(_) => Err(mistakes),
+        Err(errors) => {
+            let others = errors.iter().filter(|error| !wrong.contains(&error.name.as_str()));
+            mistakes.extend(others.map(ToString::to_string));
+            Err(mistakes)
+        }
+    }
+}
+
+fn object(given: &Given<'_>, mistakes: &mut Vec<String>) -> Map<String, Value> {
+    let Some((place, text)) = given.object else {
+        return Map::new();
+    };
+    match serde_json::from_str(text) {
+        Ok(Value::Object(inputs)) => inputs,
+        Ok(_) => {
+            mistakes.push(format!("--input-json {place}: is no JSON object of inputs by name"));
+            Map::new()
+        }
+        Err(error) => {
+            mistakes.push(format!("--input-json {place}: is not JSON: {error}"));
+            Map::new()
+        }
+    }
+}
+
+/// The argument that words without a name are for: the only one, or the only required one, where it is a string.
+fn its_text(definition: &Definition) -> Option<&str> {
+    let all = || definition.inputs.iter();
+    let only = match all().count() {
+        1 => all().next(),
+        _ => {
+            let mut required = all().filter(|(_, input)| input.required);
+            required.next().filter(|_| required.next().is_none())
+        }
+    };
+    only.filter(|(_, input)| input.kind == InputType::String)
+        .map(|(name, _)| name.as_str())
+}
+
+/// A list is given once, with commas, or by giving the option once for each element.
+fn typed(kind: InputType, values: &[&str]) -> Result<Value, String> {
+    let element = match kind {
+        InputType::Strings => InputType::String,
+        InputType::Numbers => InputType::Number,
+        InputType::Integers => InputType::Integer,
+        InputType::Booleans => InputType::Boolean,
+        InputType::String | InputType::Number | InputType::Integer | InputType::Boolean => {
+            return match values {
+                [value] => one(kind, value),
+                _ => Err("is given more than once".to_owned()),
+            };
+        }
+    };
+    let elements: Vec<&str> = match values {
+        [""] => Vec::new(),
+        [list] => list.split(',').collect(),
+        many => many.to_vec(),
+    };
+    elements.into_iter().map(|value| one(element, value)).collect()
+}
+
+fn one(kind: InputType, text: &str) -> Result<Value, String> {
+    let found = match kind {
+        InputType::Number => text.trim().parse::<Number>().ok().map(Value::from),
+        InputType::Integer => text.trim().parse::<i64>().ok().map(Value::from),
+        InputType::Boolean => text.trim().parse::<bool>().ok().map(Value::from),
+        _ => Some(Value::from(text)),
+    };
+    found.ok_or_else(|| format!("{text:?} is no {}", kind.as_str()))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn definition(inputs: &str) -> Definition {
+        let text = format!(
+            r#"{{"name": "a", "description": "d", "inputConfig": {{"inputs": {inputs}}},
+                 "promptConfig": {{"systemPrompt": "s", "query": "{}"}}}}"#,
+            serde_json::from_str::<Map<String, Value>>(inputs)
+                .unwrap()
+                .keys()
+                .map(|name| format!("${{{name}}}"))
+                .collect::<String>()
+        );
+        Definition::read(text.as_bytes(), crate::domain::definition::Form::Json, "a").unwrap()
+    }
+
+    fn every_type() -> Definition {
+        definition(
+            r#"{"s": {"description": "d", "type": "string", "required": true}, "n": {"description": "d", "type": "number"},
+                "i": {"description": "d", "type": "integer"}, "b": {"description": "d", "type": "boolean"},
+                "ss": {"description": "d", "type": "string[]"}, "ii": {"description": "d", "type": "integer[]"}}"#,
+        )
+    }
+
+    fn pairs(pairs: &[&str]) -> Vec<String> {
+        pairs.iter().map(|pair| (*pair).to_owned()).collect()
+    }
+
+    #[test]
+    fn values_have_the_types_of_the_definition() {
+        let given = pairs(&["s=a=b", "n=-1.5e3", "i=7", "b=true", "ss=a,b", "ii=1", "ii=2"]);
+        let given = Given {
+            pairs: &given,
+            ..Given::default()
+        };
+        let read = inputs(&every_type(), &given).unwrap();
+        assert_eq!(
+            Value::Object(read),
+            json!({"s": "a=b", "n": -1500.0, "i": 7, "b": true, "ss": ["a", "b"], "ii": [1, 2]})
+        );
+        let given = pairs(&["ss=a,b", "ss=c", "ii="]);
+        let given = Given {
+            pairs: &given,
+            object: Some(("-", r#"{"b": false}"#)),
+            text: Some("words".to_owned()),
+        };
+        let read = inputs(&every_type(), &given).unwrap();
+        assert_eq!(
+            Value::Object(read),
+            json!({"s": "words", "ss": ["a,b", "c"], "ii": [], "b": false}),
+            "TEXT is the only required string, and a list that is given twice is taken element by element"
+        );
+    }
+
+    #[test]
+    fn every_mistake_is_told_at_once() {
+        let given = pairs(&["i=1.5", "b=yes", "n=1", "n=2", "sss=x", "nothing", "ii=1,x"]);
+        let given = Given {
+            pairs: &given,
+            object: Some(("in.json", r#"{"ss": "a"}"#)),
+            text: None,
+        };
+        assert_eq!(
+            inputs(&every_type(), &given).unwrap_err(),
+            [
+                "--input nothing: is no NAME=VALUE",
+                "--input i: \"1.5\" is no integer; allowed: integer",
+                "--input b: \"yes\" is no boolean; allowed: boolean",
+                "--input n: is given more than once; allowed: number",
+                "--input ii: \"x\" is no integer; allowed: integer[]",
+                "ss: is a string; allowed: string[]",
+                "sss: is no argument of a; allowed: did you mean `ss`?",
+                "s: is missing; string is required",
+            ]
+        );
+    }
+
+    #[test]
+    fn text_goes_to_no_argument_that_could_be_another() {
+        let two = definition(
+            r#"{"a": {"description": "d", "type": "string", "required": true}, "b": {"description": "d", "type": "string", "required": true}}"#,
+        );
+        let number = definition(r#"{"a": {"description": "d", "type": "number", "required": true}}"#);
+        for definition in [two, number] {
+            let given = Given {
+                text: Some("x".to_owned()),
+                ..Given::default()
+            };
+            let mistakes = inputs(&definition, &given).unwrap_err();
+            assert!(
+                mistakes[0].starts_with("TEXT: a takes more than one text, or none"),
+                "{mistakes:?}"
+            );
+        }
+        let optional = definition(r#"{"a": {"description": "d", "type": "string"}}"#);
+        let given = Given {
+            text: Some("x".to_owned()),
+            ..Given::default()
+        };
+        assert_eq!(inputs(&optional, &given).unwrap()["a"], "x");
+    }
+}

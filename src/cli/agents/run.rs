@@ -1,0 +1,166 @@
+//! `gavel agents run`: one run of an agent, in this process or by a gavel elsewhere, followed to its end.
+
+use std::io::Read;
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use serde_json::Value;
+
+use super::inputs::{Given, inputs};
+use crate::cli::exit::{Exit, Usage};
+use crate::cli::interrupt::unless_stopped;
+use crate::cli::output;
+use crate::cli::runs::{self, NewRun, OnInterrupt, STATUSES, Service, Showing, Where, follow};
+use crate::config::{Provider, Resolved};
+use crate::domain::definition::{Definition, Form, unknown_name_message};
+use crate::domain::ids::ProjectId;
+use crate::surfaces::agents::DEFAULT_PROJECT;
+
+/// Options of `gavel agents run`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = format!("{EXAMPLES}\n\n{STATUSES}"))]
+pub(in crate::cli) struct Args {
+    /// The agent
+    name: String,
+    /// Its task, where it takes one text (without inputConfig: its query)
+    #[arg(value_name = "TEXT", num_args = 0..)]
+    text: Vec<String>,
+    /// An input, read as its type (repeatable); a list as a,b or once for each element
+    #[arg(long, value_name = "NAME=VALUE")]
+    input: Vec<String>,
+    /// Inputs as a JSON object; - is standard input
+    #[arg(long, value_name = "FILE")]
+    input_json: Option<String>,
+    /// Takes the place of the definition's time limit
+    #[arg(long, value_name = "SECONDS", value_parser = runs::timeout)]
+    timeout: Option<Duration>,
+    /// The project of the agent
+    #[arg(long, default_value = DEFAULT_PROJECT, value_parser = runs::project, value_name = "NAME")]
+    project: ProjectId,
+    /// Do not wait for its end: print the run's id
+    #[arg(long, requires = "server", conflicts_with_all = ["json", "events"])]
+    background: bool,
+    #[command(flatten)]
+    showing: Showing,
+    #[command(flatten)]
+    place: Where,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  gavel agents run reviewer \"look at the last change\"
+  FILES_ROOT=. gavel agents run codebase_investigator \"where are tool calls judged?\"
+  gavel agents run --json codebase_investigator \"what is tested?\" | jq .output
+  gavel agents run report --input year=2026 --input regions=north,south --input draft=true
+  gavel agents run report --input-json - <inputs.json
+  gavel agents run --server http://localhost:8080 --background reviewer \"look at the last change\"
+
+Progress goes to standard error, the result alone to standard output. Ctrl-C cancels the run and
+waits for its end; once more, and it is left where it stands. `gavel agents show NAME` lists what
+an agent takes.";
+
+impl Args {
+    /// Is a gavel elsewhere asked?
+    pub(in crate::cli) fn is_remote(&self) -> bool {
+        self.place.server.is_some()
+    }
+}
+
+/// `resolved` is absent where a gavel elsewhere is asked.
+pub(in crate::cli) async fn run(args: Args, resolved: Option<Resolved>) -> anyhow::Result<Exit> {
+    let object = args.input_json.as_deref().map(read).transpose()?;
+    let is_demo = resolved
+        .as_ref()
+        .is_some_and(|resolved| matches!(resolved.config.model.provider, Provider::Demo { asked: false }));
+    if is_demo && output::person_reads_notes() {
+        output::note("No credentials are set: the demo model answers. GEMINI_API_KEY brings in Gemini.");
+    }
+    let place = args.place.with(resolved.map(|resolved| resolved.config))?;
+    let service = Service::open(place).await?;
+    let done = begin(&args, object.as_deref(), &service).await;
+    let leave = matches!(done, Ok(Exit::Interrupted));
+    service.close(leave).await?;
+    done
+}
+
+async fn begin(args: &Args, object: Option<&str>, service: &Service) -> anyhow::Result<Exit> {
+    let Some(new) = unless_stopped(asked_for(args, object, service)).await? else {
+        return Ok(Exit::Interrupted);
+    };
+    let Some(run) = unless_stopped(service.trigger(new?)).await? else {
+        output::note(&format!(
+            "whether the run has begun is not known; `gavel runs list{}` shows it then",
+            args.place.repeated()
+        ));
+        return Ok(Exit::Interrupted);
+    };
+    let run = run?;
+    if args.background {
+        output::line(&run.to_string())?;
+        if !args.showing.quiet {
+            output::note(&format!("watch it: gavel runs watch{} {run}", args.place.repeated()));
+        }
+        return Ok(Exit::Done);
+    }
+    follow(service, &args.place, run, &args.showing, OnInterrupt::Cancels).await
+}
+
+/// The run that the command line asks for. Nothing has run when that is wrong, or the agent cannot run now.
+async fn asked_for(args: &Args, object: Option<&str>, service: &Service) -> anyhow::Result<NewRun> {
+    let agents = service.agents(&args.project, &args.name).await?;
+    let name = |agent: &Value| agent["id"].as_str().unwrap_or_default().to_owned();
+    let Some(agent) = agents.iter().find(|agent| name(agent) == args.name) else {
+        let known: Vec<_> = agents.iter().map(name).collect();
+        let known: Vec<_> = known.iter().map(String::as_str).collect();
+        let known = if known.is_empty() {
+            "there are none".to_owned()
+        } else {
+            unknown_name_message(&args.name, &known)
+        };
+        return Err(Usage(format!(
+            "no agent of the project {} is called {:?}: {known}",
+            args.project, args.name
+        ))
+        .into());
+    };
+    let text = agent["definition"].to_string();
+    let Ok(definition) = Definition::read(text.as_bytes(), Form::Json, &args.name) else {
+        bail!(
+            "this gavel cannot read the definition of {}; is the server a newer one?",
+            args.name
+        );
+    };
+    let given = Given {
+        pairs: &args.input,
+        object: args.input_json.as_deref().zip(object),
+        text: (!args.text.is_empty()).then(|| args.text.join(" ")),
+    };
+    let inputs = inputs(&definition, &given).map_err(|mistakes| {
+        let mistakes = output::printable(&mistakes.join("\n  "));
+        Usage(format!(
+            "the inputs are not right:\n  {mistakes}\n`gavel agents show {}` lists what it takes",
+            args.name
+        ))
+    })?;
+    if agent["available"] == false {
+        let reason = agent["unavailable_reason"]
+            .as_str()
+            .unwrap_or("its server does not say why");
+        bail!("{} is unavailable: {}", args.name, output::printable(reason));
+    }
+    Ok(NewRun {
+        project: args.project.clone(),
+        agent: args.name.clone(),
+        inputs,
+        timeout: args.timeout,
+    })
+}
+
+fn read(file: &str) -> anyhow::Result<String> {
+    if file == "-" {
+        let mut text = String::new();
+        let read = std::io::stdin().lock().read_to_string(&mut text);
+        return read.map(|_| text).context("standard input cannot be read");
+    }
+    std::fs::read_to_string(file).map_err(|error| Usage(format!("--input-json {file}: cannot be read: {error}")).into())
+}

@@ -1,0 +1,57 @@
+//! `gavel runs cancel`.
+
+use super::id;
+use super::place::{Place, Where};
+use super::service::Service;
+use crate::cli::exit::Exit;
+use crate::cli::interrupt::unless_stopped;
+use crate::cli::output;
+use crate::domain::agent_run::RunStatus;
+use crate::domain::ids::RunId;
+
+/// Options of `gavel runs cancel`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(in crate::cli) struct Args {
+    /// The run
+    #[arg(value_parser = id)]
+    id: RunId,
+    /// Print the run as JSON
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    pub(super) place: Where,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  gavel runs cancel 0198c2b5-7d8e-7c52-9d3b-5a1c4e6f7a80
+  gavel runs cancel --server http://localhost:8080 0198c2b5-7d8e-7c52-9d3b-5a1c4e6f7a80
+
+A run that is worked on ends when whoever works on it has heard of it, within seconds; what it has
+done stays done. One that is over stays as it is.";
+
+pub(super) async fn run(args: &Args, place: Place) -> anyhow::Result<Exit> {
+    let service = Service::open(place).await?;
+    let cancelled = unless_stopped(service.cancel(args.id)).await;
+    service.close(false).await?;
+    let Some(run) = cancelled? else {
+        return Ok(Exit::Interrupted);
+    };
+    let run = run?;
+    if args.json {
+        output::json(&run)?;
+        return Ok(Exit::Done);
+    }
+    output::line(&match run["status"].as_str().and_then(RunStatus::parse) {
+        Some(RunStatus::Cancelled) => format!("run {} is cancelled", args.id),
+        Some(status) if status.is_over() => format!("run {} was over already: {}", args.id, status.as_str()),
+        _ => format!(
+            "run {} is being cancelled; `gavel runs watch{} {}` shows its end",
+            args.id,
+            args.place.repeated(),
+            args.id
+        ),
+    })?;
+    Ok(Exit::Done)
+}

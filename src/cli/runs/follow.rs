@@ -1,0 +1,197 @@
+//! A run followed to its end: its progress, its result, and how it came out as an exit status.
+
+use anyhow::Context;
+use serde_json::Value;
+
+use super::events::Heard;
+use super::place::Where;
+use super::progress::{self, Progress};
+use super::service::Service;
+use crate::cli::exit::Exit;
+use crate::cli::interrupt::told_to_stop;
+use crate::cli::output;
+use crate::domain::agent_run::RunStatus;
+use crate::domain::ids::RunId;
+
+/// What is shown, and where.
+#[derive(Clone, Debug, clap::Args)]
+pub(in crate::cli) struct Showing {
+    /// Print the whole run as JSON when it is over, and nothing else on standard output
+    #[arg(long, conflicts_with = "events")]
+    pub(in crate::cli) json: bool,
+    /// Print the events as they come, as JSON, one a line; the last is of the type end
+    #[arg(long)]
+    events: bool,
+    /// Tell no progress
+    #[arg(long, short)]
+    pub(in crate::cli) quiet: bool,
+}
+
+/// What Ctrl-C does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::cli) enum OnInterrupt {
+    /// The run is cancelled, and its end is waited for; once more, and it is left alone.
+    Cancels,
+    /// The run goes on; only the watching ends.
+    Leaves,
+}
+
+/// Follows a run until it is over.
+///
+/// # Errors
+/// There is no such run, or what it does cannot be told any more.
+pub(in crate::cli) async fn follow(
+    service: &Service,
+    place: &Where,
+    run: RunId,
+    showing: &Showing,
+    on_interrupt: OnInterrupt,
+) -> anyhow::Result<Exit> {
+    let mut progress = Progress::new(!showing.quiet && !showing.events);
+    let followed = until_over(service, place, run, showing, on_interrupt, &mut progress).await;
+    progress.end();
+    match followed {
+        Ok(Some(ended)) => {
+            tell(&ended, place, showing)?;
+            exit(&ended)
+        }
+        Ok(None) => {
+            output::note(&format!(
+                "run {run} goes on where it is worked on, or is taken up by the next `gavel serve`; `gavel runs watch{} {run}` shows it",
+                place.repeated()
+            ));
+            Ok(Exit::Interrupted)
+        }
+        Err(error) => Err(error.context(format!("run {run}"))),
+    }
+}
+
+/// The run as it ended; `None` when it is left.
+async fn until_over(
+    service: &Service,
+    place: &Where,
+    run: RunId,
+    showing: &Showing,
+    on_interrupt: OnInterrupt,
+    progress: &mut Progress,
+) -> anyhow::Result<Option<Value>> {
+    let mut interrupted = Box::pin(told_to_stop());
+    let mut events = service.events(run).await?;
+    let mut is_cancelled = false;
+    progress.note(&format!("run {run}"));
+    loop {
+        tokio::select! {
+            heard = events.next() => match heard? {
+                Heard::Event(mut event) => {
+                    if showing.events {
+                        output::line(&event.to_string())?;
+                    }
+                    progress.event(&event);
+                    if event["type"] == "end" {
+                        return Ok(Some(event["run"].take()));
+                    }
+                }
+                Heard::Lost(reason) => progress.lost(&reason),
+            },
+            stopped = &mut interrupted => {
+                stopped?;
+                interrupted = Box::pin(told_to_stop());
+                if is_cancelled || on_interrupt == OnInterrupt::Leaves {
+                    return Ok(None);
+                }
+                is_cancelled = true;
+                progress.warn("cancelling the run, and waiting for its end; Ctrl-C once more leaves it");
+                let cancelled = tokio::select! {
+                    cancelled = service.cancel(run) => cancelled,
+                    stopped = &mut interrupted => {
+                        stopped?;
+                        return Ok(None);
+                    }
+                };
+                if let Err(error) = cancelled {
+                    progress.warn(&format!(
+                        "it could not be cancelled: {error:#}; `gavel runs cancel{} {run}` tries again",
+                        place.repeated()
+                    ));
+                }
+            }
+        }
+    }
+}
+
+/// The result on standard output, how it came out on standard error.
+fn tell(run: &Value, place: &Where, showing: &Showing) -> anyhow::Result<()> {
+    if showing.json {
+        output::json(run)?;
+    } else if !showing.events
+        && let Some(summary) = run["summary"].as_str().filter(|summary| !summary.is_empty())
+    {
+        output::line(&output::printable(summary))?;
+    }
+    let is_completed = run["status"] == RunStatus::Completed.as_str();
+    if !is_completed || !showing.quiet && !showing.events {
+        output::note(&footer(run));
+    }
+    for line in next(run, place) {
+        output::note(&line);
+    }
+    Ok(())
+}
+
+/// One line: how it came out, why, how long it took.
+fn footer(run: &Value) -> String {
+    let text = |field: &str| run[field].as_str().unwrap_or_default();
+    let mut line = text("status").to_owned();
+    if !text("error_message").is_empty() {
+        line.push_str(&format!(": {}", text("error_message")));
+    }
+    if !text("recovered_from").is_empty() {
+        line.push_str(&format!(", recovered from {}", text("recovered_from")));
+    }
+    let tokens = ["input_tokens", "output_tokens", "thought_tokens"]
+        .iter()
+        .map(|field| run["usage"][field].as_u64().unwrap_or_default())
+        .sum::<u64>();
+    let time = progress::time(run["duration_ms"].as_u64().unwrap_or_default());
+    output::printable(&format!(
+        "{line} ({} steps, {tokens} tokens, {time}, run {})",
+        run["steps"],
+        text("id")
+    ))
+}
+
+/// What a person is to do now: nothing, unless the run is paused and nobody went on with it.
+pub(super) fn next(run: &Value, place: &Where) -> Vec<String> {
+    let text = |field: &str| run[field].as_str().unwrap_or_default();
+    if run["status"] != RunStatus::Paused.as_str() || run["resumed_by"].is_string() || run["parent_run_id"].is_string()
+    {
+        return Vec::new();
+    }
+    let mut lines = Vec::new();
+    let mut command = format!("gavel runs resume{} {}", place.repeated(), text("id"));
+    let calls = run["in_doubt"].as_array().into_iter().flatten();
+    for call in calls {
+        let word = |field: &str| output::printable(call[field].as_str().unwrap_or_default());
+        lines.push(format!(
+            "in doubt: {} {} may have been done. Find out, and say happened or did_not_happen of {}",
+            word("tool"),
+            output::printable(&call["parameters"].to_string()),
+            word("action_id"),
+        ));
+        command.push_str(&format!(" --settled {}=happened", word("action_id")));
+    }
+    lines.push(format!("to go on with it: {command}"));
+    lines
+}
+
+fn exit(run: &Value) -> anyhow::Result<Exit> {
+    let status = run["status"].as_str().and_then(RunStatus::parse);
+    Ok(match status.context("the run ended in no known state")? {
+        RunStatus::Completed => Exit::Done,
+        RunStatus::Failed => Exit::RunFailed,
+        RunStatus::Cancelled => Exit::RunCancelled,
+        RunStatus::Paused => Exit::RunPaused,
+        // A run that is over is in none of these.
+        RunStatus::Queued | RunStatus::Running | RunStatus::AwaitingConfirmation => Exit::Failed,
+    })
+}

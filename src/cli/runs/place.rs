@@ -1,0 +1,112 @@
+//! Where runs are: in the database of this configuration, or at a gavel elsewhere.
+
+use std::time::Duration;
+
+use anyhow::Context;
+
+use crate::cli::client::Client;
+use crate::cli::operator;
+use crate::config::Config;
+use crate::domain::ids::{TenantId, UserId};
+use crate::surfaces::agents::MOST_TIME;
+
+/// The options that say where.
+#[derive(Clone, Debug, clap::Args)]
+pub(in crate::cli) struct Where {
+    /// Ask a gavel that runs elsewhere, with the key in GAVEL_API_KEY, instead of using this configuration
+    #[arg(long, value_name = "URL")]
+    pub(in crate::cli) server: Option<String>,
+    /// On whose behalf [default: local for a new run, everybody for the rest; with --server, as the server has it]
+    #[arg(long, value_parser = operator::user, value_name = "NAME")]
+    pub(in crate::cli) user: Option<UserId>,
+    /// Whose records, without --server
+    #[arg(long, default_value = "default", value_parser = operator::tenant, value_name = "NAME", conflicts_with = "server")]
+    tenant: TenantId,
+}
+
+/// One of the two.
+pub(in crate::cli) enum Place {
+    Here(Box<Here>),
+    There(There),
+}
+
+pub(in crate::cli) struct Here {
+    pub(super) config: Config,
+    pub(super) tenant: TenantId,
+    pub(super) user: Option<UserId>,
+}
+
+pub(in crate::cli) struct There {
+    pub(super) client: Client,
+    pub(super) user: Option<UserId>,
+}
+
+impl Where {
+    /// `config` is absent where a gavel elsewhere is asked.
+    pub(in crate::cli) fn with(&self, config: Option<Config>) -> anyhow::Result<Place> {
+        let user = self.user.clone();
+        Ok(match &self.server {
+            Some(server) => Place::There(There {
+                client: Client::new(server)?,
+                user,
+            }),
+            None => Place::Here(Box::new(Here {
+                config: config.context("there is no configuration")?,
+                tenant: self.tenant.clone(),
+                user,
+            })),
+        })
+    }
+
+    /// The same options, for a command that is to be pasted.
+    pub(in crate::cli) fn repeated(&self) -> String {
+        let mut text = String::new();
+        let tenant = (self.tenant.as_str() != "default").then_some(self.tenant.as_str());
+        for (name, value) in [
+            ("--server", self.server.as_deref()),
+            ("--user", self.user.as_ref().map(UserId::as_str)),
+            ("--tenant", tenant),
+        ] {
+            if let Some(value) = value {
+                text.push_str(&format!(" {name} {}", quoted(value)));
+            }
+        }
+        text
+    }
+}
+
+/// Fit for a POSIX shell.
+fn quoted(value: &str) -> String {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./:@=+,%".contains(c);
+    if !value.is_empty() && value.chars().all(is_plain) {
+        value.to_owned()
+    } else {
+        format!("'{}'", value.replace('\'', r"'\''"))
+    }
+}
+
+/// What `--timeout` takes.
+pub(in crate::cli) fn timeout(text: &str) -> Result<Duration, String> {
+    let most = MOST_TIME.as_secs();
+    let seconds = text.parse().ok().filter(|seconds| (1..=most).contains(seconds));
+    let seconds = seconds.ok_or_else(|| format!("give whole seconds from 1 to {most}"))?;
+    Ok(Duration::from_secs(seconds))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_command_to_paste_keeps_its_options_whatever_they_hold() {
+        let place = Where {
+            server: Some("http://localhost:8080".to_owned()),
+            user: Some(UserId::parse("ann's; rm -rf").unwrap()),
+            tenant: TenantId::parse("default").unwrap(),
+        };
+        assert_eq!(
+            place.repeated(),
+            r" --server http://localhost:8080 --user 'ann'\''s; rm -rf'"
+        );
+    }
+}

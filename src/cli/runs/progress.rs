@@ -1,0 +1,272 @@
+//! What a run does, for a person: lines on standard error, and on a terminal one more below them that lives.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use indicatif::{ProgressBar, ProgressStyle};
+use serde_json::Value;
+
+use crate::cli::output::{self, person_reads_notes, printable};
+use crate::cli::table::clipped;
+
+/// Between two pictures of the line that lives.
+const TICK: Duration = Duration::from_millis(100);
+/// Characters of arguments, of results, of what is thought.
+const SHORT: usize = 100;
+
+/// Tells it as it comes.
+pub(super) struct Progress {
+    told: bool,
+    bar: Option<ProgressBar>,
+    story: Story,
+}
+
+impl Progress {
+    /// With `told` false nobody is told anything.
+    pub(super) fn new(told: bool) -> Self {
+        let bar = ProgressBar::new_spinner();
+        // A terminal that can only be written to (TERM=dumb) gets lines, as a file does.
+        let lives = told && person_reads_notes() && !bar.is_hidden();
+        if lives {
+            if let Ok(style) = ProgressStyle::with_template("{spinner} {elapsed} {wide_msg}") {
+                bar.set_style(style);
+            }
+            bar.enable_steady_tick(TICK);
+        }
+        Self {
+            told,
+            bar: lives.then_some(bar),
+            story: Story::default(),
+        }
+    }
+
+    pub(super) fn event(&mut self, event: &Value) {
+        for line in self.story.event(event) {
+            self.note(&line);
+        }
+        if let Some(bar) = &self.bar {
+            bar.set_message(self.story.now());
+        }
+    }
+
+    pub(super) fn note(&mut self, line: &str) {
+        match &self.bar {
+            Some(bar) => bar.println(line),
+            None if self.told => output::note(line),
+            None => {}
+        }
+    }
+
+    /// Something that is said also to who wants no progress.
+    pub(super) fn warn(&mut self, line: &str) {
+        match &self.bar {
+            Some(bar) => bar.println(line),
+            None => output::note(line),
+        }
+    }
+
+    pub(super) fn lost(&mut self, reason: &str) {
+        self.story.words.clear();
+        self.note(&printable(&format!("! connection lost, joining again: {reason}")));
+    }
+
+    /// The line that lives goes away.
+    pub(super) fn end(&mut self) {
+        if let Some(bar) = self.bar.take() {
+            bar.finish_and_clear();
+        }
+    }
+}
+
+/// What was told so far, as far as what is told next depends on it.
+#[derive(Default)]
+struct Story {
+    /// How deep each run stands: 0, and one more for each that was called by one.
+    depths: HashMap<String, usize>,
+    /// Turns of all runs.
+    turns: u32,
+    /// The model's words of this turn.
+    words: String,
+    /// What is done now.
+    doing: String,
+    /// The words of a turn that may be the run's last: those are its result, and told as such.
+    held: Option<(String, Vec<String>)>,
+}
+
+impl Story {
+    fn event(&mut self, event: &Value) -> Vec<String> {
+        let text = |field: &str| event.get(field).and_then(Value::as_str).unwrap_or_default();
+        let (kind, run) = (text("type"), text("run_id"));
+        if kind == "delta" {
+            self.words.push_str(text("text"));
+            return Vec::new();
+        }
+        let mut lines = match self.held.take() {
+            Some((said, _)) if kind == "end" && event["run"]["summary"] == said.as_str() => Vec::new(),
+            Some((_, lines)) => lines,
+            None => Vec::new(),
+        };
+        let depth = self.depths.get(run).copied().unwrap_or_default();
+        let indent = "  ".repeat(depth);
+        let mut say = |line: String| lines.push(format!("{indent}{}", printable(&line)));
+        match kind {
+            "input" => self.doing = "asks the model".to_owned(),
+            "reset" => self.words.clear(),
+            "turn" => {
+                self.turns += 1;
+                self.words.clear();
+                self.doing = "asks the model".to_owned();
+                for thought in event["thoughts"].as_array().into_iter().flatten() {
+                    say(format!("… {}", clipped(thought.as_str().unwrap_or_default(), SHORT)));
+                }
+                let words = text("text");
+                if !words.trim().is_empty() {
+                    let is_last = event["calls"].as_array().is_none_or(Vec::is_empty) && depth == 0;
+                    let said = words
+                        .trim()
+                        .lines()
+                        .map(|line| format!("{indent}  {}", printable(line)));
+                    if is_last {
+                        self.held = Some((words.to_owned(), said.collect()));
+                    } else {
+                        lines.extend(said);
+                    }
+                }
+            }
+            "model_fault" => say(format!("✗ the model gave no usable answer: {}", text("fault"))),
+            "step" => {
+                let number = event["step"].as_u64().unwrap_or_default() + 1;
+                say(format!("step {number}, round {}: {}", event["round"], text("agent")));
+            }
+            "tool_call" => {
+                say(format!("→ {} {}", text("tool"), short(&event["parameters"])));
+                self.doing = printable(text("tool"));
+            }
+            "agent_call" => {
+                say(format!("→ agent {} {}", text("agent"), short(&event["parameters"])));
+                self.doing = printable(text("agent"));
+                self.depths.insert(text("child_run_id").to_owned(), depth + 1);
+            }
+            "tool_result" => {
+                say(result(event));
+                self.doing = "asks the model".to_owned();
+            }
+            "notice" => {
+                let reason = event["reason"].as_str().map(|reason| format!("{reason}: "));
+                say(format!(
+                    "! {}{}",
+                    reason.unwrap_or_default(),
+                    clipped(text("text"), 2 * SHORT)
+                ));
+            }
+            "recovered" => say("! another process took the run up where it stood".to_owned()),
+            "resumed" => say(format!("goes on with run {}", text("from"))),
+            _ => {}
+        }
+        lines
+    }
+
+    /// What is going on, in a line.
+    fn now(&self) -> String {
+        let words: Vec<_> = self.words.split_whitespace().collect();
+        let words = words.join(" ");
+        // The newest words: the terminal has room for the end of a long answer, not for its beginning as well.
+        let skipped = words.chars().count().saturating_sub(SHORT);
+        let newest: String = words.chars().skip(skipped).collect();
+        let doing = if newest.is_empty() {
+            self.doing.clone()
+        } else {
+            printable(&newest)
+        };
+        format!("step {}: {doing}", self.turns + 1)
+    }
+}
+
+fn result(event: &Value) -> String {
+    let tool = event["tool"].as_str().unwrap_or_default();
+    let time = self::time(event["duration_ms"].as_u64().unwrap_or_default());
+    match &event["error"] {
+        Value::Null => format!("✓ {tool} ({time}) {}", short(&event["data"])),
+        error => {
+            let word = |field: &str| error[field].as_str().unwrap_or_default();
+            format!(
+                "✗ {tool} ({time}) {}: {}",
+                word("code"),
+                clipped(word("message"), 2 * SHORT)
+            )
+        }
+    }
+}
+
+/// Arguments and results, as far as a line holds them.
+fn short(value: &Value) -> String {
+    match value {
+        Value::Null => String::new(),
+        Value::String(text) => clipped(text, SHORT),
+        other => clipped(&other.to_string(), SHORT),
+    }
+}
+
+/// 12 ms, 1.2 s.
+pub(super) fn time(ms: u64) -> String {
+    if ms < 1000 {
+        format!("{ms} ms")
+    } else {
+        format!("{}.{} s", ms / 1000, ms % 1000 / 100)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn what_an_agent_does_that_was_called_stands_indented_under_its_caller() {
+        let mut story = Story::default();
+        let lines: Vec<String> = [
+            json!({"type": "turn", "run_id": "a", "text": "Let me see.", "thoughts": ["hm\nhm"], "calls": [{}]}),
+            json!({"type": "agent_call", "run_id": "a", "agent": "helper", "parameters": {"query": "x"}, "child_run_id": "b"}),
+            json!({"type": "turn", "run_id": "b", "text": "", "thoughts": [], "calls": [{}]}),
+            json!({"type": "tool_call", "run_id": "b", "tool": "grep", "parameters": {"p": "\u{1b}[2J"}}),
+            json!({"type": "tool_result", "run_id": "b", "tool": "grep", "data": null, "error": {"code": "tool_error", "message": "no"}, "duration_ms": 3}),
+            json!({"type": "turn", "run_id": "b", "text": "Found\nnothing.", "thoughts": [], "calls": []}),
+            json!({"type": "tool_result", "run_id": "a", "tool": "helper", "data": "Found nothing.", "error": null, "duration_ms": 1234}),
+            json!({"type": "notice", "run_id": "a", "reason": "step_limit", "text": "The steps are spent."}),
+        ]
+        .iter()
+        .flat_map(|event| story.event(event))
+        .collect();
+        assert_eq!(
+            lines.join("\n"),
+            "… hm hm\n  Let me see.\n→ agent helper {\"query\":\"x\"}\n  → grep {\"p\":\"\\u001b[2J\"}\n  ✗ grep (3 ms) tool_error: no\n    \
+             Found\n    nothing.\n✓ helper (1.2 s) Found nothing.\n! step_limit: The steps are spent."
+        );
+    }
+
+    #[test]
+    fn the_last_words_of_a_run_are_its_result_and_not_told_twice() {
+        let turn = json!({"type": "turn", "run_id": "a", "text": "Done.", "thoughts": [], "calls": []});
+        let end = json!({"type": "end", "run_id": "a", "run": {"summary": "Done."}});
+        let notice = json!({"type": "notice", "run_id": "a", "reason": null, "text": "Hand it in."});
+        let mut story = Story::default();
+        assert_eq!(story.event(&turn), [""; 0]);
+        assert_eq!(story.event(&end), [""; 0]);
+        let mut story = Story::default();
+        story.event(&turn);
+        assert_eq!(story.event(&notice), ["  Done.", "! Hand it in."]);
+    }
+
+    #[test]
+    fn the_line_that_lives_shows_the_newest_words_on_one_line() {
+        let mut story = Story::default();
+        story.event(&json!({"type": "input", "run_id": "a", "text": "x"}));
+        assert_eq!(story.now(), "step 1: asks the model");
+        let text = format!("{} the\nend", "x".repeat(200));
+        story.event(&json!({"type": "delta", "run_id": "a", "text": text}));
+        assert_eq!(story.now(), format!("step 1: {} the end", "x".repeat(92)));
+        story.event(&json!({"type": "reset", "run_id": "a"}));
+        assert_eq!(story.now(), "step 1: asks the model");
+    }
+}

@@ -1,0 +1,111 @@
+//! `gavel runs resume`.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use anyhow::anyhow;
+
+use super::follow::{self, OnInterrupt, Showing, follow};
+use super::place::{Place, Where, timeout};
+use super::service::Service;
+use super::{STATUSES, id};
+use crate::cli::client::Refused;
+use crate::cli::exit::{Exit, Usage};
+use crate::cli::interrupt::unless_stopped;
+use crate::cli::output;
+use crate::domain::ids::{ActionId, RunId};
+use crate::surfaces::agents::AgentError;
+
+/// Options of `gavel runs resume`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = format!("{EXAMPLES}\n\n{STATUSES}"))]
+pub(in crate::cli) struct Args {
+    /// The paused run
+    #[arg(value_parser = id)]
+    id: RunId,
+    /// What became of a call in doubt: happened or did_not_happen (repeatable)
+    #[arg(long, value_name = "ACTION=WHAT", value_parser = settled)]
+    settled: Vec<(ActionId, bool)>,
+    /// Takes the place of the definition's time limit
+    #[arg(long, value_name = "SECONDS", value_parser = timeout)]
+    timeout: Option<Duration>,
+    /// Do not wait for its end: print the id of the run that goes on
+    #[arg(long, requires = "server", conflicts_with_all = ["json", "events"])]
+    background: bool,
+    #[command(flatten)]
+    showing: Showing,
+    #[command(flatten)]
+    pub(super) place: Where,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  gavel runs resume 0198c2b5-7d8e-7c52-9d3b-5a1c4e6f7a80
+  gavel runs resume 0198c2b5-7d8e-7c52-9d3b-5a1c4e6f7a80 --timeout 600
+  gavel runs resume 0198c2b5-… --settled 0198c2b6-…=did_not_happen
+
+It goes on as a run of its own, with a fresh budget of steps and time; `gavel runs show` links the
+two. Of each call in doubt somebody has to say whether it had its effect: the agent is told, and
+goes on from there. Ctrl-C cancels the run and waits for its end; once more, and it is left where
+it stands.";
+
+fn settled(text: &str) -> Result<(ActionId, bool), String> {
+    let allowed = "give ACTION=happened or ACTION=did_not_happen; `gavel runs show` lists the calls in doubt";
+    let (action, what) = text.split_once('=').ok_or(allowed)?;
+    let action = ActionId::parse(action).ok_or(allowed)?;
+    match what {
+        "happened" => Ok((action, true)),
+        "did_not_happen" => Ok((action, false)),
+        _ => Err(allowed.to_owned()),
+    }
+}
+
+pub(super) async fn run(args: Args, place: Place) -> anyhow::Result<Exit> {
+    let mut settled = BTreeMap::new();
+    for (action, happened) in &args.settled {
+        if settled
+            .insert(*action, *happened)
+            .is_some_and(|before| before != *happened)
+        {
+            return Err(Usage(format!("--settled says both of {action}; say one")).into());
+        }
+    }
+    let service = Service::open(place).await?;
+    let done = go_on(&args, &service, settled).await;
+    let leave = matches!(done, Ok(Exit::Interrupted));
+    service.close(leave).await?;
+    done
+}
+
+async fn go_on(args: &Args, service: &Service, settled: BTreeMap<ActionId, bool>) -> anyhow::Result<Exit> {
+    let Some(resumed) = unless_stopped(service.resume(args.id, settled, args.timeout)).await? else {
+        return Ok(Exit::Interrupted);
+    };
+    let run = match resumed {
+        Ok(run) => run,
+        Err(error) if is_in_doubt(&error) => {
+            for line in follow::next(&service.get(args.id).await?, &args.place) {
+                output::note(&line);
+            }
+            return Err(Usage("say with --settled what became of each call in doubt".to_owned()).into());
+        }
+        Err(error) => {
+            return Err(match error.downcast_ref() {
+                Some(AgentError::ResumedBy(by)) => anyhow!("the run was resumed already, by run {by}"),
+                _ => error,
+            });
+        }
+    };
+    if args.background {
+        output::line(&run.to_string())?;
+        return Ok(Exit::Done);
+    }
+    follow(service, &args.place, run, &args.showing, OnInterrupt::Cancels).await
+}
+
+fn is_in_doubt(error: &anyhow::Error) -> bool {
+    match error.downcast_ref::<Refused>() {
+        Some(refused) => refused.code.as_deref() == Some("calls_in_doubt"),
+        None => matches!(error.downcast_ref(), Some(AgentError::InDoubt(_))),
+    }
+}

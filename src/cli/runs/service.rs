@@ -1,0 +1,265 @@
+//! What works on runs: this process, or a gavel elsewhere.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, anyhow};
+use serde_json::{Map, Value, json};
+
+use super::events::Events;
+use super::id_of;
+use super::place::{Place, There};
+use crate::app::App;
+use crate::cli::client::Refused;
+use crate::cli::exit::Usage;
+use crate::cli::interrupt::unless_stopped;
+use crate::cli::operator;
+use crate::config::Config;
+use crate::domain::ids::{ActionId, DecisionId, ProjectId, RunId, UserId};
+use crate::ports::tools::Tools;
+use crate::surfaces::agents::{AgentError, AgentRuns, Cursor, Resume, Trigger};
+use crate::surfaces::caller::Caller;
+use crate::surfaces::chat::RequestMeta;
+
+/// Who acts where nobody is named, as on the HTTP API (DESIGN.md section 9, Callers).
+const LOCAL: &str = "local";
+/// How long an agent's MCP servers are waited for.
+const SERVERS: Duration = Duration::from_secs(15);
+
+/// One of the two.
+pub(in crate::cli) enum Service {
+    Here(Box<Own>),
+    There(There),
+}
+
+/// This process.
+pub(in crate::cli) struct Own {
+    app: App,
+    caller: Caller,
+    user: Option<UserId>,
+}
+
+/// A run that is asked for.
+pub(in crate::cli) struct NewRun {
+    pub(in crate::cli) project: ProjectId,
+    pub(in crate::cli) agent: String,
+    pub(in crate::cli) inputs: Map<String, Value>,
+    pub(in crate::cli) timeout: Option<Duration>,
+}
+
+impl Service {
+    pub(in crate::cli) async fn open(place: Place) -> anyhow::Result<Self> {
+        Ok(match place {
+            Place::There(there) => Self::There(there),
+            Place::Here(here) => {
+                // This process is there for one run, and leaves those of others alone.
+                let config = Config {
+                    runs: crate::config::Runs {
+                        background: 0,
+                        ..here.config.runs
+                    },
+                    ..here.config
+                };
+                Self::Here(Box::new(Own {
+                    app: App::build(config).await?,
+                    caller: operator::caller(here.tenant),
+                    user: here.user,
+                }))
+            }
+        })
+    }
+
+    /// The agents of a project, as the API shows them. Those that `wanted` leads to have had their servers waited for.
+    pub(in crate::cli) async fn agents(&self, project: &ProjectId, wanted: &str) -> anyhow::Result<Vec<Value>> {
+        match self {
+            Self::There(there) => {
+                let path = ["api", "projects", project.as_str(), "agents"];
+                let mut listed = there
+                    .client
+                    .get(&path, &[], None)
+                    .await
+                    .map_err(|error| no_project(error, project))?;
+                let agents = listed.get_mut("agents").and_then(Value::as_array_mut);
+                agents.map(std::mem::take).context("the answer lists no agents")
+            }
+            Self::Here(own) => {
+                let directory = own.app.agents.directory();
+                let list = async || {
+                    let listed = directory.list(&own.caller.tenant, project).await;
+                    listed.map_err(|error| no_project(error.into(), project))
+                };
+                let tools = tools(&list().await?, wanted);
+                own.app.mcp.ready(&tools, Instant::now() + SERVERS).await;
+                list()
+                    .await?
+                    .iter()
+                    .map(|agent| Ok(serde_json::to_value(agent)?))
+                    .collect()
+            }
+        }
+    }
+
+    /// Makes a run and sets it going.
+    pub(in crate::cli) async fn trigger(&self, new: NewRun) -> anyhow::Result<RunId> {
+        match self {
+            Self::There(there) => {
+                let path = ["api", "projects", new.project.as_str(), "agents", &new.agent, "trigger"];
+                let body = Value::Object(new.inputs);
+                there.post(&path, new.timeout, &body).await
+            }
+            Self::Here(own) => {
+                let user = match &own.user {
+                    Some(user) => user.clone(),
+                    None => UserId::parse(LOCAL)?,
+                };
+                let trigger = Trigger {
+                    project: new.project,
+                    agent: new.agent,
+                    inputs: new.inputs,
+                    timeout: new.timeout,
+                    background: false,
+                    meta: meta(),
+                };
+                let triggered = own.app.agents.trigger(&own.caller, user, trigger).await;
+                Ok(triggered.map_err(told)?.run)
+            }
+        }
+    }
+
+    /// Goes on with a paused run.
+    pub(in crate::cli) async fn resume(
+        &self,
+        run: RunId,
+        settled: BTreeMap<ActionId, bool>,
+        timeout: Option<Duration>,
+    ) -> anyhow::Result<RunId> {
+        match self {
+            Self::There(there) => {
+                let id = run.to_string();
+                let body = json!({ "settled": settled });
+                there.post(&["api", "runs", &id, "resume"], timeout, &body).await
+            }
+            Self::Here(own) => {
+                let resume = Resume {
+                    settled,
+                    timeout,
+                    background: false,
+                    meta: meta(),
+                };
+                let resumed = own.app.agents.resume(&own.caller, own.user.clone(), run, resume).await;
+                Ok(resumed.map_err(told)?.run)
+            }
+        }
+    }
+
+    /// Asks for a run to be cancelled, and gives it as it is then.
+    pub(in crate::cli) async fn cancel(&self, run: RunId) -> anyhow::Result<Value> {
+        match self {
+            Self::There(there) => {
+                let id = run.to_string();
+                let path = ["api", "runs", &id, "cancel"];
+                there.client.post(&path, &[], there.user.as_ref(), &json!({})).await
+            }
+            Self::Here(own) => {
+                let cancelled = own.app.agents.cancel(&own.caller, own.user.as_ref(), run).await;
+                Ok(serde_json::to_value(cancelled.map_err(told)?)?)
+            }
+        }
+    }
+
+    /// One run as it is.
+    pub(super) async fn get(&self, run: RunId) -> anyhow::Result<Value> {
+        match self {
+            Self::There(there) => {
+                let id = run.to_string();
+                there.client.get(&["api", "runs", &id], &[], there.user.as_ref()).await
+            }
+            Self::Here(own) => {
+                let found = own.app.agents.get(&own.caller, own.user.as_ref(), run).await;
+                Ok(serde_json::to_value(found.map_err(told)?)?)
+            }
+        }
+    }
+
+    /// What a run does, from its beginning.
+    pub(super) async fn events(&self, run: RunId) -> anyhow::Result<Events<'_>> {
+        Ok(match self {
+            Self::There(there) => Events::there(there, run),
+            Self::Here(own) => {
+                let runs: &Arc<AgentRuns> = &own.app.agents;
+                let watch = runs.watch(&own.caller, own.user.as_ref(), run, Cursor::default()).await;
+                Events::Here(Box::new(watch.map_err(told)?))
+            }
+        })
+    }
+
+    /// Ends what was begun in this process. A run under way is finished, unless it is to be left where it stands.
+    pub(in crate::cli) async fn close(self, leave: bool) -> anyhow::Result<()> {
+        if let Self::Here(own) = self {
+            if leave {
+                own.app.agents.cut_short();
+            }
+            // Told to stop once more, it ends at once; then leases run out by themselves.
+            unless_stopped(own.app.shutdown(None)).await?;
+        }
+        Ok(())
+    }
+}
+
+impl There {
+    async fn post(&self, path: &[&str], timeout: Option<Duration>, body: &Value) -> anyhow::Result<RunId> {
+        let seconds = timeout.map(|timeout| timeout.as_secs().to_string());
+        let query: Vec<_> = seconds.iter().map(|seconds| ("timeout_s", seconds.as_str())).collect();
+        let run = self.client.post(path, &query, self.user.as_ref(), body).await?;
+        id_of(&run)
+    }
+}
+
+fn meta() -> RequestMeta {
+    RequestMeta {
+        request_id: Arc::from(format!("cli-{}", DecisionId::new())),
+        traceparent: None,
+        idempotency: None,
+    }
+}
+
+/// The tools of an agent and of those it calls. Agents call one another without a cycle.
+fn tools(agents: &[crate::surfaces::agents::AgentInfo], name: &str) -> Vec<String> {
+    let Some(agent) = agents.iter().find(|agent| agent.id == name) else {
+        return Vec::new();
+    };
+    let called = agent.calls.iter().flat_map(|called| tools(agents, called));
+    agent.tools.iter().cloned().chain(called).collect()
+}
+
+fn no_project(error: anyhow::Error, project: &ProjectId) -> anyhow::Error {
+    let is_missing = match error.downcast_ref::<Refused>() {
+        Some(refused) => refused.status.as_u16() == 404,
+        None => matches!(error.downcast_ref(), Some(AgentError::NotFound)),
+    };
+    if is_missing {
+        Usage(format!("there is no project {project} with agents")).into()
+    } else {
+        error
+    }
+}
+
+/// What the surface says, in words for a terminal.
+fn told(error: AgentError) -> anyhow::Error {
+    match &error {
+        AgentError::Invalid(errors) => {
+            let lines: Vec<_> = errors.iter().map(|error| format!("\n  {error}")).collect();
+            Usage(format!("what was given is not valid:{}", lines.concat())).into()
+        }
+        AgentError::NotFound => anyhow!("there is no such run of this tenant and user"),
+        AgentError::NotPaused(status) => {
+            anyhow!("only a paused run can be resumed; this one is {}", status.as_str())
+        }
+        AgentError::PartOf(run) => anyhow!("the run was called by another one; resume run {run} instead"),
+        AgentError::StepsSpent => anyhow!("no steps are left over all resumes of this run; run the agent anew"),
+        AgentError::Overloaded => anyhow!("too much is under way, or gavel is stopping; nothing was begun"),
+        AgentError::RateLimited(quota) => anyhow!("over the quota; try again in {} s", quota.reset_s.max(1)),
+        _ => error.into(),
+    }
+}

@@ -1,0 +1,79 @@
+//! `gavel runs show`: one run, whole.
+
+use serde_json::Value;
+
+use super::place::{Place, Where};
+use super::record::Record;
+use super::{follow, id};
+use crate::cli::decisions::call;
+use crate::cli::exit::Exit;
+use crate::cli::output;
+use crate::domain::ids::RunId;
+
+/// Options of `gavel runs show`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(in crate::cli) struct Args {
+    /// The run
+    #[arg(value_parser = id)]
+    id: RunId,
+    /// As JSON: the run, with its tool_calls
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    pub(super) place: Where,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  gavel runs show 0198c2b5-7d8e-7c52-9d3b-5a1c4e6f7a80
+  gavel runs show --json 0198c2b5-7d8e-7c52-9d3b-5a1c4e6f7a80 | jq .output
+
+Tool calls are shown as the record has them: all of them once the run is over, before that those
+that may have had an effect.";
+
+pub(super) async fn run(args: &Args, place: Place) -> anyhow::Result<Exit> {
+    let record = Record::open(place).await?;
+    let found = async {
+        let run = record.get(args.id).await?;
+        anyhow::Ok((run, record.calls(args.id).await?))
+    };
+    let found = found.await;
+    record.close().await;
+    let (mut run, calls) = found?;
+    if args.json {
+        run["tool_calls"] = calls.unwrap_or_default();
+        output::json(&run)?;
+    } else {
+        output::line(&text(&run, calls.as_ref(), &args.place))?;
+    }
+    Ok(Exit::Done)
+}
+
+/// The fields in their order, the calls, and what is to be done.
+fn text(run: &Value, calls: Option<&Value>, place: &Where) -> String {
+    let mut text = String::new();
+    for (name, value) in run.as_object().into_iter().flatten() {
+        if name == "in_doubt" || value.is_null() {
+            continue;
+        }
+        let value = match value {
+            Value::String(words) => output::printable(words).replace('\n', "\n                    "),
+            other => output::printable(&other.to_string()),
+        };
+        text.push_str(&format!("{name:<18}  {value}\n"));
+    }
+    match calls {
+        Some(calls) => calls
+            .as_array()
+            .into_iter()
+            .flatten()
+            .for_each(|one| text.push_str(&call(one))),
+        None => text.push_str("\nits tool calls are not yours to see\n"),
+    }
+    let next = follow::next(run, place);
+    if !next.is_empty() {
+        text.push_str(&format!("\n{}\n", next.join("\n")));
+    }
+    text
+}

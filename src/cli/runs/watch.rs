@@ -1,0 +1,35 @@
+//! `gavel runs watch`.
+
+use super::follow::{OnInterrupt, Showing, follow};
+use super::place::{Place, Where};
+use super::service::Service;
+use super::{STATUSES, id};
+use crate::cli::exit::Exit;
+use crate::domain::ids::RunId;
+
+/// Options of `gavel runs watch`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = format!("{EXAMPLES}\n\n{STATUSES}"))]
+pub(in crate::cli) struct Args {
+    /// The run
+    #[arg(value_parser = id)]
+    id: RunId,
+    #[command(flatten)]
+    showing: Showing,
+    #[command(flatten)]
+    pub(super) place: Where,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  gavel runs watch 0198c2b5-7d8e-7c52-9d3b-5a1c4e6f7a80
+  gavel runs watch --server http://localhost:8080 --events 0198c2b5-7d8e-7c52-9d3b-5a1c4e6f7a80 | jq .type
+
+It begins with what the run has done so far. Ctrl-C ends the watching; the run goes on.";
+
+pub(super) async fn run(args: &Args, place: Place) -> anyhow::Result<Exit> {
+    let service = Service::open(place).await?;
+    let followed = follow(&service, &args.place, args.id, &args.showing, OnInterrupt::Leaves).await;
+    service.close(false).await?;
+    followed
+}
