@@ -18,7 +18,7 @@ async fn a_run_and_the_one_it_called_each_have_a_row_and_a_decision() {
             "{chief}"
         );
         let listed = app.runs("").await;
-        assert_eq!(listed, [chief.clone()], "only what nobody called");
+        assert_eq!(listed, std::slice::from_ref(&chief), "only what nobody called");
         let called = app.runs(&format!("parent_run_id = \"{}\"", id(&chief))).await;
         assert_eq!(called.len(), 1, "{called:?}");
         let helper = &called[0];
