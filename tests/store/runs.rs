@@ -7,7 +7,7 @@ use gavel::adapters::store::{ContentMode, Store, StoreConfig};
 use gavel::domain::agent_run::{AgentRun, DoubtfulCall, RunStatus, StopReason};
 use gavel::domain::ids::{ActionId, ProjectId, RunId, TenantId, UserId};
 use gavel::ports::records::{ListQuery, QueryError, RecordError, Recorder};
-use gavel::ports::runs::{Append, Created, FinishedRun, Held, NewRun, Parent, Runs};
+use gavel::ports::runs::{Append, Claimant, Created, FinishedRun, Held, NewRun, Parent, Runs};
 use serde_json::json;
 
 use crate::support::{
@@ -298,6 +298,7 @@ pub(crate) async fn one_key_makes_one_run(db: TestDb) {
         claim: Some((scope.into(), fingerprint.into())),
         ..queued_run()
     };
+    assert_eq!(stores[0].claimed("scope").await.unwrap(), None);
     let mut racing = tokio::task::JoinSet::new();
     for n in 0..20 {
         let (store, run) = (Arc::clone(&stores[n % 2]), asked("scope", "body"));
@@ -313,12 +314,20 @@ pub(crate) async fn one_key_makes_one_run(db: TestDb) {
     }
     assert_eq!((made.len(), replayed.len()), (1, 19));
     assert!(replayed.iter().all(|run| *run == made[0]));
+    let claimant = Claimant {
+        run: made[0],
+        fingerprint: "body".into(),
+    };
+    for store in &stores {
+        assert_eq!(store.claimed("scope").await.unwrap(), Some(claimant.clone()));
+    }
     let mismatch = stores[0].create(asked("scope", "other")).await.unwrap();
     assert_eq!(mismatch, Created::Mismatch);
     for table in ["agent_run", "decision_log", "idempotency_key"] {
         assert_eq!(db.count(&format!("SELECT COUNT(*) FROM {table}")).await, 1, "{table}");
     }
     db.run("UPDATE idempotency_key SET expires_at = created_at - 1").await;
+    assert_eq!(stores[0].claimed("scope").await.unwrap(), None);
     let anew = stores[0].create(asked("scope", "other")).await.unwrap();
     assert_eq!(anew, Created::New(None));
     // The chat's claims stand in the same table.

@@ -4,14 +4,18 @@ use serde_json::json;
 use utoipa::openapi::path::Parameter;
 use utoipa::openapi::request_body::{RequestBody, RequestBodyBuilder};
 use utoipa::openapi::response::ResponseBuilder;
+use utoipa::openapi::schema::ObjectBuilder;
 use utoipa::openapi::{Content, Required};
 
 use super::operations::{About, CALLER, GET_PROBLEMS, get, listed, plain};
 use super::parts::{self, content, response};
 use crate::http::error::Code;
 use crate::http::routes::Route;
+use crate::surfaces::agents::MOST_TIME;
 
 const JSON: &str = "application/json";
+/// Numbers with dots between them.
+const EVENT_ID: &str = "^[0-9]{1,18}([.][0-9]{1,18}){0,15}$";
 const RUN_FIELDS: &str = "agent_id, status, user_id, parent_run_id, definition_hash, created_at, stop_reason";
 
 const LIST: &[Code] = &[
@@ -105,8 +109,8 @@ pub(super) fn about(route: Route) -> About {
             parameters: listed([
                 project(),
                 agent(),
-                parts::header("If-Match", IF_MATCH),
-                parts::header("If-None-Match", IF_NONE_MATCH),
+                parts::header("If-Match", IF_MATCH, like("^\"[1-9][0-9]{0,17}\"$")),
+                parts::header("If-None-Match", IF_NONE_MATCH, like("^[*]$")),
             ]),
             body: Some(definition()),
             problems: PUT,
@@ -150,8 +154,8 @@ pub(super) fn about(route: Route) -> About {
             parameters: acting([
                 project(),
                 agent(),
-                parts::query("timeout_s", TIMEOUT),
-                parts::header("Prefer", PREFER),
+                parts::query("timeout_s", TIMEOUT, seconds()),
+                parts::header("Prefer", PREFER, parts::string()),
             ]),
             body: Some(body(
                 "Inputs",
@@ -179,8 +183,8 @@ pub(super) fn about(route: Route) -> About {
             parameters: listed([
                 run(),
                 user(),
-                parts::header("Last-Event-ID", LAST),
-                parts::query("after", LAST),
+                parts::header("Last-Event-ID", LAST, like(EVENT_ID)),
+                parts::query("after", LAST, like(EVENT_ID)),
             ]),
             problems: READ,
             answers: vec![(200, lines())],
@@ -201,8 +205,8 @@ pub(super) fn about(route: Route) -> About {
         Route::ResumeRun => About {
             parameters: acting([
                 run(),
-                parts::query("timeout_s", TIMEOUT),
-                parts::header("Prefer", PREFER),
+                parts::query("timeout_s", TIMEOUT, seconds()),
+                parts::header("Prefer", PREFER, parts::string()),
             ]),
             body: Some(body(
                 "Settled",
@@ -277,7 +281,18 @@ fn run() -> Parameter {
 fn user() -> Parameter {
     let about = "The acting user, for a caller that is a service (`auth.mode` `none` or `api_key`). With `none` absent means \
                  `local`; a service that reads may leave it out to see its whole tenant.";
-    parts::header("X-Gavel-User", about)
+    let schema = parts::string().min_length(Some(1)).max_length(Some(256));
+    // Letters beyond ASCII are taken as UTF-8, which a schema of a header cannot say.
+    parts::header("X-Gavel-User", about, schema.pattern(Some("^[!-~]{1,256}$")))
+}
+
+fn like(pattern: &str) -> ObjectBuilder {
+    parts::string().pattern(Some(pattern))
+}
+
+fn seconds() -> ObjectBuilder {
+    let most = i64::try_from(MOST_TIME.as_secs()).unwrap_or(i64::MAX);
+    parts::integer(1).maximum(Some(most))
 }
 
 fn acting(own: impl IntoIterator<Item = Parameter>) -> Vec<Parameter> {
@@ -333,6 +348,6 @@ fn lines() -> ResponseBuilder {
     ["application/x-ndjson", "text/event-stream"]
         .into_iter()
         .fold(response(about), |response, media| {
-            response.content(media, content("RunEvent", None))
+            response.content(media, content("RunLine", None))
         })
 }

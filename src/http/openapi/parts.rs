@@ -19,13 +19,13 @@ pub(super) fn integer(minimum: i64) -> ObjectBuilder {
 }
 
 /// A parameter of the query.
-pub(super) fn query(name: &str, about: &str) -> Parameter {
-    parameter(name, ParameterIn::Query, about, string()).build()
+pub(super) fn query(name: &str, about: &str, schema: ObjectBuilder) -> Parameter {
+    parameter(name, ParameterIn::Query, about, schema).build()
 }
 
 /// A header of the request.
-pub(super) fn header(name: &str, about: &str) -> Parameter {
-    parameter(name, ParameterIn::Header, about, string()).build()
+pub(super) fn header(name: &str, about: &str, schema: ObjectBuilder) -> Parameter {
+    parameter(name, ParameterIn::Header, about, schema).build()
 }
 
 fn answer_header(schema: ObjectBuilder, about: &str, example: Value) -> Header {

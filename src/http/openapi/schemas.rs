@@ -2,7 +2,7 @@
 //! hand (the request) or what the store writes (rows).
 
 use serde_json::Value;
-use utoipa::openapi::schema::{AnyOf, ArrayBuilder, OneOfBuilder, SchemaType};
+use utoipa::openapi::schema::{AdditionalProperties, AllOfBuilder, AnyOf, ArrayBuilder, OneOfBuilder, SchemaType};
 use utoipa::openapi::{Array, ComponentsBuilder, Object, Ref, RefOr, Schema, SchemaFormat, Type};
 use utoipa::{PartialSchema, ToSchema};
 
@@ -51,6 +51,7 @@ pub(super) fn all(components: ComponentsBuilder) -> ComponentsBuilder {
         .schema_from::<AgentInfo>()
         .schema_from::<VersionInfo>()
         .schema_from::<RunEvent>()
+        .schema("RunLine", run_line())
         .schema("AgentPage", listing("agents", "AgentInfo"))
         .schema("VersionPage", listing("versions", "VersionInfo"))
         .schema("RunPage", paged("runs", "AgentRun"))
@@ -92,14 +93,32 @@ fn inputs() -> Object {
         .build()
 }
 
+/// A line of a run's events.
+fn run_line() -> RefOr<Schema> {
+    let id = Object::builder()
+        .schema_type(Type::Object)
+        .property("id", string().description(Some("Where a reader is with it.")))
+        .required("id");
+    let event = AllOfBuilder::new().item(Ref::from_schema_name("RunEvent")).item(id);
+    OneOfBuilder::new()
+        .item(event)
+        .item(Ref::from_schema_name("ErrorLine"))
+        .item(Ref::from_schema_name("Heartbeat"))
+        .into()
+}
+
 fn settled() -> Object {
     let settled = Object::builder()
         .schema_type(Type::Object)
+        .property_names(Some(Schema::from(
+            string().format(Some(SchemaFormat::Custom("uuid".to_owned()))).build(),
+        )))
         .additional_properties(Some(RefOr::T(Schema::from(Object::with_type(Type::Boolean)))))
         .description(Some("Of each call in doubt, by its action_id: did it have its effect?"));
     Object::builder()
         .schema_type(Type::Object)
         .property("settled", settled)
+        .additional_properties(Some(AdditionalProperties::FreeForm(false)))
         .build()
 }
 
