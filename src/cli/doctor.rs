@@ -154,6 +154,7 @@ fn agents(config: &Config, findings: &mut Findings) -> anyhow::Result<Agents> {
         agents,
         errors,
         warnings,
+        ..
     } = loaded.checked;
     for error in &errors {
         let next = "`gavel agents validate` tells every mistake; gavel serve does not start with one";
