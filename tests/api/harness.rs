@@ -432,6 +432,11 @@ impl App {
         tasks_in(&self.tasks_url).await
     }
 
+    /// What is served.
+    pub fn service(&self) -> &Service {
+        &self.service.as_ref().unwrap().0
+    }
+
     /// Begins to end the service as SIGTERM does.
     pub fn begin_stop(&mut self) -> tokio::task::JoinHandle<()> {
         let (service, serving) = self.service.take().unwrap();

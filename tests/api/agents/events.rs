@@ -1,10 +1,14 @@
 //! `GET /api/runs/{id}/events` (D-R6): what a run does, from wherever a reader was.
 
+use std::sync::Arc;
 use std::time::Duration;
 
+use gavel::domain::ids::{RunId, TenantId};
+use gavel::surfaces::agents::Cursor;
+use gavel::surfaces::caller::{Caller, Identity};
 use serde_json::{Value, json};
 
-use super::{both, chief_and_helper, id, lines, path_of, types};
+use super::{asks, both, chief_and_helper, id, lines, path_of, said, types};
 use crate::gemini::Reply;
 use crate::harness::{Answer, spawn_app, until};
 
@@ -263,5 +267,47 @@ async fn who_joins_in_the_middle_of_a_turn_gets_the_turn_whole() {
         let kept: Vec<_> = events.iter().filter(|event| event["type"] != "delta").collect();
         assert_eq!(kept[1]["text"], "One two three four.", "{events:?}");
         until("the run to be over", || async { super::is_over(&app.run(&run).await) }).await;
+    }
+}
+
+/// DESIGN.md section 2: words are ephemeral. A reader that was held up has the turn whole, and not its words once more after it.
+#[tokio::test]
+async fn words_are_never_told_after_their_turn() {
+    const WORDS: &[&str] = &["Add", "ed."];
+    for setup in both() {
+        let script = Reply::from(|request| match (asks(request, "chief"), said(request)) {
+            (true, 1) => Reply::After(
+                Duration::from_secs(1),
+                Box::new(Reply::call("helper", json!({"query": "add milk"}))),
+            ),
+            (true, _) => Reply::Hang,
+            (false, _) => Reply::Words(Duration::from_millis(10), WORDS),
+        });
+        let app = spawn_app(setup.script(vec![script])).await;
+        let run = app.queued("chief", "milk").await;
+        app.asked(1).await;
+        let caller = Caller {
+            tenant: TenantId::parse("default").unwrap(),
+            identity: Identity::Service("reader".into()),
+            roles: Arc::default(),
+        };
+        let id = RunId::parse(&run).unwrap();
+        let runs = &app.service().agents;
+        let mut watch = runs.watch(&caller, None, id, Cursor::default()).await.unwrap();
+        // From its first look on it hears the words; then it is held up until the helper is done.
+        let nothing = tokio::time::timeout(Duration::from_millis(100), watch.next()).await;
+        assert!(nothing.is_err(), "{nothing:?}");
+        app.asked(3).await;
+        let mut told = Vec::new();
+        while let Ok(next) = tokio::time::timeout(Duration::from_secs(1), watch.next()).await {
+            told.push(serde_json::to_value(&next.unwrap().unwrap().event).unwrap());
+        }
+        assert_eq!(
+            types(&told),
+            ["input", "turn", "agent_call", "input", "turn", "tool_result"],
+            "{told:?}"
+        );
+        app.cancel(&run).await;
+        app.over(&run).await;
     }
 }
