@@ -123,7 +123,7 @@ pub struct AgentRun {
     /// Why it failed, or why it was cut short, in words.
     #[schema(required = true)]
     pub error_message: Option<String>,
-    /// Model calls, those of the runs it called not counted.
+    /// Model calls; of a flow those of its steps. Those of agents that its model called are theirs.
     pub steps: u32,
     /// When it was accepted, RFC 3339.
     pub created_at: String,
