@@ -187,7 +187,7 @@ fn sub_agents_are_there_and_lead_nowhere_back() {
         [
             "a.md:6: sub_agents[1]: found the cycle a → b → c → a; allowed: agents that do not lead back to the one that calls them",
             "alone.md:4: sub_agents[0]: found \"helpr\"; allowed: an agent that is there: did you mean `helper`?",
-            "name.md:2: name: found \"complete_task\"; allowed: another name: the function that hands in an agent's output has this one",
+            "name.md:2: name: found \"complete_task\"; allowed: another name: a function by which agents end has this one",
             "self.md:4: sub_agents[0]: found the cycle self → self; allowed: agents that do not lead back to the one that calls them",
             "tool.md:4: sub_agents: found \"helper\", which is granted as a tool too; allowed: names that are no tool's: both would be called by the one name",
         ]
