@@ -15,7 +15,7 @@ FROM ${BUILD_IMAGE} AS manifests
 COPY . /all
 WORKDIR /all
 RUN set -eu; mkdir /manifests; \
-    find . -name Cargo.toml -o -name Cargo.lock | while read -r file; do \
+    find . -name Cargo.toml -o -name Cargo.lock -o -path './.cargo/config.toml' | while read -r file; do \
       cp --parents "$file" /manifests; \
     done; \
     find . -path './build.rs' -o -path '*/src/main.rs' -o -path '*/src/lib.rs' -o -path '*/src/bin/*.rs' -o -path '*/benches/*.rs' \
