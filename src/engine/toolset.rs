@@ -36,6 +36,19 @@ pub struct Missing {
     pub reason: String,
 }
 
+/// Each reason once, with the tools that lack for it: as when their server is off, that is one thing to put right.
+#[must_use]
+pub fn by_reason(missing: &[Missing]) -> Vec<(&str, Vec<&str>)> {
+    let mut reasons: Vec<(&str, Vec<&str>)> = Vec::new();
+    for one in missing {
+        match reasons.iter_mut().find(|(reason, _)| *reason == one.reason) {
+            Some((_, names)) => names.push(&one.name),
+            None => reasons.push((&one.reason, vec![&one.name])),
+        }
+    }
+    reasons
+}
+
 #[derive(Debug)]
 enum Route {
     Tool(Arc<Tool>),

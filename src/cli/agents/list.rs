@@ -14,6 +14,7 @@ use crate::cli::{mcp, output};
 use crate::config::{Config, Resolved};
 use crate::domain::definition::{Agent, Agents};
 use crate::engine::Toolset;
+use crate::engine::toolset::by_reason;
 use crate::ports::tools::{Catalog, Tools};
 
 /// Options of `gavel agents list`.
@@ -85,15 +86,7 @@ pub(in crate::cli) fn unavailable(agents: &Agents, catalog: &Catalog) -> Unavail
         .iter()
         .map(|(name, agent)| {
             let missing = Toolset::build(catalog, &agent.definition.tools, &[]).missing;
-            // What several tools lack for one reason, as when their server is off, is one thing to put right.
-            let mut causes: Vec<(&str, Vec<&str>)> = Vec::new();
-            for one in &missing {
-                match causes.iter_mut().find(|(reason, _)| *reason == one.reason) {
-                    Some((_, tools)) => tools.push(&one.name),
-                    None => causes.push((&one.reason, vec![&one.name])),
-                }
-            }
-            let lines = causes.iter().map(|(reason, tools)| {
+            let lines = by_reason(&missing).into_iter().map(|(reason, tools)| {
                 let plural = if tools.len() == 1 { "" } else { "s" };
                 format!("tool{plural} {}: {reason}", tools.join(", "))
             });

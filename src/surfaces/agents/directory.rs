@@ -14,6 +14,7 @@ use crate::domain::definition::{Agent, Agents, Definition, DefinitionError, Form
 use crate::domain::ids::{ProjectId, TenantId};
 use crate::engine::Toolset;
 use crate::engine::agent::Models;
+use crate::engine::toolset::by_reason;
 use crate::ports::definitions::{Definitions, NewVersion, PutVersion, StoredVersion};
 use crate::ports::tools::{Catalog, Tools};
 use crate::surfaces::caller::{Caller, OPERATOR};
@@ -368,11 +369,9 @@ pub fn unavailable(name: &str, agents: &Agents, catalog: &Catalog, models: &Mode
     }
     let missing = Toolset::build(catalog, &definition.tools, &[]).missing;
     if !missing.is_empty() {
-        let missing: Vec<_> = missing
-            .iter()
-            .map(|one| format!("{}: {}", one.name, one.reason))
-            .collect();
-        return Some(missing.join("; "));
+        let told = by_reason(&missing).into_iter();
+        let told = told.map(|(reason, names)| format!("{}: {reason}", names.join(", ")));
+        return Some(told.collect::<Vec<_>>().join("; "));
     }
     definition.calls().into_iter().find_map(|called| {
         let reason = unavailable(called, agents, catalog, models)?;
