@@ -14,6 +14,7 @@ use gavel::ports::runs::{
     Append, Claimant, Created, FinishedRun, Held, Lease, NewRun, Renewed, RunPage, Runs, StoredEntry, StoredRun,
 };
 use serde_json::json;
+use tokio_util::sync::CancellationToken;
 
 use crate::model::{call, words};
 use crate::rig::{Begun, Outcome, Rig};
@@ -270,6 +271,8 @@ async fn a_run_with_a_sub_agent_that_dies_anywhere_ends_as_if_nothing_had_been()
     dies_everywhere(rig, 15, prepare, async |rig| rig.begin("boss", go(), None).await).await;
 }
 
+const ALONE: &str = "name: alone\ndescription: Does it.\nsystemPrompt: Do.\ntools: [send]\napproval: never\n";
+
 const FLOW: &str = r#"
 name: flow
 description: A pipeline with a loop in it.
@@ -336,7 +339,7 @@ async fn a_run_whose_every_process_dies_comes_to_its_end_all_the_same() {
         let mut begun = rig.begin("flow", go(), None).await;
         // Making sure of the two runs below each other is all that the first writes do; the next ones come further.
         for _ in 0..100 {
-            let process = rig.process(Dying::at(&rig.store, 4, death));
+            let process = rig.process(Dying::at(&rig.store, 5, death));
             if rig.drive(&process, begun).await.is_ok() {
                 break;
             }
@@ -479,8 +482,8 @@ async fn what_was_answered_is_not_asked_for_again() {
         [call("read", json!({})), call("book", json!({})), words("Done.")],
     );
     let begun = rig.begin("clerk", go(), None).await;
-    // Started, answered, and then the second call's turn is lost.
-    let process = rig.process(Dying::at(&rig.store, 3, Death::Before));
+    // The task, started, answered, and then the second call's turn is lost.
+    let process = rig.process(Dying::at(&rig.store, 4, Death::Before));
     assert!(rig.drive(&process, begun).await.is_err());
     let begun = rig.take_over(begun).await.unwrap();
     let run = rig.finish(begun).await;
@@ -490,4 +493,31 @@ async fn what_was_answered_is_not_asked_for_again() {
         rig.model.asked()[2].responses(),
         [("read".to_owned(), Ok(json!("first")))]
     );
+}
+
+/// Promise 7: a journal that nobody can read any more ends in a failure that says so, and is not taken up for ever.
+#[tokio::test]
+async fn a_run_whose_journal_cannot_be_read_fails_and_says_so() {
+    let rig = Rig::new(&[ALONE]).await;
+    rig.model.answers("alone", |asked| match asked.before {
+        0 => call("send", json!({})),
+        _ => words("Done."),
+    });
+    let begun = rig.begin("alone", json!({"query": "go"}), None).await;
+    let halt = CancellationToken::new();
+    halt.cancel();
+    let process = rig.process(rig.store.clone());
+    let stopped = rig.drive_until(&process, begun, CancellationToken::new(), halt).await;
+    assert!(matches!(stopped, Err(Stop::Halted)), "{stopped:?}");
+    rig.db
+        .run("UPDATE agent_run_entry SET body = '{\"of\": \"another time\"}' WHERE number = 1")
+        .await;
+    let begun = rig.take_over(begun).await.unwrap();
+    let ended = rig.drive(&rig.process(rig.store.clone()), begun).await.unwrap();
+    assert_eq!(
+        (ended.status, ended.error_message.as_deref()),
+        (RunStatus::Failed, Some("its journal cannot be read"))
+    );
+    assert_eq!(rig.tools.effects().len(), 0);
+    assert!(rig.take_over(begun).await.is_none());
 }

@@ -76,6 +76,22 @@ impl Ended {
     }
 }
 
+/// What has happened in a run, and in those that it goes on with.
+#[derive(Default)]
+struct History {
+    journal: Vec<Entry>,
+    /// Entries of the runs before.
+    inherited: usize,
+    /// The run's clock at its end.
+    before: Duration,
+}
+
+impl History {
+    fn own(&self) -> &[Entry] {
+        &self.journal[self.inherited..]
+    }
+}
+
 impl Agents {
     /// Drives a run to its end, under a lease that is held. Where it stands already is where it goes on.
     ///
@@ -92,26 +108,26 @@ impl Agents {
         Box::pin(async move {
             let _unfinished = self.running.begin(id, live.clone(), cancel.clone());
             let stored = self.runs.load(id).await.map_err(unread)?.ok_or(Stop::LeaseLost)?;
-            let mut journal = Vec::new();
-            for earlier in self.earlier(&stored).await? {
-                journal.extend(self.entries(earlier).await?.0);
-            }
-            let inherited = journal.len();
-            let (own, before) = self.entries(id).await?;
-            let (is_new, written) = (own.is_empty(), inherited + own.len());
-            journal.extend(own);
+            let history = self.history(&stored).await?;
+            let known = history.as_ref().ok();
             if stored.status.is_over() {
-                return Ok(ended(&stored, &journal[inherited..]));
+                return Ok(ended(&stored, known.map_or(&[], History::own)));
             }
             let log = Log {
                 runs: Arc::clone(&self.runs),
                 lease,
                 run: id,
-                inherited,
-                written,
+                inherited: known.map_or(0, |history| history.inherited),
+                written: known.map_or(0, |history| history.journal.len()),
                 live,
                 halt,
             };
+            let History { journal, before, .. } = match history {
+                Ok(history) => history,
+                // What it holds is not known, so nobody can go on with it.
+                Err(why) => return self.unable(&stored, Vec::new(), log, Ending::Unable(why)).await,
+            };
+            let is_new = journal.len() == log.inherited;
             if stored.cancel {
                 cancel.cancel();
             }
@@ -129,6 +145,10 @@ impl Agents {
             let engine = self.engine_for(place.as_deref());
             let name = Arc::clone(&stored.agent);
             let span = spans::agent(&name, id, &engine);
+            if is_new {
+                // Whoever watches sees the task at once, and whoever takes the run over knows that it was begun.
+                log::flush(&engine, &mut run, Vec::new()).await?;
+            }
             let ending = engine.go(&mut run).instrument(span.clone()).await?;
             let ended = self.finish(&stored, run, &ending).await?;
             spans::agent_ended(&span, ended.status);
@@ -187,20 +207,34 @@ impl Agents {
         Ok(chain)
     }
 
-    /// A journal, and the run's clock at its end.
-    async fn entries(&self, run: RunId) -> Result<(Vec<Entry>, Duration), Stop> {
-        let (mut entries, mut after, mut elapsed) = (Vec::new(), 0, 0);
-        loop {
-            let page = self.runs.journal(run, after, PAGE).await.map_err(unread)?;
-            for stored in &page {
-                let entry = log::read(stored).map_err(|error| broken(run, &error))?;
-                entries.push(entry);
-                (after, elapsed) = (stored.number, stored.elapsed_us);
-            }
-            if page.len() < PAGE as usize {
-                return Ok((entries, Duration::from_micros(u64::try_from(elapsed).unwrap_or(0))));
+    /// All that has happened, in the runs before too; or why it cannot be read.
+    async fn history(&self, stored: &StoredRun) -> Result<Result<History, String>, Stop> {
+        let mut runs = self.earlier(stored).await?;
+        runs.push(stored.id);
+        let mut history = History::default();
+        for run in runs {
+            history.inherited = history.journal.len();
+            history.before = Duration::ZERO;
+            let mut after = 0;
+            loop {
+                let page = self.runs.journal(run, after, PAGE).await.map_err(unread)?;
+                for stored in &page {
+                    match log::read(stored) {
+                        Ok(entry) => history.journal.push(entry),
+                        Err(error) => {
+                            tracing::error!(run_id = %run, %error, "the journal of a run cannot be read");
+                            return Ok(Err("its journal cannot be read".to_owned()));
+                        }
+                    }
+                    after = stored.number;
+                    history.before = Duration::from_micros(u64::try_from(stored.elapsed_us).unwrap_or(0));
+                }
+                if page.len() < PAGE as usize {
+                    break;
+                }
             }
         }
+        Ok(Ok(history))
     }
 
     /// A run that cannot even begin, or not go on.
@@ -526,10 +560,4 @@ fn settled(journal: &[Entry], stored: &StoredRun) -> Vec<Entry> {
         .iter()
         .filter_map(|call| settings.settled(call.action_id))
         .collect()
-}
-
-/// A journal that cannot be read is not gone on with: what it holds is not known.
-fn broken(run: RunId, error: &str) -> Stop {
-    tracing::error!(run_id = %run, %error, "the journal of a run cannot be read");
-    Stop::LeaseLost
 }
