@@ -294,7 +294,9 @@ async fn words_are_never_told_after_their_turn() {
         let id = RunId::parse(&run).unwrap();
         let runs = &app.service().agents;
         let mut watch = runs.watch(&caller, None, id, Cursor::default()).await.unwrap();
-        // From its first look on it hears the words; then it is held up until the helper is done.
+        // The task is there at once, and from then on it hears the words; then it is held up until the helper is done.
+        let task = watch.next().await.unwrap().unwrap();
+        assert_eq!(types(&[serde_json::to_value(&task.event).unwrap()]), ["input"]);
         let nothing = tokio::time::timeout(Duration::from_millis(100), watch.next()).await;
         assert!(nothing.is_err(), "{nothing:?}");
         app.asked(3).await;
@@ -304,7 +306,7 @@ async fn words_are_never_told_after_their_turn() {
         }
         assert_eq!(
             types(&told),
-            ["input", "turn", "agent_call", "input", "turn", "tool_result"],
+            ["turn", "agent_call", "input", "turn", "tool_result"],
             "{told:?}"
         );
         app.cancel(&run).await;
