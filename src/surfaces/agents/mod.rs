@@ -18,6 +18,7 @@ use serde_json::{Map, Value};
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
+use tracing::Instrument;
 
 pub use directory::{AgentInfo, DEFAULT_PROJECT, Directory, FileAgents, Project, Put, VersionInfo, unavailable};
 pub use error::AgentError;
@@ -298,8 +299,18 @@ impl AgentRuns {
         }
     }
 
-    /// Quota, admission, the row; then the work, here or wherever the queue's job is taken.
+    /// As [`AgentRuns::made`], in a task of its own: a client that hangs up meanwhile leaves neither a run that nobody works
+    /// on nor a request without a record.
     async fn set_going(self: &Arc<Self>, new: NewRun) -> Result<Triggered, AgentError> {
+        let made = self.working.spawn(Arc::clone(self).made(new).in_current_span());
+        made.await.unwrap_or_else(|error| {
+            tracing::error!(%error, "the making of a run broke down");
+            Err(AgentError::RecordUnavailable)
+        })
+    }
+
+    /// Quota, admission, the row; then the work, here or wherever the queue's job is taken.
+    async fn made(self: Arc<Self>, new: NewRun) -> Result<Triggered, AgentError> {
         let (id, queued) = (new.id, new.queued);
         let quota = self.quota.take(&new.decision.tenant, &new.decision.user).await;
         if !quota.allowed {
@@ -329,7 +340,7 @@ impl AgentRuns {
         };
         match made {
             Created::New(Some(lease)) => {
-                let (this, halt) = (Arc::clone(self), self.halt_waited_for.clone());
+                let (this, halt) = (Arc::clone(&self), self.halt_waited_for.clone());
                 triggered.driven = Some(self.working.spawn(async move {
                     this.hold(lease, halt).await;
                     drop(place);

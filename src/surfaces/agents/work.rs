@@ -82,7 +82,11 @@ impl AgentRuns {
                     tracing::error!(run_id = %lease.run, %error, "a run cannot be recorded, and is left where it stands");
                     None
                 }
-                Ok(Err(Stop::StepStopped(_))) | Err(_) => Some("the service broke down"),
+                // Nor is it here: whoever takes it up next may break down as well, and need not do so at once.
+                Ok(Err(Stop::StepStopped(_))) | Err(_) => {
+                    tracing::error!(run_id = %lease.run, "the work on a run broke down, and it is left where it stands");
+                    None
+                }
             },
             () = lost.cancelled() => Some("its lease is lost"),
             () = self.cut.cancelled() => Some("the service stops"),
