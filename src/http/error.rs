@@ -218,7 +218,7 @@ pub struct Problem<'a> {
     #[schema(schema_with = super::openapi::schemas::id, required = false)]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub decision_id: Option<DecisionId>,
-    /// The run concerned (`already_resumed`, `part_of_run`).
+    /// The run concerned (`already_resumed`, `part_of_run`, `outcome_unrecorded` of a run).
     #[schema(schema_with = super::openapi::schemas::id, required = false)]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub run_id: Option<RunId>,
@@ -345,6 +345,10 @@ fn agent(error: AgentError) -> Told {
         AgentError::NotFound => Error::NotFound.tell(),
         AgentError::Invalid(errors) => Error::Invalid(errors).tell(),
         AgentError::KeyReused => Error::KeyReused.tell(),
+        AgentError::Begun(run) => Told {
+            run: Some(run),
+            ..Error::OutcomeUnrecorded(run.decision()).tell()
+        },
         AgentError::RecordUnavailable => Error::RecordUnavailable.tell(),
         AgentError::Query(error) => Error::from(error).tell(),
         AgentError::WrongDefinition(errors) => Told {

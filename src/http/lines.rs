@@ -67,6 +67,19 @@ impl Form {
         });
     }
 
+    /// Appends the problem that ends a stream which can be joined again: without an id, so that the reader's place stays.
+    pub(super) fn problem(self, problem: &str, out: &mut BytesMut) {
+        out.put_slice(match self {
+            Self::Ndjson => br#"{"type":"error","problem":"#.as_slice(),
+            Self::Sse => br#"data: {"type":"error","problem":"#,
+        });
+        out.put_slice(problem.as_bytes());
+        out.put_slice(match self {
+            Self::Ndjson => b"}\n".as_slice(),
+            Self::Sse => b"}\n\n",
+        });
+    }
+
     /// Appends a sign of life.
     pub(super) fn heartbeat(self, out: &mut BytesMut) {
         out.put_slice(match self {

@@ -19,6 +19,16 @@ fn agents(files: &[(&str, &str)]) -> Place {
     place
 }
 
+/// However the path is written: a build that checks `$DIR/x.md` must not pass because DIR ends in a slash.
+#[test]
+fn agents_validate_finds_the_file_however_its_path_is_written() {
+    let place = agents(&[("wrong.md", &HELPER.replace("Be kind", "${x}"))]);
+    for path in ["agents/wrong.md", "agents//wrong.md", "./agents/./wrong.md"] {
+        let text = place.run(&["agents", "validate", path]).ended(2);
+        assert!(text.contains("the placeholder ${x}"), "{path}: {text}");
+    }
+}
+
 /// A tool that no server offers is told of beside the other mistakes, of right definitions and of wrong ones.
 #[test]
 fn agents_validate_asks_the_servers_for_the_tools() {

@@ -179,7 +179,11 @@ fn look_at(path: &Path, findings: &mut Findings) {
     }
     let folder = path.parent().unwrap_or(Path::new(""));
     match app::agents_in(folder, Some(path)) {
-        Ok(loaded) => findings.add(loaded, Some(&path.display().to_string())),
+        // As the folder's list names it: `agents//x.md` is the file `agents/x.md`.
+        Ok(loaded) => {
+            let listed = folder.join(path.file_name().unwrap_or_default());
+            findings.add(loaded, Some(&listed.display().to_string()));
+        }
         Err(error) => {
             let allowed = "a file in a folder that gavel may list".to_owned();
             findings.place_is_wrong(path, format!("that its folder cannot be listed: {error}"), allowed);

@@ -1,6 +1,6 @@
 //! What works on runs: this process, or a gavel elsewhere.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -224,13 +224,18 @@ fn meta() -> RequestMeta {
     }
 }
 
-/// The tools of an agent and of those it calls. Agents call one another without a cycle.
+/// The tools of an agent and of those it leads to; each agent is looked at once.
 fn tools(agents: &[crate::surfaces::agents::AgentInfo], name: &str) -> Vec<String> {
-    let Some(agent) = agents.iter().find(|agent| agent.id == name) else {
-        return Vec::new();
-    };
-    let called = agent.calls.iter().flat_map(|called| tools(agents, called));
-    agent.tools.iter().cloned().chain(called).collect()
+    let (mut seen, mut open, mut tools) = (BTreeSet::new(), vec![name], Vec::new());
+    while let Some(next) = open.pop() {
+        if seen.insert(next)
+            && let Some(agent) = agents.iter().find(|agent| agent.id == next)
+        {
+            tools.extend(agent.tools.iter().cloned());
+            open.extend(agent.calls.iter().map(String::as_str));
+        }
+    }
+    tools
 }
 
 fn no_project(error: anyhow::Error, project: &ProjectId) -> anyhow::Error {

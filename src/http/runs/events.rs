@@ -147,7 +147,7 @@ impl Telling {
 
     fn fail(&mut self, error: AgentError, out: &mut BytesMut) {
         let (_, problem, _) = Error::from(error).problem(&self.exchange.id.text);
-        self.form.error(&problem, 0, out);
+        self.form.problem(&problem, out);
         self.exchange.answered(StatusCode::OK);
     }
 }

@@ -22,7 +22,7 @@ use super::routes::Route;
 use super::{State, acting, body, query};
 use crate::domain::agent_run::{AgentRun, RunStatus};
 use crate::domain::ids::{ActionId, RunId, UserId};
-use crate::surfaces::agents::{MOST_TIME, Resume, Trigger, Triggered};
+use crate::surfaces::agents::{AgentError, MOST_TIME, Resume, Trigger, Triggered};
 use crate::surfaces::caller::Caller;
 use crate::surfaces::chat::RequestMeta;
 use crate::surfaces::chat::request::FieldError;
@@ -213,18 +213,25 @@ async fn wait(
     keyed: bool,
 ) -> Result<HttpResponse, Error> {
     let agents = &state.edge.agents;
+    // The run is there and may have had effects: what cannot be read now must not be sent again.
+    let begun = AgentError::Begun(triggered.run);
     let waited = match patience {
-        Patience::All => Some(agents.wait(caller, &mut triggered).await?),
+        Patience::All => agents.wait(caller, &mut triggered).await.map(Some),
         Patience::Some(most) => tokio::time::timeout(most, agents.wait(caller, &mut triggered))
             .await
             .ok()
-            .transpose()?,
-        Patience::None => None,
+            .transpose(),
+        Patience::None => Ok(None),
     };
     let run = match waited {
-        Some(run) => run,
-        None => agents.get(caller, None, triggered.run).await?,
+        Ok(Some(run)) => Ok(run),
+        Ok(None) => agents.get(caller, None, triggered.run).await,
+        Err(error) => Err(error),
     };
+    let run = run.map_err(|error| {
+        tracing::error!(run_id = %triggered.run, %error, "how a run stands cannot be read");
+        begun
+    })?;
     let rests = run.status.is_over() || run.status == RunStatus::AwaitingConfirmation;
     let status = if rests { StatusCode::OK } else { StatusCode::ACCEPTED };
     let mut response = response(status, &run);

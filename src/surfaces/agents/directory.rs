@@ -359,24 +359,48 @@ fn may_put(caller: &Caller) -> Result<(), AgentError> {
     }
 }
 
-/// Why an agent cannot run now: of its own tools and model, or of those it calls.
+/// Why an agent cannot run now: of its own tools and model, or of those it leads to. Each is looked at once, however
+/// often it is named.
 #[must_use]
 pub fn unavailable(name: &str, agents: &Agents, catalog: &Catalog, models: &Models) -> Option<String> {
-    let agent = agents.get(name)?;
-    let definition = &agent.definition;
+    let own = |name: &str| own_reason(&agents.get(name)?.definition, catalog, models);
+    own(name).or_else(|| {
+        let called = led_to(name, agents);
+        let mut reasons = called.into_iter().filter_map(|called| Some((called, own(called)?)));
+        let (called, reason) = reasons.next()?;
+        Some(format!("it leads to {called}, which is unavailable: {reason}"))
+    })
+}
+
+fn own_reason(definition: &Definition, catalog: &Catalog, models: &Models) -> Option<String> {
     if let Err(reason) = models.of(definition) {
         return Some(reason);
     }
     let missing = Toolset::build(catalog, &definition.tools, &[]).missing;
-    if !missing.is_empty() {
-        let told = by_reason(&missing).into_iter();
-        let told = told.map(|(reason, names)| format!("{}: {reason}", names.join(", ")));
-        return Some(told.collect::<Vec<_>>().join("; "));
+    let told = by_reason(&missing).into_iter();
+    let told: Vec<_> = told
+        .map(|(reason, names)| format!("{}: {reason}", names.join(", ")))
+        .collect();
+    (!told.is_empty()).then(|| told.join("; "))
+}
+
+/// Every agent that one can lead to, once.
+fn led_to<'a>(name: &str, agents: &'a Agents) -> Vec<&'a str> {
+    let mut found: Vec<&str> = Vec::new();
+    let mut open = vec![name];
+    while let Some(next) = open.pop() {
+        let Some(agent) = agents.get(next) else { continue };
+        let names: BTreeSet<&str> = agent.definition.calls().into_iter().collect();
+        for called in names {
+            if let Some((known, _)) = agents.get_key_value(called)
+                && !found.contains(&known.as_str())
+            {
+                found.push(known);
+                open.push(known);
+            }
+        }
     }
-    definition.calls().into_iter().find_map(|called| {
-        let reason = unavailable(called, agents, catalog, models)?;
-        Some(format!("it calls {called}, which is unavailable: {reason}"))
-    })
+    found
 }
 
 /// The agents of files and of the store beside each other, with one more where one is to be put; and what is wrong then.
@@ -462,5 +486,38 @@ fn version_info(stored: &StoredVersion, current: bool) -> VersionInfo {
             .unwrap_or_default()
             .to_rfc3339_opts(SecondsFormat::Micros, true),
         definition: serde_json::from_str(&stored.definition).unwrap_or_default(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Promise 5: whoever puts few small definitions that name each other often must not stop whoever lists them.
+    #[test]
+    fn an_agent_that_is_named_often_is_looked_at_once() {
+        let last = "name: a5\ndescription: d\nsystemPrompt: s\ntools: [nowhere]\n".to_owned();
+        let steps = |n: usize| {
+            let steps = (0..500)
+                .map(|step| format!("  - {{ name: s{step}, agent: a{n}, input: {{ query: \"${{query}}\" }} }}\n"));
+            steps.collect::<String>()
+        };
+        let flows = (0..5).map(|n| {
+            let steps = steps(n + 1);
+            format!("name: a{n}\ndescription: d\nflow_type: sequential\nsteps:\n{steps}")
+        });
+        let sources = flows.chain([last]).enumerate().map(|(n, text)| Source {
+            file: format!("a{n}.yaml"),
+            form: Form::Yaml,
+            bytes: text.into_bytes(),
+        });
+        let checked = check(&sources.collect::<Vec<_>>(), &[]);
+        assert_eq!(checked.errors, []);
+        let reason = unavailable("a0", &checked.agents, &Catalog::default(), &Models::default());
+        let reason = reason.unwrap_or_default();
+        assert!(
+            reason.starts_with("it leads to a5, which is unavailable: nowhere: "),
+            "{reason}"
+        );
     }
 }

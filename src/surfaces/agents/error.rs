@@ -52,6 +52,9 @@ pub enum AgentError {
     /// The idempotency key was used with another request.
     #[error("this idempotency key was used with another request")]
     KeyReused,
+    /// The run was made and may have had effects, and how it stands cannot be told now.
+    #[error("run {0} may have had effects, and how it stands cannot be told now")]
+    Begun(RunId),
     /// Nothing can be recorded or read now; nothing was done.
     #[error("the record store is unavailable")]
     RecordUnavailable,

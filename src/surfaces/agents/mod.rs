@@ -302,10 +302,11 @@ impl AgentRuns {
     /// As [`AgentRuns::made`], in a task of its own: a client that hangs up meanwhile leaves neither a run that nobody works
     /// on nor a request without a record.
     async fn set_going(self: &Arc<Self>, new: NewRun) -> Result<Triggered, AgentError> {
+        let run = new.id;
         let made = self.working.spawn(Arc::clone(self).made(new).in_current_span());
         made.await.unwrap_or_else(|error| {
-            tracing::error!(%error, "the making of a run broke down");
-            Err(AgentError::RecordUnavailable)
+            tracing::error!(run_id = %run, %error, "the making of a run broke down");
+            Err(AgentError::Begun(run))
         })
     }
 
