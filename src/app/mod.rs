@@ -187,14 +187,16 @@ impl App {
         self.stopping.store(true, Ordering::Relaxed);
         // What nobody waits for goes on wherever it is taken up next.
         self.agents.stop_background();
+        self.queue.stop();
         let drained = async { tokio::join!(self.chat.drained(), self.agents.drained()) };
         if tokio::time::timeout(self.config.drain, drained).await.is_err() {
             tracing::warn!("the time to drain is over; what is still under way is cut short");
             self.chat.cut_short();
             self.agents.stop_waited_for();
-            if tokio::time::timeout(LAST_WORDS, self.chat.drained()).await.is_err() {
+            let drained = async { tokio::join!(self.chat.drained(), self.agents.drained()) };
+            if tokio::time::timeout(LAST_WORDS, drained).await.is_err() {
                 tracing::warn!(
-                    "some decisions could not be recorded in time; recovery closes those that had begun to act"
+                    "some decisions or runs could not be recorded in time; recovery closes those that had begun to act"
                 );
             }
         }

@@ -68,6 +68,8 @@ pub(super) async fn act(engine: &Engine, run: &mut Run, calls: &[Proposed]) -> R
             log::flush(engine, run, intents).await?;
         }
         results(engine, run, group).await?;
+        // By itself: an append that announces nothing is written even where nobody waits for it any more.
+        log::flush(engine, run, Vec::new()).await?;
     }
     log::flush(engine, run, Vec::new()).await
 }

@@ -48,6 +48,7 @@ pub fn derive(journal: &[Entry], ending: &Ending) -> Derived {
         | Ending::Stopped(_, None)
         | Ending::StepFailed(_)
         | Ending::Unable(_)
+        | Ending::Waiting(_)
         | Ending::DoomLoop(_)
         | Ending::Suspended(_)
         | Ending::Cancelled
@@ -208,7 +209,7 @@ fn outcome(calls: &[Call<'_>], ending: &Ending) -> Outcome {
         | Ending::Stopped(StopReason::StepLimit | StopReason::TokenLimit, _) => Outcome::LoopLimit,
         Ending::Deadline | Ending::Stopped(StopReason::TimeLimit, _) => Outcome::Deadline,
         // Of a run that cannot begin its tools are what is missing, or its model.
-        Ending::StepFailed(_) | Ending::Unable(_) | Ending::Stopped(..) => Outcome::ToolInvocation,
+        Ending::StepFailed(_) | Ending::Unable(_) | Ending::Waiting(_) | Ending::Stopped(..) => Outcome::ToolInvocation,
         Ending::Responded(_) | Ending::Verdict(Verdict::Complete { .. }) | Ending::Flow(_) => {
             if calls.iter().any(|call| unrepaired(&call)) {
                 Outcome::ToolInvocation

@@ -239,7 +239,9 @@ fn close_calls(run: &mut Run, why: &str, harmless: FailureCode) {
             let acts = match &call.target {
                 Target::Tool(tool) => tool.side_effect,
                 Target::Gone(tool) => tool.side_effect,
-                Target::Agent(_) | Target::Verdict(_) | Target::Unknown => false,
+                // What a run that it called has done is known where that was driven to its end first, as after a cancellation.
+                Target::Agent(_) => harmless != FailureCode::Cancelled,
+                Target::Verdict(_) | Target::Unknown => false,
             };
             let (code, message) = match (sent, acts) {
                 (true, true) => (

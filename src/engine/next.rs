@@ -45,6 +45,8 @@ pub enum Ending {
     StepFailed(String),
     /// It cannot run: why.
     Unable(String),
+    /// It had begun and cannot go on now: why.
+    Waiting(String),
     /// The model gave no usable answer.
     Fault(FaultKind),
     /// Iterations are spent.

@@ -68,7 +68,7 @@ fn call_record(run: &Run, call: &Call<'_>) -> CallRecord {
         duration_us: call.result.map_or(0, |result| result.duration_us),
         outcome: call
             .result
-            .map_or_else(|| Err(not_run()), |result| result.outcome.clone()),
+            .map_or_else(|| Err(without_result(call)), |result| result.outcome.clone()),
         intended: run.intended.contains(&id),
     }
 }
@@ -85,7 +85,19 @@ pub fn arguments(call: &Call<'_>) -> Arc<RawValue> {
     }
 }
 
-/// The only way a call has no result: the run was abandoned because its intents were not durable.
+/// A call that was begun and has no result is a step that was cut short; one that was not begun was not recorded.
+#[must_use]
+pub fn without_result(call: &Call<'_>) -> CallFailure {
+    if call.started {
+        return CallFailure {
+            code: FailureCode::Cancelled,
+            message: "cut short; it goes on when the run is resumed".to_owned(),
+        };
+    }
+    not_run()
+}
+
+/// The run was abandoned because its intents were not durable.
 #[must_use]
 pub fn not_run() -> CallFailure {
     CallFailure {

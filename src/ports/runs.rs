@@ -14,7 +14,8 @@ use crate::domain::agent_run::{AgentRun, DoubtfulCall, RunStatus, StopReason};
 use crate::domain::decision::Usage;
 use crate::domain::ids::{ActionId, ProjectId, RunId, TenantId, UserId};
 
-/// Where runs are kept. Writes return when they are durable; those of [`Append`] and [`NewRun`] survive a loss of power.
+/// Where runs are kept. Writes return when they are durable. A [`NewRun`], an [`Append`] with intents, an end and a
+/// cancellation survive a loss of power; what else a journal loses with it is asked again, or is in doubt.
 pub trait Runs: Send + Sync {
     /// A new run with its open decision, in one commit. A run that another one called is not made twice: the one
     /// that is there already counts as made.

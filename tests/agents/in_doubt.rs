@@ -144,7 +144,7 @@ async fn after_a_crash_a_tool_that_has_changed_is_not_called_again() {
     assert_eq!(rig.tools.calls("book"), 1);
 }
 
-/// X-15, promise 3: an agent below that cannot go on has failed, and what it left in doubt stops the run above.
+/// X-15, promise 3: an agent below that cannot go on is cut short, and what it left in doubt stops the run above.
 #[tokio::test]
 async fn a_sub_agent_that_cannot_go_on_after_a_crash_leaves_its_doubt_to_its_caller() {
     let rig = Rig::new(&[BOSS, CLERK]).await;
@@ -165,6 +165,30 @@ async fn a_sub_agent_that_cannot_go_on_after_a_crash_leaves_its_doubt_to_its_cal
         (RunStatus::Paused, Some(StopReason::InDoubt))
     );
     let child = rig.outcome(run.called()[0]).await;
-    assert_eq!((child.status(), child.row.in_doubt.len()), (RunStatus::Failed, 1));
+    assert_eq!((child.status(), child.row.in_doubt.len()), (RunStatus::Paused, 1));
     assert_eq!((rig.model.asked_of("boss").len(), rig.tools.calls("send")), (1, 1));
+}
+
+/// DESIGN.md section 6: a run that died within a call, and whose tools are away when it is taken up, is paused until a person says
+/// what happened; resumed while they still are away it is paused again, and nothing of it is lost.
+#[tokio::test]
+async fn a_run_whose_tools_are_away_when_it_is_taken_up_can_be_resumed_when_they_are_back() {
+    let rig = Rig::new(&[CLERK]).await;
+    rig.tools.script("send", [Does::Never]);
+    rig.model.script("clerk", [call("send", json!({})), words("Sent.")]);
+    let begun = dies_while_it_calls(&rig, "clerk").await;
+    rig.tools.withdraw("send");
+    let run = rig.finish(begun).await;
+    assert_eq!(
+        (run.status(), run.row.stop_reason),
+        (RunStatus::Paused, Some(StopReason::InDoubt))
+    );
+    assert!(run.error().contains("send"), "{}", run.error());
+    let doubtful = run.row.in_doubt[0].action_id;
+    let again = rig.resume(run.id, &[(doubtful, true)]).await;
+    assert_eq!((again.status(), again.row.in_doubt.len()), (RunStatus::Paused, 1));
+    rig.tools.bring_back_send();
+    let done = rig.resume(again.id, &[(doubtful, true)]).await;
+    assert_eq!((done.status(), done.summary()), (RunStatus::Completed, "Sent."));
+    assert_eq!(rig.tools.calls("send"), 1);
 }

@@ -99,6 +99,11 @@ impl ScriptedTools {
         self.offer_instead(name, None);
     }
 
+    /// `send` is offered again, as it was.
+    pub(crate) fn bring_back_send(&self) {
+        self.offer_instead("send", Some(tool("send", true, Idempotency::None)));
+    }
+
     /// The tool is another one now, under the same name.
     pub(crate) fn redefine(&self, name: &str) {
         let mut tool = tool(name, true, Idempotency::Key);

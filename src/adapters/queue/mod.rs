@@ -137,10 +137,15 @@ impl Queue {
         self.keeping.spawn(worker::keep(shared, work, end));
     }
 
+    /// Fetches no further job: what is still queued is for other processes.
+    pub fn stop(&self) {
+        self.stop.cancel();
+    }
+
     /// Begins no further job, lets those that run end by themselves for as long as the options say, and leaves. What has not
     /// ended by then, and what was fetched and not begun, comes to another process.
     pub async fn shutdown(&self) {
-        self.stop.cancel();
+        self.stop();
         self.running.close();
         let options = &self.shared.options;
         if timeout(options.drain, self.running.wait()).await.is_err() {

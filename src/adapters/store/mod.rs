@@ -11,7 +11,7 @@
 //!
 //! What survives: a decision that was acknowledged survives the death of the process; an intent that was
 //! acknowledged survives a loss of power (SQLite `synchronous = FULL` for its commit; PostgreSQL always), and so does a run
-//! that was made, what was appended to its journal, and its end.
+//! that was made, and its end. What else of a journal is lost with the power is asked again, or is in doubt.
 
 mod batch;
 mod buckets;

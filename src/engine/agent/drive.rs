@@ -26,6 +26,9 @@ use crate::engine::{Engine, Run, derive, flow, notices, record, spans};
 use crate::ports::BoxFuture;
 use crate::ports::runs::{FinishedRun, Held, Lease, StoredRun};
 
+/// A run that is taken up more often fells whoever works on it.
+const MOST_TAKES: i64 = 200;
+
 /// Entries read at once.
 const PAGE: u32 = 500;
 
@@ -127,6 +130,10 @@ impl Agents {
                 // What it holds is not known, so nobody can go on with it.
                 Err(why) => return self.unable(&stored, Vec::new(), log, Ending::Unable(why)).await,
             };
+            if stored.fence > MOST_TAKES {
+                let why = format!("it was taken up {MOST_TAKES} times and did not come to its end");
+                return self.unable(&stored, journal, log, Ending::Unable(why)).await;
+            }
             let is_new = journal.len() == log.inherited;
             if stored.cancel {
                 cancel.cancel();
@@ -136,6 +143,10 @@ impl Agents {
                 // One that was cancelled need not.
                 Err(_) if cancel.is_cancelled() => {
                     return self.unable(&stored, journal, log, Ending::Cancelled).await;
+                }
+                // What was done is not lost because a server is away: it can be resumed when that is back.
+                Err(why) if !is_new || stored.resumes.is_some() => {
+                    return self.unable(&stored, journal, log, Ending::Waiting(why)).await;
                 }
                 Err(why) => {
                     return self.unable(&stored, journal, log, Ending::Unable(why)).await;
@@ -270,11 +281,15 @@ impl Agents {
             log: Some(log),
             agent: None,
         };
-        crate::engine::close_calls(
-            &mut run,
-            "the run could not go on",
-            crate::domain::tool::FailureCode::Unavailable,
-        );
+        // The step of a flow stays open, so that it can be gone on with.
+        let is_flow = run.journal.iter().any(|entry| matches!(entry, Entry::Step { .. }));
+        if !(is_flow && matches!(ending, Ending::Waiting(_))) {
+            crate::engine::close_calls(
+                &mut run,
+                "the run could not go on",
+                crate::domain::tool::FailureCode::Unavailable,
+            );
+        }
         self.finish(stored, run, &ending).await
     }
 
@@ -286,9 +301,14 @@ impl Agents {
         let now_us = self.engine.clock.now_us();
         let started = stored.started_at.unwrap_or(now_us);
         let duration = Duration::from_micros(u64::try_from(now_us - started).unwrap_or(0));
-        let model = derive::model(own)
-            .unwrap_or_else(|| self.engine.model.default_model())
-            .to_owned();
+        // Where none has answered, the one that was or would have been asked.
+        let definition = run.agent.as_ref().map(|place| Arc::clone(&place.definition));
+        let asked = run.settings.model.clone();
+        let model = derive::model(own).map(str::to_owned).or(asked);
+        let model = model.unwrap_or_else(|| {
+            let engine = self.engine_for(definition.as_deref());
+            engine.model.default_model().to_owned()
+        });
         let response = told
             .summary
             .as_deref()
@@ -406,6 +426,17 @@ fn told(run: &Run, ending: &Ending) -> Told {
             told.stop_reason = Some(*reason);
             told.error_message = Some(stopped(*reason, &run.limits));
         }
+        Ending::Waiting(why) => {
+            told.status = RunStatus::Paused;
+            told.summary = so_far(run);
+            let doubtful = !in_doubt(&run.journal).is_empty();
+            told.stop_reason = Some(if doubtful {
+                StopReason::InDoubt
+            } else {
+                StopReason::Unavailable
+            });
+            told.error_message = Some(why.clone());
+        }
         Ending::DoomLoop(name) => {
             told.stop_reason = Some(StopReason::DoomLoop);
             told.summary = so_far(run);
@@ -454,7 +485,9 @@ fn stopped(reason: StopReason, limits: &Limits) -> String {
         StopReason::TokenLimit => format!("its {} tokens are spent", limits.tokens.unwrap_or_default()),
         StopReason::InDoubt => "it is not known whether a call had its effect; resume it with what happened".to_owned(),
         StopReason::Step => "a step of its flow was cut short".to_owned(),
-        StopReason::DoomLoop | StopReason::MissingOutput | StopReason::Crash => reason.as_str().to_owned(),
+        StopReason::DoomLoop | StopReason::MissingOutput | StopReason::Crash | StopReason::Unavailable => {
+            reason.as_str().to_owned()
+        }
     }
 }
 

@@ -347,7 +347,11 @@ impl AgentRuns {
                     drop(place);
                 }));
             }
-            Created::New(None) => self.push(id).await,
+            // The run is durable; a queue that does not answer is nothing that its caller has to wait for.
+            Created::New(None) => {
+                let this = Arc::clone(&self);
+                self.working.spawn(async move { this.push(id).await });
+            }
             Created::Replayed(run) => {
                 triggered.run = run;
                 triggered.replayed = true;

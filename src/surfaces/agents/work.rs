@@ -73,6 +73,8 @@ impl AgentRuns {
         let cancel = CancellationToken::new();
         let driven = self.agents.drive(lease.run, lease, Live::new(lease.run), cancel, halt);
         let left = tokio::select! {
+            // First: a run that has just ended is not lost, though its lease is.
+            biased;
             driven = AssertUnwindSafe(driven).catch_unwind() => match driven {
                 Ok(Ok(_)) => None,
                 Ok(Err(Stop::LeaseLost)) => Some("somebody else has it"),

@@ -46,9 +46,13 @@ pub(in super::super) enum RunDone {
 }
 
 impl RunOp {
-    /// Must it be written although nobody waits any more? An append need not: who did not hear of it sends nothing.
+    /// Must it be written although nobody waits any more? An append with intents need not: who did not hear of it sends
+    /// nothing. One without tells what came of calls that were sent.
     pub(in super::super) fn must_finish(&self) -> bool {
-        self.ends().is_some()
+        match self {
+            Self::Append(append) => append.intents.is_empty(),
+            _ => self.ends().is_some(),
+        }
     }
 
     /// The run that it ends.
@@ -60,12 +64,14 @@ impl RunOp {
         }
     }
 
-    /// Must it survive a loss of power?
+    /// Must it survive a loss of power? What was answered must, and intents. The tail of a journal without intents need not:
+    /// without it the model is asked again, and a call that was sent is in doubt, or repeated where that does no harm.
     pub(in super::super) fn survives_power_loss(&self) -> bool {
-        matches!(
-            self,
-            Self::Create(_) | Self::Append(_) | Self::Finish(_) | Self::Define(..)
-        )
+        match self {
+            Self::Create(_) | Self::Finish(_) | Self::Define(..) | Self::Cancel(_) | Self::Abandon(_) => true,
+            Self::Append(append) => !append.intents.is_empty(),
+            Self::Take(..) | Self::Renew(_) | Self::Release(_) => false,
+        }
     }
 
     /// What must be done when nobody heard of it. A lease runs out by itself. A run that another one called belongs to that

@@ -28,6 +28,8 @@ pub(in super::super) struct RunStatements {
     pub(super) resumable: Sql,
     /// paused run, the new one: it was not made after all.
     pub(super) unresume: Sql,
+    /// run: what it was to go on with may be gone on with again.
+    pub(super) unresume_by: Sql,
     /// run, holder: nobody heard that it was made.
     pub(super) abandon: Sql,
     /// run, holder, lease id, lease in microseconds → fence.
@@ -117,6 +119,9 @@ impl RunStatements {
                 .into(),
             resumable: "SELECT status, resumed_by FROM agent_run WHERE id = $1".into(),
             unresume: "UPDATE agent_run SET resumed_by = NULL WHERE id = $1 AND resumed_by = $2".into(),
+            unresume_by: "UPDATE agent_run SET resumed_by = NULL WHERE resumed_by = $1 \
+                          AND id = (SELECT r.resumed_from FROM agent_run r WHERE r.id = $1)"
+                .into(),
             abandon: format!(
                 "UPDATE agent_run SET status = 'failed', completed_at = {now}, lease_until = NULL, \
                  error_message = 'not begun: its record was not acknowledged in time' \

@@ -322,6 +322,8 @@ impl Batch<'_> {
     async fn cancel(&self, conn: &mut Conn, run: RunId) -> Result<(), Fault> {
         if conn.execute(&self.texts().cancel_queued, vec![id(run)]).await? == 1 {
             conn.execute(&self.texts().close_cancelled, vec![id(run)]).await?;
+            // It has not begun, so the run it was to go on with is as it was.
+            conn.execute(&self.texts().unresume_by, vec![id(run)]).await?;
         } else {
             conn.execute(&self.texts().cancel, vec![id(run)]).await?;
         }
@@ -585,13 +587,13 @@ mod tests {
                 format!("Taken(Some({lease:?}))"),
                 false,
             ),
-            (RunOp::Append(append), "Held(Yes)".to_owned(), true),
+            (RunOp::Append(append), "Held(Yes)".to_owned(), false),
             (
                 RunOp::Renew(vec![lease]),
                 format!("Renewed({:?})", Renewed::default()),
                 false,
             ),
-            (RunOp::Cancel(run.id), "Written".to_owned(), false),
+            (RunOp::Cancel(run.id), "Written".to_owned(), true),
             (RunOp::Release(vec![lease]), "Written".to_owned(), false),
             (
                 RunOp::Define(version.clone(), Uuid::now_v7()),
