@@ -28,13 +28,24 @@ async fn start(gemini: &Gemini, database: &str, folder: &Path) -> Process {
 pub const TASKS: &str = "TASKS_OF_THIS_TEST";
 
 /// Starts it by another command than the program itself, which gets the same arguments.
-pub async fn start_by(mut command: Command, gemini: &str, database: &str, folder: &Path) -> Process {
+pub async fn start_by(command: Command, gemini: &str, database: &str, folder: &Path) -> Process {
+    start_with(command, gemini, database, folder, &json!({"trustHints": true})).await
+}
+
+/// With what gavel is told of the tasks server.
+pub async fn start_with(
+    mut command: Command,
+    gemini: &str,
+    database: &str,
+    folder: &Path,
+    settings: &Value,
+) -> Process {
     // For the clients of this process, in which no gavel has set it up. An error says that one has.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let port = free_port();
     let tasks = format!("sqlite://{}", folder.join("tasks.db").display());
     let mcp = json!({"mcpServers": {"tasks": {
-        "command": binary(), "args": ["mcp-server", "tasks"], "gavel": {"trustHints": true},
+        "command": binary(), "args": ["mcp-server", "tasks"], "gavel": settings,
         "env": {"TASKS_DATABASE_URL": format!("${{{TASKS}:-{tasks}}}")},
     }}});
     std::fs::write(folder.join("mcp.json"), mcp.to_string()).unwrap();

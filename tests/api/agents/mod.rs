@@ -5,6 +5,7 @@ mod cancel;
 mod definitions;
 mod events;
 mod idempotency;
+mod killed;
 mod processes;
 mod records;
 mod resume;

@@ -11,20 +11,20 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use super::{CHIEF, HELPER, asks, id, is_over, lines, said};
-use crate::crash::{Process, TASKS, child_of, living, signal, start_by};
+use crate::crash::{Process, TASKS, child_of, living, signal, start_by, start_with};
 use crate::gemini::{Gemini, Reply};
 use crate::harness::{binary, tasks_in, until};
 use crate::postgres;
 
 /// Where processes meet: a folder with agents, a database for the record and one for the tasks.
-struct Place {
+pub struct Place {
     folder: TempDir,
-    record: String,
+    pub record: String,
     tasks: String,
 }
 
 impl Place {
-    async fn on(postgres: bool) -> Self {
+    pub async fn on(postgres: bool) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let agents = folder.path().join("agents");
         std::fs::create_dir(&agents).unwrap();
@@ -40,14 +40,19 @@ impl Place {
     }
 
     async fn start(&self, gemini: &Gemini) -> Process {
+        self.start_with(gemini, &json!({"trustHints": true})).await
+    }
+
+    /// With what gavel is told of the tasks server.
+    pub async fn start_with(&self, gemini: &Gemini, settings: &Value) -> Process {
         let mut command = Command::new(binary());
         // A process that is dead is given up soon.
         command.env("GAVEL_RUNS_LEASE_SECONDS", "1").env(TASKS, &self.tasks);
-        start_by(command, &gemini.url, &self.record, self.folder.path()).await
+        start_with(command, &gemini.url, &self.record, self.folder.path(), settings).await
     }
 
     /// The names of all tasks.
-    async fn tasks(&self) -> Vec<String> {
+    pub async fn tasks(&self) -> Vec<String> {
         let tasks = tasks_in(&self.tasks).await;
         tasks.into_iter().map(|task| task.description).collect()
     }
@@ -71,12 +76,12 @@ async fn run(process: &Process, id: &str) -> Value {
     get(process, &format!("/api/runs/{id}")).await
 }
 
-async fn over(process: &Process, id: &str) -> Value {
+pub async fn over(process: &Process, id: &str) -> Value {
     until("the run to be over", || async { is_over(&run(process, id).await) }).await;
     run(process, id).await
 }
 
-async fn all_runs(process: &Process) -> Vec<Value> {
+pub async fn all_runs(process: &Process) -> Vec<Value> {
     let roots = get(process, "/api/projects/default/runs").await["runs"].clone();
     let mut all = Vec::new();
     for root in roots.as_array().unwrap() {
@@ -98,7 +103,7 @@ async fn events(process: &Process, id: &str) -> Vec<Value> {
 }
 
 /// Adds two tasks, one after the other; `hangs` says at which question it does not answer, if any.
-fn adds_two(hangs: Arc<AtomicUsize>) -> AddsTwo {
+pub fn adds_two(hangs: Arc<AtomicUsize>) -> AddsTwo {
     let asked = Arc::new(AtomicUsize::new(0));
     let count = Arc::clone(&asked);
     let reply = Reply::from(move |request| {
@@ -116,9 +121,9 @@ fn adds_two(hangs: Arc<AtomicUsize>) -> AddsTwo {
     AddsTwo { asked, reply }
 }
 
-struct AddsTwo {
+pub struct AddsTwo {
     asked: Arc<AtomicUsize>,
-    reply: Reply,
+    pub reply: Reply,
 }
 
 /// Issue, Must show: started on one, watched on the other, told the same by both.
@@ -205,12 +210,12 @@ async fn killed_at_every_question(postgres: bool) {
             "killed at question {at}: {told}"
         );
         assert_eq!(place.tasks().await, ["one", "two"], "killed at question {at}");
-        is_whole(&other, at).await;
+        is_whole(&other, &format!("question {at}")).await;
     }
 }
 
 /// No run is left running, each has one closed decision, and each task one call that is completed.
-async fn is_whole(process: &Process, at: usize) {
+pub async fn is_whole(process: &Process, at: &str) {
     let runs = all_runs(process).await;
     assert_eq!(runs.len(), 2, "killed at {at}: {runs:?}");
     for run in &runs {
