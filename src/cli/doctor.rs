@@ -156,8 +156,12 @@ fn agents(config: &Config, findings: &mut Findings) -> anyhow::Result<Agents> {
         warnings,
         ..
     } = loaded.checked;
+    // In a folder that is only found, gavel serve leaves the wrong ones out.
+    let next = match config.agents {
+        Some(_) => "`gavel agents validate` tells every mistake; gavel serve does not start with one",
+        None => "`gavel agents validate` tells every mistake; the agent is left out, with those that need it",
+    };
     for error in &errors {
-        let next = "`gavel agents validate` tells every mistake; gavel serve does not start with one";
         findings.wrong(&format!("agents: {}", agents_verb::told(error)), next)?;
     }
     for warning in &warnings {

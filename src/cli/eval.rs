@@ -92,7 +92,7 @@ pub(super) async fn run(args: Args, resolved: Resolved) -> anyhow::Result<Ended>
         .and_then(|name| ModelKind::NAMES.iter().find(|(known, _)| *known == name));
     let app = match kind {
         Some((_, kind)) => App::build_with(config, kind.make(args.seed)).await?,
-        None => App::build(config).await?,
+        None => App::build_for_command(config).await?,
     };
     let evaluated = unless_stopped(evaluate(&args, &cases, &app)).await;
     app.shutdown(None).await;

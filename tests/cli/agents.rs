@@ -5,7 +5,7 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use super::harness::Place;
+use super::harness::{Place, Running};
 
 const HELPER: &str = "---\nname: helper\ndescription: Helps.\ntools: [add_task]\n---\nBe kind.\n";
 
@@ -204,6 +204,57 @@ fn agents_are_those_of_the_folder_else_those_that_are_built_in() {
     );
     let named = place.run_with(&["agents", "list", "--offline"], &[("GAVEL_AGENTS", "other")]);
     assert_eq!(named.ended(0), "no agents (other)\n");
+}
+
+/// DESIGN.md section 4: a folder that gavel only finds may be anybody's. What is wrong in it is told, with the command that
+/// checks it; the agents that are right and need no wrong one are there. One that a setting names is served whole or not at all.
+#[test]
+fn wrong_agents_stop_a_service_that_was_told_to_serve_them_and_nothing_else() {
+    let boss = "name: boss\ndescription: d\nsystem_prompt: s\nsub_agents: [wrong]\n";
+    let place = agents(&[
+        ("helper.md", HELPER),
+        (
+            "wrong.md",
+            &HELPER.replace("helper", "wrong").replace("Be kind", "${x} ${y}"),
+        ),
+        ("boss.yaml", boss),
+    ]);
+    let told = |err: &str| {
+        for part in [
+            "the placeholder ${x}",
+            "the placeholder ${y}",
+            "`gavel agents validate`",
+        ] {
+            assert!(err.contains(part), "{part}: {err}");
+        }
+    };
+    let no_run = "0199f0a1-7c2e-7d10-9f5e-3a1b2c3d4e5f";
+    for environment in [&[][..], &[("GAVEL_AGENTS", "agents")]] {
+        let chat = place.run_with(&["chat", "show my tasks"], environment);
+        told(&chat.err);
+        chat.ended(0);
+        let cancel = place.run_with(&["runs", "cancel", no_run], environment);
+        told(&cancel.err);
+        assert!(cancel.err.contains("there is no such run"), "{}", cancel.err);
+        let run = place.run_with(&["agents", "run", "boss", "x"], environment);
+        told(&run.err);
+        assert!(
+            run.err.contains("no agent of the project default is called \"boss\""),
+            "{}",
+            run.err
+        );
+        run.ended(2);
+    }
+    let log = fs::File::create(place.path().join("log")).unwrap();
+    let listen = ["serve", "--listen", "127.0.0.1:0"];
+    let mut serving = Running::start_logging(place.command(&listen, &[]), log);
+    assert!(serving.line_with("agents").contains("1 (agents)"));
+    assert_eq!(serving.stop(), Some(0));
+    told(&fs::read_to_string(place.path().join("log")).unwrap());
+    let refused = place.run_with(&listen, &[("GAVEL_AGENTS", "agents")]);
+    told(&refused.err);
+    assert!(refused.err.contains("the agents are wrong"), "{}", refused.err);
+    refused.ended(2);
 }
 
 #[test]

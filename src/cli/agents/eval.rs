@@ -92,7 +92,7 @@ pub(in crate::cli) async fn run(args: Args, resolved: Resolved) -> anyhow::Resul
 async fn evaluate(file: &AgentCases, config: &Config) -> anyhow::Result<Vec<Judged>> {
     let scratch = Scratch::make()?;
     let config = scratch.apply_with_files(config.clone(), file.root.as_deref())?;
-    let app = App::build(config).await?;
+    let app = App::build_for_command(config).await?;
     let mut judged = Vec::with_capacity(file.cases.len());
     for case in &file.cases {
         let (wrong, run) = match one(&app, &file.agent, case).await {

@@ -29,6 +29,8 @@ const BODY: &str = "body";
 /// The agents of a folder, as they were last right.
 #[derive(Debug, Default)]
 pub struct FileAgents {
+    /// Where they are from, for people.
+    pub place: String,
     /// Those that are right.
     pub agents: Agents,
     /// The schemas that definitions may name.
@@ -153,6 +155,12 @@ impl Directory {
             models,
             checked: Mutex::default(),
         }
+    }
+
+    /// The agents of files as they are now.
+    #[must_use]
+    pub fn files(&self) -> Arc<FileAgents> {
+        self.files.load_full()
     }
 
     /// The agents of a project.
