@@ -20,7 +20,9 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::Instrument;
 
-pub use directory::{AgentInfo, DEFAULT_PROJECT, Directory, FileAgents, Project, Put, VersionInfo, unavailable};
+pub use directory::{
+    AgentInfo, DEFAULT_PROJECT, Directory, FileAgents, Project, Put, VersionDetail, VersionInfo, Versions, unavailable,
+};
 pub use error::AgentError;
 pub use watch::{Cursor, RunEvent, Told, Watch};
 pub use work::Worker;
