@@ -461,7 +461,11 @@ impl AgentRuns {
         asked.map_err(|error| unrecorded(&error))?;
         tracing::info!(run_id = %run, by = %caller.name(), "a run is to be cancelled");
         self.agents.running.cancel(run);
-        self.get(caller, user, run).await
+        // It is asked for, whatever can be read now: as it was a moment ago it says no less.
+        Ok(self.get(caller, user, run).await.unwrap_or_else(|error| {
+            tracing::warn!(run_id = %run, %error, "how a run stands that is to be cancelled cannot be read");
+            found
+        }))
     }
 
     /// Tells what a run does, from after `cursor` on, until it is over.
