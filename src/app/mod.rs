@@ -22,6 +22,7 @@ pub use agents::{Loaded, agents, agents_in};
 pub use servers::BUILT_IN as BUILT_IN_SERVERS;
 
 use self::agents::Purpose;
+use crate::adapters::demo::Demo;
 use crate::adapters::gemini::Gemini;
 use crate::adapters::jwks::Jwks;
 use crate::adapters::mcp::Mcp;
@@ -33,7 +34,7 @@ use crate::domain::definition::Constitution;
 use crate::domain::ids::InstanceId;
 use crate::domain::templates::Templates;
 use crate::engine::Engine;
-use crate::engine::agent::{Agents, Running};
+use crate::engine::agent::{Agents, Models, Running};
 use crate::http::{self, ServerSettings};
 use crate::ports::clock::SystemClock;
 use crate::ports::model::Model;
@@ -250,6 +251,14 @@ pub fn mcp(config: &Config) -> anyhow::Result<Arc<Mcp>> {
 /// Its settings or credentials are wrong.
 pub fn gemini(config: &ModelConfig) -> anyhow::Result<Option<Gemini>> {
     model::real(config)
+}
+
+/// Which models definitions may name by their provider, to tell which agents can run. They are stand-ins: nobody is asked, and
+/// to make the real ones may need credentials.
+#[must_use]
+pub fn providers(config: &ModelConfig) -> Models {
+    let stand_in: Arc<dyn Model> = Arc::new(Demo);
+    model::by_provider(config, &stand_in)
 }
 
 /// The keys of the issuer of tokens alone, to ask how they are; `None` when no issuer is asked for keys.

@@ -187,7 +187,7 @@ async fn servers(
     mcp_verb::settled(&bridge).await;
     let checked = each_server(&bridge, findings)
         .and_then(|()| granted(&bridge, constitution, findings))
-        .and_then(|()| able(&bridge, agents, findings));
+        .and_then(|()| able(&bridge, agents, config, findings));
     bridge.shutdown().await;
     checked
 }
@@ -236,12 +236,10 @@ fn granted(bridge: &Mcp, constitution: Option<&Constitution>, findings: &mut Fin
     Ok(())
 }
 
-/// An agent whose tools nobody offers cannot run; it stops nothing else.
-fn able(bridge: &Mcp, agents: &Agents, findings: &Findings) -> anyhow::Result<()> {
-    for (name, reasons) in agents_verb::unavailable(agents, &bridge.catalog()) {
-        if !reasons.is_empty() {
-            findings.odd(&format!("agent {name} is unavailable: {}", reasons.join("; ")))?;
-        }
+/// An agent that cannot run stops nothing else.
+fn able(bridge: &Mcp, agents: &Agents, config: &Config, findings: &Findings) -> anyhow::Result<()> {
+    for (name, reason) in agents_verb::unavailable(agents, &bridge.catalog(), config) {
+        findings.odd(&format!("agent {name} is unavailable: {reason}"))?;
     }
     Ok(())
 }

@@ -133,9 +133,10 @@ fn agents_validate_says_what_is_wrong_with_a_path() {
     assert_eq!(named.status, 1);
 }
 
-/// DESIGN.md section 4: an agent whose tools no server offers is listed with the reason, and stops nothing.
+/// DESIGN.md section 4: an agent whose tools no server offers, or whose model nobody can ask, is listed with the reason, and stops
+/// nothing. `gavel doctor` says the same.
 #[test]
-fn agents_list_says_which_agents_lack_a_tool_and_why() {
+fn agents_list_says_which_agents_cannot_run_and_why() {
     let place = agents(&[
         ("helper.md", HELPER),
         (
@@ -147,11 +148,32 @@ fn agents_list_says_which_agents_lack_a_tool_and_why() {
             "name: boss\ndescription: d\nsystem_prompt: s\nsub_agents: [lost, helper]\n",
         ),
         (
+            "cloud.yaml",
+            "name: cloud\ndescription: d\nsystem_prompt: s\nmodelConfig: {provider: vertex}\n",
+        ),
+        (
             "top.yaml",
             "name: top\ndescription: d\nflow_type: sequential\nsteps: [boss]\n",
         ),
     ]);
-    let list = place.run(&["agents", "list"]).ended(0);
+    // With the demo model in the place of all, no provider is missed.
+    let demo = place.run(&["agents", "list", "--json"]).json();
+    let cloud = |json: &Value| {
+        json["agents"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .find(|one| one["name"] == "cloud")
+            .unwrap()
+            .clone()
+    };
+    assert_eq!(cloud(&demo)["available"], true);
+    // Nothing listens on the discard port.
+    let environment = [("GEMINI_API_KEY", "k"), ("GEMINI_BASE_URL", "http://127.0.0.1:9")];
+    let list = place.run_with(&["agents", "list"], &environment).ended(0);
+    let doctor = place
+        .run_with(&["doctor", "--listen", "127.0.0.1:0"], &environment)
+        .ended(1);
     let line = |name: &str| {
         list.lines()
             .find(|line| line.starts_with(&format!("{name} ")))
@@ -159,19 +181,27 @@ fn agents_list_says_which_agents_lack_a_tool_and_why() {
             .to_owned()
     };
     assert!(
-        line("helper").contains(" available ") && line("helper").ends_with("agents/helper.md  add_task"),
+        line("helper").contains(" available ") && line("helper").ends_with("agents/helper.md   add_task"),
         "{list}"
     );
     for (name, reason) in [
         (
             "lost",
-            "tool fly: no connected server offers it; not connected: files (needs FILES_ROOT",
+            "fly: no connected server offers it; not connected: files (needs FILES_ROOT",
         ),
-        ("boss", "agent lost: it is unavailable itself"),
-        ("top", "agent boss: it is unavailable itself"),
+        ("boss", "it leads to lost, which is unavailable: fly: "),
+        ("top", "it leads to lost, which is unavailable: fly: "),
+        (
+            "cloud",
+            "its model provider vertex is not set up; set VERTEX_AI_PROJECT_ID and VERTEX_AI_LOCATION",
+        ),
     ] {
         assert!(line(name).contains(" unavailable "), "{list}");
         assert!(list.contains(&format!("{name} is unavailable: {reason}")), "{list}");
+        assert!(
+            doctor.contains(&format!("! agent {name} is unavailable: {reason}")),
+            "{doctor}"
+        );
     }
     let json = place.run(&["agents", "list", "--json"]).json();
     let top = json["agents"]
@@ -181,13 +211,17 @@ fn agents_list_says_which_agents_lack_a_tool_and_why() {
         .find(|agent| agent["name"] == "top")
         .unwrap();
     assert_eq!(top["flow_type"], "sequential");
-    assert_eq!(
-        top["unavailable"],
-        serde_json::json!(["agent boss: it is unavailable itself"])
+    assert_eq!(top["available"], false);
+    assert!(
+        top["unavailable_reason"]
+            .as_str()
+            .unwrap()
+            .starts_with("it leads to lost"),
+        "{top}"
     );
     assert_eq!(top["hash"].as_str().unwrap().len(), 64);
     let offline = place.run(&["agents", "list", "--offline", "--json"]).json();
-    assert_eq!(offline["agents"][0]["unavailable"], Value::Null);
+    assert_eq!(offline["agents"][0]["available"], Value::Null);
 }
 
 /// DESIGN.md section 10: the binary alone has its agents; a folder that is there, or is named, takes their place.
