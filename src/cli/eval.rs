@@ -154,7 +154,7 @@ async fn evaluate(args: &Args, cases: &[Case], app: &App) -> anyhow::Result<Repo
 }
 
 /// On standard error, and only if that is a terminal.
-fn bar(cases: usize) -> ProgressBar {
+pub(super) fn bar(cases: usize) -> ProgressBar {
     let bar = ProgressBar::new(u64::try_from(cases).unwrap_or(u64::MAX));
     let style = ProgressStyle::with_template("{bar:32} {pos}/{len} {elapsed} {wide_msg}");
     if let Ok(style) = style {

@@ -176,7 +176,13 @@ async fn definitions_are_put_by_operators_and_seen_by_their_tenant_alone() {
         assert_eq!(see("one", path).await.expect(200)["version"], 1);
         let versions = format!("{path}/versions");
         let version = format!("{versions}/1");
-        for path in [path, "/api/projects/shop/agents", "/api/projects/shop/runs", &versions, &version] {
+        for path in [
+            path,
+            "/api/projects/shop/agents",
+            "/api/projects/shop/runs",
+            &versions,
+            &version,
+        ] {
             see("two", path).await.problem(404, "not_found");
         }
         let headers = [("x-api-key", "two"), ("x-gavel-user", "ann")];
