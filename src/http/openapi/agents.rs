@@ -35,6 +35,15 @@ const READ: &[Code] = &[
     Code::RecordUnavailable,
     CALLER[1],
 ];
+const WATCH: &[Code] = &[
+    Code::InvalidRequest,
+    CALLER[0],
+    Code::UserMismatch,
+    Code::NotFound,
+    Code::RecordUnavailable,
+    Code::Overloaded,
+    CALLER[1],
+];
 const PUT: &[Code] = &[
     Code::InvalidRequest,
     CALLER[0],
@@ -201,7 +210,7 @@ pub(super) fn about(route: Route) -> About {
                 parts::header("Last-Event-ID", LAST, like(EVENT_ID)),
                 parts::query("after", LAST, like(EVENT_ID)),
             ]),
-            problems: READ,
+            problems: WATCH,
             answers: vec![(200, lines())],
             ..plain("watchRun", "runs", "Tells what a run does", EVENTS, response(""))
         },

@@ -48,8 +48,8 @@ use crate::surfaces::decisions::ListQuery;
 pub const SURFACE: &str = "agent";
 /// The longest a run may be given with a request.
 pub const MOST_TIME: Duration = Duration::from_secs(24 * 3600);
-/// Between two looks at a run that another process works on.
-const LOOK: Duration = Duration::from_millis(250);
+/// Readers of runs at once; more are shed. Each may ask the store every second.
+const MOST_WATCHES: usize = 1000;
 
 /// Everything the surface is made of.
 pub struct AgentRuns {
@@ -62,6 +62,8 @@ pub struct AgentRuns {
     admission: Arc<Semaphore>,
     /// Runs in the background, at once.
     background: Arc<Semaphore>,
+    /// Readers of runs, at once.
+    watches: Arc<Semaphore>,
     working: TaskTracker,
     halt: CancellationToken,
     halt_waited_for: CancellationToken,
@@ -133,6 +135,7 @@ impl AgentRuns {
             leases: work::Leases::default(),
             admission: Arc::new(Semaphore::new(at_once.waited_for)),
             background: Arc::new(Semaphore::new(at_once.background)),
+            watches: Arc::new(Semaphore::new(MOST_WATCHES)),
             working: TaskTracker::new(),
             halt: CancellationToken::new(),
             halt_waited_for: CancellationToken::new(),
@@ -407,6 +410,7 @@ impl AgentRuns {
         {
             tracing::error!(run_id = %triggered.run, %error, "the work on a run ended without an end of the run");
         }
+        let mut patience = watch::LOOK;
         loop {
             let mut watch = self.agents.running.live(triggered.run).map(|live| live.watch());
             let found = self.agents.runs.get(&caller.tenant, None, triggered.run).await?;
@@ -415,7 +419,10 @@ impl AgentRuns {
             if run.status.is_over() || run.status == RunStatus::AwaitingConfirmation || self.cut.is_cancelled() {
                 return Ok(run);
             }
-            watch::pause(&mut watch, LOOK).await;
+            tokio::select! {
+                () = watch::pause(&mut watch, &mut patience) => {}
+                () = self.cut.cancelled() => {}
+            }
         }
     }
 
@@ -471,7 +478,7 @@ impl AgentRuns {
     /// Tells what a run does, from after `cursor` on, until it is over.
     ///
     /// # Errors
-    /// There is no such run; the store is away.
+    /// There is no such run; too many are read already; the store is away.
     pub async fn watch(
         &self,
         caller: &Caller,
@@ -479,15 +486,12 @@ impl AgentRuns {
         run: RunId,
         cursor: Cursor,
     ) -> Result<Watch, AgentError> {
+        let place = Arc::clone(&self.watches).try_acquire_owned();
+        let place = place.map_err(|_| AgentError::Overloaded)?;
         self.get(caller, user, run).await?;
         let stop = self.cut.clone();
-        Ok(Watch::new(
-            Arc::clone(&self.agents),
-            caller.tenant.clone(),
-            run,
-            cursor,
-            stop,
-        ))
+        let (agents, tenant) = (Arc::clone(&self.agents), caller.tenant.clone());
+        Ok(Watch::new(agents, tenant, run, cursor, stop, place))
     }
 
     /// The run as it is stored, if the caller may see it.

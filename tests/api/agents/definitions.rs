@@ -1,9 +1,8 @@
 //! `/api/projects/{project}/agents…`: definitions by API and by files (issue part 8, D-1 to D-10).
 
 use serde_json::{Value, json};
-use sqlx::{Connection, PgConnection, SqliteConnection};
 
-use super::{HELPER, both, id};
+use super::{HELPER, both, execute, id};
 use crate::gemini::Reply;
 use crate::harness::{Answer, App, Setup, spawn_app, until};
 
@@ -222,18 +221,6 @@ async fn a_definition_that_is_too_long_once_it_is_json_is_refused() {
             .trigger_with(&format!("{PATH}/trigger"), &[], &json!({"query": "x"}))
             .await;
         assert_eq!(run.expect(200)["status"], "completed");
-    }
-}
-
-/// A statement of the test's own, past gavel.
-async fn execute(app: &App, statement: &str) {
-    let statement = sqlx::AssertSqlSafe(statement);
-    if app.database_url.starts_with("postgres") {
-        let mut database = PgConnection::connect(&app.database_url).await.unwrap();
-        sqlx::query(statement).execute(&mut database).await.unwrap();
-    } else {
-        let mut database = SqliteConnection::connect(&app.database_url).await.unwrap();
-        sqlx::query(statement).execute(&mut database).await.unwrap();
     }
 }
 
