@@ -58,6 +58,7 @@ contract! {
     content::hash_keeps_keyed_digests,
     content::none_keeps_no_word,
     definitions::a_change_makes_a_version_and_the_same_content_makes_none,
+    definitions::versions_come_in_pages,
     definitions::a_change_of_another_version_than_the_current_one_is_a_conflict,
     definitions::of_twenty_changes_at_once_one_is_made,
     definitions::another_tenant_s_and_project_s_definitions_are_not_there,

@@ -41,6 +41,15 @@ const BUILT_IN_SCHEMAS: &[(&str, &str)] = &[(
 /// Between two looks at the files.
 const LOOK: Duration = Duration::from_secs(1);
 
+/// What the agents are read for, which tells what a mistake in them does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Purpose {
+    /// They are served. In a folder that a setting names a mistake stops the start: whoever named it wants all of it.
+    Serving,
+    /// A command that is about something else, or about one of them.
+    OneCommand,
+}
+
 /// The agents of the files as the service has them, exchanged when the files change.
 pub(super) struct Files {
     folder: Option<PathBuf>,
@@ -50,22 +59,44 @@ pub(super) struct Files {
 }
 
 impl Files {
-    /// Reads them.
+    /// Reads them. Where a mistake does not stop the start it is told, and the agents that are right and need no wrong one
+    /// are there.
     ///
     /// # Errors
-    /// The folder cannot be listed; every mistake in it.
-    pub(super) fn read(config: &Config) -> Result<Self, FileError> {
+    /// The folder is named and to be served, and cannot be listed; every mistake in it.
+    pub(super) fn read(config: &Config, purpose: Purpose) -> Result<Self, FileError> {
         let folder = match &config.agents {
             Some(folder) => Some(folder.clone()),
             None => Some(PathBuf::from(DEFAULT_FOLDER)).filter(|folder| folder.is_dir()),
         };
+        let must_be_right = purpose == Purpose::Serving && config.agents.is_some();
         let stamp = folder.as_deref().map(stamp).unwrap_or_default();
-        let loaded = agents(config).map_err(|error| {
-            let place = folder.as_deref().unwrap_or(Path::new(DEFAULT_FOLDER));
-            FileError(format!("the agents of {} cannot be read: {error}", place.display()))
-        })?;
+        let loaded = match agents(config) {
+            Ok(loaded) => loaded,
+            Err(error) => {
+                let place = folder
+                    .as_deref()
+                    .unwrap_or(Path::new(DEFAULT_FOLDER))
+                    .display()
+                    .to_string();
+                let error = format!("the agents of {place} cannot be read: {error}");
+                if must_be_right {
+                    return Err(FileError(error));
+                }
+                tracing::warn!("{error}; there are none");
+                Loaded::none(place)
+            }
+        };
         if !loaded.checked.errors.is_empty() {
-            return Err(FileError(format!("the agents are wrong:\n{}", lines(&loaded))));
+            let lines = lines(&loaded);
+            if must_be_right {
+                return Err(FileError(format!(
+                    "the agents are wrong (`gavel agents validate` checks them):\n{lines}"
+                )));
+            }
+            tracing::warn!(
+                "agents are wrong; these and those that need them are left out (`gavel agents validate` checks them):\n{lines}"
+            );
         }
         for warning in &loaded.checked.warnings {
             tracing::warn!("{warning}");
@@ -116,6 +147,7 @@ impl Files {
 
 fn of(loaded: Loaded, generation: u64) -> FileAgents {
     FileAgents {
+        place: loaded.place,
         agents: loaded.checked.agents,
         schemas: loaded.schemas,
         generation,
@@ -154,6 +186,18 @@ pub struct Loaded {
     pub schemas: Vec<SchemaSource>,
     /// What came of them.
     pub checked: Checked,
+}
+
+impl Loaded {
+    /// Of a folder that cannot be listed.
+    fn none(place: String) -> Self {
+        Self {
+            place,
+            files: Vec::new(),
+            schemas: Vec::new(),
+            checked: Checked::default(),
+        }
+    }
 }
 
 /// The agents of a configuration: of the folder that is named, of `agents` if it is there, else those built in.

@@ -21,6 +21,8 @@ use tokio_util::task::TaskTracker;
 pub use agents::{Loaded, agents, agents_in};
 pub use servers::BUILT_IN as BUILT_IN_SERVERS;
 
+use self::agents::Purpose;
+use crate::adapters::demo::Demo;
 use crate::adapters::gemini::Gemini;
 use crate::adapters::jwks::Jwks;
 use crate::adapters::mcp::Mcp;
@@ -32,7 +34,7 @@ use crate::domain::definition::Constitution;
 use crate::domain::ids::InstanceId;
 use crate::domain::templates::Templates;
 use crate::engine::Engine;
-use crate::engine::agent::{Agents, Running};
+use crate::engine::agent::{Agents, Models, Running};
 use crate::http::{self, ServerSettings};
 use crate::ports::clock::SystemClock;
 use crate::ports::model::Model;
@@ -84,28 +86,42 @@ impl Serving {
 }
 
 impl App {
-    /// Builds everything. MCP servers are connected in the background; a database that is away is
+    /// Builds everything, to be served. MCP servers are connected in the background; a database that is away is
     /// waited for in the background as well, and `/readyz` says so.
     ///
     /// # Errors
     /// A file that is named and cannot be read or is wrong, a database that is wrong (not one that
     /// is merely away), a model that cannot be set up.
     pub async fn build(config: Config) -> anyhow::Result<Self> {
-        // Before the model, which keeps handles of its meters.
-        edge::metrics();
-        let model = model::model(&config.model)?;
-        Self::build_with(config, model).await
+        Self::build_of(config, None, Purpose::Serving).await
     }
 
-    /// As [`App::build`], with another model than the one `config` names (`gavel eval --model-kind`).
+    /// As [`App::build`], for one command: agents that are wrong are told of and stop nothing.
     ///
     /// # Errors
-    /// As [`App::build`].
+    /// As [`App::build`], agents excepted.
+    pub async fn build_for_command(config: Config) -> anyhow::Result<Self> {
+        Self::build_of(config, None, Purpose::OneCommand).await
+    }
+
+    /// As [`App::build_for_command`], with another model than the one `config` names (`gavel eval --model-kind`).
+    ///
+    /// # Errors
+    /// As [`App::build_for_command`].
     pub async fn build_with(config: Config, model: Arc<dyn Model>) -> anyhow::Result<Self> {
+        Self::build_of(config, Some(model), Purpose::OneCommand).await
+    }
+
+    async fn build_of(config: Config, model: Option<Arc<dyn Model>>, purpose: Purpose) -> anyhow::Result<Self> {
+        // Before the model, which keeps handles of its meters.
         edge::metrics();
+        let model = match model {
+            Some(model) => model,
+            None => model::model(&config.model)?,
+        };
         let constitution = constitution(&config)?;
         let servers = servers::read(&config)?;
-        let files = agents::Files::read(&config)?;
+        let files = agents::Files::read(&config, purpose)?;
         let instance = InstanceId::new();
         let store = Store::open(store_config(&config, instance))
             .await
@@ -235,6 +251,14 @@ pub fn mcp(config: &Config) -> anyhow::Result<Arc<Mcp>> {
 /// Its settings or credentials are wrong.
 pub fn gemini(config: &ModelConfig) -> anyhow::Result<Option<Gemini>> {
     model::real(config)
+}
+
+/// Which models definitions may name by their provider, to tell which agents can run. They are stand-ins: nobody is asked, and
+/// to make the real ones may need credentials.
+#[must_use]
+pub fn providers(config: &ModelConfig) -> Models {
+    let stand_in: Arc<dyn Model> = Arc::new(Demo);
+    model::by_provider(config, &stand_in)
 }
 
 /// The keys of the issuer of tokens alone, to ask how they are; `None` when no issuer is asked for keys.

@@ -98,7 +98,7 @@ pub(super) async fn run(args: Args, resolved: Resolved) -> anyhow::Result<Exit> 
         output::note("No credentials are set: the demo model answers. GEMINI_API_KEY brings in Gemini.");
     }
     let caller = operator::caller(args.tenant.clone());
-    let app = App::build(resolved.config).await?;
+    let app = App::build_for_command(resolved.config).await?;
     let decider = Decider::Here(Arc::clone(&app.chat), Box::new(caller));
     let talked = talk(&args, &decider).await;
     // A decision under way is still recorded; a second Ctrl-C leaves it to recovery.

@@ -156,8 +156,12 @@ fn agents(config: &Config, findings: &mut Findings) -> anyhow::Result<Agents> {
         warnings,
         ..
     } = loaded.checked;
+    // In a folder that is only found, gavel serve leaves the wrong ones out.
+    let next = match config.agents {
+        Some(_) => "`gavel agents validate` tells every mistake; gavel serve does not start with one",
+        None => "`gavel agents validate` tells every mistake; the agent is left out, with those that need it",
+    };
     for error in &errors {
-        let next = "`gavel agents validate` tells every mistake; gavel serve does not start with one";
         findings.wrong(&format!("agents: {}", agents_verb::told(error)), next)?;
     }
     for warning in &warnings {
@@ -183,7 +187,7 @@ async fn servers(
     mcp_verb::settled(&bridge).await;
     let checked = each_server(&bridge, findings)
         .and_then(|()| granted(&bridge, constitution, findings))
-        .and_then(|()| able(&bridge, agents, findings));
+        .and_then(|()| able(&bridge, agents, config, findings));
     bridge.shutdown().await;
     checked
 }
@@ -232,12 +236,10 @@ fn granted(bridge: &Mcp, constitution: Option<&Constitution>, findings: &mut Fin
     Ok(())
 }
 
-/// An agent whose tools nobody offers cannot run; it stops nothing else.
-fn able(bridge: &Mcp, agents: &Agents, findings: &Findings) -> anyhow::Result<()> {
-    for (name, reasons) in agents_verb::unavailable(agents, &bridge.catalog()) {
-        if !reasons.is_empty() {
-            findings.odd(&format!("agent {name} is unavailable: {}", reasons.join("; ")))?;
-        }
+/// An agent that cannot run stops nothing else.
+fn able(bridge: &Mcp, agents: &Agents, config: &Config, findings: &Findings) -> anyhow::Result<()> {
+    for (name, reason) in agents_verb::unavailable(agents, &bridge.catalog(), config) {
+        findings.odd(&format!("agent {name} is unavailable: {reason}"))?;
     }
     Ok(())
 }

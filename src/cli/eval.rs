@@ -92,7 +92,7 @@ pub(super) async fn run(args: Args, resolved: Resolved) -> anyhow::Result<Ended>
         .and_then(|name| ModelKind::NAMES.iter().find(|(known, _)| *known == name));
     let app = match kind {
         Some((_, kind)) => App::build_with(config, kind.make(args.seed)).await?,
-        None => App::build(config).await?,
+        None => App::build_for_command(config).await?,
     };
     let evaluated = unless_stopped(evaluate(&args, &cases, &app)).await;
     app.shutdown(None).await;
@@ -154,7 +154,7 @@ async fn evaluate(args: &Args, cases: &[Case], app: &App) -> anyhow::Result<Repo
 }
 
 /// On standard error, and only if that is a terminal.
-fn bar(cases: usize) -> ProgressBar {
+pub(super) fn bar(cases: usize) -> ProgressBar {
     let bar = ProgressBar::new(u64::try_from(cases).unwrap_or(u64::MAX));
     let style = ProgressStyle::with_template("{bar:32} {pos}/{len} {elapsed} {wide_msg}");
     if let Ok(style) = style {

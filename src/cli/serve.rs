@@ -9,7 +9,7 @@ use anyhow::Context;
 
 use super::exit::Exit;
 use super::interrupt::{told_to_stop, unless_stopped};
-use super::{agents, output};
+use super::output;
 use crate::adapters::mcp::Mcp;
 use crate::app::App;
 use crate::config::Resolved;
@@ -30,11 +30,11 @@ pub(super) async fn run(resolved: Resolved) -> anyhow::Result<Exit> {
         }
     };
     tracing::info!(version = env!("CARGO_PKG_VERSION"), address = %serving.address, "gavel serves");
-    let loaded = agents::load(&app.config)?;
+    let files = app.agents.directory().files();
     let agents = format!(
         "{} ({}); `gavel agents list` shows them",
-        loaded.checked.agents.len(),
-        loaded.place
+        files.agents.len(),
+        files.place
     );
     tell(&banner::greeting(&app.config, serving.address, &agents));
     let mut servers = std::pin::pin!(servers(Arc::clone(&app.mcp), app.chat.whitelist().to_vec()));

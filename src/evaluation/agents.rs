@@ -2,7 +2,7 @@
 //!
 //! ```yaml
 //! agent: docs_checker
-//! root: shop                 # folder beside the file, for the files server; absent: none
+//! root: shop                 # folder beside the file, for the bundled files server; absent: none
 //! cases:
 //!   - id: one-wrong-number
 //!     input: {document: docs/buying.md}

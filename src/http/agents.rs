@@ -33,7 +33,12 @@ pub(super) async fn put(state: Data<State>, request: HttpRequest, payload: Paylo
 
 pub(super) async fn versions(state: Data<State>, request: HttpRequest) -> HttpResponse {
     let exchange = Exchange::begin(&state, &request, Some(Route::Versions));
-    exchange.finish(all_versions(&state, &request).await)
+    exchange.finish(version_page(&state, &request).await)
+}
+
+pub(super) async fn version(state: Data<State>, request: HttpRequest) -> HttpResponse {
+    let exchange = Exchange::begin(&state, &request, Some(Route::Version));
+    exchange.finish(one_version(&state, &request).await)
 }
 
 pub(super) async fn restore(state: Data<State>, request: HttpRequest) -> HttpResponse {
@@ -113,22 +118,32 @@ async fn taken(state: &State, request: &HttpRequest, payload: Payload) -> Result
     Ok(answer(&put))
 }
 
-async fn all_versions(state: &State, request: &HttpRequest) -> Result<HttpResponse, Error> {
+async fn version_page(state: &State, request: &HttpRequest) -> Result<HttpResponse, Error> {
+    let caller = state.edge.auth.caller(request).await?;
+    let query = query::page(request.query_string())?;
+    let directory = state.edge.agents.directory();
+    let page = directory
+        .versions(&caller.tenant, &project(request)?, agent(request)?, &query)
+        .await?;
+    let body = json!({ "versions": page.versions, "next_page_token": page.next_page_token });
+    Ok(response(StatusCode::OK, &body))
+}
+
+async fn one_version(state: &State, request: &HttpRequest) -> Result<HttpResponse, Error> {
     let caller = state.edge.auth.caller(request).await?;
     query::none(request.query_string())?;
     let directory = state.edge.agents.directory();
-    let versions = directory
-        .versions(&caller.tenant, &project(request)?, agent(request)?)
+    let version = directory
+        .version(&caller.tenant, &project(request)?, agent(request)?, number(request)?)
         .await?;
-    Ok(response(StatusCode::OK, &json!({ "versions": versions })))
+    Ok(response(StatusCode::OK, &version))
 }
 
 async fn restored(state: &State, request: &HttpRequest) -> Result<HttpResponse, Error> {
     let caller = state.edge.auth.caller(request).await?;
     query::none(request.query_string())?;
-    let version = request.match_info().get("version").and_then(|text| text.parse().ok());
     let (agents, project, agent) = (&state.edge.agents, project(request)?, agent(request)?);
-    let version = version.ok_or(Error::NotFound)?;
+    let version = number(request)?;
     let put = agents
         .directory()
         .restore(&caller, &project, agent, version, agents.now_us())
@@ -182,6 +197,12 @@ pub(super) fn project(request: &HttpRequest) -> Result<ProjectId, Error> {
 
 pub(super) fn agent(request: &HttpRequest) -> Result<&str, Error> {
     request.match_info().get("agent").ok_or(Error::NotFound)
+}
+
+/// What is no number names no version.
+fn number(request: &HttpRequest) -> Result<i64, Error> {
+    let version = request.match_info().get("version").and_then(|text| text.parse().ok());
+    version.ok_or(Error::NotFound)
 }
 
 const MEDIA: [(&str, Form); 7] = [

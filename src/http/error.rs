@@ -71,6 +71,8 @@ codes! {
     StillRunning = "still_running", 409;
     /// The agent is from a file; files are changed where they stand.
     ReadOnly = "read_only", 409;
+    /// The project has as many agents by the API as it may have.
+    TooManyAgents = "too_many_agents", 409;
     /// Only a paused run can be resumed.
     NotPaused = "not_paused", 409;
     /// The run was resumed already; `run_id` names the run that goes on with it.
@@ -366,6 +368,12 @@ fn agent(error: AgentError) -> Told {
         AgentError::VersionConflict(current) => Told::new(
             Code::VersionConflict,
             format!("Version {current} is current; 0 means that there is none."),
+        ),
+        AgentError::TooManyAgents(most) => Told::new(
+            Code::TooManyAgents,
+            format!(
+                "The project has {most} agents by the API, the most it may have; put the agent into another project."
+            ),
         ),
         AgentError::RateLimited(quota) => Told {
             headers: headers::rate_limit(&quota)

@@ -16,6 +16,18 @@ pub(super) const MAX_PAGE: u32 = 1000;
 /// # Errors
 /// Everything that is wrong with them, at once; `pointer` is the parameter's name.
 pub(super) fn list(query: &str) -> Result<ListQuery, Error> {
+    read(query, &["page_size", "page_token", "filter", "order_by"])
+}
+
+/// Reads the parameters of a list that comes in pages and is neither filtered nor ordered.
+///
+/// # Errors
+/// As [`list`].
+pub(super) fn page(query: &str) -> Result<ListQuery, Error> {
+    read(query, &["page_size", "page_token"])
+}
+
+fn read(query: &str, allowed: &[&str]) -> Result<ListQuery, Error> {
     let mut list = ListQuery {
         page_size: DEFAULT_PAGE,
         ..ListQuery::default()
@@ -37,14 +49,16 @@ pub(super) fn list(query: &str) -> Result<ListQuery, Error> {
             wrong("contains a NUL character, which is not allowed".to_owned());
         }
         match &*name {
+            other if !allowed.contains(&other) => {
+                wrong(format!("is no known parameter; allowed are {}", allowed.join(", ")));
+            }
             "page_size" => match page_size(&value) {
                 Some(size) => list.page_size = size,
                 None => wrong(format!("is no whole number from 1 to {MAX_PAGE}")),
             },
             "page_token" => list.page_token = given(value),
             "filter" => list.filter = given(value),
-            "order_by" => list.order_by = given(value),
-            _ => wrong("is no known parameter; allowed are page_size, page_token, filter, order_by".to_owned()),
+            _ => list.order_by = given(value),
         }
         seen.push(name);
     }

@@ -80,6 +80,7 @@ routes! {
     Agent: Get "/api/projects/{project}/agents/{agent}" => agents::get;
     PutAgent: Put "/api/projects/{project}/agents/{agent}" => agents::put;
     Versions: Get "/api/projects/{project}/agents/{agent}/versions" => agents::versions;
+    Version: Get "/api/projects/{project}/agents/{agent}/versions/{version}" => agents::version;
     RestoreVersion: Post "/api/projects/{project}/agents/{agent}/versions/{version}/restore" => agents::restore;
     Trigger: Post "/api/projects/{project}/agents/{agent}/trigger" => runs::trigger;
     Runs: Get "/api/projects/{project}/runs" => runs::list;

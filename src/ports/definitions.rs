@@ -1,15 +1,23 @@
 //! Definitions that came by the API, with their versions.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::BoxFuture;
-use super::records::{QueryError, RecordError};
+use super::records::{ListQuery, QueryError, RecordError};
 use crate::domain::ids::{ProjectId, TenantId};
 
 /// Where they are kept. A version, once made, is never changed.
 pub trait Definitions: Send + Sync {
     /// A new version of an agent, the current one from now on. The same content as the current one makes none.
     fn put(&self, version: NewVersion) -> BoxFuture<'_, Result<PutVersion, RecordError>>;
+
+    /// Which version of every agent of a project is the current one.
+    fn numbers<'a>(
+        &'a self,
+        tenant: &'a TenantId,
+        project: &'a ProjectId,
+    ) -> BoxFuture<'a, Result<BTreeMap<Arc<str>, i64>, QueryError>>;
 
     /// The current version of every agent of a project, by name.
     fn current<'a>(
@@ -18,13 +26,23 @@ pub trait Definitions: Send + Sync {
         project: &'a ProjectId,
     ) -> BoxFuture<'a, Result<Vec<StoredVersion>, QueryError>>;
 
-    /// Every version of an agent, newest first.
+    /// A page of the versions of an agent, newest first.
     fn versions<'a>(
         &'a self,
         tenant: &'a TenantId,
         project: &'a ProjectId,
         agent: &'a str,
-    ) -> BoxFuture<'a, Result<Vec<StoredVersion>, QueryError>>;
+        query: &'a ListQuery,
+    ) -> BoxFuture<'a, Result<VersionPage, QueryError>>;
+
+    /// One version of an agent.
+    fn version<'a>(
+        &'a self,
+        tenant: &'a TenantId,
+        project: &'a ProjectId,
+        agent: &'a str,
+        version: i64,
+    ) -> BoxFuture<'a, Result<Option<OneVersion>, QueryError>>;
 }
 
 /// A version that is to be.
@@ -70,6 +88,39 @@ pub struct StoredVersion {
     pub hash: Arc<str>,
     /// The definition as JSON.
     pub definition: Arc<str>,
+    /// Who put it.
+    pub author: Arc<str>,
+    /// Microseconds since the epoch.
+    pub created_at: i64,
+}
+
+/// A version, and which one is current.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OneVersion {
+    /// It.
+    pub version: StoredVersion,
+    /// The current one's number.
+    pub current: i64,
+}
+
+/// A page of versions.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct VersionPage {
+    /// Newest first.
+    pub versions: Vec<ListedVersion>,
+    /// For the next page; absent on the last.
+    pub next_page_token: Option<String>,
+}
+
+/// A version as a list has it: all but the definition.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ListedVersion {
+    /// 1, 2, 3 …
+    pub version: i64,
+    /// Is it the current one?
+    pub current: bool,
+    /// The definition's hash.
+    pub hash: Arc<str>,
     /// Who put it.
     pub author: Arc<str>,
     /// Microseconds since the epoch.

@@ -1,12 +1,14 @@
 //! `gavel agents eval`: the cases that come with the agents, run by the built program.
 
+use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use serde_json::{Value, json};
 
 use crate::gemini::{Gemini, Reply};
-use crate::harness::binary;
+use crate::harness::{Ended, binary, until};
 
 /// Reports the first place where grep found what it looked for; `path` takes the place of the true one.
 fn investigator(path: Option<&'static str>) -> Vec<Reply> {
@@ -94,6 +96,141 @@ async fn a_report_with_another_place_is_not() {
         "{:#}",
         lines[0]
     );
+}
+
+/// Answers, but where it is told to stall.
+fn helper() -> Vec<Reply> {
+    vec![Reply::from(|request| {
+        match request["contents"].to_string().contains("stall") {
+            true => Reply::Hang,
+            false => Reply::Text("Done."),
+        }
+    })]
+}
+
+/// A folder with one agent and its cases, one a task.
+fn folder(tasks: &[&str], root: &str) -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    let write = |file: &str, text: &str| {
+        let path = folder.path().join(file);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, text).unwrap();
+    };
+    write("agents/helper.md", "---\nname: helper\ndescription: d\n---\n\nHelp.\n");
+    let cases = tasks
+        .iter()
+        .map(|task| format!("  - id: {task}\n    input: {{query: {task}}}\n"));
+    write(
+        "cases/helper.yaml",
+        &format!("agent: helper\n{root}cases:\n{}", cases.collect::<String>()),
+    );
+    write("tmp/.keep", "");
+    folder
+}
+
+fn command(folder: &Path, gemini: &str, args: &[&str]) -> Command {
+    let mut command = Command::new(binary());
+    command
+        .args(["agents", "eval", "--json", "--cases", "cases"])
+        .args(args)
+        .env_clear()
+        .env("HOME", folder)
+        .env("TMPDIR", folder.join("tmp"))
+        .env("PATH", std::env::var_os("PATH").unwrap_or_default())
+        .env("GEMINI_API_KEY", "k")
+        .env("GEMINI_BASE_URL", gemini)
+        .current_dir(folder)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    command
+}
+
+/// A case that does not end is one that failed, and keeps no other from being judged.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_case_that_does_not_end_in_time_fails_and_the_next_is_judged() {
+    let gemini = Gemini::scripted(helper()).await;
+    let folder = folder(&["stall", "answer"], "");
+    let mut command = command(folder.path(), &gemini.url, &["--case-timeout", "3"]);
+    let output = tokio::task::spawn_blocking(move || command.output().unwrap())
+        .await
+        .unwrap();
+    let (out, err) = (
+        String::from_utf8(output.stdout).unwrap(),
+        String::from_utf8(output.stderr).unwrap(),
+    );
+    let lines: Vec<Value> = out.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(lines.len(), 2, "{out}{err}");
+    assert_eq!(
+        (&lines[0]["case"], &lines[0]["wrong"]),
+        (
+            &json!("stall"),
+            &json!(["it had not ended after 3 s, and was cancelled"])
+        ),
+        "{out}"
+    );
+    assert_eq!(
+        (&lines[1]["case"], &lines[1]["as_expected"]),
+        (&json!("answer"), &json!(true)),
+        "{out}"
+    );
+    assert_eq!(output.status.code(), Some(1), "{err}");
+}
+
+/// A case is told when it is judged, and not with the last one; whoever stops the evaluation learns how far it came, and nothing is
+/// left behind.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_case_is_told_at_once_and_an_evaluation_that_is_stopped_says_how_far_it_came() {
+    let gemini = Gemini::scripted(helper()).await;
+    let folder = folder(&["answer", "stall"], "");
+    let mut child = Ended(command(folder.path(), &gemini.url, &[]).spawn().unwrap());
+    let out = child.0.stdout.take().unwrap();
+    let read = tokio::task::spawn_blocking(move || BufReader::new(out).lines().next().unwrap().unwrap());
+    let first = tokio::time::timeout(Duration::from_secs(30), read)
+        .await
+        .expect("the first case, alone")
+        .unwrap();
+    let first: Value = serde_json::from_str(&first).unwrap();
+    assert_eq!(
+        (&first["case"], &first["as_expected"]),
+        (&json!("answer"), &json!(true)),
+        "{first}"
+    );
+    until("the second case", || async { gemini.requests().len() == 2 }).await;
+    let id = child.0.id().to_string();
+    assert!(Command::new("kill").args(["-INT", &id]).status().unwrap().success());
+    let (status, err) = tokio::task::spawn_blocking(move || {
+        let mut err = String::new();
+        child.0.stderr.take().unwrap().read_to_string(&mut err).unwrap();
+        (child.0.wait().unwrap().code(), err)
+    })
+    .await
+    .unwrap();
+    assert!(
+        err.contains("interrupted: 1 of 2 cases were judged, 1 of them as expected"),
+        "{err}"
+    );
+    assert_eq!(status, Some(130), "{err}");
+    let left: Vec<_> = std::fs::read_dir(folder.path().join("tmp"))
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name())
+        .collect();
+    assert_eq!(left, [".keep"]);
+}
+
+/// A folder that other servers serve is not the one that the cases are about.
+#[test]
+fn cases_about_a_folder_are_refused_beside_servers_of_one_s_own() {
+    let folder = folder(&["answer"], "root: .\n");
+    std::fs::write(folder.path().join("mcp.json"), r#"{"mcpServers":{}}"#).unwrap();
+    let output = command(folder.path(), "http://127.0.0.1:9", &["--mcp-config", "mcp.json"])
+        .output()
+        .unwrap();
+    let err = String::from_utf8(output.stderr).unwrap();
+    assert!(
+        err.contains("the cases of helper are about the folder") && err.contains("mcp.json"),
+        "{err}"
+    );
+    assert_eq!((output.status.code(), output.stdout), (Some(2), Vec::new()), "{err}");
 }
 
 /// Every case that is shipped can be read, and its agent is shipped too.

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use super::harness::Place;
+use super::harness::{Place, Running};
 
 const HELPER: &str = "---\nname: helper\ndescription: Helps.\ntools: [add_task]\n---\nBe kind.\n";
 
@@ -133,9 +133,10 @@ fn agents_validate_says_what_is_wrong_with_a_path() {
     assert_eq!(named.status, 1);
 }
 
-/// DESIGN.md section 4: an agent whose tools no server offers is listed with the reason, and stops nothing.
+/// DESIGN.md section 4: an agent whose tools no server offers, or whose model nobody can ask, is listed with the reason, and stops
+/// nothing. `gavel doctor` says the same.
 #[test]
-fn agents_list_says_which_agents_lack_a_tool_and_why() {
+fn agents_list_says_which_agents_cannot_run_and_why() {
     let place = agents(&[
         ("helper.md", HELPER),
         (
@@ -147,11 +148,32 @@ fn agents_list_says_which_agents_lack_a_tool_and_why() {
             "name: boss\ndescription: d\nsystem_prompt: s\nsub_agents: [lost, helper]\n",
         ),
         (
+            "cloud.yaml",
+            "name: cloud\ndescription: d\nsystem_prompt: s\nmodelConfig: {provider: vertex}\n",
+        ),
+        (
             "top.yaml",
             "name: top\ndescription: d\nflow_type: sequential\nsteps: [boss]\n",
         ),
     ]);
-    let list = place.run(&["agents", "list"]).ended(0);
+    // With the demo model in the place of all, no provider is missed.
+    let demo = place.run(&["agents", "list", "--json"]).json();
+    let cloud = |json: &Value| {
+        json["agents"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .find(|one| one["name"] == "cloud")
+            .unwrap()
+            .clone()
+    };
+    assert_eq!(cloud(&demo)["available"], true);
+    // Nothing listens on the discard port.
+    let environment = [("GEMINI_API_KEY", "k"), ("GEMINI_BASE_URL", "http://127.0.0.1:9")];
+    let list = place.run_with(&["agents", "list"], &environment).ended(0);
+    let doctor = place
+        .run_with(&["doctor", "--listen", "127.0.0.1:0"], &environment)
+        .ended(1);
     let line = |name: &str| {
         list.lines()
             .find(|line| line.starts_with(&format!("{name} ")))
@@ -159,19 +181,27 @@ fn agents_list_says_which_agents_lack_a_tool_and_why() {
             .to_owned()
     };
     assert!(
-        line("helper").contains(" available ") && line("helper").ends_with("agents/helper.md  add_task"),
+        line("helper").contains(" available ") && line("helper").ends_with("agents/helper.md   add_task"),
         "{list}"
     );
     for (name, reason) in [
         (
             "lost",
-            "tool fly: no connected server offers it; not connected: files (needs FILES_ROOT",
+            "fly: no connected server offers it; not connected: files (needs FILES_ROOT",
         ),
-        ("boss", "agent lost: it is unavailable itself"),
-        ("top", "agent boss: it is unavailable itself"),
+        ("boss", "it leads to lost, which is unavailable: fly: "),
+        ("top", "it leads to lost, which is unavailable: fly: "),
+        (
+            "cloud",
+            "its model provider vertex is not set up; set VERTEX_AI_PROJECT_ID and VERTEX_AI_LOCATION",
+        ),
     ] {
         assert!(line(name).contains(" unavailable "), "{list}");
         assert!(list.contains(&format!("{name} is unavailable: {reason}")), "{list}");
+        assert!(
+            doctor.contains(&format!("! agent {name} is unavailable: {reason}")),
+            "{doctor}"
+        );
     }
     let json = place.run(&["agents", "list", "--json"]).json();
     let top = json["agents"]
@@ -181,13 +211,17 @@ fn agents_list_says_which_agents_lack_a_tool_and_why() {
         .find(|agent| agent["name"] == "top")
         .unwrap();
     assert_eq!(top["flow_type"], "sequential");
-    assert_eq!(
-        top["unavailable"],
-        serde_json::json!(["agent boss: it is unavailable itself"])
+    assert_eq!(top["available"], false);
+    assert!(
+        top["unavailable_reason"]
+            .as_str()
+            .unwrap()
+            .starts_with("it leads to lost"),
+        "{top}"
     );
     assert_eq!(top["hash"].as_str().unwrap().len(), 64);
     let offline = place.run(&["agents", "list", "--offline", "--json"]).json();
-    assert_eq!(offline["agents"][0]["unavailable"], Value::Null);
+    assert_eq!(offline["agents"][0]["available"], Value::Null);
 }
 
 /// DESIGN.md section 10: the binary alone has its agents; a folder that is there, or is named, takes their place.
@@ -204,6 +238,57 @@ fn agents_are_those_of_the_folder_else_those_that_are_built_in() {
     );
     let named = place.run_with(&["agents", "list", "--offline"], &[("GAVEL_AGENTS", "other")]);
     assert_eq!(named.ended(0), "no agents (other)\n");
+}
+
+/// DESIGN.md section 4: a folder that gavel only finds may be anybody's. What is wrong in it is told, with the command that
+/// checks it; the agents that are right and need no wrong one are there. One that a setting names is served whole or not at all.
+#[test]
+fn wrong_agents_stop_a_service_that_was_told_to_serve_them_and_nothing_else() {
+    let boss = "name: boss\ndescription: d\nsystem_prompt: s\nsub_agents: [wrong]\n";
+    let place = agents(&[
+        ("helper.md", HELPER),
+        (
+            "wrong.md",
+            &HELPER.replace("helper", "wrong").replace("Be kind", "${x} ${y}"),
+        ),
+        ("boss.yaml", boss),
+    ]);
+    let told = |err: &str| {
+        for part in [
+            "the placeholder ${x}",
+            "the placeholder ${y}",
+            "`gavel agents validate`",
+        ] {
+            assert!(err.contains(part), "{part}: {err}");
+        }
+    };
+    let no_run = "0199f0a1-7c2e-7d10-9f5e-3a1b2c3d4e5f";
+    for environment in [&[][..], &[("GAVEL_AGENTS", "agents")]] {
+        let chat = place.run_with(&["chat", "show my tasks"], environment);
+        told(&chat.err);
+        chat.ended(0);
+        let cancel = place.run_with(&["runs", "cancel", no_run], environment);
+        told(&cancel.err);
+        assert!(cancel.err.contains("there is no such run"), "{}", cancel.err);
+        let run = place.run_with(&["agents", "run", "boss", "x"], environment);
+        told(&run.err);
+        assert!(
+            run.err.contains("no agent of the project default is called \"boss\""),
+            "{}",
+            run.err
+        );
+        run.ended(2);
+    }
+    let log = fs::File::create(place.path().join("log")).unwrap();
+    let listen = ["serve", "--listen", "127.0.0.1:0"];
+    let mut serving = Running::start_logging(place.command(&listen, &[]), log);
+    assert!(serving.line_with("agents").contains("1 (agents)"));
+    assert_eq!(serving.stop(), Some(0));
+    told(&fs::read_to_string(place.path().join("log")).unwrap());
+    let refused = place.run_with(&listen, &[("GAVEL_AGENTS", "agents")]);
+    told(&refused.err);
+    assert!(refused.err.contains("the agents are wrong"), "{}", refused.err);
+    refused.ended(2);
 }
 
 #[test]

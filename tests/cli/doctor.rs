@@ -26,7 +26,7 @@ fn doctor_says_what_to_do_about_each_thing_that_is_wrong() {
     }
     // What lacks a setting is off, and stops nothing.
     assert!(
-        healthy.contains("! agent codebase_investigator is unavailable: tools ls, read_file, glob, grep: ")
+        healthy.contains("! agent codebase_investigator is unavailable: ls, read_file, glob, grep: ")
             && healthy.contains("FILES_ROOT"),
         "{healthy}"
     );

@@ -119,6 +119,7 @@ async fn an_unknown_route_is_404_and_a_wrong_method_405_with_allow() {
         ("/api/projects/p/agents", "GET, HEAD"),
         ("/api/projects/p/agents/a", "GET, HEAD, PUT"),
         ("/api/projects/p/agents/a/versions", "GET, HEAD"),
+        ("/api/projects/p/agents/a/versions/1", "GET, HEAD"),
         ("/api/projects/p/agents/a/versions/1/restore", "POST"),
         ("/api/projects/p/agents/a/trigger", "POST"),
         ("/api/projects/p/runs", "GET, HEAD"),

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use gavel::domain::ids::{ProjectId, TenantId};
 use gavel::ports::definitions::{Definitions, NewVersion, PutVersion};
+use gavel::ports::records::ListQuery;
 
 use crate::support::{T0, TestDb, tenant};
 
@@ -34,15 +35,63 @@ pub(crate) async fn a_change_makes_a_version_and_the_same_content_makes_none(db:
     assert_eq!(store.put(version("b", "one")).await.unwrap(), PutVersion::Made(3));
     assert_eq!(store.put(version("a", "one")).await.unwrap(), PutVersion::Made(1));
 
-    let versions = store.versions(&tenant(), &project(), "b").await.unwrap();
-    let told: Vec<_> = versions.iter().map(|kept| (kept.version, &*kept.definition)).collect();
     let (one, two) = (r#"{"words":"one"}"#, r#"{"words":"two"}"#);
-    assert_eq!(told, [(3, one), (2, two), (1, one)]);
-    assert_eq!((&*versions[0].author, versions[0].created_at), ("key:ops", T0));
+    for (number, words) in [(1, one), (2, two), (3, one)] {
+        let kept = store
+            .version(&tenant(), &project(), "b", number)
+            .await
+            .unwrap()
+            .unwrap();
+        assert_eq!(
+            (kept.version.version, &*kept.version.definition, kept.current),
+            (number, words, 3)
+        );
+        assert_eq!((&*kept.version.author, kept.version.created_at), ("key:ops", T0));
+    }
+    assert_eq!(store.version(&tenant(), &project(), "b", 4).await.unwrap(), None);
+    let numbers = store.numbers(&tenant(), &project()).await.unwrap();
+    assert_eq!(numbers, [("a".into(), 1), ("b".into(), 3)].into());
     let current = store.current(&tenant(), &project()).await.unwrap();
     let told: Vec<_> = current.iter().map(|kept| (&*kept.agent, kept.version)).collect();
     assert_eq!(told, [("a", 1), ("b", 3)]);
     assert_eq!(&*current[1].hash, "hash of one");
+}
+
+/// DESIGN.md 9, Lists: newest first, page by page, however many there are; a token is good for the list that it came from.
+pub(crate) async fn versions_come_in_pages(db: TestDb) {
+    let store = db.open().await;
+    for n in 1..=5 {
+        store.put(version("a", &format!("{n}"))).await.unwrap();
+        store.put(version("b", &format!("{n}"))).await.unwrap();
+    }
+    let page = async |agent: &'static str, token: Option<String>| {
+        let query = ListQuery {
+            page_size: 2,
+            page_token: token,
+            ..ListQuery::default()
+        };
+        store.versions(&tenant(), &project(), agent, &query).await
+    };
+    let (mut token, mut told) = (None, Vec::new());
+    loop {
+        let read = page("a", token).await.unwrap();
+        assert!(read.versions.len() <= 2);
+        told.extend(
+            read.versions
+                .iter()
+                .map(|one| (one.version, one.current, one.hash.to_string())),
+        );
+        token = read.next_page_token;
+        match &token {
+            None => break,
+            Some(token) => assert!(page("b", Some(token.clone())).await.is_err(), "another list's token"),
+        }
+    }
+    let expected: Vec<_> = (1..=5).rev().map(|n| (n, n == 5, format!("hash of {n}"))).collect();
+    assert_eq!(told, expected);
+    for wrong in ["", "x", "AAAA"] {
+        assert!(page("a", Some(wrong.to_owned())).await.is_err(), "{wrong:?}");
+    }
 }
 
 /// Issue 3.8: who changes a version that is no longer the current one is told which is.
@@ -109,7 +158,22 @@ pub(crate) async fn another_tenant_s_and_project_s_definitions_are_not_there(db:
         let current = store.current(tenant, project).await.unwrap();
         assert_eq!(current.len(), 1);
         assert_eq!(&*current[0].hash, hash);
-        assert_eq!(store.versions(tenant, project, "a").await.unwrap(), current);
+        let one = store.version(tenant, project, "a", 1).await.unwrap().unwrap();
+        assert_eq!([one.version], current[..]);
+        assert_eq!(store.numbers(tenant, project).await.unwrap(), [("a".into(), 1)].into());
+        let listed = store
+            .versions(
+                tenant,
+                project,
+                "a",
+                &ListQuery {
+                    page_size: 9,
+                    ..ListQuery::default()
+                },
+            )
+            .await;
+        let listed = listed.unwrap().versions;
+        assert_eq!((listed.len(), &*listed[0].hash), (1, hash));
     }
     assert!(store.current(&other_tenant, &other_project).await.unwrap().is_empty());
 }

@@ -6,20 +6,21 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
+use indicatif::ProgressBar;
 use serde_json::{Value, json};
 
 use crate::app::App;
-use crate::cli::eval::{Scratch, Tasks};
+use crate::cli::eval::{Scratch, Tasks, bar};
 use crate::cli::exit::{Exit, Usage};
-use crate::cli::interrupt::unless_stopped;
-use crate::cli::output;
+use crate::cli::interrupt::{told_to_stop, unless_stopped};
+use crate::cli::{output, runs};
 use crate::config::{Config, Resolved};
 use crate::domain::agent_run::AgentRun;
 use crate::domain::ids::{ProjectId, RunId, TenantId, UserId};
 use crate::evaluation::Seed;
 use crate::evaluation::agents::{AgentCase, AgentCases, judge, load};
 use crate::ports::tools::Tools;
-use crate::surfaces::agents::{DEFAULT_PROJECT, Trigger};
+use crate::surfaces::agents::{DEFAULT_PROJECT, Trigger, Triggered};
 use crate::surfaces::caller::{Caller, Identity};
 use crate::surfaces::chat::RequestMeta;
 
@@ -33,22 +34,35 @@ pub(in crate::cli) struct Args {
     /// Folder of cases
     #[arg(long, default_value = "evaluation/agents", value_name = "DIR")]
     cases: PathBuf,
-    /// Print one JSON object a case
+    /// The longest one case may take; then its run is cancelled [default: the agent's own time and 2 minutes more, 15 minutes for an agent without]
+    #[arg(long, value_name = "SECONDS", value_parser = runs::timeout)]
+    case_timeout: Option<Duration>,
+    /// Print one JSON object a case, as soon as it is judged
     #[arg(long)]
     json: bool,
 }
 
 const EXAMPLES: &str = "\
-Each case runs its agent with the configured model, on a scratch folder: tasks and records go there, and the files server
-serves the folder that the cases name. What came of the run is compared with what the case expects.
+Each case runs its agent with the configured model, on a scratch folder: tasks and records go there,
+and the files server serves the folder that the cases name. What came of the run is compared with
+what the case expects, and told at once.
+
+With an mcp.json of your own (--mcp-config) its servers are used as they are. Cases that name a
+folder (root) are refused then, since they would be answered from other files.
 
 Examples:
   gavel agents eval
   gavel agents eval codebase_investigator --json
 
-The demo model understands no agents, so it is no measure. Exit status: 0 all as expected, 1 some are not, 2 the cases are
-wrong.";
+The demo model understands no agents, so it is no measure. Exit status: 0 all as expected, 1 some
+are not, 2 the cases are wrong. Ctrl-C ends with 130, and says what was judged so far.";
 
+/// What a case may take beyond its agent's own time: for its servers, the grace after a limit, the record.
+const MARGIN: Duration = Duration::from_secs(120);
+/// What a case may take whose agent has no limit of its own.
+const UNLIMITED: Duration = Duration::from_secs(15 * 60);
+/// How long a run has to end once it is cancelled.
+const CANCELLED: Duration = Duration::from_secs(10);
 /// How long the task server may take to come up.
 const SERVERS: Duration = Duration::from_secs(15);
 
@@ -60,64 +74,162 @@ struct Judged {
     run: Option<AgentRun>,
 }
 
+/// What was judged so far.
+struct Tally {
+    right: usize,
+    judged: usize,
+    of: usize,
+    bar: ProgressBar,
+    json: bool,
+}
+
+impl Tally {
+    fn add(&mut self, one: &Judged) -> anyhow::Result<()> {
+        self.judged += 1;
+        self.right += usize::from(one.wrong.is_empty());
+        self.bar.inc(1);
+        self.bar.suspend(|| tell(one, self.json))
+    }
+}
+
 pub(in crate::cli) async fn run(args: Args, resolved: Resolved) -> anyhow::Result<Exit> {
+    let files = files(&args, &resolved.config)?;
+    let of = files.iter().map(|file| file.cases.len()).sum();
+    let mut tally = Tally {
+        right: 0,
+        judged: 0,
+        of,
+        bar: bar(of),
+        json: args.json,
+    };
+    // From here on: one that comes between two cases is heard as well.
+    let mut stopped = Box::pin(told_to_stop());
+    for file in &files {
+        let scratch = Scratch::make()?;
+        let config = scratch.apply_with_files(resolved.config.clone(), file.root.as_deref())?;
+        let app = App::build_for_command(config).await?;
+        let evaluated = tokio::select! {
+            evaluated = evaluate(file, &app, args.case_timeout, &mut tally) => evaluated.map(|()| false),
+            stopped = &mut stopped => stopped.map(|()| true).map_err(Into::into),
+        };
+        if !matches!(evaluated, Ok(false)) {
+            // Nobody waits for the run that is under way.
+            app.agents.cut_short();
+        }
+        // Told to stop once more, it ends at once.
+        let closed = unless_stopped(app.shutdown(None)).await?;
+        if evaluated? || closed.is_none() {
+            tally.bar.finish_and_clear();
+            let Tally { right, judged, of, .. } = tally;
+            output::note(&format!(
+                "interrupted: {judged} of {of} cases were judged, {right} of them as expected"
+            ));
+            return Ok(Exit::Interrupted);
+        }
+    }
+    tally.bar.finish_and_clear();
+    let Tally { right, judged, .. } = tally;
+    if !args.json {
+        output::line(&format!("{right} of {judged} cases are as expected"))?;
+    }
+    Ok(if right == judged { Exit::Done } else { Exit::Failed })
+}
+
+/// The cases that are asked for, if they can be evaluated here.
+fn files(args: &Args, config: &Config) -> Result<Vec<AgentCases>, Usage> {
     let mut files = load(&args.cases).map_err(|errors| Usage(errors.join("\n")))?;
     if let Some(unknown) = args
         .agents
         .iter()
         .find(|name| files.iter().all(|file| file.agent != **name))
     {
-        return Err(Usage(format!("{unknown} has no cases in {}", args.cases.display())).into());
+        return Err(Usage(format!("{unknown} has no cases in {}", args.cases.display())));
     }
     files.retain(|file| args.agents.is_empty() || args.agents.contains(&file.agent));
-    let (mut right, mut all) = (0_usize, 0_usize);
-    for file in files {
-        let evaluated = unless_stopped(evaluate(&file, &resolved.config)).await?;
-        let Some(judged) = evaluated.transpose()? else {
-            return Ok(Exit::Interrupted);
-        };
-        for one in judged {
-            all += 1;
-            right += usize::from(one.wrong.is_empty());
-            tell(&one, args.json)?;
-        }
+    let mut with_root = files.iter().filter_map(|file| Some((&file.agent, file.root.as_ref()?)));
+    if let (Some(mcp), Some((agent, root))) = (&config.mcp_config, with_root.next()) {
+        return Err(Usage(format!(
+            "the cases of {agent} are about the folder {}, and the servers of {} would be used instead; leave --mcp-config and \
+             GAVEL_MCP_CONFIG out, or name agents without such cases",
+            root.display(),
+            mcp.display()
+        )));
     }
-    if !args.json {
-        output::line(&format!("{right} of {all} cases are as expected"))?;
-    }
-    Ok(if right == all { Exit::Done } else { Exit::Failed })
+    Ok(files)
 }
 
 /// All cases of one agent, one after another, in a service of their own.
-async fn evaluate(file: &AgentCases, config: &Config) -> anyhow::Result<Vec<Judged>> {
-    let scratch = Scratch::make()?;
-    let config = scratch.apply_with_files(config.clone(), file.root.as_deref())?;
-    let app = App::build(config).await?;
-    let mut judged = Vec::with_capacity(file.cases.len());
+async fn evaluate(file: &AgentCases, app: &App, given: Option<Duration>, tally: &mut Tally) -> anyhow::Result<()> {
+    let most = match given {
+        Some(most) => most,
+        None => limit(app, &file.agent).await?.map_or(UNLIMITED, |limit| limit + MARGIN),
+    };
     for case in &file.cases {
-        let (wrong, run) = match one(&app, &file.agent, case).await {
+        tally.bar.set_message(format!("{} {}", file.agent, case.id));
+        let (wrong, run) = match one(app, &file.agent, case, most).await {
             Ok((run, calls)) => (judge(&case.expect, &run, &calls), Some(run)),
             Err(error) => (vec![format!("{error:#}")], None),
         };
-        judged.push(Judged {
+        tally.add(&Judged {
             agent: file.agent.clone(),
             case: case.id.clone(),
             wrong,
             run,
-        });
+        })?;
     }
-    app.shutdown(None).await;
-    Ok(judged)
+    Ok(())
 }
 
-/// The run of a case, and the tools that it called with success.
-async fn one(app: &App, agent: &str, case: &AgentCase) -> anyhow::Result<(AgentRun, Vec<String>)> {
-    let user = UserId::parse(format!("eval-{}", case.id)).context("the case's id")?;
-    let caller = Caller {
+/// The agent's own time; that there is no such agent is told by its cases.
+async fn limit(app: &App, agent: &str) -> anyhow::Result<Option<Duration>> {
+    let project = ProjectId::parse(DEFAULT_PROJECT).context("the project")?;
+    let project = app.agents.directory().project(&caller()?.tenant, &project).await?;
+    Ok(project
+        .agents
+        .get(agent)
+        .and_then(|agent| agent.definition.limits.max_time))
+}
+
+fn caller() -> anyhow::Result<Caller> {
+    Ok(Caller {
         tenant: TenantId::parse("default").context("the tenant")?,
         identity: Identity::Service(Arc::from("eval")),
         roles: Arc::default(),
+    })
+}
+
+/// The run of a case, and the tools that it called with success. A run that does not end in time is cancelled.
+async fn one(app: &App, agent: &str, case: &AgentCase, most: Duration) -> anyhow::Result<(AgentRun, Vec<String>)> {
+    let until = tokio::time::Instant::now() + most;
+    let caller = caller()?;
+    let begun = tokio::time::timeout_at(until, begin(app, &caller, agent, case)).await;
+    let seconds = most.as_secs();
+    let Ok(begun) = begun else {
+        bail!("it had not begun after {seconds} s");
     };
+    let mut triggered = begun?;
+    let id = triggered.run;
+    let Ok(run) = tokio::time::timeout_at(until, app.agents.wait(&caller, &mut triggered)).await else {
+        app.agents.cancel(&caller, None, id).await?;
+        // One case at a time, also where one goes wrong.
+        let ended = tokio::time::timeout(CANCELLED, app.agents.wait(&caller, &mut triggered)).await;
+        bail!(
+            "it had not ended after {seconds} s, and {}",
+            if ended.is_ok() {
+                "was cancelled"
+            } else {
+                "does not end when it is cancelled"
+            }
+        );
+    };
+    let run = run?;
+    let decision = app.decisions.get(&caller, run.id.decision()).await?;
+    Ok((run, called(decision.unwrap_or_default())))
+}
+
+/// The user's tasks, then the run.
+async fn begin(app: &App, caller: &Caller, agent: &str, case: &AgentCase) -> anyhow::Result<Triggered> {
+    let user = UserId::parse(format!("eval-{}", case.id)).context("the case's id")?;
     if !case.tasks.is_empty() {
         let seeds: Vec<_> = case.tasks.iter().map(|words| seed(words)).collect();
         app.mcp.ready(&["add_task".to_owned()], Instant::now() + SERVERS).await;
@@ -137,10 +249,7 @@ async fn one(app: &App, agent: &str, case: &AgentCase) -> anyhow::Result<(AgentR
             idempotency: None,
         },
     };
-    let mut triggered = app.agents.trigger(&caller, user, trigger).await?;
-    let run = app.agents.wait(&caller, &mut triggered).await?;
-    let decision = app.decisions.get(&caller, run.id.decision()).await?;
-    Ok((run, called(decision.unwrap_or_default())))
+    Ok(app.agents.trigger(caller, user, trigger).await?)
 }
 
 fn seed(words: &str) -> Seed {

@@ -13,9 +13,8 @@ use crate::cli::table::table;
 use crate::cli::{mcp, output};
 use crate::config::{Config, Resolved};
 use crate::domain::definition::{Agent, Agents};
-use crate::engine::Toolset;
-use crate::engine::toolset::by_reason;
 use crate::ports::tools::{Catalog, Tools};
+use crate::surfaces::agents;
 
 /// Options of `gavel agents list`.
 #[derive(Debug, clap::Args)]
@@ -33,24 +32,26 @@ const EXAMPLES: &str = "\
 Examples:
   gavel agents list                  the folder agents, or the one that GAVEL_AGENTS names, or what is built in
   gavel agents list --offline        without starting the MCP servers
-  gavel agents list --json | jq '.agents[] | select(.unavailable != []) | .name'
+  gavel agents list --json | jq '.agents[] | select(.available == false) | .name'
 
-An agent is unavailable while a tool of its grant is offered by no server, or an agent that it calls is unavailable.
+An agent is unavailable while a tool of its grant is offered by no server, the provider of its
+model is not set up, or an agent that it leads to is unavailable.
 Exit status 2 when a definition is wrong.";
 
-/// Why each agent cannot work; nobody is asked under `--offline`.
-pub(in crate::cli) type Unavailable = BTreeMap<String, Vec<String>>;
+/// The agents that cannot work, and why.
+pub(in crate::cli) type Unavailable = BTreeMap<String, String>;
 
 pub(in crate::cli) async fn run(args: Args, resolved: Resolved) -> anyhow::Result<Exit> {
     let loaded = load(&resolved.config)?;
     let agents = &loaded.checked.agents;
+    // Nobody is asked under `--offline`.
     let unavailable = if args.offline {
         None
     } else {
         let Some(catalog) = catalog(&resolved.config).await? else {
             return Ok(Exit::Interrupted);
         };
-        Some(unavailable(agents, &catalog))
+        Some(unavailable(agents, &catalog, &resolved.config))
     };
     if args.json {
         let agents: Vec<_> = agents
@@ -80,32 +81,11 @@ pub(super) async fn catalog(config: &Config) -> anyhow::Result<Option<Arc<Catalo
     Ok(settled?.map(|()| catalog))
 }
 
-/// For each agent: which tools nobody offers, and which agents it calls that cannot work themselves.
-pub(in crate::cli) fn unavailable(agents: &Agents, catalog: &Catalog) -> Unavailable {
-    let mut reasons: Unavailable = agents
-        .iter()
-        .map(|(name, agent)| {
-            let missing = Toolset::build(catalog, &agent.definition.tools, &[]).missing;
-            let lines = by_reason(&missing).into_iter().map(|(reason, tools)| {
-                let plural = if tools.len() == 1 { "" } else { "s" };
-                format!("tool{plural} {}: {reason}", tools.join(", "))
-            });
-            (name.clone(), lines.collect())
-        })
-        .collect();
-    // Agents call one another without a cycle, so in as many rounds as there are agents all is known.
-    for _ in agents {
-        for (name, agent) in agents {
-            for called in agent.definition.calls() {
-                let line = format!("agent {called}: it is unavailable itself");
-                let is_out = reasons.get(called).is_some_and(|reasons| !reasons.is_empty());
-                if let Some(own) = reasons.get_mut(name).filter(|own| is_out && !own.contains(&line)) {
-                    own.push(line);
-                }
-            }
-        }
-    }
-    reasons
+/// As the service tells it.
+pub(in crate::cli) fn unavailable(agents: &Agents, catalog: &Catalog, config: &Config) -> Unavailable {
+    let models = app::providers(&config.model);
+    let reason = |name: &String| Some((name.clone(), agents::unavailable(name, agents, catalog, &models)?));
+    agents.keys().filter_map(reason).collect()
 }
 
 fn document(name: &str, agent: &Agent, unavailable: Option<&Unavailable>) -> serde_json::Value {
@@ -120,7 +100,8 @@ fn document(name: &str, agent: &Agent, unavailable: Option<&Unavailable>) -> ser
         "tools": definition.tools,
         "calls": definition.calls(),
         "hash": &*definition.hash,
-        "unavailable": unavailable.map(|reasons| reasons.get(name)),
+        "available": unavailable.map(|reasons| !reasons.contains_key(name)),
+        "unavailable_reason": unavailable.and_then(|reasons| reasons.get(name)),
     })
 }
 
@@ -128,19 +109,14 @@ fn text(place: &str, agents: &Agents, unavailable: Option<&Unavailable>) -> Stri
     if agents.is_empty() {
         return format!("no agents ({place})");
     }
-    let reasons = |name: &str| {
-        unavailable
-            .and_then(|all| all.get(name))
-            .filter(|reasons| !reasons.is_empty())
-    };
     let rows: Vec<_> = agents
         .iter()
         .map(|(name, agent)| {
             let definition = &agent.definition;
-            let state = match (unavailable, reasons(name)) {
-                (None, _) => "not asked",
-                (Some(_), None) => "available",
-                (Some(_), Some(_)) => "unavailable",
+            let state = match unavailable.map(|reasons| reasons.contains_key(name)) {
+                None => "not asked",
+                Some(false) => "available",
+                Some(true) => "unavailable",
             };
             vec![
                 name.clone(),
@@ -154,10 +130,8 @@ fn text(place: &str, agents: &Agents, unavailable: Option<&Unavailable>) -> Stri
         })
         .collect();
     let mut text = table(&["agent", "state", "flow", "form", "hash", "file", "tools"], &rows);
-    for name in agents.keys() {
-        for reason in reasons(name).into_iter().flatten() {
-            text.push_str(&output::printable(&format!("\n{name} is unavailable: {reason}")));
-        }
+    for (name, reason) in unavailable.into_iter().flatten() {
+        text.push_str(&output::printable(&format!("\n{name} is unavailable: {reason}")));
     }
     text.push_str(&format!("\n{} ({place})", count(agents.len(), "agent")));
     text

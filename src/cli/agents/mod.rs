@@ -27,7 +27,7 @@ pub(super) enum Verb {
     Run(run::Args),
     /// Check definitions: every mistake at once, each with file, line, what was found and what is allowed
     Validate(validate::Args),
-    /// List the agents of this configuration, and which cannot work for lack of a tool
+    /// List the agents of this configuration, and which cannot work now and why
     List(list::Args),
     /// Show one agent whole
     Show(show::Args),

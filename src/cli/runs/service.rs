@@ -62,7 +62,7 @@ impl Service {
                     ..here.config
                 };
                 Self::Here(Box::new(Own {
-                    app: App::build(config).await?,
+                    app: App::build_for_command(config).await?,
                     caller: operator::caller(here.tenant),
                     user: here.user,
                 }))

@@ -14,6 +14,11 @@ pub(super) fn hash(definition: &Definition) -> Arc<str> {
     hex::encode(Sha256::digest(text.get())).into()
 }
 
+/// Bytes of the portable form as JSON, which is how others keep it.
+pub(super) fn length(definition: &Definition) -> usize {
+    to_json(definition).to_string().len()
+}
+
 pub(super) fn to_json(definition: &Definition) -> Value {
     let inputs: Map<_, _> = definition
         .inputs

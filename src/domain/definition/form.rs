@@ -5,7 +5,7 @@ use std::path::Path;
 use super::node::{Node, SyntaxError};
 use super::read::{self, Refused};
 use super::tree::Tree;
-use super::{Definition, json, markdown, proto};
+use super::{Definition, canonical, json, markdown, proto};
 
 /// The longest definition taken, in bytes. A system prompt is pages long, not a book.
 pub const MAX_BYTES: usize = 1 << 20;
@@ -61,7 +61,21 @@ impl Form {
 }
 
 /// Reads a definition with its places. Line ends may be LF or CRLF, a byte order mark is skipped.
+///
+/// It is kept as JSON, which may be longer than the form it came in and must be read back.
 pub(super) fn read(bytes: &[u8], form: Form, file: &str) -> read::Result {
+    let (definition, places) = read_any_length(bytes, form, file)?;
+    let length = canonical::length(&definition);
+    if length > MAX_BYTES {
+        let found = format!("{length} bytes when it is written as JSON, the form in which it is kept");
+        let mut refused = Refused::whole(file, None, "the definition", found, "at most 1 MiB (1048576 bytes)");
+        refused.name = Some(definition.name);
+        return Err(refused);
+    }
+    Ok((definition, places))
+}
+
+fn read_any_length(bytes: &[u8], form: Form, file: &str) -> read::Result {
     let fail = |line, found, allowed| Err(Refused::whole(file, line, "the file", found, allowed));
     if bytes.len() > MAX_BYTES {
         return fail(None, format!("{} bytes", bytes.len()), "at most 1 MiB");

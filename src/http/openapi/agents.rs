@@ -35,6 +35,15 @@ const READ: &[Code] = &[
     Code::RecordUnavailable,
     CALLER[1],
 ];
+const WATCH: &[Code] = &[
+    Code::InvalidRequest,
+    CALLER[0],
+    Code::UserMismatch,
+    Code::NotFound,
+    Code::RecordUnavailable,
+    Code::Overloaded,
+    CALLER[1],
+];
 const PUT: &[Code] = &[
     Code::InvalidRequest,
     CALLER[0],
@@ -42,6 +51,7 @@ const PUT: &[Code] = &[
     Code::NotFound,
     Code::RequestTimeout,
     Code::ReadOnly,
+    Code::TooManyAgents,
     Code::VersionConflict,
     Code::BodyTooLarge,
     Code::UnsupportedMediaType,
@@ -129,7 +139,7 @@ pub(super) fn about(route: Route) -> About {
             )
         },
         Route::Versions => About {
-            parameters: listed([project(), agent()]),
+            parameters: listed([project(), agent()].into_iter().chain(parts::paging())),
             problems: GET_PROBLEMS,
             ..get(
                 "listVersions",
@@ -140,8 +150,20 @@ pub(super) fn about(route: Route) -> About {
                 None,
             )
         },
+        Route::Version => About {
+            parameters: listed([project(), agent(), version()]),
+            problems: GET_PROBLEMS,
+            ..get(
+                "getVersion",
+                "agents",
+                "Reads one version of an agent",
+                VERSION,
+                "VersionDetail",
+                None,
+            )
+        },
         Route::RestoreVersion => About {
-            parameters: listed([project(), agent(), parts::path("version", "1, 2, 3 …")]),
+            parameters: listed([project(), agent(), version()]),
             problems: PUT,
             answers: vec![(200, info("The agent as it is now."))],
             ..plain(
@@ -188,7 +210,7 @@ pub(super) fn about(route: Route) -> About {
                 parts::header("Last-Event-ID", LAST, like(EVENT_ID)),
                 parts::query("after", LAST, like(EVENT_ID)),
             ]),
-            problems: READ,
+            problems: WATCH,
             answers: vec![(200, lines())],
             ..plain("watchRun", "runs", "Tells what a run does", EVENTS, response(""))
         },
@@ -249,6 +271,7 @@ const PUT_AGENT: &str = "Needs the role `operator`: a definition says which tool
 const IF_MATCH: &str = "The version that must be current, in double quotes, as `ETag` has it.";
 const IF_NONE_MATCH: &str = "`*`: there must be no such agent yet.";
 const VERSIONS: &str = "Newest first; of agents that came by the API. Nothing of them ever changes.";
+const VERSION: &str = "With its definition.";
 const RESTORE: &str =
     "Makes the earlier definition the current one, as a version of its own. Needs the role `operator`.";
 const TRIGGERED: &str = "Waits until the run is over; with `Prefer: respond-async` it is queued and answered at once, with \
@@ -274,6 +297,10 @@ fn project() -> Parameter {
 
 fn agent() -> Parameter {
     parts::path("agent", "The agent's name.")
+}
+
+fn version() -> Parameter {
+    parts::path("version", "1, 2, 3 …")
 }
 
 fn run() -> Parameter {

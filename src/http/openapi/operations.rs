@@ -152,6 +152,7 @@ fn about(route: Route) -> About {
         | Route::Agent
         | Route::PutAgent
         | Route::Versions
+        | Route::Version
         | Route::RestoreVersion
         | Route::Trigger
         | Route::Runs

@@ -71,24 +71,28 @@ pub(super) fn acting() -> [Parameter; 3] {
     ]
 }
 
-pub(super) fn listing(fields: &str, example: &str) -> [Parameter; 4] {
-    let query = |name, about: &str, schema| parameter(name, ParameterIn::Query, about, schema);
+/// The page of a list.
+pub(super) fn paging() -> [Parameter; 2] {
     let size = integer(1).maximum(Some(1000)).default(Some(json!(50)));
+    let token = "`next_page_token` of the page before; it belongs to its filter and order.";
+    [
+        query("page_size", "Rows of a page.", size),
+        query("page_token", token, string()),
+    ]
+}
+
+/// The page, filter and order of a list.
+pub(super) fn listing(fields: &str, example: &str) -> Vec<Parameter> {
+    let query = |name, about: &str, schema| parameter(name, ParameterIn::Query, about, schema);
     let filter = format!(
         "Conditions joined by `AND`: field, `=`, `!=`, `<`, `<=`, `>` or `>=`, value. Strings stand in double quotes; one \
          that ends in `*` is a prefix. Fields: {fields}."
     );
-    [
-        query("page_size", "Rows of a page.", size).build(),
-        query(
-            "page_token",
-            "`next_page_token` of the page before; it belongs to its filter and order.",
-            string(),
-        )
-        .build(),
+    let own = [
         query("filter", &filter, string()).example(Some(json!(example))).build(),
         query("order_by", "`created_at desc` (the default) or `created_at`.", string()).build(),
-    ]
+    ];
+    paging().into_iter().chain(own).collect()
 }
 
 pub(super) fn path(name: &str, about: &str) -> Parameter {

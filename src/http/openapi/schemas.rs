@@ -12,7 +12,7 @@ use crate::domain::decision::{AgentDecision, DecisionType, Outcome};
 use crate::domain::event::Event;
 use crate::http::error::{Code, Problem};
 use crate::http::health::{Live, Ready};
-use crate::surfaces::agents::{AgentInfo, RunEvent, VersionInfo};
+use crate::surfaces::agents::{AgentInfo, RunEvent, VersionDetail, VersionInfo};
 
 /// Every schema, with those it refers to.
 pub(super) fn all(components: ComponentsBuilder) -> ComponentsBuilder {
@@ -26,6 +26,7 @@ pub(super) fn all(components: ComponentsBuilder) -> ComponentsBuilder {
     AgentRun::schemas(&mut nested);
     AgentInfo::schemas(&mut nested);
     VersionInfo::schemas(&mut nested);
+    VersionDetail::schemas(&mut nested);
     RunEvent::schemas(&mut nested);
     Live::schemas(&mut nested);
     Ready::schemas(&mut nested);
@@ -50,10 +51,11 @@ pub(super) fn all(components: ComponentsBuilder) -> ComponentsBuilder {
         .schema_from::<AgentRun>()
         .schema_from::<AgentInfo>()
         .schema_from::<VersionInfo>()
+        .schema_from::<VersionDetail>()
         .schema_from::<RunEvent>()
         .schema("RunLine", run_line())
         .schema("AgentPage", listing("agents", "AgentInfo"))
-        .schema("VersionPage", listing("versions", "VersionInfo"))
+        .schema("VersionPage", paged("versions", "VersionInfo"))
         .schema("RunPage", paged("runs", "AgentRun"))
         .schema("Inputs", inputs())
         .schema("Settled", settled())

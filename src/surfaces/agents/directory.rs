@@ -1,12 +1,13 @@
 //! Which agents there are: those from files, and those that came by the API (DESIGN.md section 4).
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use arc_swap::ArcSwap;
 use chrono::{DateTime, SecondsFormat, Utc};
 use serde::Serialize;
 use serde_json::Value;
+use tokio::sync::Semaphore;
 use utoipa::ToSchema;
 
 use super::AgentError;
@@ -15,10 +16,11 @@ use crate::domain::ids::{ProjectId, TenantId};
 use crate::engine::Toolset;
 use crate::engine::agent::Models;
 use crate::engine::toolset::by_reason;
-use crate::ports::definitions::{Definitions, NewVersion, PutVersion, StoredVersion};
+use crate::ports::definitions::{Definitions, ListedVersion, NewVersion, OneVersion, PutVersion, StoredVersion};
 use crate::ports::tools::{Catalog, Tools};
 use crate::surfaces::caller::{Caller, OPERATOR};
 use crate::surfaces::chat::request::FieldError;
+use crate::surfaces::decisions::ListQuery;
 
 /// The project of agents from files.
 pub const DEFAULT_PROJECT: &str = "default";
@@ -29,6 +31,8 @@ const BODY: &str = "body";
 /// The agents of a folder, as they were last right.
 #[derive(Debug, Default)]
 pub struct FileAgents {
+    /// Where they are from, for people.
+    pub place: String,
     /// Those that are right.
     pub agents: Agents,
     /// The schemas that definitions may name.
@@ -43,17 +47,27 @@ pub struct Directory {
     store: Arc<dyn Definitions>,
     tools: Arc<dyn Tools>,
     models: Models,
-    checked: Mutex<HashMap<(TenantId, ProjectId), Checked>>,
+    checked: Mutex<HashMap<Key, Checked>>,
+    /// Places for those who check: of many that meet the same change at once a few do, and the others find it done.
+    checking: Semaphore,
 }
+
+/// Whose project.
+type Key = (TenantId, ProjectId);
 
 /// A project, and what it was checked from.
 type Checked = (Stamp, Arc<Project>);
 
 /// What a project was checked from: the generation of the files, and each agent's version.
-type Stamp = (u64, Vec<(Arc<str>, i64)>);
+type Stamp = (u64, BTreeMap<Arc<str>, i64>);
 
 /// Projects kept checked; with more the others are checked again when they are asked for.
 const MOST_KEPT: usize = 1024;
+/// Projects checked at once.
+const CHECKED_AT_ONCE: usize = 2;
+/// Agents that one project may have by the API: all of them are checked together whenever one changes. Of several that are put
+/// at once into the last place each may find it free.
+const MOST_AGENTS: usize = 1000;
 
 /// The agents of one project.
 #[derive(Debug, Default)]
@@ -110,7 +124,7 @@ pub struct AgentInfo {
     pub definition: Value,
 }
 
-/// A version of an agent.
+/// A version of an agent, as a list has it.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 pub struct VersionInfo {
     /// 1, 2, 3 …
@@ -123,6 +137,23 @@ pub struct VersionInfo {
     pub author: String,
     /// When, RFC 3339.
     pub created_at: String,
+}
+
+/// A page of them, newest first.
+#[derive(Clone, Debug)]
+pub struct Versions {
+    /// The versions.
+    pub versions: Vec<VersionInfo>,
+    /// For the next page; absent on the last.
+    pub next_page_token: Option<String>,
+}
+
+/// One version whole.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+pub struct VersionDetail {
+    /// All but what is in it.
+    #[serde(flatten)]
+    pub about: VersionInfo,
     /// The definition as JSON.
     #[schema(value_type = Object)]
     pub definition: Value,
@@ -152,7 +183,14 @@ impl Directory {
             tools,
             models,
             checked: Mutex::default(),
+            checking: Semaphore::new(CHECKED_AT_ONCE),
         }
+    }
+
+    /// The agents of files as they are now.
+    #[must_use]
+    pub fn files(&self) -> Arc<FileAgents> {
+        self.files.load_full()
     }
 
     /// The agents of a project.
@@ -160,27 +198,47 @@ impl Directory {
     /// # Errors
     /// There is no such project; the store is away.
     pub async fn project(&self, tenant: &TenantId, project: &ProjectId) -> Result<Arc<Project>, AgentError> {
-        let stored = self.store.current(tenant, project).await?;
+        let numbers = self.store.numbers(tenant, project).await?;
         let is_default = project.as_str() == DEFAULT_PROJECT;
-        if stored.is_empty() && !is_default {
+        if numbers.is_empty() && !is_default {
             return Err(AgentError::NotFound);
         }
-        let files = self.files.load();
-        let versions = stored.iter().map(|one| (Arc::clone(&one.agent), one.version));
-        let stamp = (files.generation, versions.collect());
+        let files = self.files.load_full();
         let key = (tenant.clone(), project.clone());
-        let mut checked = self.checked.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((of, project)) = checked.get(&key)
-            && *of == stamp
-        {
-            return Ok(Arc::clone(project));
+        let stamp = (files.generation, numbers);
+        if let Some(known) = self.known(&key, &stamp) {
+            return Ok(known);
         }
-        let project = Arc::new(checked_project(&files, is_default, &stored, None).0);
-        if checked.len() >= MOST_KEPT {
-            checked.clear();
+        // It is never closed.
+        let _place = self.checking.acquire().await;
+        if let Some(known) = self.known(&key, &stamp) {
+            return Ok(known);
         }
-        checked.insert(key, (stamp, Arc::clone(&project)));
+        let stored = match stamp.1.is_empty() {
+            true => Vec::new(),
+            false => self.store.current(tenant, project).await?,
+        };
+        let numbers = stored.iter().map(|one| (Arc::clone(&one.agent), one.version));
+        let stamp = (files.generation, numbers.collect());
+        let project = aside(move || checked_project(&files, is_default, &stored, None).0).await;
+        let project = Arc::new(project);
+        let mut kept = self.kept();
+        if kept.len() >= MOST_KEPT {
+            kept.clear();
+        }
+        kept.insert(key, (stamp, Arc::clone(&project)));
         Ok(project)
+    }
+
+    /// The project, if it was checked from just this.
+    fn known(&self, key: &Key, stamp: &Stamp) -> Option<Arc<Project>> {
+        let kept = self.kept();
+        let (of, project) = kept.get(key)?;
+        (of == stamp).then(|| Arc::clone(project))
+    }
+
+    fn kept(&self) -> MutexGuard<'_, HashMap<Key, Checked>> {
+        self.checked.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Every agent of a project, by name.
@@ -222,39 +280,28 @@ impl Directory {
         now_us: i64,
     ) -> Result<Put, AgentError> {
         may_put(caller)?;
-        let definition = Definition::read(body, form, BODY).map_err(AgentError::WrongDefinition)?;
-        if definition.name != name {
-            let detail = format!(
-                "is {:?}, and the path says {name:?}; both must be the same",
-                definition.name
-            );
-            return Err(AgentError::Invalid(vec![FieldError::new("/name", detail)]));
-        }
-        let stored = self.store.current(&caller.tenant, id).await?;
-        let files = self.files.load_full();
-        let is_default = id.as_str() == DEFAULT_PROJECT;
-        if is_default && files.agents.contains_key(name) {
-            return Err(AgentError::FromFile);
-        }
-        let others: Vec<_> = stored.iter().filter(|one| &*one.agent != name).cloned().collect();
         let source = Source {
             file: BODY.to_owned(),
             form,
             bytes: body.to_vec(),
         };
-        let (_, mut errors) = checked_project(&files, is_default, &others, Some(source));
-        if !errors.is_empty() {
-            // What is wrong already, since a file has changed, does not keep others from being put, nor from being mended one
-            // after another.
-            let (_, before) = checked_project(&files, is_default, &stored, None);
-            // What is allowed names all others, and the new one among them.
-            let what = |error: &DefinitionError| (error.file.clone(), error.field.clone(), error.found.clone());
-            let before: BTreeSet<_> = before.iter().map(what).collect();
-            errors.retain(|error| error.file == BODY || !before.contains(&what(error)));
+        let mut stored = self.store.current(&caller.tenant, id).await?;
+        let files = self.files.load_full();
+        let is_default = id.as_str() == DEFAULT_PROJECT;
+        if is_default && files.agents.contains_key(name) {
+            return Err(AgentError::FromFile);
         }
-        if !errors.is_empty() {
-            return Err(AgentError::WrongDefinition(errors));
+        if stored.len() >= MOST_AGENTS && stored.iter().all(|one| &*one.agent != name) {
+            return Err(AgentError::TooManyAgents(MOST_AGENTS));
         }
+        let (beside, named) = (Arc::clone(&files), name.to_owned());
+        let (definition, known) = aside(move || {
+            let definition = checked_beside(&beside, is_default, &stored, &named, source);
+            (definition, stored)
+        })
+        .await;
+        let definition = definition?;
+        stored = known;
         let version = NewVersion {
             tenant: caller.tenant.clone(),
             project: id.clone(),
@@ -265,39 +312,84 @@ impl Directory {
             created_at: now_us,
             expected,
         };
-        let changed = match self
-            .store
-            .put(version)
-            .await
-            .map_err(|_| AgentError::RecordUnavailable)?
-        {
-            PutVersion::Made(_) => true,
-            PutVersion::Same(_) => false,
+        let put = self.store.put(version.clone()).await;
+        let (number, changed) = match put.map_err(|_| AgentError::RecordUnavailable)? {
+            PutVersion::Made(number) => (number, true),
+            PutVersion::Same(number) => (number, false),
             PutVersion::Conflict(current) => return Err(AgentError::VersionConflict(current)),
         };
-        let agent = self.get(&caller.tenant, id, name).await?;
-        Ok(Put { agent, changed })
+        // From here on it is done, so nothing is read any more: that could fail.
+        stored.retain(|one| &*one.agent != name);
+        stored.push(StoredVersion {
+            agent: version.agent,
+            version: number,
+            hash: version.hash,
+            definition: version.definition,
+            author: version.author,
+            created_at: now_us,
+        });
+        let project = aside(move || checked_project(&files, is_default, &stored, None).0).await;
+        let reason = match project.agents.contains_key(name) {
+            true => unavailable(name, &project.agents, &self.tools.catalog(), &self.models),
+            false => project.broken.get(name).map(|broken| told(&broken.errors)),
+        };
+        Ok(Put {
+            agent: agent_info(id, name, &definition, Some(number), reason),
+            changed,
+        })
     }
 
-    /// Every version of an agent that came by the API, newest first.
+    /// A page of the versions of an agent that came by the API, newest first.
     ///
     /// # Errors
-    /// There is no such agent, or it is from a file; the store is away.
+    /// There is no such agent, or it is from a file; the query is off; the store is away.
     pub async fn versions(
         &self,
         tenant: &TenantId,
         id: &ProjectId,
         name: &str,
-    ) -> Result<Vec<VersionInfo>, AgentError> {
-        let stored = self.store.versions(tenant, id, name).await?;
-        if stored.is_empty() {
+        query: &ListQuery,
+    ) -> Result<Versions, AgentError> {
+        let page = self.store.versions(tenant, id, name, query).await?;
+        if page.versions.is_empty() && query.page_token.is_none() {
             return Err(AgentError::NotFound);
         }
-        let newest = stored.first().map(|one| one.version);
-        Ok(stored
-            .iter()
-            .map(|one| version_info(one, newest == Some(one.version)))
-            .collect())
+        Ok(Versions {
+            versions: page.versions.iter().map(version_info).collect(),
+            next_page_token: page.next_page_token,
+        })
+    }
+
+    /// One version of an agent that came by the API.
+    ///
+    /// # Errors
+    /// There is no such agent or version, or it is from a file; the store is away, or holds what cannot be read.
+    pub async fn version(
+        &self,
+        tenant: &TenantId,
+        id: &ProjectId,
+        name: &str,
+        version: i64,
+    ) -> Result<VersionDetail, AgentError> {
+        let OneVersion { version, current } = self
+            .store
+            .version(tenant, id, name, version)
+            .await?
+            .ok_or(AgentError::NotFound)?;
+        let definition = serde_json::from_str(&version.definition).map_err(|error| {
+            tracing::error!(agent = %name, version = version.version, %error, "a stored definition cannot be read");
+            AgentError::RecordUnavailable
+        })?;
+        Ok(VersionDetail {
+            about: version_info(&ListedVersion {
+                version: version.version,
+                current: version.version == current,
+                hash: version.hash,
+                author: version.author,
+                created_at: version.created_at,
+            }),
+            definition,
+        })
     }
 
     /// Makes an earlier version the current one again, as a version of its own.
@@ -313,14 +405,13 @@ impl Directory {
         now_us: i64,
     ) -> Result<Put, AgentError> {
         may_put(caller)?;
-        let stored = self.store.versions(&caller.tenant, id, name).await?;
-        let earlier = stored
-            .iter()
-            .find(|one| one.version == version)
+        let OneVersion { version, current } = self
+            .store
+            .version(&caller.tenant, id, name, version)
+            .await?
             .ok_or(AgentError::NotFound)?;
-        let current = stored.first().map(|one| one.version);
-        let body = (Form::Json, earlier.definition.as_bytes());
-        self.put(caller, id, name, body, current, now_us).await
+        let body = (Form::Json, version.definition.as_bytes());
+        self.put(caller, id, name, body, Some(current), now_us).await
     }
 
     fn info(&self, id: &ProjectId, project: &Project, name: &str, catalog: &Catalog) -> Option<AgentInfo> {
@@ -333,21 +424,39 @@ impl Directory {
             (None, None) => return None,
         };
         let version = project.versions.get(name).copied();
-        Some(AgentInfo {
-            id: name.to_owned(),
-            project_id: id.as_str().to_owned(),
-            display_name: definition.display_name.clone(),
-            description: definition.description.clone(),
-            flow_type: definition.flow.as_str().to_owned(),
-            tools: definition.tools.clone(),
-            calls: definition.calls().into_iter().map(str::to_owned).collect(),
-            source: if version.is_some() { "api" } else { "file" },
-            version,
-            definition_hash: definition.hash.to_string(),
-            available: reason.is_none(),
-            unavailable_reason: reason,
-            definition: definition.to_json(),
-        })
+        Some(agent_info(id, name, definition, version, reason))
+    }
+}
+
+fn agent_info(
+    id: &ProjectId,
+    name: &str,
+    definition: &Definition,
+    version: Option<i64>,
+    reason: Option<String>,
+) -> AgentInfo {
+    AgentInfo {
+        id: name.to_owned(),
+        project_id: id.as_str().to_owned(),
+        display_name: definition.display_name.clone(),
+        description: definition.description.clone(),
+        flow_type: definition.flow.as_str().to_owned(),
+        tools: definition.tools.clone(),
+        calls: definition.calls().into_iter().map(str::to_owned).collect(),
+        source: if version.is_some() { "api" } else { "file" },
+        version,
+        definition_hash: definition.hash.to_string(),
+        available: reason.is_none(),
+        unavailable_reason: reason,
+        definition: definition.to_json(),
+    }
+}
+
+/// Does work that may take a while where it holds up nobody else; a panic in it goes on here.
+async fn aside<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
+    match tokio::task::spawn_blocking(work).await {
+        Ok(done) => done,
+        Err(error) => std::panic::resume_unwind(error.into_panic()),
     }
 }
 
@@ -454,7 +563,10 @@ fn checked_project(
             // Right by itself, as it was when it was put.
             let definition = Definition::read(one.definition.as_bytes(), Form::Json, &file).ok()?;
             let errors = checked.errors.iter().filter(|error| error.file == file);
-            let errors = errors.cloned().collect();
+            let mut errors: Vec<_> = errors.cloned().collect();
+            if errors.is_empty() {
+                errors.extend(lacking(&definition, &file, &checked.agents));
+            }
             Some((one.agent.to_string(), Broken { definition, errors }))
         })
         .collect();
@@ -466,9 +578,60 @@ fn checked_project(
     (project, checked.errors)
 }
 
+/// A definition that is to be put, checked beside the others.
+fn checked_beside(
+    files: &FileAgents,
+    is_default: bool,
+    stored: &[StoredVersion],
+    name: &str,
+    source: Source,
+) -> Result<Definition, AgentError> {
+    let definition = Definition::read(&source.bytes, source.form, BODY).map_err(AgentError::WrongDefinition)?;
+    if definition.name != name {
+        let detail = format!(
+            "is {:?}, and the path says {name:?}; both must be the same",
+            definition.name
+        );
+        return Err(AgentError::Invalid(vec![FieldError::new("/name", detail)]));
+    }
+    let others: Vec<_> = stored.iter().filter(|one| &*one.agent != name).cloned().collect();
+    let (_, mut errors) = checked_project(files, is_default, &others, Some(source));
+    if !errors.is_empty() {
+        // What is wrong already, since a file has changed, does not keep others from being put, nor from being mended one
+        // after another.
+        let (_, before) = checked_project(files, is_default, stored, None);
+        // What is allowed names all others, and the new one among them.
+        let what = |error: &DefinitionError| (error.file.clone(), error.field.clone(), error.found.clone());
+        let before: BTreeSet<_> = before.iter().map(what).collect();
+        errors.retain(|error| error.file == BODY || !before.contains(&what(error)));
+    }
+    if errors.is_empty() {
+        Ok(definition)
+    } else {
+        Err(AgentError::WrongDefinition(errors))
+    }
+}
+
 /// Where the mistakes of a stored version stand.
 fn file_of(stored: &StoredVersion) -> String {
     format!("{} (version {})", stored.agent, stored.version)
+}
+
+/// That an agent calls others which are wrong themselves.
+fn lacking(definition: &Definition, file: &str, right: &Agents) -> Option<DefinitionError> {
+    let wrong: BTreeSet<_> = definition
+        .calls()
+        .into_iter()
+        .filter(|name| !right.contains_key(*name))
+        .collect();
+    let wrong: Vec<_> = wrong.into_iter().collect();
+    (!wrong.is_empty()).then(|| DefinitionError {
+        file: file.to_owned(),
+        line: None,
+        field: "the agents that it calls".to_owned(),
+        found: format!("{}, wrong or calling one that is", wrong.join(", ")),
+        allowed: "agents that are right".to_owned(),
+    })
 }
 
 fn told(errors: &[DefinitionError]) -> String {
@@ -476,16 +639,15 @@ fn told(errors: &[DefinitionError]) -> String {
     errors.join("; ")
 }
 
-fn version_info(stored: &StoredVersion, current: bool) -> VersionInfo {
+fn version_info(listed: &ListedVersion) -> VersionInfo {
     VersionInfo {
-        version: stored.version,
-        current,
-        definition_hash: stored.hash.to_string(),
-        author: stored.author.to_string(),
-        created_at: DateTime::<Utc>::from_timestamp_micros(stored.created_at)
+        version: listed.version,
+        current: listed.current,
+        definition_hash: listed.hash.to_string(),
+        author: listed.author.to_string(),
+        created_at: DateTime::<Utc>::from_timestamp_micros(listed.created_at)
             .unwrap_or_default()
             .to_rfc3339_opts(SecondsFormat::Micros, true),
-        definition: serde_json::from_str(&stored.definition).unwrap_or_default(),
     }
 }
 

@@ -28,6 +28,9 @@ pub enum AgentError {
     /// Another version is current: this one, 0 for none.
     #[error("version {0} is current")]
     VersionConflict(i64),
+    /// The project has as many agents by the API as it may have: so many.
+    #[error("the project has {0} agents, the most it may have")]
+    TooManyAgents(usize),
     /// Over the quota.
     #[error("over the quota")]
     RateLimited(QuotaState),

@@ -20,7 +20,9 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::Instrument;
 
-pub use directory::{AgentInfo, DEFAULT_PROJECT, Directory, FileAgents, Project, Put, VersionInfo, unavailable};
+pub use directory::{
+    AgentInfo, DEFAULT_PROJECT, Directory, FileAgents, Project, Put, VersionDetail, VersionInfo, Versions, unavailable,
+};
 pub use error::AgentError;
 pub use watch::{Cursor, RunEvent, Told, Watch};
 pub use work::Worker;
@@ -46,8 +48,8 @@ use crate::surfaces::decisions::ListQuery;
 pub const SURFACE: &str = "agent";
 /// The longest a run may be given with a request.
 pub const MOST_TIME: Duration = Duration::from_secs(24 * 3600);
-/// Between two looks at a run that another process works on.
-const LOOK: Duration = Duration::from_millis(250);
+/// Readers of runs at once; more are shed. Each may ask the store every second.
+const MOST_WATCHES: usize = 1000;
 
 /// Everything the surface is made of.
 pub struct AgentRuns {
@@ -60,6 +62,8 @@ pub struct AgentRuns {
     admission: Arc<Semaphore>,
     /// Runs in the background, at once.
     background: Arc<Semaphore>,
+    /// Readers of runs, at once.
+    watches: Arc<Semaphore>,
     working: TaskTracker,
     halt: CancellationToken,
     halt_waited_for: CancellationToken,
@@ -131,6 +135,7 @@ impl AgentRuns {
             leases: work::Leases::default(),
             admission: Arc::new(Semaphore::new(at_once.waited_for)),
             background: Arc::new(Semaphore::new(at_once.background)),
+            watches: Arc::new(Semaphore::new(MOST_WATCHES)),
             working: TaskTracker::new(),
             halt: CancellationToken::new(),
             halt_waited_for: CancellationToken::new(),
@@ -405,6 +410,7 @@ impl AgentRuns {
         {
             tracing::error!(run_id = %triggered.run, %error, "the work on a run ended without an end of the run");
         }
+        let mut patience = watch::LOOK;
         loop {
             let mut watch = self.agents.running.live(triggered.run).map(|live| live.watch());
             let found = self.agents.runs.get(&caller.tenant, None, triggered.run).await?;
@@ -413,7 +419,10 @@ impl AgentRuns {
             if run.status.is_over() || run.status == RunStatus::AwaitingConfirmation || self.cut.is_cancelled() {
                 return Ok(run);
             }
-            watch::pause(&mut watch, LOOK).await;
+            tokio::select! {
+                () = watch::pause(&mut watch, &mut patience) => {}
+                () = self.cut.cancelled() => {}
+            }
         }
     }
 
@@ -459,13 +468,17 @@ impl AgentRuns {
         asked.map_err(|error| unrecorded(&error))?;
         tracing::info!(run_id = %run, by = %caller.name(), "a run is to be cancelled");
         self.agents.running.cancel(run);
-        self.get(caller, user, run).await
+        // It is asked for, whatever can be read now: as it was a moment ago it says no less.
+        Ok(self.get(caller, user, run).await.unwrap_or_else(|error| {
+            tracing::warn!(run_id = %run, %error, "how a run stands that is to be cancelled cannot be read");
+            found
+        }))
     }
 
     /// Tells what a run does, from after `cursor` on, until it is over.
     ///
     /// # Errors
-    /// There is no such run; the store is away.
+    /// There is no such run; too many are read already; the store is away.
     pub async fn watch(
         &self,
         caller: &Caller,
@@ -473,15 +486,12 @@ impl AgentRuns {
         run: RunId,
         cursor: Cursor,
     ) -> Result<Watch, AgentError> {
+        let place = Arc::clone(&self.watches).try_acquire_owned();
+        let place = place.map_err(|_| AgentError::Overloaded)?;
         self.get(caller, user, run).await?;
         let stop = self.cut.clone();
-        Ok(Watch::new(
-            Arc::clone(&self.agents),
-            caller.tenant.clone(),
-            run,
-            cursor,
-            stop,
-        ))
+        let (agents, tenant) = (Arc::clone(&self.agents), caller.tenant.clone());
+        Ok(Watch::new(agents, tenant, run, cursor, stop, place))
     }
 
     /// The run as it is stored, if the caller may see it.

@@ -8,8 +8,10 @@ use std::time::Duration;
 
 use serde::Serialize;
 use serde_json::Value;
+use tokio::sync::OwnedSemaphorePermit;
 use tokio::sync::broadcast::Receiver;
 use tokio::sync::broadcast::error::{RecvError, TryRecvError};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use utoipa::ToSchema;
 
@@ -24,8 +26,12 @@ use crate::engine::log;
 
 /// Entries read at once.
 const PAGE: u32 = 200;
-/// Between two looks for more, where nobody tells.
-const LOOK: Duration = Duration::from_millis(300);
+/// Between two looks for more at a run that this process works on: it tells what it has written, and the looks are for what got
+/// lost on the way.
+pub(super) const TOLD: Duration = Duration::from_secs(5);
+/// Between two looks for more, where nobody tells: at first, and once nothing has come for a while.
+pub(super) const LOOK: Duration = Duration::from_millis(300);
+pub(super) const SELDOM: Duration = Duration::from_secs(1);
 
 /// Where a reader is: the number of the last entry told, and where that was a call of an agent, the number within that
 /// agent's run, and so on. Written with dots; the id of an event.
@@ -201,9 +207,13 @@ pub struct Watch {
     live: Option<Receiver<LiveEvent>>,
     /// Is everything read that was written, as far as `live` tells?
     caught_up: bool,
+    /// The next wait for more, where nobody tells.
+    patience: Duration,
     /// Fires when the service ends: the reader goes on elsewhere.
     stop: CancellationToken,
     ended: bool,
+    /// Among all readers of this process.
+    _place: OwnedSemaphorePermit,
 }
 
 /// One run that is read.
@@ -221,6 +231,7 @@ impl Watch {
         run: RunId,
         cursor: Cursor,
         stop: CancellationToken,
+        place: OwnedSemaphorePermit,
     ) -> Self {
         Self {
             agents,
@@ -230,8 +241,10 @@ impl Watch {
             ahead: cursor.0.into(),
             live: None,
             caught_up: false,
+            patience: LOOK,
             stop,
             ended: false,
+            _place: place,
         }
     }
 
@@ -265,6 +278,7 @@ impl Watch {
             return Ok(None);
         };
         if let Some((number, entry)) = level.read.pop_front() {
+            self.patience = LOOK;
             level.after = number;
             level.learn(&entry);
             let run = level.run;
@@ -382,14 +396,15 @@ impl Watch {
         let stop = self.stop.clone();
         let Some(live) = &mut self.live else {
             tokio::select! {
-                () = tokio::time::sleep(LOOK) => {}
+                () = begins(&self.agents, self.root, self.patience) => {}
                 () = stop.cancelled() => {}
             }
+            self.patience = (self.patience * 2).min(SELDOM);
             self.caught_up = false;
             return None;
         };
         let heard = tokio::select! {
-            heard = tokio::time::timeout(LOOK, live.recv()) => heard,
+            heard = tokio::time::timeout(TOLD, live.recv()) => heard,
             () = stop.cancelled() => return None,
         };
         let (run_id, what) = match heard {
@@ -414,6 +429,14 @@ impl Watch {
     }
 }
 
+/// Waits until this process works on a run, or for a while. To see that asks no store.
+async fn begins(agents: &Agents, run: RunId, most: Duration) {
+    let until = Instant::now() + most;
+    while agents.running.live(run).is_none() && Instant::now() < until {
+        tokio::time::sleep_until(until.min(Instant::now() + LOOK)).await;
+    }
+}
+
 /// What comes next in a journal, a page of it.
 async fn entries(agents: &Agents, run: RunId, after: u64) -> Result<Vec<(u64, Entry)>, AgentError> {
     let stored = agents.runs.journal(run, after, PAGE).await?;
@@ -427,10 +450,11 @@ async fn entries(agents: &Agents, run: RunId, after: u64) -> Result<Vec<(u64, En
     read.collect()
 }
 
-/// Waits for a word of a run, or for a while.
-pub(super) async fn pause(live: &mut Option<Receiver<LiveEvent>>, most: Duration) {
+/// Waits for a word of a run that this process works on; else for a while, which is longer the next time.
+pub(super) async fn pause(live: &mut Option<Receiver<LiveEvent>>, patience: &mut Duration) {
     let Some(receiver) = live else {
-        tokio::time::sleep(most).await;
+        tokio::time::sleep(*patience).await;
+        *patience = (*patience * 2).min(SELDOM);
         return;
     };
     let written = async {
@@ -442,7 +466,7 @@ pub(super) async fn pause(live: &mut Option<Receiver<LiveEvent>>, most: Duration
             }
         }
     };
-    if let Ok(false) = tokio::time::timeout(most, written).await {
+    if let Ok(false) = tokio::time::timeout(TOLD, written).await {
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }

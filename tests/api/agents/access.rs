@@ -175,7 +175,14 @@ async fn definitions_are_put_by_operators_and_seen_by_their_tenant_alone() {
         let see = async |key: &str, path: &str| Answer::of(app.request("GET", path, &[("x-api-key", key)])).await;
         assert_eq!(see("one", path).await.expect(200)["version"], 1);
         let versions = format!("{path}/versions");
-        for path in [path, "/api/projects/shop/agents", "/api/projects/shop/runs", &versions] {
+        let version = format!("{versions}/1");
+        for path in [
+            path,
+            "/api/projects/shop/agents",
+            "/api/projects/shop/runs",
+            &versions,
+            &version,
+        ] {
             see("two", path).await.problem(404, "not_found");
         }
         let headers = [("x-api-key", "two"), ("x-gavel-user", "ann")];

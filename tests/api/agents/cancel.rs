@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use sqlx::Connection;
 
 use super::{HELPER, asks, both, id, path_of, said, words_and_call};
 use crate::gemini::Reply;
@@ -182,4 +183,26 @@ async fn a_run_that_is_over_is_not_cancelled() {
     let app = spawn_app(Setup::stdio_sqlite().agent("helper.md", HELPER)).await;
     let run = app.triggered("helper", "x").await;
     assert_eq!(app.cancel(&id(&run)).await.expect(200), run);
+}
+
+/// A run that was told to end is told so, whatever can be read then.
+#[tokio::test]
+async fn a_cancel_that_was_written_is_told_so_whatever_can_be_read_then() {
+    let [setup, _] = both();
+    let app = spawn_app(setup.script(vec![Reply::Hang])).await;
+    let run = app.queued("helper", "x").await;
+    app.asked(1).await;
+    let mut database = sqlx::SqliteConnection::connect(&app.database_url).await.unwrap();
+    // Until its end is written the row is there, and can be read by nobody.
+    let trigger = "CREATE TRIGGER unreadable AFTER UPDATE OF cancel_requested ON agent_run BEGIN \
+                   UPDATE agent_run SET created_at = 'x' WHERE id = new.id; END";
+    sqlx::query(trigger).execute(&mut database).await.unwrap();
+    let answer = app.cancel(&run).await;
+    assert_eq!(answer.header("location"), format!("/api/runs/{run}"));
+    assert_eq!(answer.expect(202)["status"], "running");
+    sqlx::query("UPDATE agent_run SET created_at = 1")
+        .execute(&mut database)
+        .await
+        .unwrap();
+    assert_eq!(app.over(&run).await["status"], "cancelled");
 }

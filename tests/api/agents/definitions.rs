@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{HELPER, both, id};
+use super::{HELPER, both, execute, id};
 use crate::gemini::Reply;
 use crate::harness::{Answer, App, Setup, spawn_app, until};
 
@@ -99,8 +99,9 @@ async fn versions_are_kept_and_restored_and_guarded_by_their_number() {
                 .await
                 .problem(400, "invalid_request");
         }
-        let versions = get(&app, &format!("{PATH}/versions")).await.expect(200);
-        let versions = versions["versions"].as_array().unwrap();
+        let page = get(&app, &format!("{PATH}/versions")).await.expect(200);
+        assert_eq!(page["next_page_token"], Value::Null, "{page}");
+        let versions = page["versions"].as_array().unwrap();
         let told: Vec<_> = versions
             .iter()
             .map(|version| {
@@ -111,6 +112,20 @@ async fn versions_are_kept_and_restored_and_guarded_by_their_number() {
             })
             .collect();
         assert_eq!(told, [(2, true), (1, false)]);
+        // What is in one is told when it is asked for.
+        for (listed, words) in versions.iter().zip(["Two.", "One."]) {
+            assert_eq!(listed.get("definition"), None, "{listed}");
+            let one = get(&app, &format!("{PATH}/versions/{}", listed["version"])).await;
+            let mut one = one.expect(200);
+            let definition = one.as_object_mut().unwrap().remove("definition").unwrap();
+            assert_eq!(definition["promptConfig"]["systemPrompt"], words, "{definition}");
+            assert_eq!(one, *listed);
+        }
+        for missing in ["9", "0", "x"] {
+            get(&app, &format!("{PATH}/versions/{missing}"))
+                .await
+                .problem(404, "not_found");
+        }
         let restore = async |version: &str| {
             let path = format!("{PATH}/versions/{version}/restore");
             Answer::of(app.request("POST", &path, &[])).await
@@ -126,6 +141,157 @@ async fn versions_are_kept_and_restored_and_guarded_by_their_number() {
             restore(missing).await.problem(404, "not_found");
         }
     }
+}
+
+/// DESIGN.md section 9, Lists: however often an agent was changed, its versions come in pages.
+#[tokio::test]
+async fn versions_come_in_pages() {
+    for setup in both() {
+        let app = spawn_app(setup).await;
+        for words in ["One.", "Two.", "Three."] {
+            put_seller(&app, words, &[]).await;
+        }
+        let (mut told, mut token) = (Vec::new(), String::new());
+        loop {
+            let page = get(&app, &format!("{PATH}/versions?page_size=2{token}"))
+                .await
+                .expect(200);
+            let versions = page["versions"].as_array().unwrap();
+            assert!((1..=2).contains(&versions.len()), "{page}");
+            told.extend(
+                versions
+                    .iter()
+                    .map(|one| (one["version"].clone(), one["current"].clone())),
+            );
+            match page["next_page_token"].as_str() {
+                Some(next) => token = format!("&page_token={next}"),
+                None => break,
+            }
+        }
+        assert_eq!(
+            told,
+            [
+                (json!(3), json!(true)),
+                (json!(2), json!(false)),
+                (json!(1), json!(false))
+            ]
+        );
+        for wrong in [
+            "page_size=0",
+            "page_token=x",
+            "filter=x",
+            "order_by=created_at",
+            "before=1",
+        ] {
+            let problem = get(&app, &format!("{PATH}/versions?{wrong}"))
+                .await
+                .problem(400, "invalid_request");
+            assert_eq!(
+                problem["errors"][0]["pointer"],
+                wrong.split('=').next().unwrap(),
+                "{problem}"
+            );
+        }
+    }
+}
+
+/// What a definition is kept as, it is read back from: one that grows beyond 1 MiB on the way is refused, and nothing is stored.
+#[tokio::test]
+async fn a_definition_that_is_too_long_once_it_is_json_is_refused() {
+    for setup in both() {
+        let app = spawn_app(setup).await;
+        // A quote is one byte in YAML's block, and two in JSON.
+        let of = |quotes: usize| {
+            format!(
+                "name: seller\ndescription: d\nsystem_prompt: |\n  {}\n",
+                "\"".repeat(quotes)
+            )
+        };
+        let too_long = put(&app, PATH, "application/yaml", &[], of(600_000)).await;
+        let problem = too_long.problem(422, "wrong_definition");
+        let detail = problem["errors"][0]["detail"].as_str().unwrap();
+        assert!(
+            detail.contains("found 1200") && detail.contains("at most 1 MiB (1048576 bytes)"),
+            "{problem}"
+        );
+        get(&app, PATH).await.problem(404, "not_found");
+        put(&app, PATH, "application/yaml", &[], of(520_000)).await.expect(201);
+        get(&app, PATH).await.expect(200);
+        let run = app
+            .trigger_with(&format!("{PATH}/trigger"), &[], &json!({"query": "x"}))
+            .await;
+        assert_eq!(run.expect(200)["status"], "completed");
+    }
+}
+
+/// Definitions are read when one has changed, and not for each run: here they cannot be read at all.
+#[tokio::test]
+async fn definitions_that_have_not_changed_are_not_read_again() {
+    for setup in both() {
+        let app = spawn_app(setup).await;
+        put_seller(&app, "Sell it.", &[]).await.expect(201);
+        get(&app, PATH).await.expect(200);
+        execute(&app, "ALTER TABLE agent_definition RENAME COLUMN definition TO hidden").await;
+        let run = app
+            .trigger_with(&format!("{PATH}/trigger"), &[], &json!({"query": "x"}))
+            .await;
+        assert_eq!(run.expect(200)["status"], "completed");
+        execute(&app, "ALTER TABLE agent_definition RENAME COLUMN hidden TO definition").await;
+        put_seller(&app, "Sell more.", &[]).await.expect(200);
+        assert_eq!(get(&app, PATH).await.expect(200)["version"], 2);
+    }
+}
+
+/// All agents of a project are checked together, so there is an end to them; those that are there can be changed all the same.
+#[tokio::test]
+async fn a_project_has_a_thousand_agents_by_the_api_at_most() {
+    for setup in both() {
+        let app = spawn_app(setup).await;
+        put_seller(&app, "Sell it.", &[]).await.expect(201);
+        let copies = |from: u32, to: u32| {
+            format!(
+                "WITH RECURSIVE n(i) AS (SELECT {from} UNION ALL SELECT i + 1 FROM n WHERE i < {to}) \
+                 INSERT INTO agent_definition (tenant, project_id, agent_id, version, id, hash, definition, author, created_at) \
+                 SELECT tenant, project_id, 'a' || i, 1, 'id' || i, hash, replace(definition, '\"seller\"', '\"a' || i || '\"'), \
+                 author, created_at FROM agent_definition, n WHERE agent_id = 'seller'"
+            )
+        };
+        let other = "/api/projects/shop/agents/other";
+        let words = SELLER.replace("seller", "other");
+        execute(&app, &copies(2, 1000)).await;
+        let problem = put(&app, other, "text/markdown", &[], words.clone()).await;
+        let problem = problem.problem(409, "too_many_agents");
+        assert!(problem["detail"].as_str().unwrap().contains("1000"), "{problem}");
+        put_seller(&app, "Sell more.", &[]).await.expect(200);
+        // Another project has its own.
+        let elsewhere = put(
+            &app,
+            "/api/projects/elsewhere/agents/other",
+            "text/markdown",
+            &[],
+            words.clone(),
+        )
+        .await;
+        elsewhere.expect(201);
+        execute(&app, "DELETE FROM agent_definition WHERE agent_id = 'a7'").await;
+        put(&app, other, "text/markdown", &[], words).await.expect(201);
+    }
+}
+
+/// Promise 1: what was done is told as done, also where the store can read nothing any more.
+#[tokio::test]
+async fn a_definition_that_was_put_is_told_so_whatever_can_be_read_then() {
+    let [setup, _] = both();
+    let app = spawn_app(setup).await;
+    // The row is there, and can be read by nobody.
+    let trigger = "CREATE TRIGGER unreadable AFTER INSERT ON agent_definition BEGIN \
+                   UPDATE agent_definition SET created_at = 'x' WHERE id = new.id; END";
+    execute(&app, trigger).await;
+    let put = put_seller(&app, "Sell it.", &[]).await;
+    assert_eq!(put.header("etag"), "\"1\"");
+    let put = put.expect(201);
+    assert_eq!((&put["version"], &put["available"]), (&json!(1), &json!(true)), "{put}");
+    get(&app, PATH).await.problem(503, "record_unavailable");
 }
 
 /// Issue, Must show: every mistake at once, each with its place; nothing is stored.
@@ -349,6 +515,7 @@ async fn an_agent_that_a_changed_file_breaks_says_so_and_can_be_mended() {
         };
         put("one", "chief").await.expect(201);
         put("two", "chief").await.expect(201);
+        put("boss", "one").await.expect(201);
         std::fs::remove_file(file(&app, "chief.md")).unwrap();
         until("the file to be missed", || async {
             app.get(&format!("{base}/chief")).await.0 == 404
@@ -356,6 +523,14 @@ async fn an_agent_that_a_changed_file_breaks_says_so_and_can_be_mended() {
         .await;
         let one = get(&app, &format!("{base}/one")).await.expect(200);
         assert!(one["unavailable_reason"].as_str().unwrap().contains("chief"), "{one}");
+        let boss = get(&app, &format!("{base}/boss")).await.expect(200);
+        assert!(
+            boss["unavailable_reason"]
+                .as_str()
+                .unwrap()
+                .contains("found one, wrong"),
+            "{boss}"
+        );
         let page = get(&app, base).await.expect(200);
         let names: Vec<_> = page["agents"]
             .as_array()
@@ -363,12 +538,15 @@ async fn an_agent_that_a_changed_file_breaks_says_so_and_can_be_mended() {
             .iter()
             .map(|agent| agent["id"].clone())
             .collect();
-        assert_eq!(names, ["helper", "one", "two"], "{page}");
+        assert_eq!(names, ["boss", "helper", "one", "two"], "{page}");
         let refused = app
             .trigger_with(&super::path_of("one"), &[], &json!({"query": "x"}))
             .await;
         refused.problem(422, "wrong_definition");
         put("three", "helper").await.expect(201);
+        // What calls one that is wrong may be put; that it cannot run is told at once.
+        let fourth = put("four", "two").await.expect(201);
+        assert_eq!(fourth["available"], false, "{fourth}");
         put("one", "helper").await.expect(200);
         put("two", "helper").await.expect(200);
         assert_eq!(app.triggered("two", "x").await["status"], "completed");

@@ -286,14 +286,9 @@ async fn words_are_never_told_after_their_turn() {
         let app = spawn_app(setup.script(vec![script])).await;
         let run = app.queued("chief", "milk").await;
         app.asked(1).await;
-        let caller = Caller {
-            tenant: TenantId::parse("default").unwrap(),
-            identity: Identity::Service("reader".into()),
-            roles: Arc::default(),
-        };
         let id = RunId::parse(&run).unwrap();
         let runs = &app.service().agents;
-        let mut watch = runs.watch(&caller, None, id, Cursor::default()).await.unwrap();
+        let mut watch = runs.watch(&reader(), None, id, Cursor::default()).await.unwrap();
         // The task is there at once, and from then on it hears the words; then it is held up until the helper is done.
         let task = watch.next().await.unwrap().unwrap();
         assert_eq!(types(&[serde_json::to_value(&task.event).unwrap()]), ["input"]);
@@ -312,4 +307,60 @@ async fn words_are_never_told_after_their_turn() {
         app.cancel(&run).await;
         app.over(&run).await;
     }
+}
+
+fn reader() -> Caller {
+    Caller {
+        tenant: TenantId::parse("default").unwrap(),
+        identity: Identity::Service("reader".into()),
+        roles: Arc::default(),
+    }
+}
+
+/// A reader of a run that this process works on is told what is written, and does not ask the store again and again: here for a
+/// while it could not answer.
+#[tokio::test]
+async fn a_reader_where_the_run_is_worked_on_leaves_the_store_alone_while_nothing_happens() {
+    for setup in both() {
+        let app = spawn_app(setup.script(vec![Reply::Hang])).await;
+        let run = app.queued("helper", "x").await;
+        app.asked(1).await;
+        let stream = app.request("GET", &format!("/api/runs/{run}/events"), &[]).send();
+        let mut stream = stream.await.unwrap();
+        let first = stream.chunk().await.unwrap().unwrap();
+        // It has looked for more by then, and waits.
+        tokio::time::sleep(Duration::from_millis(500)).await;
+        super::execute(&app, "ALTER TABLE agent_run_entry RENAME COLUMN body TO hidden").await;
+        tokio::time::sleep(Duration::from_millis(1500)).await;
+        super::execute(&app, "ALTER TABLE agent_run_entry RENAME COLUMN hidden TO body").await;
+        assert_eq!(app.cancel(&run).await.status / 100, 2);
+        let text = format!("{}{}", String::from_utf8_lossy(&first), stream.text().await.unwrap());
+        let events = lines(&text);
+        let told = types(&events);
+        assert_eq!((told.first(), told.last()), (Some(&"input"), Some(&"end")), "{text}");
+    }
+}
+
+/// DESIGN.md section 1, promise 5: readers are bounded as everything else is; who leaves makes room.
+#[tokio::test]
+async fn one_reader_too_many_is_shed_until_another_one_leaves() {
+    let [setup, _] = both();
+    let app = spawn_app(setup.script(vec![Reply::Hang])).await;
+    let run = app.queued("helper", "x").await;
+    app.asked(1).await;
+    let (id, runs) = (RunId::parse(&run).unwrap(), &app.service().agents);
+    let mut watches = Vec::new();
+    for _ in 0..1000 {
+        watches.push(runs.watch(&reader(), None, id, Cursor::default()).await.unwrap());
+    }
+    let path = format!("/api/runs/{run}/events");
+    let shed = Answer::of(app.request("GET", &path, &[])).await;
+    assert_eq!(shed.header("retry-after"), "1");
+    shed.problem(503, "overloaded");
+    watches.pop();
+    let answer = app.request("GET", &path, &[]).send().await.unwrap();
+    assert_eq!(answer.status(), 200);
+    drop((answer, watches));
+    app.cancel(&run).await;
+    app.over(&run).await;
 }

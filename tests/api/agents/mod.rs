@@ -12,6 +12,7 @@ mod resume;
 mod trigger;
 
 use serde_json::{Value, json};
+use sqlx::{Connection, PgConnection, SqliteConnection};
 
 use crate::gemini::{Reply, turn};
 use crate::harness::{Answer, App, Setup, until};
@@ -28,6 +29,18 @@ const CHIEF: &str =
 fn both() -> [Setup; 2] {
     [Setup::stdio_sqlite(), Setup::stdio_postgres()]
         .map(|setup| setup.agent("helper.md", HELPER).agent("chief.md", CHIEF))
+}
+
+/// A statement of the test's own, past gavel.
+async fn execute(app: &App, statement: &str) {
+    let statement = sqlx::AssertSqlSafe(statement);
+    if app.database_url.starts_with("postgres") {
+        let mut database = PgConnection::connect(&app.database_url).await.unwrap();
+        sqlx::query(statement).execute(&mut database).await.unwrap();
+    } else {
+        let mut database = SqliteConnection::connect(&app.database_url).await.unwrap();
+        sqlx::query(statement).execute(&mut database).await.unwrap();
+    }
 }
 
 pub fn path_of(agent: &str) -> String {
