@@ -19,7 +19,7 @@ pub struct Log {
     pub lease: Lease,
     /// Whose journal.
     pub run: RunId,
-    /// Entries at its beginning that belong to the runs it goes on with, and to the mark of the resume.
+    /// Entries at its beginning that belong to the runs it goes on with; the mark of the resume is its own first.
     pub inherited: usize,
     /// Entries that are written, inherited ones among them.
     pub written: usize,
