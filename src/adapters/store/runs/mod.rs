@@ -10,7 +10,7 @@ mod read;
 mod statements;
 mod write;
 
-pub(super) use op::{RunDone, RunOp};
+pub(super) use op::{Abandoned, RunDone, RunOp};
 pub(super) use read::{SHOWN, shown};
 pub(super) use statements::RunStatements;
 
