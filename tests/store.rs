@@ -115,6 +115,7 @@ contract! {
     runs::a_run_that_was_made_unheard_is_not_begun,
     runs::one_key_makes_one_run,
     runs::a_paused_run_is_gone_on_with_once,
+    runs::a_claim_holds_as_long_as_its_run,
     runs::a_run_is_cancelled_where_it_stands,
     runs::a_called_run_lives_under_its_caller_s_lease,
     runs::the_decisions_of_runs_outlive_their_process,

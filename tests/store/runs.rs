@@ -335,6 +335,66 @@ pub(crate) async fn one_key_makes_one_run(db: TestDb) {
     assert_eq!(db.count("SELECT COUNT(*) FROM idempotency_key").await, 2);
 }
 
+/// DESIGN.md 9: never a second run: a claim holds for 24 h, and as long as the run that it made is not over.
+pub(crate) async fn a_claim_holds_as_long_as_its_run(db: TestDb) {
+    let store = db.open().await;
+    let asked = |scope: &str| NewRun {
+        claim: Some((scope.into(), "body".into())),
+        ..new_run()
+    };
+    let (working, waiting, over) = (
+        asked("working"),
+        NewRun {
+            queued: true,
+            ..asked("waiting")
+        },
+        asked("over"),
+    );
+    let lease = begin(&store, &working).await;
+    assert_eq!(store.create(waiting.clone()).await.unwrap(), Created::New(None));
+    let end = finished(begin(&store, &over).await, &over, RunStatus::Completed, vec![]);
+    assert_eq!(store.finish(end).await.unwrap(), Held::Yes);
+    store.claim(claim("chat", "body")).await.unwrap();
+    store.shutdown().await;
+    db.run("UPDATE idempotency_key SET created_at = 1, expires_at = 2")
+        .await;
+
+    // It prunes at its start.
+    let store = db.open().await;
+    eventually("it has pruned", async || {
+        db.count("SELECT COUNT(*) FROM idempotency_key WHERE scope IN ('chat', 'over')")
+            .await
+            == 0
+    })
+    .await;
+    for (scope, run) in [("working", working.id), ("waiting", waiting.id)] {
+        let claimant = Claimant {
+            run,
+            fingerprint: "body".into(),
+        };
+        assert_eq!(store.claimed(scope).await.unwrap(), Some(claimant));
+        assert_eq!(store.create(asked(scope)).await.unwrap(), Created::Replayed(run));
+    }
+    assert_eq!(store.claimed("over").await.unwrap(), None);
+    begin(&store, &asked("over")).await;
+
+    let lease = {
+        assert!(store.take(working.id).await.unwrap().is_none(), "{lease:?} is held");
+        store.release(vec![lease]).await.unwrap();
+        db.run("UPDATE agent_run SET lease_until = 1 WHERE lease_until IS NOT NULL")
+            .await;
+        store.take(working.id).await.unwrap().unwrap()
+    };
+    let end = finished(lease, &working, RunStatus::Completed, vec![]);
+    assert_eq!(store.finish(end).await.unwrap(), Held::Yes);
+    assert_eq!(
+        store.claimed("working").await.unwrap(),
+        None,
+        "the 24 h are over, and so is the run"
+    );
+    begin(&store, &asked("working")).await;
+}
+
 /// a paused run is gone on with once, by one run, and by none that is refused.
 pub(crate) async fn a_paused_run_is_gone_on_with_once(db: TestDb) {
     let stores = [db.open().await, db.open().await];

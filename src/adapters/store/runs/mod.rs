@@ -12,7 +12,7 @@ mod write;
 
 pub(super) use op::{Abandoned, RunDone, RunOp};
 pub(super) use read::{SHOWN, shown};
-pub(super) use statements::RunStatements;
+pub(super) use statements::{RunStatements, WORKED_ON};
 
 use uuid::Uuid;
 

@@ -9,6 +9,7 @@ use super::super::config::ContentMode;
 use super::super::db::{Dialect, Row, Value};
 use super::super::read::rfc3339;
 use super::super::{ReadOnly, Store};
+use super::statements::WORKED_ON;
 use crate::domain::agent_run::{AgentRun, DoubtfulCall, RunStatus, StopReason};
 use crate::domain::decision::Usage;
 use crate::domain::ids::{ActionId, ConversationId, ProjectId, RunId, TenantId, UserId};
@@ -155,7 +156,7 @@ fn due(dialect: Dialect) -> String {
 /// scope → run, fingerprint.
 fn claimant(dialect: Dialect) -> String {
     format!(
-        "SELECT decision_id, fingerprint FROM idempotency_key WHERE scope = $1 AND expires_at > {}",
+        "SELECT decision_id, fingerprint FROM idempotency_key WHERE scope = $1 AND (expires_at > {} OR {WORKED_ON})",
         dialect.now()
     )
 }

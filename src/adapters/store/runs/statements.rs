@@ -94,6 +94,10 @@ const HELD: &str = "SELECT run.id FROM agent_run root JOIN agent_run run ON run.
 
 const NOT_OVER: &str = "status IN ('queued', 'running', 'awaiting_confirmation')";
 
+/// Of a claim: is the run that it made not over?
+pub(in super::super) const WORKED_ON: &str = "EXISTS (SELECT 1 FROM agent_run \
+     WHERE agent_run.id = idempotency_key.decision_id AND agent_run.completed_at IS NULL)";
+
 impl RunStatements {
     pub(in super::super) fn new(dialect: Dialect) -> Self {
         let now = dialect.now();
