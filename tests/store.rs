@@ -71,6 +71,7 @@ contract! {
     leases::a_run_is_taken_from_the_queue_and_from_the_dead,
     leases::a_lost_lease_writes_nothing,
     leases::leases_are_renewed_by_the_database_s_clock,
+    leases::a_run_that_its_holder_ended_is_not_lost,
     leases::a_lease_that_is_given_up_is_taken_at_once,
     leases::what_is_due_is_found,
     leases::an_append_that_nobody_heard_of_harms_nobody,

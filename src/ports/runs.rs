@@ -237,8 +237,9 @@ pub struct FinishedRun {
 /// What became of leases.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Renewed {
-    /// Somebody else has them, or their runs are over.
-    pub lost: Vec<RunId>,
+    /// Somebody else has them, or had them last. That of a run which its holder has ended is not lost: who ends a run
+    /// learns so from [`Runs::finish`].
+    pub lost: Vec<Lease>,
     /// Runs to be cancelled.
     pub cancelled: Vec<RunId>,
 }

@@ -73,7 +73,7 @@ impl AgentRuns {
         let cancel = CancellationToken::new();
         let driven = self.agents.drive(lease.run, lease, Live::new(lease.run), cancel, halt);
         let left = tokio::select! {
-            // First: a run that has just ended is not lost, though its lease is.
+            // First: what has ended by itself is not cut short.
             biased;
             driven = AssertUnwindSafe(driven).catch_unwind() => match driven {
                 Ok(Ok(_)) => None,
@@ -120,8 +120,9 @@ impl AgentRuns {
                     for run in renewed.cancelled {
                         self.agents.running.cancel(run);
                     }
-                    for run in renewed.lost {
-                        if let Some(held) = self.leases.lock().get(&run) {
+                    for lease in renewed.lost {
+                        // It may have been let go of and taken up again meanwhile.
+                        if let Some(held) = self.leases.lock().get(&lease.run).filter(|held| held.lease == lease) {
                             held.lost.cancel();
                         }
                     }

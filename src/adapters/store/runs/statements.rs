@@ -163,8 +163,8 @@ impl RunStatements {
                            AND decision_id IN (SELECT id FROM agent_run WHERE root_id = $1 AND id <> $1)"
                 .into(),
             renew: text(format!(
-                "UPDATE agent_run SET lease_until = {now} + CAST(? AS BIGINT) WHERE holder = ? AND status = 'running' \
-                 AND id IN ({many}) RETURNING id, fence"
+                "UPDATE agent_run SET lease_until = CASE WHEN status = 'running' THEN {now} + CAST(? AS BIGINT) END \
+                 WHERE holder = ? AND id IN ({many}) RETURNING id, fence"
             )),
             cancelled: text(format!(
                 "SELECT run.id FROM agent_run run JOIN agent_run root ON root.id = run.root_id \

@@ -315,7 +315,7 @@ impl Batch<'_> {
         let lost = leases
             .iter()
             .filter(|lease| !held.contains(&(lease.run.to_string(), lease.fence)));
-        renewed.lost = lost.map(|lease| lease.run).collect();
+        renewed.lost = lost.copied().collect();
         Ok(renewed)
     }
 
