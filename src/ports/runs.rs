@@ -142,6 +142,8 @@ pub enum Created {
     Mismatch,
     /// The run to go on with is not paused; so it is.
     NotPaused(RunStatus),
+    /// The run to go on with is not there any more.
+    NothingToResume,
     /// This run went on with it already.
     ResumedBy(RunId),
     /// The lease it was to be done under is lost.

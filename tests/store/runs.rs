@@ -408,6 +408,11 @@ pub(crate) async fn a_paused_run_is_gone_on_with_once(db: TestDb) {
     };
     let refused = store.create(resuming("early")).await.unwrap();
     assert_eq!(refused, Created::NotPaused(RunStatus::Running));
+    let dropped = NewRun {
+        resumes: Some(RunId::new()),
+        ..resuming("late")
+    };
+    assert_eq!(store.create(dropped).await.unwrap(), Created::NothingToResume);
     store
         .finish(finished(lease, &paused, RunStatus::Paused, vec![]))
         .await

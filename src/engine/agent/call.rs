@@ -196,7 +196,7 @@ pub(crate) async fn call(
     match place.agents.runs.create(new).await? {
         Created::New(_) | Created::Replayed(_) => {}
         Created::LeaseLost => return Err(Stop::LeaseLost),
-        Created::NotPaused(_) | Created::ResumedBy(_) | Created::Mismatch => {
+        Created::NotPaused(_) | Created::NothingToResume | Created::ResumedBy(_) | Created::Mismatch => {
             let message = "the run to go on with is not there to be gone on with";
             return Ok(failed(FailureCode::Unavailable, message.to_owned()));
         }

@@ -357,6 +357,8 @@ impl AgentRuns {
                 triggered.replayed = true;
             }
             Created::Mismatch => return Err(AgentError::KeyReused),
+            // It was dropped with what is kept no longer, since it was read.
+            Created::NothingToResume => return Err(AgentError::NotFound),
             Created::NotPaused(status) => return Err(AgentError::NotPaused(status)),
             Created::ResumedBy(by) => return Err(AgentError::ResumedBy(by)),
             // A run that nobody called is under no lease.

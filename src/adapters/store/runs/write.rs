@@ -166,7 +166,9 @@ impl Batch<'_> {
             return Ok(None);
         }
         let row = conn.first(&self.texts().resumable, vec![id(paused)]).await?;
-        let row = row.ok_or_else(|| Fault::Refused("the run to go on with is not there".into()))?;
+        let Some(row) = row else {
+            return Ok(Some(Created::NothingToResume));
+        };
         let status = status(&row.text(0)?)?;
         Ok(Some(match row.opt_text(1)? {
             Some(other) => Created::ResumedBy(run_id(&other)?),
