@@ -47,7 +47,7 @@ pub(in super::super) struct RunStatements {
     pub(super) close_called: Sql,
     /// root: their started calls.
     pub(super) doubt_called: Sql,
-    /// holder, lease in microseconds, [`MANY`] runs → run, fence.
+    /// lease in microseconds, holder, [`MANY`] runs → run, fence of those that are the holder's, or were when they ended.
     pub(super) renew: Sql,
     /// [`MANY`] roots → runs that are to be cancelled.
     pub(super) cancelled: Sql,
@@ -72,7 +72,7 @@ pub(in super::super) struct RunStatements {
     pub(super) lock_snapshot: Option<Sql>,
     /// hash: a snapshot that no run refers to.
     pub(super) prune_snapshot: Sql,
-    /// tenant, project, agent → version, hash, id of the current version.
+    /// tenant, project, agent, id → version, hash, id: the version of that id, or else the current one.
     pub(super) defined: Sql,
     /// tenant, project, agent, version, id, hash, definition, author, created at.
     pub(super) define: Sql,
@@ -215,7 +215,7 @@ impl RunStatements {
                              AND NOT EXISTS (SELECT 1 FROM agent_run WHERE snapshot_hash = $1)"
                 .into(),
             defined: "SELECT version, hash, id FROM agent_definition WHERE tenant = $1 AND project_id = $2 \
-                      AND agent_id = $3 ORDER BY version DESC LIMIT 1"
+                      AND agent_id = $3 ORDER BY CASE WHEN id = $4 THEN 0 ELSE 1 END, version DESC LIMIT 1"
                 .into(),
             define:
                 "INSERT INTO agent_definition (tenant, project_id, agent_id, version, id, hash, definition, author, \

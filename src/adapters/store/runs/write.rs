@@ -371,12 +371,13 @@ impl Batch<'_> {
             Value::shared(&new.agent),
         ];
         loop {
-            let current = conn.first(&self.texts().defined, key.to_vec()).await?;
+            let values = key.iter().cloned().chain([id(request)]).collect();
+            let current = conn.first(&self.texts().defined, values).await?;
             let mut version = 0;
             if let Some(row) = current {
                 version = row.int(0)?;
                 if row.text(2)? == request.to_string() {
-                    // Ours, from a commit that was not acknowledged.
+                    // Ours, from a commit that was not acknowledged; others may have come after it.
                     return Ok(PutVersion::Made(version));
                 }
                 if new.expected.is_none_or(|expected| expected == version) && row.text(1)? == *new.hash {
@@ -576,6 +577,11 @@ mod tests {
             created_at: 0,
             expected: None,
         };
+        let another = NewVersion {
+            hash: "another".into(),
+            ..version.clone()
+        };
+        let first = Uuid::now_v7();
         let append = Append {
             lease,
             run: run.id,
@@ -597,13 +603,16 @@ mod tests {
             ),
             (RunOp::Cancel(run.id), "Written".to_owned(), true),
             (RunOp::Release(vec![lease]), "Written".to_owned(), false),
+            (RunOp::Define(version.clone(), first), "Put(Made(1))".to_owned(), true),
+            // The same content from another request is no repetition.
             (
                 RunOp::Define(version.clone(), Uuid::now_v7()),
-                "Put(Made(1))".to_owned(),
+                "Put(Same(1))".to_owned(),
                 true,
             ),
-            // The same content from another request is no repetition.
-            (RunOp::Define(version, Uuid::now_v7()), "Put(Same(1))".to_owned(), true),
+            (RunOp::Define(another, Uuid::now_v7()), "Put(Made(2))".to_owned(), true),
+            // Also where somebody else made the next version before it was done again.
+            (RunOp::Define(version, first), "Put(Made(1))".to_owned(), true),
         ] {
             let ticket = [Ticket::silent(Op::Run(Box::new(op)))];
             for _ in 0..2 {
