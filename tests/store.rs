@@ -116,6 +116,8 @@ contract! {
     runs::a_run_that_was_made_unheard_is_not_begun,
     runs::one_key_makes_one_run,
     runs::a_claim_holds_as_long_as_its_run,
+    runs::a_request_that_makes_no_run_leaves_no_definitions,
+    runs::a_page_of_runs_is_bounded_in_bytes,
     runs::a_paused_run_is_gone_on_with_once,
     runs::a_run_is_cancelled_where_it_stands,
     runs::a_called_run_lives_under_its_caller_s_lease,

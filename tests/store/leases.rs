@@ -387,6 +387,33 @@ pub(crate) async fn many_runs_at_once_do_not_stand_in_each_other_s_way(db: TestD
     }
 }
 
+/// DESIGN.md 8: two processes that keep the same new definitions, each in an order of its own, do not wait for each other in
+/// a circle.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn definitions_may_come_in_any_order() {
+    let db = TestDb::postgres().await;
+    let stores = [db.open().await, db.open().await];
+    for round in 0..40 {
+        let work = stores.iter().enumerate().map(|(n, store)| async move {
+            let mut order: Vec<_> = (0..24).collect();
+            if n == 1 {
+                order.reverse();
+            }
+            let making = order.into_iter().map(|n| {
+                let mut run = queued_run();
+                run.snapshot.hash = format!("{round}-{n}").into();
+                store.create(run)
+            });
+            for made in futures_util::future::join_all(making).await {
+                assert_eq!(made.unwrap(), Created::New(None));
+            }
+        });
+        futures_util::future::join_all(work).await;
+    }
+    let deadlocks = "SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()";
+    assert_eq!(db.count(deadlocks).await, 0);
+}
+
 /// A commit whose acknowledgement is lost on the wire is tried again, and answers as if it had been heard.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_commit_that_went_unheard_is_told_as_it_was() {

@@ -395,6 +395,44 @@ pub(crate) async fn a_claim_holds_as_long_as_its_run(db: TestDb) {
     begin(&store, &asked("working")).await;
 }
 
+/// DESIGN.md 9: a definition that came with a request which made no run is not kept.
+pub(crate) async fn a_request_that_makes_no_run_leaves_no_definitions(db: TestDb) {
+    let store = db.open().await;
+    let asked = |fingerprint: &str, hash: &str| {
+        let mut run = NewRun {
+            claim: Some(("scope".into(), fingerprint.into())),
+            ..new_run()
+        };
+        run.snapshot.hash = hash.into();
+        run
+    };
+    begin(&store, &asked("body", "kept")).await;
+    let refused = store.create(asked("other", "not kept")).await.unwrap();
+    assert_eq!(refused, Created::Mismatch);
+    assert_eq!(db.line("SELECT hash FROM agent_snapshot").await, "kept");
+}
+
+/// DESIGN.md 9: a page of runs is bounded in bytes, those of calls in doubt among them.
+pub(crate) async fn a_page_of_runs_is_bounded_in_bytes(db: TestDb) {
+    let store = db.open().await;
+    for _ in 0..4 {
+        let run = new_run();
+        let lease = begin(&store, &run).await;
+        let end = FinishedRun {
+            in_doubt: vec![DoubtfulCall {
+                action_id: ActionId::new(),
+                tool: "add_task".into(),
+                parameters: json!("x".repeat(3 * 1024 * 1024)),
+            }],
+            ..finished(lease, &run, RunStatus::Paused, vec![])
+        };
+        store.finish(end).await.unwrap();
+    }
+    let page = store.list(&tenant(), &project(), &query("")).await.unwrap();
+    assert!(page.runs.len() < 4 && page.next_page_token.is_some());
+    assert_eq!(all(&store, query("")).await.len(), 4);
+}
+
 /// a paused run is gone on with once, by one run, and by none that is refused.
 pub(crate) async fn a_paused_run_is_gone_on_with_once(db: TestDb) {
     let stores = [db.open().await, db.open().await];
@@ -513,6 +551,7 @@ pub(crate) async fn a_called_run_lives_under_its_caller_s_lease(db: TestDb) {
     assert_eq!(store.take(child.id).await.unwrap(), None);
 
     let intent = intent(&grandchild.decision, 1);
+    let sent = intent.id;
     let more = Append {
         run: grandchild.id,
         intents: vec![intent],
@@ -540,6 +579,12 @@ pub(crate) async fn a_called_run_lives_under_its_caller_s_lease(db: TestDb) {
         "INVOKE_TOOL ERROR:INTERNAL add_task"
     );
     assert_eq!(db.line("SELECT status FROM tool_invocation_log").await, "in_doubt");
+    let doubtful = DoubtfulCall {
+        action_id: sent,
+        tool: "add_task".into(),
+        parameters: json!({"description": "call mom"}),
+    };
+    assert_eq!(left.in_doubt, [doubtful]);
     // Nothing more happens in it.
     let more = Append {
         run: grandchild.id,
@@ -979,13 +1024,12 @@ async fn what_is_in_use_just_now_is_not_dropped() {
     })
     .await
     .unwrap();
-    db.stuck(2).await;
-    lock.release().await;
-    assert_eq!(creating.await.unwrap(), Created::New(None));
     eventually("what is not in use is dropped", async || {
         store.get(&tenant(), None, gone.id).await.unwrap().is_none()
     })
     .await;
+    lock.release().await;
+    assert_eq!(creating.await.unwrap(), Created::New(None));
     assert_eq!(shown(&store, paused.id).await.resumed_by, Some(next.id));
     let stored = store.load(next.id).await.unwrap();
     assert_eq!(stored.map(|run| run.snapshot), Some(next.snapshot));

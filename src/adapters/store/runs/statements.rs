@@ -41,12 +41,18 @@ pub(in super::super) struct RunStatements {
     pub(super) finish: Sql,
     /// root, fence, holder, run, status, completed at: a row when it was finished so.
     pub(super) finished: Sql,
+    /// root: the runs below it that are not over, in order, locked one after another; on PostgreSQL.
+    pub(super) lock_called: Option<Sql>,
     /// root, completed at: the runs below it that are not over.
     pub(super) end_called: Sql,
     /// root: the open decisions of the runs below it.
     pub(super) close_called: Sql,
     /// root: their started calls.
     pub(super) doubt_called: Sql,
+    /// root → run, call, tool and arguments of these.
+    pub(super) started_below: Sql,
+    /// run, calls in doubt.
+    pub(super) doubt: Sql,
     /// lease in microseconds, holder, [`MANY`] runs → run, fence of those that are the holder's, or were when they ended.
     pub(super) renew: Sql,
     /// [`MANY`] roots → runs that are to be cancelled.
@@ -68,7 +74,7 @@ pub(in super::super) struct RunStatements {
     pub(super) prune_entries: Sql,
     /// [`MANY`] roots: their runs.
     pub(super) prune: Sql,
-    /// hash; on PostgreSQL: whoever uses it just now is waited for.
+    /// hash; on PostgreSQL: no row when a run is being made with it just now.
     pub(super) lock_snapshot: Option<Sql>,
     /// hash: a snapshot that no run refers to.
     pub(super) prune_snapshot: Sql,
@@ -148,6 +154,10 @@ impl RunStatements {
                      WHERE id = $1 AND status = 'running'"
                     .into(),
             finished: format!("{HELD} AND run.status = $5 AND run.completed_at = $6").into(),
+            lock_called: on_postgres(format!(
+                "SELECT id FROM agent_run WHERE root_id = ? AND parent_run_id IS NOT NULL AND {NOT_OVER} ORDER BY id \
+                 FOR UPDATE"
+            )),
             end_called: format!(
                 "UPDATE agent_run SET status = 'failed', completed_at = $2, \
                  error_message = 'the run that called it was over first' WHERE root_id = $1 AND id <> $1 AND {NOT_OVER}"
@@ -162,6 +172,11 @@ impl RunStatements {
                            error_message = 'sent, and its outcome was not recorded' WHERE status = 'started' \
                            AND decision_id IN (SELECT id FROM agent_run WHERE root_id = $1 AND id <> $1)"
                 .into(),
+            started_below: "SELECT decision_id, id, tool, arguments FROM tool_invocation_log WHERE status = 'started' \
+                            AND decision_id IN (SELECT id FROM agent_run WHERE root_id = $1 AND id <> $1) \
+                            ORDER BY decision_id, sequence"
+                .into(),
+            doubt: "UPDATE agent_run SET in_doubt = $2 WHERE id = $1".into(),
             renew: text(format!(
                 "UPDATE agent_run SET lease_until = CASE WHEN status = 'running' THEN {now} + CAST(? AS BIGINT) END \
                  WHERE holder = ? AND id IN ({many}) RETURNING id, fence"
@@ -210,7 +225,7 @@ impl RunStatements {
                 "DELETE FROM agent_run_entry WHERE run_id IN (SELECT id FROM agent_run WHERE root_id IN ({many}))"
             )),
             prune: text(format!("DELETE FROM agent_run WHERE root_id IN ({many})")),
-            lock_snapshot: on_postgres("SELECT hash FROM agent_snapshot WHERE hash = ? FOR UPDATE".into()),
+            lock_snapshot: on_postgres("SELECT hash FROM agent_snapshot WHERE hash = ? FOR UPDATE SKIP LOCKED".into()),
             prune_snapshot: "DELETE FROM agent_snapshot WHERE hash = $1 \
                              AND NOT EXISTS (SELECT 1 FROM agent_run WHERE snapshot_hash = $1)"
                 .into(),
