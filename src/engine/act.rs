@@ -64,7 +64,6 @@ pub(super) async fn act(engine: &Engine, run: &mut Run, calls: &[Proposed]) -> R
         }
         if run.log.is_some() {
             let intents = intents(engine, run, group);
-            run.intended.extend(intents.iter().map(|intent| intent.id));
             log::flush(engine, run, intents).await?;
         }
         results(engine, run, group).await?;

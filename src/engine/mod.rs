@@ -37,7 +37,7 @@ use std::time::{Duration, Instant};
 use futures_util::FutureExt;
 use tokio_util::sync::CancellationToken;
 
-pub use events::EventSink;
+pub use events::{EventSink, tool_name};
 pub use limits::Limits;
 pub use next::{Ending, Next, iterations, next};
 pub use toolset::Toolset;
@@ -98,7 +98,7 @@ pub struct Run {
     pub events: Option<EventSink>,
     /// Fires when it is cancelled.
     pub cancel: CancellationToken,
-    /// Intents made durable so far.
+    /// Intents made durable so far, of a run without a log; with one its journal tells them.
     pub intended: Vec<ActionId>,
     /// What operators should know of a model fault.
     pub fault_detail: Option<Arc<str>>,

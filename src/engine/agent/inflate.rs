@@ -151,7 +151,6 @@ impl Parts {
             find_tools(entry, &self.toolset);
         }
         let began = agents.engine.clock.instant();
-        let intended = intended(&journal[log.inherited..]);
         let settings = self.definition.model.clone();
         Run {
             record: stored.decision.clone(),
@@ -169,7 +168,7 @@ impl Parts {
             traceparent: self.settings.traceparent.clone(),
             events: None,
             cancel,
-            intended,
+            intended: Vec::new(),
             fault_detail: None,
             log: Some(log),
             agent: Some(Place {
@@ -223,23 +222,4 @@ fn find_tools(entry: &mut Entry, toolset: &Toolset) {
             call.target = Target::Tool(Arc::clone(found));
         }
     }
-}
-
-/// The side effects whose intents are on the record.
-fn intended(journal: &[Entry]) -> Vec<crate::domain::ids::ActionId> {
-    let started = journal.iter().filter_map(|entry| match entry {
-        Entry::Started { call, .. } => Some(*call),
-        _ => None,
-    });
-    let acts = |id: &crate::domain::ids::ActionId| {
-        journal.iter().flat_map(Entry::calls).any(|call| {
-            call.id == *id
-                && match &call.target {
-                    Target::Tool(tool) => tool.side_effect,
-                    Target::Gone(tool) => tool.side_effect,
-                    Target::Agent(_) | Target::Verdict(_) | Target::Unknown => false,
-                }
-        })
-    };
-    started.filter(acts).collect()
 }
