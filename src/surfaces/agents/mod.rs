@@ -302,12 +302,19 @@ impl AgentRuns {
     /// As [`AgentRuns::made`], in a task of its own: a client that hangs up meanwhile leaves neither a run that nobody works
     /// on nor a request without a record.
     async fn set_going(self: &Arc<Self>, new: NewRun) -> Result<Triggered, AgentError> {
-        let run = new.id;
+        let (run, asked) = (new.id, new.clone());
         let made = self.working.spawn(Arc::clone(self).made(new).in_current_span());
-        made.await.unwrap_or_else(|error| {
-            tracing::error!(run_id = %run, %error, "the making of a run broke down");
-            Err(AgentError::Begun(run))
-        })
+        match made.await {
+            Ok(made) => made,
+            Err(error) => {
+                tracing::error!(run_id = %run, %error, "the making of a run broke down");
+                // Where the run is there already, its decision is its own, and stays as it is.
+                if let Err(error) = self.unmade(asked, DecisionType::RespondOnly, Outcome::Internal).await {
+                    tracing::debug!(run_id = %run, ?error, "no record but the run's own");
+                }
+                Err(AgentError::Begun(run))
+            }
+        }
     }
 
     /// Quota, admission, the row; then the work, here or wherever the queue's job is taken.
@@ -378,11 +385,18 @@ impl AgentRuns {
 
     /// Every request leaves a record, also one that came to no run (promise 1).
     async fn refused(&self, new: NewRun, outcome: Outcome) -> Result<(), AgentError> {
+        self.unmade(new, DecisionType::Refuse, outcome).await
+    }
+
+    async fn unmade(&self, new: NewRun, decision_type: DecisionType, outcome: Outcome) -> Result<(), AgentError> {
         let refused = ClosedDecision {
             open: new.decision,
-            decision_type: DecisionType::Refuse,
+            decision_type,
             outcome,
-            intent: Arc::from("refuse"),
+            intent: Arc::from(match decision_type {
+                DecisionType::Refuse => "refuse",
+                _ => "none",
+            }),
             response: Arc::from(""),
             model: Arc::from(self.agents.engine.model.default_model()),
             iterations: 0,
