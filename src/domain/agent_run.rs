@@ -144,7 +144,7 @@ pub struct AgentRun {
     pub stop_reason: Option<StopReason>,
     /// Calls of which it is not known whether they had their effect. To resume the run, say of each what happened.
     pub in_doubt: Vec<DoubtfulCall>,
-    /// Tokens over all its model calls.
+    /// Tokens over all its model calls; of a flow those of its steps. Those of agents that its model called are theirs.
     pub usage: Usage,
 }
 

@@ -33,12 +33,13 @@ pub(super) struct Parts {
     output_due: bool,
 }
 
-/// Reads what was kept of a run, and finds its tools.
+/// Reads what was kept of a run, where its caller does not know it, and finds its tools.
 ///
 /// # Errors
 /// Why it cannot run, in words for whoever triggered it.
-pub(super) async fn parts(agents: &Agents, stored: &StoredRun) -> Result<Parts, String> {
-    let bundle = Bundle::read(&stored.snapshot).map_err(|error| format!("its definition cannot be read: {error}"))?;
+pub(super) async fn parts(agents: &Agents, stored: &StoredRun, known: Option<&Arc<Bundle>>) -> Result<Parts, String> {
+    let bundle = Bundle::read_once(&stored.snapshot, known)
+        .map_err(|error| format!("its definition cannot be read: {error}"))?;
     let member = bundle
         .get(&stored.agent)
         .ok_or_else(|| format!("its definition does not hold {:?}", stored.agent.as_ref()))?
@@ -71,7 +72,7 @@ pub(super) async fn parts(agents: &Agents, stored: &StoredRun) -> Result<Parts, 
         rendered(&prompt.system_prompt, &definition, &input)
     });
     Ok(Parts {
-        bundle: Arc::new(bundle),
+        bundle,
         definition,
         settings,
         input,

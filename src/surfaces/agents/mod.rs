@@ -508,8 +508,8 @@ impl AgentRuns {
 
     /// The run that nobody called, above this one.
     async fn outermost(&self, mut run: RunId) -> Result<RunId, AgentError> {
-        while let Some(stored) = self.agents.runs.load(run).await? {
-            match stored.parent {
+        while let Some(standing) = self.agents.runs.standing(run).await? {
+            match standing.parent {
                 Some((parent, _)) => run = parent,
                 None => break,
             }
@@ -521,7 +521,7 @@ impl AgentRuns {
     async fn steps_so_far(&self, run: &StoredRun) -> Result<u32, AgentError> {
         let (mut steps, mut at) = (run.steps, run.resumes);
         while let Some(id) = at {
-            let Some(earlier) = self.agents.runs.load(id).await? else {
+            let Some(earlier) = self.agents.runs.standing(id).await? else {
                 break;
             };
             steps = steps.saturating_add(earlier.steps);
