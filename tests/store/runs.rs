@@ -326,6 +326,8 @@ pub(crate) async fn one_key_makes_one_run(db: TestDb) {
     for table in ["agent_run", "decision_log", "idempotency_key"] {
         assert_eq!(db.count(&format!("SELECT COUNT(*) FROM {table}")).await, 1, "{table}");
     }
+    // Expired, and its run is over.
+    stores[0].cancel(made[0]).await.unwrap();
     db.run("UPDATE idempotency_key SET expires_at = created_at - 1").await;
     assert_eq!(stores[0].claimed("scope").await.unwrap(), None);
     let anew = stores[0].create(asked("scope", "other")).await.unwrap();
