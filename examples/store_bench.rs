@@ -253,7 +253,6 @@ fn decision(n: usize, tools: &[Arc<Tool>]) -> ClosedDecision {
             started_at: Some(created_at + 500),
             duration_us: 900,
             outcome: outcome_of_call,
-            intended: false,
         }],
         answer: None,
         opened: false,

@@ -86,19 +86,6 @@ impl RunStatus {
             Self::Queued | Self::Running | Self::AwaitingConfirmation => false,
         }
     }
-
-    /// The legal transitions. Each is one conditional UPDATE, so that of two who try only one succeeds.
-    #[must_use]
-    pub const fn may_become(self, next: Self) -> bool {
-        match (self, next) {
-            (Self::Queued, Self::Running | Self::Cancelled | Self::Failed) => true,
-            (Self::Running, Self::Queued) => false,
-            (Self::Running, Self::AwaitingConfirmation) => true,
-            (Self::AwaitingConfirmation, Self::Running) => true,
-            (Self::Running | Self::AwaitingConfirmation, next) => next.is_over(),
-            _ => false,
-        }
-    }
 }
 
 /// A run as everybody is shown it (DESIGN.md section 9).
@@ -157,7 +144,7 @@ pub struct AgentRun {
     pub stop_reason: Option<StopReason>,
     /// Calls of which it is not known whether they had their effect. To resume the run, say of each what happened.
     pub in_doubt: Vec<DoubtfulCall>,
-    /// Tokens over all its model calls.
+    /// Tokens over all its model calls; of a flow those of its steps. Those of agents that its model called are theirs.
     pub usage: Usage,
 }
 
@@ -172,32 +159,4 @@ pub struct DoubtfulCall {
     /// What it was called with.
     #[schema(value_type = Object)]
     pub parameters: serde_json::Value,
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// R-states, X-4: what is over stays over, and nothing comes back to the queue.
-    #[test]
-    fn only_the_legal_transitions_are_possible() {
-        use RunStatus::*;
-        let legal = [
-            (Queued, Running),
-            (Queued, Cancelled),
-            (Queued, Failed),
-            (Running, AwaitingConfirmation),
-            (AwaitingConfirmation, Running),
-        ];
-        for from in RunStatus::ALL.iter().copied() {
-            for to in RunStatus::ALL.iter().copied() {
-                let ends = matches!(from, Running | AwaitingConfirmation) && to.is_over();
-                assert_eq!(
-                    from.may_become(to),
-                    ends || legal.contains(&(from, to)),
-                    "{from:?} → {to:?}"
-                );
-            }
-        }
-    }
 }

@@ -64,7 +64,6 @@ pub(super) async fn act(engine: &Engine, run: &mut Run, calls: &[Proposed]) -> R
         }
         if run.log.is_some() {
             let intents = intents(engine, run, group);
-            run.intended.extend(intents.iter().map(|intent| intent.id));
             log::flush(engine, run, intents).await?;
         }
         results(engine, run, group).await?;
@@ -122,7 +121,7 @@ pub(super) async fn recover(engine: &Engine, run: &mut Run, calls: &[Proposed]) 
     log::flush(engine, run, Vec::new()).await
 }
 
-const CUT_OFF: &str = "the process that ran it died during this call";
+const CUT_OFF: &str = "the process that ran it ended during this call";
 
 /// A call whose process died, once more under the same key. It is as after an attempt that nobody answered: only the
 /// tool's data tells what became of it.

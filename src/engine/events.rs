@@ -140,7 +140,8 @@ impl Run {
 }
 
 /// The tool's own name, or the model's word for what is none.
-pub(super) fn tool_name(call: &Proposed) -> Arc<str> {
+#[must_use]
+pub fn tool_name(call: &Proposed) -> Arc<str> {
     match &call.target {
         Target::Tool(tool) => Arc::clone(&tool.name),
         Target::Gone(tool) => Arc::clone(&tool.name),

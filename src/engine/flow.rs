@@ -14,6 +14,7 @@ use super::next::{Ending, Next, current};
 use super::{Run, ask};
 use crate::domain::agent_run::StopReason;
 use crate::domain::canonical;
+use crate::domain::decision::Usage;
 use crate::domain::definition::{Flow, InputType, Step};
 use crate::domain::ids::ActionId;
 use crate::domain::journal::{CallResult, Completion, Entry, FunctionCall, Proposed, Target};
@@ -32,7 +33,7 @@ pub struct StepOutput {
     pub steps: u32,
     /// The tokens of these.
     #[serde(default)]
-    pub tokens: u64,
+    pub usage: Usage,
 }
 
 impl StepOutput {
@@ -48,7 +49,7 @@ impl StepOutput {
             output: Value::from(data.get()),
             exits_loop: false,
             steps: 0,
-            tokens: 0,
+            usage: Usage::default(),
         })
     }
 
@@ -101,11 +102,11 @@ pub(super) fn next<'a>(journal: &'a [Entry], flow: &Flow, limits: &Limits, elaps
     if limits.time.is_some_and(|time| elapsed >= time) {
         return Next::End(Ending::Stopped(StopReason::TimeLimit, None));
     }
-    let (steps, tokens) = spent(journal);
+    let (steps, usage) = spent(journal);
     if limits.iterations.is_some_and(|most| steps >= most) {
         return Next::End(Ending::Stopped(StopReason::StepLimit, None));
     }
-    if limits.tokens.is_some_and(|most| tokens >= most) {
+    if limits.tokens.is_some_and(|most| usage.total() >= most) {
         return Next::End(Ending::Stopped(StopReason::TokenLimit, None));
     }
     Next::Step(step, round)
@@ -133,15 +134,16 @@ pub(super) fn last_output(journal: &[Entry]) -> Option<String> {
 }
 
 /// Model calls and tokens of all steps that are done, since the run was resumed last.
-pub(super) fn spent(journal: &[Entry]) -> (u32, u64) {
+pub(super) fn spent(journal: &[Entry]) -> (u32, Usage) {
     let results = current(journal).iter().filter_map(|entry| match entry {
         Entry::Result { result, .. } => result.outcome.as_ref().ok(),
         _ => None,
     });
     results
         .map(|data| StepOutput::read(data))
-        .fold((0, 0), |(steps, tokens), done| {
-            (steps.saturating_add(done.steps), tokens.saturating_add(done.tokens))
+        .fold((0, Usage::default()), |(steps, mut usage), done| {
+            usage += done.usage;
+            (steps.saturating_add(done.steps), usage)
         })
 }
 

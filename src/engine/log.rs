@@ -12,6 +12,7 @@ use crate::ports::records::{Intent, RecordError};
 use crate::ports::runs::{Append, Held, Lease, Runs, StoredEntry};
 
 /// Where a run's journal is kept.
+#[derive(Clone)]
 pub struct Log {
     /// The store.
     pub runs: Arc<dyn Runs>,
@@ -19,14 +20,25 @@ pub struct Log {
     pub lease: Lease,
     /// Whose journal.
     pub run: RunId,
-    /// Entries at its beginning that belong to the runs it goes on with, and to the mark of the resume.
+    /// Entries at its beginning that belong to the runs it goes on with; the mark of the resume is its own first.
     pub inherited: usize,
     /// Entries that are written, inherited ones among them.
     pub written: usize,
     /// Who watches.
     pub live: Live,
-    /// Fires when the run is to stop between two steps; whoever takes it up next goes on.
-    pub halt: CancellationToken,
+    /// How it is stopped here.
+    pub halt: Halt,
+    /// Is an append with intents on its way? Until it is heard of it is not known whether these calls may be sent.
+    pub(super) intending: bool,
+}
+
+/// Tells a run to stop here; whoever takes it up next goes on.
+#[derive(Clone, Debug, Default)]
+pub struct Halt {
+    /// Between two steps.
+    pub between_steps: CancellationToken,
+    /// Where it stands, calls under way among them.
+    pub at_once: CancellationToken,
 }
 
 /// Why a run goes no further. Nothing was sent that is not on the record.
@@ -36,7 +48,7 @@ pub enum Stop {
     Record(RecordError),
     /// Somebody else has the run now.
     LeaseLost,
-    /// It was told to stop between two steps.
+    /// It was told to stop here.
     Halted,
     /// A run that it called, as a step of its flow, was cut short: the flow goes on with it when it is resumed.
     StepStopped(Option<String>),
@@ -74,13 +86,16 @@ pub(super) async fn flush(engine: &Engine, run: &mut Run, intents: Vec<Intent>) 
         return Ok(());
     }
     let written = log.written + entries.len();
+    log.intending = !intents.is_empty();
     let append = Append {
         lease: log.lease,
         run: log.run,
         entries,
         intents,
     };
-    match log.runs.append(append).await? {
+    let held = log.runs.append(append).await;
+    log.intending = false;
+    match held? {
         Held::Yes => {
             log.written = written;
             log.live.written();

@@ -37,7 +37,7 @@ use std::time::{Duration, Instant};
 use futures_util::FutureExt;
 use tokio_util::sync::CancellationToken;
 
-pub use events::EventSink;
+pub use events::{EventSink, tool_name};
 pub use limits::Limits;
 pub use next::{Ending, Next, iterations, next};
 pub use toolset::Toolset;
@@ -98,7 +98,7 @@ pub struct Run {
     pub events: Option<EventSink>,
     /// Fires when it is cancelled.
     pub cancel: CancellationToken,
-    /// Intents made durable so far.
+    /// Intents made durable so far, of a run without a log; with one its journal tells them.
     pub intended: Vec<ActionId>,
     /// What operators should know of a model fault.
     pub fault_detail: Option<Arc<str>>,
@@ -141,12 +141,23 @@ impl Engine {
         const CANCELLED: &str = "the run was cancelled";
         let cancel = run.cancel.clone();
         let calling = run.agent.as_ref().map(|place| Arc::clone(&place.calling));
-        let cancelled = async {
-            cancel.cancelled().await;
-            // A run that this one called is cancelled with it, and first comes to its own end.
-            if let Some(calling) = calling {
+        // A run that this one called is cancelled or stopped with it, and first comes to its own end.
+        let called_ended = async || {
+            if let Some(calling) = &calling {
                 drop(calling.lock().await);
             }
+        };
+        let cancelled = async {
+            cancel.cancelled().await;
+            called_ended().await;
+        };
+        let at_once = run.log.as_ref().map(|log| log.halt.at_once.clone());
+        let cut = async {
+            match at_once {
+                Some(at_once) => at_once.cancelled().await,
+                None => std::future::pending().await,
+            }
+            called_ended().await;
         };
         let (why, ending) = tokio::select! {
             // First, so that nothing more is begun after it.
@@ -155,13 +166,9 @@ impl Engine {
                 Some(_) => (CANCELLED, Ending::Cancelled),
                 None => ("the service was stopped", Ending::Broken),
             },
+            () = cut => return Err(self.halted(run).await),
             ended = AssertUnwindSafe(self.steps(run)).catch_unwind() => match ended {
-                Ok(Err(Stop::Halted)) => {
-                    // So that whoever goes on with it knows that nothing was lost.
-                    run.push(Entry::Halted);
-                    log::flush(self, run, Vec::new()).await?;
-                    return Err(Stop::Halted);
-                }
+                Ok(Err(Stop::Halted)) => return Err(self.halted(run).await),
                 Ok(Err(Stop::StepStopped(summary))) => return Ok(Ending::Stopped(StopReason::Step, summary)),
                 Ok(Ok(Ending::Cancelled)) => (CANCELLED, Ending::Cancelled),
                 Ok(ended) => return ended,
@@ -178,12 +185,29 @@ impl Engine {
         Ok(ending)
     }
 
+    /// The journal says that the run was handed over in order, so that whoever goes on with it does not take it for a crash.
+    async fn halted(&self, run: &mut Run) -> Stop {
+        if run.log.as_ref().is_some_and(|log| log.intending) {
+            // What is in the journal is not known, so nothing can stand after it.
+            return Stop::Halted;
+        }
+        run.push(Entry::Halted);
+        match log::flush(self, run, Vec::new()).await {
+            Ok(()) => Stop::Halted,
+            Err(stop) => stop,
+        }
+    }
+
     async fn steps(&self, run: &mut Run) -> Result<Ending, Stop> {
         loop {
             if run.is_cancelled() {
                 return Ok(Ending::Cancelled);
             }
-            if run.log.as_ref().is_some_and(|log| log.halt.is_cancelled()) {
+            if run
+                .log
+                .as_ref()
+                .is_some_and(|log| log.halt.between_steps.is_cancelled())
+            {
                 // So that what the model said is not asked for again.
                 log::flush(self, run, Vec::new()).await?;
                 return Err(Stop::Halted);

@@ -36,10 +36,7 @@ pub fn closed(
         usage: derive::usage(journal),
         duration_us: i64::try_from(duration.as_micros()).unwrap_or(i64::MAX),
         error_detail: run.fault_detail.clone(),
-        calls: derive::calls(journal)
-            .iter()
-            .map(|call| call_record(run, call))
-            .collect(),
+        calls: derive::calls(journal).iter().map(call_record).collect(),
         answer,
         opened: run.opened,
     }
@@ -52,7 +49,7 @@ pub fn own(run: &Run) -> &[Entry] {
     run.journal.get(inherited..).unwrap_or_default()
 }
 
-fn call_record(run: &Run, call: &Call<'_>) -> CallRecord {
+fn call_record(call: &Call<'_>) -> CallRecord {
     let id = call.proposed.id;
     CallRecord {
         id,
@@ -69,7 +66,6 @@ fn call_record(run: &Run, call: &Call<'_>) -> CallRecord {
         outcome: call
             .result
             .map_or_else(|| Err(without_result(call)), |result| result.outcome.clone()),
-        intended: run.intended.contains(&id),
     }
 }
 

@@ -140,8 +140,6 @@ pub struct CallRecord {
     pub duration_us: i64,
     /// Data (content mode applies) or failure; `FailureCode::InDoubt` makes the row `in_doubt`.
     pub outcome: Result<Arc<RawValue>, CallFailure>,
-    /// True when [`Recorder::open`] or [`Recorder::intend`] wrote its intent.
-    pub intended: bool,
 }
 
 /// A claim of `Idempotency-Key` (DESIGN.md section 9): caller, user, route and key, for 24 h.

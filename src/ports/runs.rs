@@ -50,6 +50,9 @@ pub trait Runs: Send + Sync {
     /// A run with all that is needed to go on with it.
     fn load(&self, run: RunId) -> BoxFuture<'_, Result<Option<StoredRun>, QueryError>>;
 
+    /// Where a run stands, for who does not go on with it.
+    fn standing(&self, run: RunId) -> BoxFuture<'_, Result<Option<Standing>, QueryError>>;
+
     /// A page of a journal, by number: what comes after `after`.
     fn journal(&self, run: RunId, after: u64, most: u32) -> BoxFuture<'_, Result<Vec<StoredEntry>, QueryError>>;
 
@@ -142,6 +145,8 @@ pub enum Created {
     Mismatch,
     /// The run to go on with is not paused; so it is.
     NotPaused(RunStatus),
+    /// The run to go on with is not there any more.
+    NothingToResume,
     /// This run went on with it already.
     ResumedBy(RunId),
     /// The lease it was to be done under is lost.
@@ -237,8 +242,9 @@ pub struct FinishedRun {
 /// What became of leases.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Renewed {
-    /// Somebody else has them, or their runs are over.
-    pub lost: Vec<RunId>,
+    /// Somebody else has them, or had them last. That of a run which its holder has ended is not lost: who ends a run
+    /// learns so from [`Runs::finish`].
+    pub lost: Vec<Lease>,
     /// Runs to be cancelled.
     pub cancelled: Vec<RunId>,
 }
@@ -292,4 +298,23 @@ pub struct StoredRun {
     pub in_doubt: Vec<DoubtfulCall>,
     /// Model calls.
     pub steps: u32,
+    /// Tokens.
+    pub usage: Usage,
+}
+
+/// Where a run stands.
+#[derive(Clone, Debug)]
+pub struct Standing {
+    /// In its life.
+    pub status: RunStatus,
+    /// The run and the call that made it.
+    pub parent: Option<(RunId, ActionId)>,
+    /// The paused run it goes on with.
+    pub resumes: Option<RunId>,
+    /// Calls in doubt.
+    pub in_doubt: Vec<DoubtfulCall>,
+    /// Model calls.
+    pub steps: u32,
+    /// Tokens.
+    pub usage: Usage,
 }

@@ -1,9 +1,9 @@
 //! Runs that somebody cancels, and runs that stop between two steps.
 
-use gavel::domain::agent_run::RunStatus;
+use gavel::domain::agent_run::{RunStatus, StopReason};
 use gavel::domain::journal::Entry;
 use gavel::domain::tool::FailureCode;
-use gavel::engine::log::Stop;
+use gavel::engine::log::{Halt, Stop};
 use gavel::ports::runs::Runs;
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
@@ -41,7 +41,7 @@ steps: [{ name: one, agent: boss }, { name: two, agent: helper }]
 async fn cancelled_when(rig: &Rig, begun: Begun, waited_for: &tokio::sync::Notify) -> Outcome {
     let process = rig.process(rig.store.clone());
     let cancel = CancellationToken::new();
-    let driven = rig.drive_until(&process, begun, cancel.clone(), CancellationToken::new());
+    let driven = rig.drive_until(&process, begun, cancel.clone(), Halt::default());
     let (ended, ()) = tokio::join!(driven, async {
         waited_for.notified().await;
         cancel.cancel();
@@ -186,12 +186,67 @@ async fn a_sub_agent_that_is_cancelled_alone_is_an_error_to_its_caller() {
     assert_eq!(rig.runs().await, ["boss completed", "helper cancelled"]);
 }
 
+/// Promise 7: a process that stops and can wait no longer says so in the journals, of what its runs called too, and nobody
+/// takes it for a crash.
+#[tokio::test]
+async fn a_run_that_is_cut_short_in_order_has_not_crashed() {
+    let rig = Rig::new(&[BOSS, HELPER]).await;
+    rig.model
+        .script("boss", [call("helper", json!({"query": "help"})), words("All done.")]);
+    let again = std::sync::atomic::AtomicBool::new(false);
+    rig.model.answers("helper", move |_| {
+        match again.swap(true, std::sync::atomic::Ordering::SeqCst) {
+            false => never_answers(),
+            true => words("Done."),
+        }
+    });
+    let begun = rig.begin("boss", json!({"query": "go"}), None).await;
+    cut_when(&rig, begun, &rig.model.waited_for).await;
+    let begun = rig.take_over(begun).await.unwrap();
+    let run = rig.finish(begun).await;
+    assert_eq!((run.status(), run.summary()), (RunStatus::Completed, "All done."));
+    let child = rig.outcome(run.called()[0]).await;
+    for run in [&run, &child] {
+        assert_eq!(run.row.recovered_from, None);
+        let handed_over = run.journal.iter().filter(|entry| matches!(entry, Entry::Halted));
+        assert_eq!(handed_over.count(), 1);
+    }
+}
+
+/// Promise 3: a call that is cut short is in doubt, however orderly.
+#[tokio::test]
+async fn a_call_that_is_cut_short_in_order_is_in_doubt() {
+    let rig = Rig::new(&[HELPER]).await;
+    rig.tools.script("send", [Does::Never]);
+    rig.model.script("helper", [call("send", json!({}))]);
+    let begun = rig.begin("helper", json!({"query": "go"}), None).await;
+    cut_when(&rig, begun, &rig.tools.waited_for).await;
+    let begun = rig.take_over(begun).await.unwrap();
+    let run = rig.finish(begun).await;
+    assert_eq!(
+        (run.status(), run.row.stop_reason, run.row.recovered_from),
+        (RunStatus::Paused, Some(StopReason::InDoubt), None)
+    );
+    assert_eq!(rig.tools.sent().len(), 1);
+}
+
+/// Drives the run, and cuts it short when `waited_for` says that something began which never ends.
+async fn cut_when(rig: &Rig, begun: Begun, waited_for: &tokio::sync::Notify) {
+    let (process, halt) = (rig.process(rig.store.clone()), Halt::default());
+    let driven = rig.drive_until(&process, begun, CancellationToken::new(), halt.clone());
+    let (driven, ()) = tokio::join!(driven, async {
+        waited_for.notified().await;
+        halt.at_once.cancel();
+    });
+    assert!(matches!(driven, Err(Stop::Halted)), "{driven:?}");
+}
+
 /// DESIGN.md section 8: a process that stops lets go between two steps, and what the model said is not asked for again.
 #[tokio::test]
 async fn a_run_that_stops_between_two_steps_is_gone_on_with_where_it_stands() {
     let rig = Rig::new(&[BOSS, HELPER]).await;
-    let halt = CancellationToken::new();
-    let fires = halt.clone();
+    let halt = Halt::default();
+    let fires = halt.between_steps.clone();
     rig.model.answers("boss", move |asked| {
         fires.cancel();
         match asked.before {

@@ -7,17 +7,18 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use gavel::adapters::store::Store;
 use gavel::domain::agent_run::{AgentRun, RunStatus, StopReason};
 use gavel::domain::ids::{ProjectId, RunId, TenantId, UserId};
-use gavel::engine::log::Stop;
+use gavel::engine::log::{Halt, Stop};
 use gavel::ports::BoxFuture;
 use gavel::ports::records::{ListQuery, QueryError, RecordError};
 use gavel::ports::runs::{
-    Append, Claimant, Created, FinishedRun, Held, Lease, NewRun, Renewed, RunPage, Runs, StoredEntry, StoredRun,
+    Append, Claimant, Created, FinishedRun, Held, Lease, NewRun, Renewed, RunPage, Runs, Standing, StoredEntry,
+    StoredRun,
 };
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
 use crate::model::{call, words};
-use crate::rig::{Begun, Outcome, Rig};
+use crate::rig::{Begun, Outcome, Rig, seconds};
 use crate::support::TestDb;
 use crate::tools::Does;
 
@@ -94,6 +95,9 @@ impl Runs for Dying {
     }
     fn load(&self, run: RunId) -> BoxFuture<'_, Result<Option<StoredRun>, QueryError>> {
         self.store.load(run)
+    }
+    fn standing(&self, run: RunId) -> BoxFuture<'_, Result<Option<Standing>, QueryError>> {
+        self.store.standing(run)
     }
     fn journal(&self, run: RunId, after: u64, most: u32) -> BoxFuture<'_, Result<Vec<StoredEntry>, QueryError>> {
         self.store.journal(run, after, most)
@@ -495,6 +499,29 @@ async fn what_was_answered_is_not_asked_for_again() {
     );
 }
 
+/// what a called run has spent is its caller's time as well, however often a process dies meanwhile.
+#[tokio::test]
+async fn the_time_of_a_called_run_counts_for_its_caller_after_a_crash() {
+    let boss = format!("{BOSS}runConfig: {{ deadline_seconds: 60 }}\n");
+    let rig = Rig::new(&[boss.as_str(), clerk("").as_str()]).await;
+    rig.model
+        .script("boss", [call("clerk", json!({"query": "one"})), words("Done.")]);
+    rig.model.script("clerk", [call("read", json!({})), words("Read.")]);
+    rig.tools.script("read", [Does::Takes(seconds(15))]);
+    let mut begun = rig.begin("boss", go(), None).await;
+    // The tasks and what is begun make six writes, the last of them what was read; then making sure of the clerk is one.
+    for write in [7, 1, 1] {
+        let process = rig.process(Dying::at(&rig.store, write, Death::Before));
+        assert!(rig.drive(&process, begun).await.is_err());
+        begun = rig.take_over(begun).await.unwrap();
+    }
+    let run = rig.finish(begun).await;
+    assert_eq!((run.status(), run.summary()), (RunStatus::Completed, "Done."));
+    assert_eq!(rig.tools.calls("read"), 1);
+    let left = rig.model.asked_of("boss").last().unwrap().time;
+    assert_eq!(left, seconds(45));
+}
+
 /// Promise 7: a journal that nobody can read any more ends in a failure that says so, and is not taken up for ever.
 #[tokio::test]
 async fn a_run_whose_journal_cannot_be_read_fails_and_says_so() {
@@ -504,8 +531,8 @@ async fn a_run_whose_journal_cannot_be_read_fails_and_says_so() {
         _ => words("Done."),
     });
     let begun = rig.begin("alone", json!({"query": "go"}), None).await;
-    let halt = CancellationToken::new();
-    halt.cancel();
+    let halt = Halt::default();
+    halt.between_steps.cancel();
     let process = rig.process(rig.store.clone());
     let stopped = rig.drive_until(&process, begun, CancellationToken::new(), halt).await;
     assert!(matches!(stopped, Err(Stop::Halted)), "{stopped:?}");

@@ -223,6 +223,31 @@ async fn the_tokens_of_a_flow_are_those_of_its_steps() {
     assert_eq!((run.summary(), rig.model.asked_of("critic").len()), ("Costly.", 0));
 }
 
+/// C-FR-007: a flow tells the tokens of its steps, also of one that was cut short; in the log each token is told once, by the
+/// decision of the run that asked for it.
+#[tokio::test]
+async fn a_flow_tells_the_tokens_of_its_steps_and_the_log_tells_each_once() {
+    let rig = pipeline("").await;
+    rig.model.script("writer", [words("Costly.").costing(100)]);
+    let run = rig.run("article", whales()).await;
+    assert_eq!(run.status(), RunStatus::Completed);
+    let logged = "SELECT SUM(input_tokens) FROM decision_log";
+    let of_flow = format!("SELECT input_tokens FROM decision_log WHERE id = '{}'", run.id);
+    let tokens = i64::try_from(run.row.usage.input_tokens).unwrap();
+    assert!(tokens >= 100, "{tokens}");
+    assert_eq!((rig.db.count(logged).await, rig.db.count(&of_flow).await), (tokens, 0));
+
+    let rig = Rig::new(&[improver("max_iterations: 9\nrunConfig: { max_turns: 3 }").as_str()]).await;
+    rig.model.answers("improver", |asked| match asked.before {
+        0 => call("read", json!({})).costing(10),
+        _ => words("a round").costing(1),
+    });
+    let run = rig.run("improver", json!({"query": "it"})).await;
+    assert_eq!(run.status(), RunStatus::Paused);
+    let tokens = i64::try_from(run.row.usage.input_tokens).unwrap();
+    assert_eq!((rig.db.count(logged).await, tokens > 20), (tokens, true), "{tokens}");
+}
+
 /// so does its time, and a step has the 30 s of the flow to sum up.
 #[tokio::test]
 async fn the_time_of_a_flow_is_that_of_all_its_steps() {

@@ -12,7 +12,7 @@ use gavel::domain::journal::{CallResult, Entry};
 use gavel::engine::Engine;
 use gavel::engine::agent::{Agents, Bundle, Ended, Models, Running, Settings};
 use gavel::engine::live::Live;
-use gavel::engine::log::{self, Stop};
+use gavel::engine::log::{self, Halt, Stop};
 use gavel::ports::clock::Clock;
 use gavel::ports::records::OpenDecision;
 use gavel::ports::runs::{Created, Lease, NewRun, Runs};
@@ -265,17 +265,17 @@ impl Rig {
 
     /// A process drives the run as far as it goes.
     pub(crate) async fn drive(&self, process: &Arc<Agents>, begun: Begun) -> Result<Ended, Stop> {
-        self.drive_until(process, begun, CancellationToken::new(), CancellationToken::new())
+        self.drive_until(process, begun, CancellationToken::new(), Halt::default())
             .await
     }
 
-    /// The same, with the means to cancel it and to stop it between two steps.
+    /// The same, with the means to cancel it and to stop it.
     pub(crate) async fn drive_until(
         &self,
         process: &Arc<Agents>,
         begun: Begun,
         cancel: CancellationToken,
-        halt: CancellationToken,
+        halt: Halt,
     ) -> Result<Ended, Stop> {
         let driven = process
             .drive(begun.id, begun.lease, Live::new(begun.id), cancel, halt)

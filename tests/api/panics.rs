@@ -8,8 +8,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use arc_swap::ArcSwap;
 use gavel::adapters::store::{Store, StoreConfig};
-use gavel::domain::definition::Constitution;
+use gavel::domain::definition::{self, Constitution, Form, Source, check};
 use gavel::domain::ids::{InstanceId, TenantId, UserId};
 use gavel::domain::journal::ModelTurn;
 use gavel::domain::templates::Templates;
@@ -21,8 +22,9 @@ use gavel::ports::BoxFuture;
 use gavel::ports::clock::{Clock, SystemClock};
 use gavel::ports::model::{Model, ModelEvent, ModelFault, ModelRequest};
 use gavel::ports::quota::{Quota, QuotaState};
+use gavel::ports::runs::Runs;
 use gavel::ports::tools::{CallReply, CallRequest, Catalog, Tools};
-use gavel::surfaces::agents::{AgentRuns, AtOnce, Directory};
+use gavel::surfaces::agents::{AgentRuns, AtOnce, Directory, FileAgents};
 use gavel::surfaces::chat::Chat;
 use gavel::surfaces::decisions::DecisionQueries;
 use serde_json::{Value, json};
@@ -127,6 +129,19 @@ impl Drop for Served {
     }
 }
 
+/// One that may call the tool.
+fn agents() -> definition::Agents {
+    let text = "---\nname: helper\ndescription: Helps.\napproval: never\ntools: [add_task]\n---\n\nHelp.\n";
+    let source = Source {
+        file: "agents/helper.md".to_owned(),
+        form: Form::Markdown,
+        bytes: text.as_bytes().to_vec(),
+    };
+    let checked = check(&[source], &[]);
+    assert!(checked.errors.is_empty(), "{:?}", checked.errors);
+    checked.agents
+}
+
 async fn serve(database: Database) -> Served {
     let folder = tempfile::tempdir().unwrap();
     let url = match database {
@@ -159,12 +174,17 @@ async fn serve(database: Database) -> Served {
         runs: store.clone(),
         running: agent::Running::default(),
     });
-    let directory = Directory::new(Arc::default(), store.clone(), engine.tools.clone(), Models::default());
+    let files = FileAgents {
+        agents: agents(),
+        ..FileAgents::default()
+    };
+    let files = Arc::new(ArcSwap::from_pointee(files));
+    let directory = Directory::new(files, store.clone(), engine.tools.clone(), Models::default());
     let at_once = AtOnce {
         waited_for: 8,
         background: 8,
     };
-    let agents = AgentRuns::new(runs, directory, Arc::new(Fixed(quota)), at_once);
+    let agents = AgentRuns::new(runs, directory, Arc::new(Fused(behind(), Fixed(quota))), at_once);
     let chat = Chat::new(
         engine,
         Arc::new(Fused(behind(), Fixed(quota))),
@@ -205,6 +225,13 @@ impl Served {
         }
         let body = json!({"message": message, "user_id": "ann"});
         let answer = request.json(&body).send().await.unwrap();
+        (answer.status().as_u16(), answer.json().await.unwrap())
+    }
+
+    async fn trigger(&self, query: &str) -> (u16, Value) {
+        let path = format!("{}/api/projects/default/agents/helper/trigger", self.url);
+        let answer = self.client.post(path).json(&json!({"query": query})).send();
+        let answer = answer.await.unwrap();
         (answer.status().as_u16(), answer.json().await.unwrap())
     }
 
@@ -264,6 +291,62 @@ impl Served {
         }
         unreachable!("the loop ends by itself")
     }
+}
+
+/// X-4, DESIGN.md sections 1 and 7: wherever a run breaks down, it has failed by the time its caller is answered, with its
+/// decision closed, and nobody takes it up; the service goes on.
+async fn a_panic_anywhere_in_a_run_ends_it(database: Database) {
+    let served = serve(database).await;
+    for query in ["hi", "call the tool"] {
+        let mut ends = Vec::new();
+        for touch in 1.. {
+            assert!(touch < 200, "a run has so many touches? {ends:?}");
+            let before = served.list("decisions").await.len();
+            served.fuse.set(touch);
+            let (status, body) = served.trigger(query).await;
+            let whole = served.fuse.touches.load(Ordering::SeqCst) < touch;
+            let rows = served.list("decisions").await;
+            assert_eq!(rows.len(), before + 1, "touch {touch}: {body}");
+            let row = &rows[0];
+            assert_eq!(row["status"], "closed", "touch {touch}: {body} {row}");
+            if whole {
+                assert_eq!((status, &body["status"]), (200, &json!("completed")), "{body}");
+                break;
+            }
+            assert_eq!(row["outcome_category"], "ERROR:INTERNAL", "touch {touch}: {body}");
+            assert!(!body.to_string().contains("fuse"), "{body}");
+            let id = row["decision_id"].as_str().unwrap();
+            if status == 200 {
+                assert_eq!((&body["id"], &body["status"]), (&json!(id), &json!("failed")), "{body}");
+                assert_eq!(body["error_message"], "the service broke down while it ran", "{body}");
+            } else {
+                assert_eq!((status, &body["code"]), (500, &json!("outcome_unrecorded")), "{body}");
+                assert!(body["detail"].as_str().unwrap().contains(id), "{body}");
+            }
+            ends.push(status);
+        }
+        assert_eq!(ends[0], 500, "in the quota there is no run yet");
+        assert!(ends.len() >= 8 && ends[1..].iter().all(|end| *end == 200), "{ends:?}");
+    }
+    let due = Runs::due(&*served.store, 0, 10).await.unwrap();
+    assert!(due.is_empty(), "{due:?}");
+    let calls = served.list("tool-invocations").await;
+    for ended in ["completed", "in_doubt"] {
+        assert!(calls.iter().any(|call| call["status"] == ended), "{calls:?}");
+    }
+    let open = calls.iter().find(|call| call["status"] == "started");
+    assert_eq!(open, None, "a call that nobody settles");
+    served.store.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn on_sqlite_a_panic_anywhere_in_a_run_ends_it() {
+    a_panic_anywhere_in_a_run_ends_it(Database::Sqlite).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn on_postgres_a_panic_anywhere_in_a_run_ends_it() {
+    a_panic_anywhere_in_a_run_ends_it(Database::Postgres).await;
 }
 
 async fn a_panic_anywhere_leaves_one_row_and_an_answer(database: Database) {

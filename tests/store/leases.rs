@@ -120,7 +120,7 @@ pub(crate) async fn a_lost_lease_writes_nothing(db: TestDb) {
         (Held::No, Held::No, Held::No)
     );
     assert_eq!(made.unwrap(), Created::LeaseLost);
-    assert_eq!(renewed.unwrap().lost, [run.id]);
+    assert_eq!(renewed.unwrap().lost, [old]);
     released.unwrap();
     assert_eq!(other.unwrap(), Held::Yes);
     recorded.unwrap();
@@ -176,10 +176,40 @@ pub(crate) async fn leases_are_renewed_by_the_database_s_clock(db: TestDb) {
     asked[3] = stale;
     asked.push(unknown);
     let renewed = store.renew(asked).await.unwrap();
-    assert_eq!(renewed.lost, [stale.run, unknown.run]);
+    assert_eq!(renewed.lost, [stale, unknown]);
     assert!(renewed.cancelled.is_empty());
     assert!(db.count(&fresh).await >= 69);
     assert_eq!(store.renew(vec![]).await.unwrap(), Renewed::default());
+}
+
+/// DESIGN.md 8: who has just ended a run has not lost it, though it may not have heard yet that it is over; who had it taken
+/// from it has, also when it is over.
+pub(crate) async fn a_run_that_its_holder_ended_is_not_lost(db: TestDb) {
+    let (store, next) = (db.open().await, db.open().await);
+    let (ended, paused, taken) = (new_run(), new_run(), new_run());
+    let mut leases = Vec::new();
+    for run in [&ended, &paused, &taken] {
+        leases.push(begin(&store, run).await);
+    }
+    for (lease, run, status) in [
+        (leases[0], &ended, RunStatus::Completed),
+        (leases[1], &paused, RunStatus::Paused),
+    ] {
+        let end = finished(lease, run, status, vec![]);
+        assert_eq!(store.finish(end).await.unwrap(), Held::Yes);
+    }
+    let over = db.rows("SELECT * FROM agent_run WHERE completed_at IS NOT NULL").await;
+    assert_eq!(store.renew(leases.clone()).await.unwrap(), Renewed::default());
+    assert_eq!(
+        db.rows("SELECT * FROM agent_run WHERE completed_at IS NOT NULL").await,
+        over
+    );
+    time_passes(&db).await;
+    let lease = next.take(taken.id).await.unwrap().unwrap();
+    let end = finished(lease, &taken, RunStatus::Completed, vec![]);
+    assert_eq!(next.finish(end).await.unwrap(), Held::Yes);
+    assert_eq!(store.renew(leases.clone()).await.unwrap().lost, [leases[2]]);
+    assert_eq!(next.renew(vec![lease]).await.unwrap(), Renewed::default());
 }
 
 /// A process that leaves gives its runs up, and the next one need not wait for their leases to run out.
@@ -189,7 +219,7 @@ pub(crate) async fn a_lease_that_is_given_up_is_taken_at_once(db: TestDb) {
     let (lease, second) = (begin(&leaving, &run).await, begin(&leaving, &other).await);
     assert!(next.due(0, 10).await.unwrap().is_empty());
     leaving.release(vec![lease, second]).await.unwrap();
-    assert_eq!(leaving.renew(vec![lease]).await.unwrap().lost, [run.id]);
+    assert_eq!(leaving.renew(vec![lease]).await.unwrap().lost, [lease]);
     assert_eq!(next.due(0, 10).await.unwrap(), [run.id, other.id]);
     let taken = next.take(run.id).await.unwrap().unwrap();
     assert_eq!(taken.fence, 2);
@@ -355,6 +385,33 @@ pub(crate) async fn many_runs_at_once_do_not_stand_in_each_other_s_way(db: TestD
         let deadlocks = "SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()";
         assert_eq!(db.count(deadlocks).await, 0);
     }
+}
+
+/// DESIGN.md 8: two processes that keep the same new definitions, each in an order of its own, do not wait for each other in
+/// a circle.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn definitions_may_come_in_any_order() {
+    let db = TestDb::postgres().await;
+    let stores = [db.open().await, db.open().await];
+    for round in 0..40 {
+        let work = stores.iter().enumerate().map(|(n, store)| async move {
+            let mut order: Vec<_> = (0..24).collect();
+            if n == 1 {
+                order.reverse();
+            }
+            let making = order.into_iter().map(|n| {
+                let mut run = queued_run();
+                run.snapshot.hash = format!("{round}-{n}").into();
+                store.create(run)
+            });
+            for made in futures_util::future::join_all(making).await {
+                assert_eq!(made.unwrap(), Created::New(None));
+            }
+        });
+        futures_util::future::join_all(work).await;
+    }
+    let deadlocks = "SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()";
+    assert_eq!(db.count(deadlocks).await, 0);
 }
 
 /// A commit whose acknowledgement is lost on the wire is tried again, and answers as if it had been heard.

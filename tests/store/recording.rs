@@ -69,7 +69,6 @@ pub(crate) async fn each_way_a_call_ends_has_its_state(db: TestDb) {
     let unsent = |sequence, code: FailureCode| CallRecord {
         started_at: None,
         idempotency_key: None,
-        intended: false,
         ..failed(&intent(&open, sequence), code, "words")
     };
     let calls = vec![

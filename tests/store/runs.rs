@@ -326,6 +326,8 @@ pub(crate) async fn one_key_makes_one_run(db: TestDb) {
     for table in ["agent_run", "decision_log", "idempotency_key"] {
         assert_eq!(db.count(&format!("SELECT COUNT(*) FROM {table}")).await, 1, "{table}");
     }
+    // Expired, and its run is over.
+    stores[0].cancel(made[0]).await.unwrap();
     db.run("UPDATE idempotency_key SET expires_at = created_at - 1").await;
     assert_eq!(stores[0].claimed("scope").await.unwrap(), None);
     let anew = stores[0].create(asked("scope", "other")).await.unwrap();
@@ -333,6 +335,104 @@ pub(crate) async fn one_key_makes_one_run(db: TestDb) {
     // The chat's claims stand in the same table.
     stores[0].claim(claim("another", "body")).await.unwrap();
     assert_eq!(db.count("SELECT COUNT(*) FROM idempotency_key").await, 2);
+}
+
+/// DESIGN.md 9: never a second run: a claim holds for 24 h, and as long as the run that it made is not over.
+pub(crate) async fn a_claim_holds_as_long_as_its_run(db: TestDb) {
+    let store = db.open().await;
+    let asked = |scope: &str| NewRun {
+        claim: Some((scope.into(), "body".into())),
+        ..new_run()
+    };
+    let (working, waiting, over) = (
+        asked("working"),
+        NewRun {
+            queued: true,
+            ..asked("waiting")
+        },
+        asked("over"),
+    );
+    let lease = begin(&store, &working).await;
+    assert_eq!(store.create(waiting.clone()).await.unwrap(), Created::New(None));
+    let end = finished(begin(&store, &over).await, &over, RunStatus::Completed, vec![]);
+    assert_eq!(store.finish(end).await.unwrap(), Held::Yes);
+    store.claim(claim("chat", "body")).await.unwrap();
+    store.shutdown().await;
+    db.run("UPDATE idempotency_key SET created_at = 1, expires_at = 2")
+        .await;
+
+    // It prunes at its start.
+    let store = db.open().await;
+    eventually("it has pruned", async || {
+        db.count("SELECT COUNT(*) FROM idempotency_key WHERE scope IN ('chat', 'over')")
+            .await
+            == 0
+    })
+    .await;
+    for (scope, run) in [("working", working.id), ("waiting", waiting.id)] {
+        let claimant = Claimant {
+            run,
+            fingerprint: "body".into(),
+        };
+        assert_eq!(store.claimed(scope).await.unwrap(), Some(claimant));
+        assert_eq!(store.create(asked(scope)).await.unwrap(), Created::Replayed(run));
+    }
+    assert_eq!(store.claimed("over").await.unwrap(), None);
+    begin(&store, &asked("over")).await;
+
+    let lease = {
+        assert!(store.take(working.id).await.unwrap().is_none(), "{lease:?} is held");
+        store.release(vec![lease]).await.unwrap();
+        db.run("UPDATE agent_run SET lease_until = 1 WHERE lease_until IS NOT NULL")
+            .await;
+        store.take(working.id).await.unwrap().unwrap()
+    };
+    let end = finished(lease, &working, RunStatus::Completed, vec![]);
+    assert_eq!(store.finish(end).await.unwrap(), Held::Yes);
+    assert_eq!(
+        store.claimed("working").await.unwrap(),
+        None,
+        "the 24 h are over, and so is the run"
+    );
+    begin(&store, &asked("working")).await;
+}
+
+/// DESIGN.md 9: a definition that came with a request which made no run is not kept.
+pub(crate) async fn a_request_that_makes_no_run_leaves_no_definitions(db: TestDb) {
+    let store = db.open().await;
+    let asked = |fingerprint: &str, hash: &str| {
+        let mut run = NewRun {
+            claim: Some(("scope".into(), fingerprint.into())),
+            ..new_run()
+        };
+        run.snapshot.hash = hash.into();
+        run
+    };
+    begin(&store, &asked("body", "kept")).await;
+    let refused = store.create(asked("other", "not kept")).await.unwrap();
+    assert_eq!(refused, Created::Mismatch);
+    assert_eq!(db.line("SELECT hash FROM agent_snapshot").await, "kept");
+}
+
+/// DESIGN.md 9: a page of runs is bounded in bytes, those of calls in doubt among them.
+pub(crate) async fn a_page_of_runs_is_bounded_in_bytes(db: TestDb) {
+    let store = db.open().await;
+    for _ in 0..4 {
+        let run = new_run();
+        let lease = begin(&store, &run).await;
+        let end = FinishedRun {
+            in_doubt: vec![DoubtfulCall {
+                action_id: ActionId::new(),
+                tool: "add_task".into(),
+                parameters: json!("x".repeat(3 * 1024 * 1024)),
+            }],
+            ..finished(lease, &run, RunStatus::Paused, vec![])
+        };
+        store.finish(end).await.unwrap();
+    }
+    let page = store.list(&tenant(), &project(), &query("")).await.unwrap();
+    assert!(page.runs.len() < 4 && page.next_page_token.is_some());
+    assert_eq!(all(&store, query("")).await.len(), 4);
 }
 
 /// a paused run is gone on with once, by one run, and by none that is refused.
@@ -348,6 +448,11 @@ pub(crate) async fn a_paused_run_is_gone_on_with_once(db: TestDb) {
     };
     let refused = store.create(resuming("early")).await.unwrap();
     assert_eq!(refused, Created::NotPaused(RunStatus::Running));
+    let dropped = NewRun {
+        resumes: Some(RunId::new()),
+        ..resuming("late")
+    };
+    assert_eq!(store.create(dropped).await.unwrap(), Created::NothingToResume);
     store
         .finish(finished(lease, &paused, RunStatus::Paused, vec![]))
         .await
@@ -448,6 +553,7 @@ pub(crate) async fn a_called_run_lives_under_its_caller_s_lease(db: TestDb) {
     assert_eq!(store.take(child.id).await.unwrap(), None);
 
     let intent = intent(&grandchild.decision, 1);
+    let sent = intent.id;
     let more = Append {
         run: grandchild.id,
         intents: vec![intent],
@@ -475,6 +581,12 @@ pub(crate) async fn a_called_run_lives_under_its_caller_s_lease(db: TestDb) {
         "INVOKE_TOOL ERROR:INTERNAL add_task"
     );
     assert_eq!(db.line("SELECT status FROM tool_invocation_log").await, "in_doubt");
+    let doubtful = DoubtfulCall {
+        action_id: sent,
+        tool: "add_task".into(),
+        parameters: json!({"description": "call mom"}),
+    };
+    assert_eq!(left.in_doubt, [doubtful]);
     // Nothing more happens in it.
     let more = Append {
         run: grandchild.id,
@@ -914,13 +1026,12 @@ async fn what_is_in_use_just_now_is_not_dropped() {
     })
     .await
     .unwrap();
-    db.stuck(2).await;
-    lock.release().await;
-    assert_eq!(creating.await.unwrap(), Created::New(None));
     eventually("what is not in use is dropped", async || {
         store.get(&tenant(), None, gone.id).await.unwrap().is_none()
     })
     .await;
+    lock.release().await;
+    assert_eq!(creating.await.unwrap(), Created::New(None));
     assert_eq!(shown(&store, paused.id).await.resumed_by, Some(next.id));
     let stored = store.load(next.id).await.unwrap();
     assert_eq!(stored.map(|run| run.snapshot), Some(next.snapshot));

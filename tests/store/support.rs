@@ -265,7 +265,6 @@ pub(crate) fn done(intent: &Intent) -> CallRecord {
         started_at: Some(intent.started_at),
         duration_us: 1_500,
         outcome: Ok(raw(r#"{"id":"t-1"}"#)),
-        intended: true,
     }
 }
 

@@ -91,6 +91,9 @@ impl Batch<'_> {
             sqlite.survive_power_loss(tickets.iter().any(|ticket| ticket.op.survives_power_loss()))?;
         }
         conn.execute(&self.statements.begin, vec![]).await?;
+        let new_snapshots = self
+            .keep_snapshots(conn, tickets.iter().map(|ticket| &ticket.op))
+            .await?;
         self.lock_runs(conn, tickets.iter().map(|ticket| &ticket.op)).await?;
         let mut done = Vec::with_capacity(tickets.len());
         for ticket in tickets {
@@ -124,6 +127,7 @@ impl Batch<'_> {
                 }
             });
         }
+        self.drop_unused(conn, new_snapshots).await?;
         let (closed, called) = (
             self.statements.close.rows(&rows.closes) as u64,
             self.statements.call.rows(&rows.calls) as u64,

@@ -1,17 +1,25 @@
-//! What could not be kept for later: of a decision's close only its id is, for recovery to close it.
+//! What could not be kept for later. Of a decision's close only its id is, for recovery to close it; a run that nobody
+//! heard of is kept whole, since whoever finds it would begin it.
 
 use std::collections::BTreeSet;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::meters;
 use super::op::Op;
+use super::runs::{Abandoned, RunOp};
 use crate::domain::ids::DecisionId;
 
-/// What is left to do for each decision.
+/// What is left to do.
 #[derive(Default)]
-pub(super) struct Lost(Mutex<BTreeSet<(DecisionId, Left)>>);
+pub(super) struct Lost(Mutex<AllLeft>);
 
-/// In the order in which it is done: what was not answered is told as such in the end.
+#[derive(Default)]
+struct AllLeft {
+    decisions: BTreeSet<(DecisionId, Left)>,
+    runs: BTreeSet<Abandoned>,
+}
+
+/// For a decision, in the order in which it is done: what was not answered is told as such in the end.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Left {
     /// Its row may be open.
@@ -31,9 +39,14 @@ impl Lost {
                 (decision, Left::Lose)
             }
             Op::Run(op) => {
-                if let Some(run) = op.ends() {
-                    tracing::error!(%run, "the end of a run is lost; it is taken up again once its lease has run out");
-                    meters::lost().increment(1);
+                match &**op {
+                    RunOp::Finish(run) => {
+                        tracing::error!(run = %run.run, "the end of a run is lost; it is taken up again once its lease has run out");
+                        meters::lost().increment(1);
+                    }
+                    // Its caller was told that it was not begun.
+                    RunOp::Abandon(run) => drop(self.lock().runs.insert(run.clone())),
+                    _ => {}
                 }
                 return;
             }
@@ -41,23 +54,29 @@ impl Lost {
             Op::Unsay(decision) => (*decision, Left::Unsay),
             _ => return,
         };
-        let mut lost = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        lost.insert((decision, left));
+        self.lock().decisions.insert((decision, left));
     }
 
     /// Takes it all.
     pub(super) fn take(&self) -> impl Iterator<Item = Op> {
-        let lost = std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner));
-        lost.into_iter().map(|(decision, left)| match left {
+        let AllLeft { decisions, runs } = std::mem::take(&mut *self.lock());
+        let decisions = decisions.into_iter().map(|(decision, left)| match left {
             Left::Lose => Op::Lose(decision),
             Left::Unsay => Op::Unsay(decision),
-        })
+        });
+        let runs = runs.into_iter().map(|run| Op::Run(Box::new(RunOp::Abandon(run))));
+        decisions.chain(runs)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, AllLeft> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::domain::ids::RunId;
 
     #[test]
     fn what_nobody_heard_of_is_not_forgotten_in_a_long_outage() {
@@ -73,6 +92,26 @@ mod tests {
         let told =
             matches!(left[..], [Op::Lose(a), Op::Lose(b), Op::Unsay(c)] if (a, b, c) == (open, unheard, unheard));
         assert!(told, "{}", left.len());
+        assert_eq!(lost.take().count(), 0);
+    }
+
+    /// Promise 1: "not begun" was said, so it is made true as soon as the store is back, however many records wait.
+    #[test]
+    fn a_run_that_nobody_heard_of_is_abandoned_after_a_long_outage_too() {
+        let lost = Lost::default();
+        let abandoned = Abandoned {
+            run: RunId::new(),
+            scope: Some("scope".into()),
+            resumes: Some(RunId::new()),
+        };
+        for _ in 0..2 {
+            lost.note(&Op::Run(Box::new(RunOp::Abandon(abandoned.clone()))));
+        }
+        let left: Vec<_> = lost.take().collect();
+        let [Op::Run(op)] = &left[..] else {
+            panic!("{}", left.len())
+        };
+        assert!(matches!(&**op, RunOp::Abandon(kept) if *kept == abandoned), "{op:?}");
         assert_eq!(lost.take().count(), 0);
     }
 }

@@ -2,7 +2,7 @@
 
 use super::db::{Dialect, Sql};
 use super::insert::Insert;
-use super::runs::RunStatements;
+use super::runs::{RunStatements, WORKED_ON};
 
 /// The texts, made once.
 pub(super) struct Statements {
@@ -13,7 +13,7 @@ pub(super) struct Statements {
     pub(super) close: Insert,
     pub(super) intend: Insert,
     pub(super) call: Insert,
-    /// scope, fingerprint, decision. Takes the place of an expired claim.
+    /// scope, fingerprint, decision. Takes the place of an expired claim, unless the run it made is not over.
     pub(super) claim: Sql,
     /// scope → fingerprint, decision, status and body of the answer, the decision's status and request id.
     pub(super) claimed: Sql,
@@ -35,7 +35,7 @@ pub(super) struct Statements {
     pub(super) abandon_calls: Sql,
     /// decision: its claim may be made again.
     pub(super) abandon_claim: Sql,
-    /// Expired claims, [`PRUNED_AT_ONCE`] at most.
+    /// Expired claims, [`PRUNED_AT_ONCE`] at most; not those whose run is not over.
     pub(super) prune_claims: Sql,
     /// Dead instances that own nothing open.
     pub(super) prune_instances: Sql,
@@ -77,7 +77,7 @@ const CALL_TAIL: &str = "ON CONFLICT (decision_id, sequence) DO UPDATE SET statu
      error_code = excluded.error_code, error_message = excluded.error_message \
      WHERE tool_invocation_log.id = excluded.id";
 
-/// Claims are kept for 24 h.
+/// Claims are kept for 24 h, and as long as the run that they made is not over.
 const CLAIM_LIFE_US: i64 = 24 * 3600 * 1_000_000;
 /// Few enough that the transaction holds nobody up.
 pub(super) const PRUNED_AT_ONCE: u64 = 1000;
@@ -99,7 +99,7 @@ impl Statements {
                  ON CONFLICT (scope) DO UPDATE SET fingerprint = excluded.fingerprint, \
                  decision_id = excluded.decision_id, created_at = excluded.created_at, \
                  expires_at = excluded.expires_at, answer_status = NULL, answer_body = NULL \
-                 WHERE idempotency_key.expires_at <= excluded.created_at"
+                 WHERE idempotency_key.expires_at <= excluded.created_at AND NOT {WORKED_ON}"
             )
             .into(),
             claimed: "SELECT k.fingerprint, k.decision_id, k.answer_status, k.answer_body, d.status, d.request_id \
@@ -148,8 +148,8 @@ impl Statements {
             // The condition stands outside as well: PostgreSQL looks at it once more when somebody renews the claim meanwhile.
             prune_claims: format!(
                 "DELETE FROM idempotency_key WHERE expires_at <= {now} AND scope IN \
-                 (SELECT scope FROM idempotency_key WHERE expires_at <= {now} ORDER BY expires_at \
-                 LIMIT {PRUNED_AT_ONCE})"
+                 (SELECT scope FROM idempotency_key WHERE expires_at <= {now} AND NOT {WORKED_ON} \
+                 ORDER BY expires_at LIMIT {PRUNED_AT_ONCE})"
             )
             .into(),
             prune_instances: format!(

@@ -69,9 +69,9 @@ pub(crate) async fn go_on_with(run: &Run, call: &Proposed) -> Result<(RunId, Opt
     let Some((last, before)) = begun.split_last() else {
         return Ok((RunId::new(), None));
     };
-    let stored = place.agents.runs.load(*last).await.map_err(unread)?;
-    Ok(match stored {
-        Some(stored) if stored.status == RunStatus::Paused && stored.parent != Some((log.run, call.id)) => {
+    let standing = place.agents.runs.standing(*last).await.map_err(unread)?;
+    Ok(match standing {
+        Some(last_run) if last_run.status == RunStatus::Paused && last_run.parent != Some((log.run, call.id)) => {
             (RunId::new(), Some(*last))
         }
         Some(_) => (*last, None),
@@ -94,7 +94,7 @@ pub(crate) async fn cancel_called(engine: &Engine, run: &mut Run) -> Result<(), 
         if run.journal.iter().any(answered) {
             continue;
         }
-        if place.agents.runs.load(child).await.map_err(unread)?.is_none() {
+        if place.agents.runs.standing(child).await.map_err(unread)?.is_none() {
             continue;
         }
         let began = engine.clock.instant();
@@ -114,12 +114,13 @@ async fn drive(place: &Place, log: &Log, run: &Run, child: RunId) -> Result<Ende
     let _calling = place.calling.lock().await;
     place
         .agents
-        .drive(
+        .drive_within(
             child,
             log.lease,
             log.live.of(child),
             run.cancel.child_token(),
             log.halt.clone(),
+            Some(&place.bundle),
         )
         .await
 }
@@ -196,7 +197,7 @@ pub(crate) async fn call(
     match place.agents.runs.create(new).await? {
         Created::New(_) | Created::Replayed(_) => {}
         Created::LeaseLost => return Err(Stop::LeaseLost),
-        Created::NotPaused(_) | Created::ResumedBy(_) | Created::Mismatch => {
+        Created::NotPaused(_) | Created::NothingToResume | Created::ResumedBy(_) | Created::Mismatch => {
             let message = "the run to go on with is not there to be gone on with";
             return Ok(failed(FailureCode::Unavailable, message.to_owned()));
         }
@@ -218,7 +219,7 @@ fn left(engine: &Engine, run: &Run, place: &Place) -> Left {
         };
     }
     // A flow counts the steps of all it calls, and has nobody but them to sum up.
-    let (steps, tokens) = flow::spent(&run.journal);
+    let (steps, usage) = flow::spent(&run.journal);
     let grace = match run.limits.at_limit {
         AtLimit::SumUp { grace } => grace,
         AtLimit::End => Duration::ZERO,
@@ -226,7 +227,7 @@ fn left(engine: &Engine, run: &Run, place: &Place) -> Left {
     Left {
         time,
         steps: run.limits.iterations.map(|most| most.saturating_sub(steps)),
-        tokens: run.limits.tokens.map(|most| most.saturating_sub(tokens)),
+        tokens: run.limits.tokens.map(|most| most.saturating_sub(usage.total())),
         grace,
     }
 }
@@ -279,7 +280,7 @@ fn step_result(flow: &Flow, ended: Ended) -> Result<Result<Arc<RawValue>, CallFa
             },
             exits_loop: ended.exits_loop,
             steps: ended.steps,
-            tokens: ended.tokens,
+            usage: ended.usage,
         }
         .to_raw())),
         RunStatus::Paused => Err(Stop::StepStopped(ended.summary)),

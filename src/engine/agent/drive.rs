@@ -1,8 +1,10 @@
 //! A run from its row to its end: load, inflate, run, finish.
 
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::FutureExt;
 use serde_json::Value;
 use serde_json::value::RawValue;
 use tokio_util::sync::CancellationToken;
@@ -10,21 +12,22 @@ use tracing::Instrument;
 
 use super::call::unread;
 use super::inflate::{self, Parts};
-use super::{Agents, Place};
+use super::{Agents, Bundle, Place};
 use crate::domain::agent_run::{DoubtfulCall, RunStatus, StopReason};
+use crate::domain::decision::Usage;
 use crate::domain::definition::Definition;
-use crate::domain::ids::RunId;
+use crate::domain::ids::{ActionId, RunId};
 use crate::domain::journal::{Completion, Entry, FaultKind, Target, Verdict};
 use crate::domain::templates::Template;
 use crate::engine::act::child_begun;
 use crate::engine::events::tool_name;
 use crate::engine::limits::Limits;
 use crate::engine::live::Live;
-use crate::engine::log::{self, Log, Stop};
+use crate::engine::log::{self, Halt, Log, Stop};
 use crate::engine::next::{self, Ending, iterations};
 use crate::engine::{Engine, Run, derive, flow, notices, record, spans};
 use crate::ports::BoxFuture;
-use crate::ports::runs::{FinishedRun, Held, Lease, StoredRun};
+use crate::ports::runs::{FinishedRun, Held, Lease, Standing, StoredEntry, StoredRun};
 
 /// A run that is taken up more often fells whoever works on it.
 const MOST_TAKES: i64 = 200;
@@ -52,7 +55,7 @@ pub struct Ended {
     /// Model calls; of a flow those of its steps.
     pub steps: u32,
     /// Tokens; of a flow those of its steps.
-    pub tokens: u64,
+    pub usage: Usage,
     /// Are there calls of which it is not known whether they had their effect?
     pub in_doubt: bool,
 }
@@ -86,7 +89,31 @@ struct History {
     /// Entries of the runs before.
     inherited: usize,
     /// The run's clock at its end.
-    before: Duration,
+    clock: Clock,
+}
+
+/// A run's clock as its journal tells it.
+#[derive(Clone, Copy, Default)]
+struct Clock {
+    /// At the last entry.
+    last: Duration,
+    /// The call of an agent that has no result yet: which, its run, and when it began.
+    calling: Option<(ActionId, RunId, Duration)>,
+}
+
+impl Clock {
+    fn read(&mut self, stored: &StoredEntry, entry: &Entry) {
+        self.last = Duration::from_micros(u64::try_from(stored.elapsed_us).unwrap_or(0));
+        match entry {
+            Entry::Started {
+                call,
+                child: Some(child),
+                ..
+            } => self.calling = Some((*call, *child, self.last)),
+            Entry::Result { call, .. } if self.calling.is_some_and(|(id, ..)| id == *call) => self.calling = None,
+            _ => {}
+        }
+    }
 }
 
 impl History {
@@ -106,65 +133,114 @@ impl Agents {
         lease: Lease,
         live: Live,
         cancel: CancellationToken,
-        halt: CancellationToken,
+        halt: Halt,
+    ) -> BoxFuture<'a, Result<Ended, Stop>> {
+        self.drive_within(id, lease, live, cancel, halt, None)
+    }
+
+    /// As [`Agents::drive`], with the definitions that the caller has read already.
+    pub(super) fn drive_within<'a>(
+        self: &'a Arc<Self>,
+        id: RunId,
+        lease: Lease,
+        live: Live,
+        cancel: CancellationToken,
+        halt: Halt,
+        known: Option<&'a Arc<Bundle>>,
     ) -> BoxFuture<'a, Result<Ended, Stop>> {
         Box::pin(async move {
             let _unfinished = self.running.begin(id, live.clone(), cancel.clone());
-            let stored = self.runs.load(id).await.map_err(unread)?.ok_or(Stop::LeaseLost)?;
-            let history = self.history(&stored).await?;
-            let known = history.as_ref().ok();
-            if stored.status.is_over() {
-                return Ok(ended(&stored, known.map_or(&[], History::own)));
-            }
             let log = Log {
                 runs: Arc::clone(&self.runs),
                 lease,
                 run: id,
-                inherited: known.map_or(0, |history| history.inherited),
-                written: known.map_or(0, |history| history.journal.len()),
+                inherited: 0,
+                written: 0,
                 live,
                 halt,
+                intending: false,
             };
-            let History { journal, before, .. } = match history {
-                Ok(history) => history,
-                // What it holds is not known, so nobody can go on with it.
-                Err(why) => return self.unable(&stored, Vec::new(), log, Ending::Unable(why)).await,
-            };
-            if stored.fence > MOST_TAKES {
-                let why = format!("it was taken up {MOST_TAKES} times and did not come to its end");
+            let driven = AssertUnwindSafe(self.driven(log.clone(), cancel, known));
+            match driven.catch_unwind().await {
+                Ok(driven) => driven,
+                // Whoever took it up next would break down as well.
+                Err(_) => self.broken_down(log, known).await,
+            }
+        })
+    }
+
+    async fn driven(
+        self: &Arc<Self>,
+        mut log: Log,
+        cancel: CancellationToken,
+        known: Option<&Arc<Bundle>>,
+    ) -> Result<Ended, Stop> {
+        let id = log.run;
+        let (stored, history) = self.read(&mut log).await?;
+        if stored.status.is_over() {
+            return Ok(ended(&stored, history.as_ref().map_or(&[], History::own), known));
+        }
+        let History { journal, clock, .. } = match history {
+            Ok(history) => history,
+            // What it holds is not known, so nobody can go on with it.
+            Err(why) => return self.unable(&stored, Vec::new(), log, Ending::Unable(why)).await,
+        };
+        if stored.fence > MOST_TAKES {
+            let why = format!("it was taken up {MOST_TAKES} times and did not come to its end");
+            return self.unable(&stored, journal, log, Ending::Unable(why)).await;
+        }
+        let is_new = journal.len() == log.inherited;
+        if stored.cancel {
+            cancel.cancel();
+        }
+        let before = self.clock(clock).await?;
+        let mut run = match inflate::parts(self, &stored, known).await {
+            Ok(parts) => self.prepared(parts, &stored, journal, is_new, before, log, cancel),
+            // One that was cancelled need not.
+            Err(_) if cancel.is_cancelled() => {
+                return self.unable(&stored, journal, log, Ending::Cancelled).await;
+            }
+            // What was done is not lost because a server is away: it can be resumed when that is back.
+            Err(why) if !is_new || stored.resumes.is_some() => {
+                return self.unable(&stored, journal, log, Ending::Waiting(why)).await;
+            }
+            Err(why) => {
                 return self.unable(&stored, journal, log, Ending::Unable(why)).await;
             }
-            let is_new = journal.len() == log.inherited;
-            if stored.cancel {
-                cancel.cancel();
-            }
-            let mut run = match inflate::parts(self, &stored).await {
-                Ok(parts) => self.prepared(parts, &stored, journal, is_new, before, log, cancel),
-                // One that was cancelled need not.
-                Err(_) if cancel.is_cancelled() => {
-                    return self.unable(&stored, journal, log, Ending::Cancelled).await;
-                }
-                // What was done is not lost because a server is away: it can be resumed when that is back.
-                Err(why) if !is_new || stored.resumes.is_some() => {
-                    return self.unable(&stored, journal, log, Ending::Waiting(why)).await;
-                }
-                Err(why) => {
-                    return self.unable(&stored, journal, log, Ending::Unable(why)).await;
-                }
-            };
-            let place = run.agent.as_ref().map(|place| Arc::clone(&place.definition));
-            let engine = self.engine_for(place.as_deref());
-            let name = Arc::clone(&stored.agent);
-            let span = spans::agent(&name, id, &engine);
-            if is_new {
-                // Whoever watches sees the task at once, and whoever takes the run over knows that it was begun.
-                log::flush(&engine, &mut run, Vec::new()).await?;
-            }
-            let ending = engine.go(&mut run).instrument(span.clone()).await?;
-            let ended = self.finish(&stored, run, &ending).await?;
-            spans::agent_ended(&span, ended.status);
-            Ok(ended)
-        })
+        };
+        let place = run.agent.as_ref().map(|place| Arc::clone(&place.definition));
+        let engine = self.engine_for(place.as_deref());
+        let name = Arc::clone(&stored.agent);
+        let span = spans::agent(&name, id, &engine);
+        if is_new {
+            // Whoever watches sees the task at once, and whoever takes the run over knows that it was begun.
+            log::flush(&engine, &mut run, Vec::new()).await?;
+        }
+        let ending = engine.go(&mut run).instrument(span.clone()).await?;
+        let ended = self.finish(&stored, run, &ending).await?;
+        spans::agent_ended(&span, ended.status);
+        Ok(ended)
+    }
+
+    /// Ends a run whose driver broke down.
+    async fn broken_down(self: &Arc<Self>, mut log: Log, known: Option<&Arc<Bundle>>) -> Result<Ended, Stop> {
+        tracing::error!(run_id = %log.run, "the work on a run broke down");
+        let (stored, history) = self.read(&mut log).await?;
+        if stored.status.is_over() {
+            return Ok(ended(&stored, history.as_ref().map_or(&[], History::own), known));
+        }
+        let journal = history.map(|history| history.journal).unwrap_or_default();
+        self.unable(&stored, journal, log, Ending::Broken).await
+    }
+
+    /// The run and what has happened in it, or why that cannot be read. The log learns how much of it is written.
+    async fn read(&self, log: &mut Log) -> Result<(StoredRun, Result<History, String>), Stop> {
+        let stored = self.runs.load(log.run).await.map_err(unread)?.ok_or(Stop::LeaseLost)?;
+        let history = self.history(&stored).await?;
+        if let Ok(history) = &history {
+            (log.inherited, log.written) = (history.inherited, history.journal.len());
+        }
+        Ok((stored, history))
     }
 
     /// The engine, with the model that the definition asks for.
@@ -212,7 +288,12 @@ impl Agents {
         let mut at = stored.resumes;
         while let Some(id) = at {
             chain.push(id);
-            at = self.runs.load(id).await.map_err(unread)?.and_then(|run| run.resumes);
+            at = self
+                .runs
+                .standing(id)
+                .await
+                .map_err(unread)?
+                .and_then(|run| run.resumes);
         }
         chain.reverse();
         Ok(chain)
@@ -225,27 +306,55 @@ impl Agents {
         let mut history = History::default();
         for run in runs {
             history.inherited = history.journal.len();
-            history.before = Duration::ZERO;
-            let mut after = 0;
-            loop {
-                let page = self.runs.journal(run, after, PAGE).await.map_err(unread)?;
-                for stored in &page {
-                    match log::read(stored) {
-                        Ok(entry) => history.journal.push(entry),
-                        Err(error) => {
-                            tracing::error!(run_id = %run, %error, "the journal of a run cannot be read");
-                            return Ok(Err("its journal cannot be read".to_owned()));
-                        }
-                    }
-                    after = stored.number;
-                    history.before = Duration::from_micros(u64::try_from(stored.elapsed_us).unwrap_or(0));
-                }
-                if page.len() < PAGE as usize {
-                    break;
-                }
+            history.clock = Clock::default();
+            let read = self.entries(run, |stored, entry| {
+                history.clock.read(stored, &entry);
+                history.journal.push(entry);
+            });
+            if let Err(why) = read.await? {
+                return Ok(Err(why));
             }
         }
         Ok(Ok(history))
+    }
+
+    /// Gives every entry of a journal to `take`; or says why it cannot be read.
+    async fn entries(
+        &self,
+        run: RunId,
+        mut take: impl FnMut(&StoredEntry, Entry) + Send,
+    ) -> Result<Result<(), String>, Stop> {
+        let mut after = 0;
+        loop {
+            let page = self.runs.journal(run, after, PAGE).await.map_err(unread)?;
+            for stored in &page {
+                match log::read(stored) {
+                    Ok(entry) => take(stored, entry),
+                    Err(error) => {
+                        tracing::error!(run_id = %run, %error, "the journal of a run cannot be read");
+                        return Ok(Err("its journal cannot be read".to_owned()));
+                    }
+                }
+                after = stored.number;
+            }
+            if page.len() < PAGE as usize {
+                return Ok(Ok(()));
+            }
+        }
+    }
+
+    /// A run's clock, with the time that the run it was calling has spent since.
+    fn clock(&self, clock: Clock) -> BoxFuture<'_, Result<Duration, Stop>> {
+        Box::pin(async move {
+            let Some((_, child, began)) = clock.calling else {
+                return Ok(clock.last);
+            };
+            let mut called = Clock::default();
+            // Where that cannot be read, the called run says so itself.
+            let _ = self.entries(child, |stored, entry| called.read(stored, &entry)).await?;
+            // The caller may have been taken up before, and have counted a part of it.
+            Ok(clock.last.max(began + self.clock(called).await?))
+        })
     }
 
     /// A run that cannot even begin, or not go on.
@@ -319,12 +428,14 @@ impl Agents {
             decision.error_detail = told.error_message.as_deref().map(Arc::from);
         }
         let mut in_doubt = in_doubt(&run.journal);
-        let (mut steps, mut tokens) = (iterations(own), decision.usage.total());
+        // The decisions of a flow's steps tell their tokens, so its own tells none.
+        let (mut steps, mut usage) = (iterations(own), decision.usage);
         if run.agent.as_ref().is_some_and(|place| place.flow().is_some()) {
-            (steps, tokens) = flow::spent(&run.journal);
+            (steps, usage) = flow::spent(&run.journal);
             // A step that came to no good end has spent its part as well, and its doubts are those of the flow.
             if let Some(step) = self.unfinished_step(&run.journal).await? {
                 steps = steps.saturating_add(step.steps);
+                usage += step.usage;
                 in_doubt = step.in_doubt;
             }
         }
@@ -340,7 +451,7 @@ impl Agents {
             recovered_from: recovered_from(own, told.status),
             in_doubt,
             steps,
-            usage: decision.usage,
+            usage,
             entries: run.unwritten(&self.engine),
             completed_at: now_us,
             decision,
@@ -368,16 +479,16 @@ impl Agents {
             stop_reason: told.stop_reason,
             exits_loop: exits_loop(own),
             steps,
-            tokens,
+            usage,
             in_doubt: doubtful,
         })
     }
 
     /// The run of a flow's last step, where it came to no good end.
-    async fn unfinished_step(&self, journal: &[Entry]) -> Result<Option<StoredRun>, Stop> {
+    async fn unfinished_step(&self, journal: &[Entry]) -> Result<Option<Standing>, Stop> {
         let begun = flow::unfinished(journal).and_then(|call| child_begun(journal, call));
         match begun {
-            Some(child) => self.runs.load(child).await.map_err(unread),
+            Some(child) => self.runs.standing(child).await.map_err(unread),
             None => Ok(None),
         }
     }
@@ -562,25 +673,19 @@ fn exits_loop(journal: &[Entry]) -> bool {
 }
 
 /// A run that is over already, as its row and its own journal tell it.
-fn ended(stored: &StoredRun, own: &[Entry]) -> Ended {
-    let bundle = super::Bundle::read(&stored.snapshot).unwrap_or_default();
-    let definition = bundle.get(&stored.agent).map(|member| &member.definition);
-    let settings: super::Settings = serde_json::from_str(stored.settings.get()).unwrap_or_default();
-    let is_flow = definition.is_some_and(|definition| settings.flow(definition).is_some());
+fn ended(stored: &StoredRun, own: &[Entry], known: Option<&Arc<Bundle>>) -> Ended {
+    let bundle = Bundle::read_once(&stored.snapshot, known).ok();
+    let member = bundle.as_ref().and_then(|bundle| bundle.get(&stored.agent));
     Ended {
         status: stored.status,
         summary: stored.summary.as_deref().map(str::to_owned),
         output: stored.output.clone(),
-        formatted: definition.is_some_and(|definition| definition.process_output.is_some()),
+        formatted: member.is_some_and(|member| member.definition.process_output.is_some()),
         error_message: stored.error_message.as_deref().map(str::to_owned),
         stop_reason: stored.stop_reason,
         exits_loop: exits_loop(own),
         steps: stored.steps,
-        tokens: if is_flow {
-            flow::spent(own).1
-        } else {
-            derive::usage(own).total()
-        },
+        usage: stored.usage,
         in_doubt: !stored.in_doubt.is_empty(),
     }
 }

@@ -33,12 +33,13 @@ pub(super) struct Parts {
     output_due: bool,
 }
 
-/// Reads what was kept of a run, and finds its tools.
+/// Reads what was kept of a run, where its caller does not know it, and finds its tools.
 ///
 /// # Errors
 /// Why it cannot run, in words for whoever triggered it.
-pub(super) async fn parts(agents: &Agents, stored: &StoredRun) -> Result<Parts, String> {
-    let bundle = Bundle::read(&stored.snapshot).map_err(|error| format!("its definition cannot be read: {error}"))?;
+pub(super) async fn parts(agents: &Agents, stored: &StoredRun, known: Option<&Arc<Bundle>>) -> Result<Parts, String> {
+    let bundle = Bundle::read_once(&stored.snapshot, known)
+        .map_err(|error| format!("its definition cannot be read: {error}"))?;
     let member = bundle
         .get(&stored.agent)
         .ok_or_else(|| format!("its definition does not hold {:?}", stored.agent.as_ref()))?
@@ -71,7 +72,7 @@ pub(super) async fn parts(agents: &Agents, stored: &StoredRun) -> Result<Parts, 
         rendered(&prompt.system_prompt, &definition, &input)
     });
     Ok(Parts {
-        bundle: Arc::new(bundle),
+        bundle,
         definition,
         settings,
         input,
@@ -151,7 +152,6 @@ impl Parts {
             find_tools(entry, &self.toolset);
         }
         let began = agents.engine.clock.instant();
-        let intended = intended(&journal[log.inherited..]);
         let settings = self.definition.model.clone();
         Run {
             record: stored.decision.clone(),
@@ -169,7 +169,7 @@ impl Parts {
             traceparent: self.settings.traceparent.clone(),
             events: None,
             cancel,
-            intended,
+            intended: Vec::new(),
             fault_detail: None,
             log: Some(log),
             agent: Some(Place {
@@ -223,23 +223,4 @@ fn find_tools(entry: &mut Entry, toolset: &Toolset) {
             call.target = Target::Tool(Arc::clone(found));
         }
     }
-}
-
-/// The side effects whose intents are on the record.
-fn intended(journal: &[Entry]) -> Vec<crate::domain::ids::ActionId> {
-    let started = journal.iter().filter_map(|entry| match entry {
-        Entry::Started { call, .. } => Some(*call),
-        _ => None,
-    });
-    let acts = |id: &crate::domain::ids::ActionId| {
-        journal.iter().flat_map(Entry::calls).any(|call| {
-            call.id == *id
-                && match &call.target {
-                    Target::Tool(tool) => tool.side_effect,
-                    Target::Gone(tool) => tool.side_effect,
-                    Target::Agent(_) | Target::Verdict(_) | Target::Unknown => false,
-                }
-        })
-    };
-    started.filter(acts).collect()
 }

@@ -307,12 +307,19 @@ impl AgentRuns {
     /// As [`AgentRuns::made`], in a task of its own: a client that hangs up meanwhile leaves neither a run that nobody works
     /// on nor a request without a record.
     async fn set_going(self: &Arc<Self>, new: NewRun) -> Result<Triggered, AgentError> {
-        let run = new.id;
+        let (run, asked) = (new.id, new.clone());
         let made = self.working.spawn(Arc::clone(self).made(new).in_current_span());
-        made.await.unwrap_or_else(|error| {
-            tracing::error!(run_id = %run, %error, "the making of a run broke down");
-            Err(AgentError::Begun(run))
-        })
+        match made.await {
+            Ok(made) => made,
+            Err(error) => {
+                tracing::error!(run_id = %run, %error, "the making of a run broke down");
+                // Where the run is there already, its decision is its own, and stays as it is.
+                if let Err(error) = self.unmade(asked, DecisionType::RespondOnly, Outcome::Internal).await {
+                    tracing::debug!(run_id = %run, ?error, "no record but the run's own");
+                }
+                Err(AgentError::Begun(run))
+            }
+        }
     }
 
     /// Quota, admission, the row; then the work, here or wherever the queue's job is taken.
@@ -362,6 +369,8 @@ impl AgentRuns {
                 triggered.replayed = true;
             }
             Created::Mismatch => return Err(AgentError::KeyReused),
+            // It was dropped with what is kept no longer, since it was read.
+            Created::NothingToResume => return Err(AgentError::NotFound),
             Created::NotPaused(status) => return Err(AgentError::NotPaused(status)),
             Created::ResumedBy(by) => return Err(AgentError::ResumedBy(by)),
             // A run that nobody called is under no lease.
@@ -381,11 +390,18 @@ impl AgentRuns {
 
     /// Every request leaves a record, also one that came to no run (promise 1).
     async fn refused(&self, new: NewRun, outcome: Outcome) -> Result<(), AgentError> {
+        self.unmade(new, DecisionType::Refuse, outcome).await
+    }
+
+    async fn unmade(&self, new: NewRun, decision_type: DecisionType, outcome: Outcome) -> Result<(), AgentError> {
         let refused = ClosedDecision {
             open: new.decision,
-            decision_type: DecisionType::Refuse,
+            decision_type,
             outcome,
-            intent: Arc::from("refuse"),
+            intent: Arc::from(match decision_type {
+                DecisionType::Refuse => "refuse",
+                _ => "none",
+            }),
             response: Arc::from(""),
             model: Arc::from(self.agents.engine.model.default_model()),
             iterations: 0,
@@ -502,8 +518,8 @@ impl AgentRuns {
 
     /// The run that nobody called, above this one.
     async fn outermost(&self, mut run: RunId) -> Result<RunId, AgentError> {
-        while let Some(stored) = self.agents.runs.load(run).await? {
-            match stored.parent {
+        while let Some(standing) = self.agents.runs.standing(run).await? {
+            match standing.parent {
                 Some((parent, _)) => run = parent,
                 None => break,
             }
@@ -515,7 +531,7 @@ impl AgentRuns {
     async fn steps_so_far(&self, run: &StoredRun) -> Result<u32, AgentError> {
         let (mut steps, mut at) = (run.steps, run.resumes);
         while let Some(id) = at {
-            let Some(earlier) = self.agents.runs.load(id).await? else {
+            let Some(earlier) = self.agents.runs.standing(id).await? else {
                 break;
             };
             steps = steps.saturating_add(earlier.steps);

@@ -19,10 +19,10 @@ use super::AgentError;
 use crate::domain::agent_run::{AgentRun, StopReason};
 use crate::domain::decision::{ToolFailure, Usage};
 use crate::domain::ids::{ActionId, RunId, TenantId};
-use crate::domain::journal::{CallResult, Entry, Judgement, Part, Proposed, Target};
+use crate::domain::journal::{CallResult, Entry, Judgement, Part, Proposed};
 use crate::engine::agent::Agents;
 use crate::engine::live::LiveEvent;
-use crate::engine::log;
+use crate::engine::{log, tool_name};
 
 /// Entries read at once.
 const PAGE: u32 = 200;
@@ -605,17 +605,7 @@ impl Level {
 fn proposed(call: &Proposed) -> ProposedCall {
     ProposedCall {
         sequence: call.sequence,
-        tool: name(call),
+        tool: tool_name(call).to_string(),
         parameters: serde_json::from_str(call.call.args.get()).unwrap_or_default(),
-    }
-}
-
-/// The tool's own name, or the model's word for what is none.
-fn name(call: &Proposed) -> String {
-    match &call.target {
-        Target::Tool(tool) => tool.name.to_string(),
-        Target::Gone(tool) => tool.name.to_string(),
-        Target::Agent(name) => name.to_string(),
-        Target::Verdict(_) | Target::Unknown => call.call.name.clone(),
     }
 }

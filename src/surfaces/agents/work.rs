@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 use super::AgentRuns;
 use crate::domain::ids::RunId;
 use crate::engine::live::Live;
-use crate::engine::log::Stop;
+use crate::engine::log::{Halt, Stop};
 use crate::ports::BoxFuture;
 use crate::ports::run_queue::RunWorker;
 use crate::ports::runs::Lease;
@@ -20,6 +20,8 @@ use crate::ports::runs::Lease;
 const SWEEP: Duration = Duration::from_secs(2);
 /// A queued run whose job has not come after so long is taken up without it.
 const FORGOTTEN: Duration = Duration::from_secs(10);
+/// How long a run that is cut short may take to say so in its journal.
+const LAST_ENTRY: Duration = Duration::from_secs(2);
 /// Runs taken up at one look.
 const AT_ONCE: u32 = 16;
 
@@ -71,9 +73,17 @@ impl AgentRuns {
         };
         self.leases.lock().insert(lease.run, holding);
         let cancel = CancellationToken::new();
+        let halt = Halt {
+            between_steps: halt,
+            at_once: self.cut.clone(),
+        };
         let driven = self.agents.drive(lease.run, lease, Live::new(lease.run), cancel, halt);
+        let out_of_time = async {
+            self.cut.cancelled().await;
+            tokio::time::sleep(LAST_ENTRY).await;
+        };
         let left = tokio::select! {
-            // First: a run that has just ended is not lost, though its lease is.
+            // First: what has ended by itself is not cut short.
             biased;
             driven = AssertUnwindSafe(driven).catch_unwind() => match driven {
                 Ok(Ok(_)) => None,
@@ -91,7 +101,7 @@ impl AgentRuns {
                 }
             },
             () = lost.cancelled() => Some("its lease is lost"),
-            () = self.cut.cancelled() => Some("the service stops"),
+            () = out_of_time => Some("the service stops"),
         };
         self.leases.lock().remove(&lease.run);
         if let Some(why) = left {
@@ -120,8 +130,9 @@ impl AgentRuns {
                     for run in renewed.cancelled {
                         self.agents.running.cancel(run);
                     }
-                    for run in renewed.lost {
-                        if let Some(held) = self.leases.lock().get(&run) {
+                    for lease in renewed.lost {
+                        // It may have been let go of and taken up again meanwhile.
+                        if let Some(held) = self.leases.lock().get(&lease.run).filter(|held| held.lease == lease) {
                             held.lost.cancel();
                         }
                     }

@@ -10,9 +10,9 @@ mod read;
 mod statements;
 mod write;
 
-pub(super) use op::{RunDone, RunOp};
+pub(super) use op::{Abandoned, RunDone, RunOp};
 pub(super) use read::{SHOWN, shown};
-pub(super) use statements::RunStatements;
+pub(super) use statements::{RunStatements, WORKED_ON};
 
 use uuid::Uuid;
 
@@ -23,7 +23,8 @@ use crate::domain::ids::{ProjectId, RunId, TenantId, UserId};
 use crate::ports::BoxFuture;
 use crate::ports::records::{ListQuery, QueryError, RecordError};
 use crate::ports::runs::{
-    Append, Claimant, Created, FinishedRun, Held, Lease, NewRun, Renewed, RunPage, Runs, StoredEntry, StoredRun,
+    Append, Claimant, Created, FinishedRun, Held, Lease, NewRun, Renewed, RunPage, Runs, Standing, StoredEntry,
+    StoredRun,
 };
 
 impl Store {
@@ -86,6 +87,10 @@ impl Runs for Store {
 
     fn load(&self, run: RunId) -> BoxFuture<'_, Result<Option<StoredRun>, QueryError>> {
         Box::pin(self.stored_run(run))
+    }
+
+    fn standing(&self, run: RunId) -> BoxFuture<'_, Result<Option<Standing>, QueryError>> {
+        Box::pin(self.standing_of(run))
     }
 
     fn journal(&self, run: RunId, after: u64, most: u32) -> BoxFuture<'_, Result<Vec<StoredEntry>, QueryError>> {

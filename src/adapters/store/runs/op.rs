@@ -27,11 +27,11 @@ pub(in super::super) enum RunOp {
 }
 
 /// What is left of a run that nobody heard of.
-#[derive(Debug)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(in super::super) struct Abandoned {
-    pub(super) run: RunId,
-    pub(super) scope: Option<Arc<str>>,
-    pub(super) resumes: Option<RunId>,
+    pub(in super::super) run: RunId,
+    pub(in super::super) scope: Option<Arc<str>>,
+    pub(in super::super) resumes: Option<RunId>,
 }
 
 /// What was done.
@@ -51,16 +51,8 @@ impl RunOp {
     pub(in super::super) fn must_finish(&self) -> bool {
         match self {
             Self::Append(append) => append.intents.is_empty(),
-            _ => self.ends().is_some(),
-        }
-    }
-
-    /// The run that it ends.
-    pub(in super::super) fn ends(&self) -> Option<RunId> {
-        match self {
-            Self::Finish(run) => Some(run.run),
-            Self::Abandon(abandoned) => Some(abandoned.run),
-            _ => None,
+            Self::Finish(_) | Self::Abandon(_) => true,
+            _ => false,
         }
     }
 

@@ -9,11 +9,12 @@ use super::super::config::ContentMode;
 use super::super::db::{Dialect, Row, Value};
 use super::super::read::rfc3339;
 use super::super::{ReadOnly, Store};
+use super::statements::WORKED_ON;
 use crate::domain::agent_run::{AgentRun, DoubtfulCall, RunStatus, StopReason};
 use crate::domain::decision::Usage;
 use crate::domain::ids::{ActionId, ConversationId, ProjectId, RunId, TenantId, UserId};
 use crate::ports::records::{OpenDecision, QueryError, RecordError};
-use crate::ports::runs::{Claimant, Snapshot, StoredEntry, StoredRun};
+use crate::ports::runs::{Claimant, Snapshot, Standing, StoredEntry, StoredRun};
 
 /// The surface of a run's decision, of those there are.
 const SURFACES: [&str; 1] = ["agent"];
@@ -22,10 +23,14 @@ const STORED: &str = "SELECT run.status, run.tenant, run.user_id, run.project_id
      run.parent_run_id, run.parent_action_id, run.resumed_from, run.resumed_by, run.input, run.settings, \
      run.cancel_requested OR root.cancel_requested, run.fence, run.started_at, run.summary, run.output, \
      run.error_message, run.stop_reason, run.in_doubt, run.steps, snapshot.hash, snapshot.text, decision.surface, \
-     decision.conversation_id, decision.message, decision.definition_hash, decision.request_id, decision.created_at \
+     decision.conversation_id, decision.message, decision.definition_hash, decision.request_id, decision.created_at, \
+     run.input_tokens, run.output_tokens, run.thought_tokens, run.cached_tokens \
      FROM agent_run run JOIN agent_run root ON root.id = run.root_id \
      JOIN agent_snapshot snapshot ON snapshot.hash = run.snapshot_hash \
      JOIN decision_log decision ON decision.id = run.id WHERE run.id = $1";
+
+const STANDING: &str = "SELECT status, parent_run_id, parent_action_id, resumed_from, in_doubt, steps, input_tokens, \
+     output_tokens, thought_tokens, cached_tokens FROM agent_run WHERE id = $1";
 
 const JOURNAL: &str = "SELECT number, created_at, elapsed_us, body FROM agent_run_entry WHERE run_id = $1 \
      AND number > $2 ORDER BY number LIMIT $3";
@@ -71,6 +76,24 @@ impl Store {
         self.working
             .rows(STORED.into(), vec![Value::text(&run.to_string())], &mut |row| {
                 found = Some(stored(&row, run, keeps_words)?);
+                Ok(ControlFlow::Break(()))
+            })
+            .await?;
+        Ok(found)
+    }
+
+    pub(super) async fn standing_of(&self, run: RunId) -> Result<Option<Standing>, QueryError> {
+        let mut found = None;
+        self.working
+            .rows(STANDING.into(), vec![Value::text(&run.to_string())], &mut |row| {
+                found = Some(Standing {
+                    status: parsed(&row, 0, RunStatus::parse)?,
+                    parent: opt_run_id(&row, 1)?.zip(opt_parsed(&row, 2, ActionId::parse)?),
+                    resumes: opt_run_id(&row, 3)?,
+                    in_doubt: in_doubt(&row, 4)?,
+                    steps: row.int(5)?.try_into().unwrap_or(u32::MAX),
+                    usage: usage(&row, 6)?,
+                });
                 Ok(ControlFlow::Break(()))
             })
             .await?;
@@ -155,7 +178,7 @@ fn due(dialect: Dialect) -> String {
 /// scope → run, fingerprint.
 fn claimant(dialect: Dialect) -> String {
     format!(
-        "SELECT decision_id, fingerprint FROM idempotency_key WHERE scope = $1 AND expires_at > {}",
+        "SELECT decision_id, fingerprint FROM idempotency_key WHERE scope = $1 AND (expires_at > {} OR {WORKED_ON})",
         dialect.now()
     )
 }
@@ -163,10 +186,7 @@ fn claimant(dialect: Dialect) -> String {
 fn stored(row: &Row, id: RunId, keeps_words: bool) -> Result<StoredRun, sqlx::Error> {
     let tenant = parsed(row, 1, |text| TenantId::parse(text).ok())?;
     let user = parsed(row, 2, |text| UserId::parse(text).ok())?;
-    let parent = match (opt_run_id(row, 6)?, opt_parsed(row, 7, ActionId::parse)?) {
-        (Some(run), Some(action)) => Some((run, action)),
-        _ => None,
-    };
+    let parent = opt_run_id(row, 6)?.zip(opt_parsed(row, 7, ActionId::parse)?);
     let message = row.opt_text(25)?.filter(|_| keeps_words).unwrap_or_default();
     Ok(StoredRun {
         id,
@@ -205,13 +225,14 @@ fn stored(row: &Row, id: RunId, keeps_words: bool) -> Result<StoredRun, sqlx::Er
         stop_reason: opt_parsed(row, 18, StopReason::parse)?,
         in_doubt: in_doubt(row, 19)?,
         steps: row.int(20)?.try_into().unwrap_or(u32::MAX),
+        usage: usage(row, 29)?,
     })
 }
 
 /// A row of [`SHOWN`]. Adds to the bytes read so far.
 pub(in super::super) fn shown(row: &Row, bytes: &mut usize) -> Result<AgentRun, sqlx::Error> {
     let (summary, output, error_message) = (row.opt_text(6)?, row.opt_text(7)?, row.opt_text(8)?);
-    *bytes += [&summary, &output, &error_message]
+    *bytes += [&summary, &output, &error_message, &row.opt_text(18)?]
         .into_iter()
         .flatten()
         .map(String::len)
@@ -242,12 +263,18 @@ pub(in super::super) fn shown(row: &Row, bytes: &mut usize) -> Result<AgentRun, 
         recovered_from: opt_parsed(row, 16, StopReason::parse)?,
         stop_reason: opt_parsed(row, 17, StopReason::parse)?,
         in_doubt: in_doubt(row, 18)?,
-        usage: Usage {
-            input_tokens: row.int(19)?.unsigned_abs(),
-            output_tokens: row.int(20)?.unsigned_abs(),
-            thought_tokens: row.int(21)?.unsigned_abs(),
-            cached_tokens: row.int(22)?.unsigned_abs(),
-        },
+        usage: usage(row, 19)?,
+    })
+}
+
+/// The four columns from `first` on.
+fn usage(row: &Row, first: usize) -> Result<Usage, sqlx::Error> {
+    let count = |at| row.int(first + at).map(i64::unsigned_abs);
+    Ok(Usage {
+        input_tokens: count(0)?,
+        output_tokens: count(1)?,
+        thought_tokens: count(2)?,
+        cached_tokens: count(3)?,
     })
 }
 

@@ -41,13 +41,19 @@ pub(in super::super) struct RunStatements {
     pub(super) finish: Sql,
     /// root, fence, holder, run, status, completed at: a row when it was finished so.
     pub(super) finished: Sql,
+    /// root: the runs below it that are not over, in order, locked one after another; on PostgreSQL.
+    pub(super) lock_called: Option<Sql>,
     /// root, completed at: the runs below it that are not over.
     pub(super) end_called: Sql,
     /// root: the open decisions of the runs below it.
     pub(super) close_called: Sql,
     /// root: their started calls.
     pub(super) doubt_called: Sql,
-    /// holder, lease in microseconds, [`MANY`] runs → run, fence.
+    /// root → run, call, tool and arguments of these.
+    pub(super) started_below: Sql,
+    /// run, calls in doubt.
+    pub(super) doubt: Sql,
+    /// lease in microseconds, holder, [`MANY`] runs → run, fence of those that are the holder's, or were when they ended.
     pub(super) renew: Sql,
     /// [`MANY`] roots → runs that are to be cancelled.
     pub(super) cancelled: Sql,
@@ -68,11 +74,11 @@ pub(in super::super) struct RunStatements {
     pub(super) prune_entries: Sql,
     /// [`MANY`] roots: their runs.
     pub(super) prune: Sql,
-    /// hash; on PostgreSQL: whoever uses it just now is waited for.
+    /// hash; on PostgreSQL: no row when a run is being made with it just now.
     pub(super) lock_snapshot: Option<Sql>,
     /// hash: a snapshot that no run refers to.
     pub(super) prune_snapshot: Sql,
-    /// tenant, project, agent → version, hash, id of the current version.
+    /// tenant, project, agent, id → version, hash, id: the version of that id, or else the current one.
     pub(super) defined: Sql,
     /// tenant, project, agent, version, id, hash, definition, author, created at.
     pub(super) define: Sql,
@@ -93,6 +99,10 @@ const HELD: &str = "SELECT run.id FROM agent_run root JOIN agent_run run ON run.
      AND root.fence = $2 AND (root.holder = $3 OR root.holder IS NULL) AND run.id = $4";
 
 const NOT_OVER: &str = "status IN ('queued', 'running', 'awaiting_confirmation')";
+
+/// Of a claim: is the run that it made not over?
+pub(in super::super) const WORKED_ON: &str = "EXISTS (SELECT 1 FROM agent_run \
+     WHERE agent_run.id = idempotency_key.decision_id AND agent_run.completed_at IS NULL)";
 
 impl RunStatements {
     pub(in super::super) fn new(dialect: Dialect) -> Self {
@@ -144,6 +154,10 @@ impl RunStatements {
                      WHERE id = $1 AND status = 'running'"
                     .into(),
             finished: format!("{HELD} AND run.status = $5 AND run.completed_at = $6").into(),
+            lock_called: on_postgres(format!(
+                "SELECT id FROM agent_run WHERE root_id = ? AND parent_run_id IS NOT NULL AND {NOT_OVER} ORDER BY id \
+                 FOR UPDATE"
+            )),
             end_called: format!(
                 "UPDATE agent_run SET status = 'failed', completed_at = $2, \
                  error_message = 'the run that called it was over first' WHERE root_id = $1 AND id <> $1 AND {NOT_OVER}"
@@ -158,9 +172,14 @@ impl RunStatements {
                            error_message = 'sent, and its outcome was not recorded' WHERE status = 'started' \
                            AND decision_id IN (SELECT id FROM agent_run WHERE root_id = $1 AND id <> $1)"
                 .into(),
+            started_below: "SELECT decision_id, id, tool, arguments FROM tool_invocation_log WHERE status = 'started' \
+                            AND decision_id IN (SELECT id FROM agent_run WHERE root_id = $1 AND id <> $1) \
+                            ORDER BY decision_id, sequence"
+                .into(),
+            doubt: "UPDATE agent_run SET in_doubt = $2 WHERE id = $1".into(),
             renew: text(format!(
-                "UPDATE agent_run SET lease_until = {now} + CAST(? AS BIGINT) WHERE holder = ? AND status = 'running' \
-                 AND id IN ({many}) RETURNING id, fence"
+                "UPDATE agent_run SET lease_until = CASE WHEN status = 'running' THEN {now} + CAST(? AS BIGINT) END \
+                 WHERE holder = ? AND id IN ({many}) RETURNING id, fence"
             )),
             cancelled: text(format!(
                 "SELECT run.id FROM agent_run run JOIN agent_run root ON root.id = run.root_id \
@@ -206,12 +225,12 @@ impl RunStatements {
                 "DELETE FROM agent_run_entry WHERE run_id IN (SELECT id FROM agent_run WHERE root_id IN ({many}))"
             )),
             prune: text(format!("DELETE FROM agent_run WHERE root_id IN ({many})")),
-            lock_snapshot: on_postgres("SELECT hash FROM agent_snapshot WHERE hash = ? FOR UPDATE".into()),
+            lock_snapshot: on_postgres("SELECT hash FROM agent_snapshot WHERE hash = ? FOR UPDATE SKIP LOCKED".into()),
             prune_snapshot: "DELETE FROM agent_snapshot WHERE hash = $1 \
                              AND NOT EXISTS (SELECT 1 FROM agent_run WHERE snapshot_hash = $1)"
                 .into(),
             defined: "SELECT version, hash, id FROM agent_definition WHERE tenant = $1 AND project_id = $2 \
-                      AND agent_id = $3 ORDER BY version DESC LIMIT 1"
+                      AND agent_id = $3 ORDER BY CASE WHEN id = $4 THEN 0 ELSE 1 END, version DESC LIMIT 1"
                 .into(),
             define:
                 "INSERT INTO agent_definition (tenant, project_id, agent_id, version, id, hash, definition, author, \

@@ -1,6 +1,6 @@
 //! Ops of runs and definitions, each within the transaction of its batch.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,18 +8,56 @@ use std::time::Duration;
 use uuid::Uuid;
 
 use super::super::batch::Batch;
+use super::super::config::ContentMode;
 use super::super::db::{Conn, Row, Sql, Value};
 use super::super::error::Fault;
 use super::super::op::Op;
 use super::op::{Abandoned, RunDone, RunOp};
 use super::statements::{MANY, RunStatements};
-use crate::domain::agent_run::RunStatus;
+use crate::domain::agent_run::{DoubtfulCall, RunStatus};
 use crate::domain::decision::Usage;
-use crate::domain::ids::RunId;
+use crate::domain::ids::{ActionId, RunId};
 use crate::ports::definitions::{NewVersion, PutVersion};
 use crate::ports::runs::{Append, Created, FinishedRun, Held, Lease, NewRun, Renewed, StoredEntry};
 
 impl Batch<'_> {
+    /// Keeps the definitions of all runs that are to be made, in one order for all writers and before anything else is locked, so
+    /// that none waits for another in a circle. Gives those that were not there.
+    pub(in super::super) async fn keep_snapshots<'a>(
+        &self,
+        conn: &mut Conn,
+        ops: impl Iterator<Item = &'a Op>,
+    ) -> Result<Vec<Value>, Fault> {
+        let mut snapshots = BTreeMap::new();
+        for op in ops {
+            if let Op::Run(op) = op
+                && let RunOp::Create(run) = &**op
+            {
+                snapshots.insert(&run.snapshot.hash, &run.snapshot.text);
+            }
+        }
+        let mut new = Vec::new();
+        for (hash, text) in snapshots {
+            let values = vec![Value::shared(hash), Value::shared(text)];
+            if conn.execute(&self.texts().snapshot, values).await? == 1 {
+                new.push(Value::shared(hash));
+            } else if let Some(hold) = &self.texts().hold_snapshot
+                && conn.first(hold, vec![Value::shared(hash)]).await?.is_none()
+            {
+                return Err(Fault::Away("a snapshot was pruned just now".into()));
+            }
+        }
+        Ok(new)
+    }
+
+    /// Drops those of these snapshots that no run was made with after all.
+    pub(in super::super) async fn drop_unused(&self, conn: &mut Conn, snapshots: Vec<Value>) -> Result<(), Fault> {
+        for snapshot in snapshots {
+            conn.execute(&self.texts().prune_snapshot, vec![snapshot]).await?;
+        }
+        Ok(())
+    }
+
     /// Locks every run that the ops judge by, in one order for all writers, so that none waits for another in a circle. On
     /// SQLite the transaction holds the only lock there is.
     pub(in super::super) async fn lock_runs<'a>(
@@ -108,7 +146,6 @@ impl Batch<'_> {
             }
             return Ok(refused);
         }
-        self.keep_snapshot(conn, run).await?;
         let mut decision = Vec::new();
         self.writing.open_for(&run.decision, id(run.id), &mut decision);
         self.statements.open.run(conn, decision).await?;
@@ -166,24 +203,14 @@ impl Batch<'_> {
             return Ok(None);
         }
         let row = conn.first(&self.texts().resumable, vec![id(paused)]).await?;
-        let row = row.ok_or_else(|| Fault::Refused("the run to go on with is not there".into()))?;
+        let Some(row) = row else {
+            return Ok(Some(Created::NothingToResume));
+        };
         let status = status(&row.text(0)?)?;
         Ok(Some(match row.opt_text(1)? {
             Some(other) => Created::ResumedBy(run_id(&other)?),
             None => Created::NotPaused(status),
         }))
-    }
-
-    async fn keep_snapshot(&self, conn: &mut Conn, run: &NewRun) -> Result<(), Fault> {
-        let hash = Value::shared(&run.snapshot.hash);
-        let values = vec![hash.clone(), Value::shared(&run.snapshot.text)];
-        conn.execute(&self.texts().snapshot, values).await?;
-        if let Some(hold) = &self.texts().hold_snapshot
-            && conn.first(hold, vec![hash]).await?.is_none()
-        {
-            return Err(Fault::Away("a snapshot was pruned just now".into()));
-        }
-        Ok(())
     }
 
     async fn abandon_run(&self, conn: &mut Conn, abandoned: &Abandoned) -> Result<(), Fault> {
@@ -281,12 +308,52 @@ impl Batch<'_> {
     /// Nobody could write the end of a run that was called, once the outermost is over: so it ends here, as far as its
     /// intents tell.
     async fn end_called(&self, conn: &mut Conn, root: &FinishedRun) -> Result<(), Fault> {
+        if let Some(lock) = &self.texts().lock_called {
+            each(conn, lock, vec![id(root.run)], |_| Ok(())).await?;
+        }
         let values = vec![id(root.run), int(root.completed_at)];
         if conn.execute(&self.texts().end_called, values).await? > 0 {
+            for (run, calls) in self.doubts_of_called(conn, root.run).await? {
+                let values = vec![Value::text(&run), doubts(&calls)?];
+                conn.execute(&self.texts().doubt, values).await?;
+            }
             conn.execute(&self.texts().close_called, vec![id(root.run)]).await?;
             conn.execute(&self.texts().doubt_called, vec![id(root.run)]).await?;
         }
         Ok(())
+    }
+
+    /// The calls below a root that were sent and have no result, by their runs. What they were called with is told where the
+    /// log keeps it.
+    async fn doubts_of_called(
+        &self,
+        conn: &mut Conn,
+        root: RunId,
+    ) -> Result<BTreeMap<String, Vec<DoubtfulCall>>, Fault> {
+        let keeps_words = matches!(self.writing.content, ContentMode::Full);
+        let mut found: BTreeMap<_, Vec<_>> = BTreeMap::new();
+        each(conn, &self.texts().started_below, vec![id(root)], |row| {
+            let arguments = row.opt_text(3)?.filter(|_| keeps_words);
+            let call = (row.text(1)?, row.text(2)?, arguments);
+            found.entry(row.text(0)?).or_default().push(call);
+            Ok(())
+        })
+        .await?;
+        let mut doubts: BTreeMap<_, Vec<_>> = BTreeMap::new();
+        for (run, calls) in found {
+            for (action, tool, arguments) in calls {
+                let action_id = ActionId::parse(&action);
+                let action_id =
+                    action_id.ok_or_else(|| Fault::Refused(format!("{action:?} is not the id of a call").into()))?;
+                let parameters = arguments.and_then(|json| serde_json::from_str(&json).ok());
+                doubts.entry(run.clone()).or_default().push(DoubtfulCall {
+                    action_id,
+                    tool,
+                    parameters: parameters.unwrap_or_default(),
+                });
+            }
+        }
+        Ok(doubts)
     }
 
     async fn renew(&self, conn: &mut Conn, leases: &[Lease]) -> Result<Renewed, Fault> {
@@ -315,7 +382,7 @@ impl Batch<'_> {
         let lost = leases
             .iter()
             .filter(|lease| !held.contains(&(lease.run.to_string(), lease.fence)));
-        renewed.lost = lost.map(|lease| lease.run).collect();
+        renewed.lost = lost.copied().collect();
         Ok(renewed)
     }
 
@@ -353,9 +420,12 @@ impl Batch<'_> {
         conn.execute(&self.texts().prune_entries, roots.clone()).await?;
         conn.execute(&self.texts().prune, roots).await?;
         for snapshot in snapshots {
-            // First locked, then looked at: a run that was made meanwhile is seen by the second statement.
-            if let Some(lock) = &self.texts().lock_snapshot {
-                conn.first(lock, vec![snapshot.clone()]).await?;
+            // First locked, then looked at: a run that was made meanwhile is seen by the second statement. One that is
+            // being made with it just now takes it along when it is dropped itself.
+            if let Some(lock) = &self.texts().lock_snapshot
+                && conn.first(lock, vec![snapshot.clone()]).await?.is_none()
+            {
+                continue;
             }
             conn.execute(&self.texts().prune_snapshot, vec![snapshot]).await?;
         }
@@ -369,12 +439,13 @@ impl Batch<'_> {
             Value::shared(&new.agent),
         ];
         loop {
-            let current = conn.first(&self.texts().defined, key.to_vec()).await?;
+            let values = key.iter().cloned().chain([id(request)]).collect();
+            let current = conn.first(&self.texts().defined, values).await?;
             let mut version = 0;
             if let Some(row) = current {
                 version = row.int(0)?;
                 if row.text(2)? == request.to_string() {
-                    // Ours, from a commit that was not acknowledged.
+                    // Ours, from a commit that was not acknowledged; others may have come after it.
                     return Ok(PutVersion::Made(version));
                 }
                 if new.expected.is_none_or(|expected| expected == version) && row.text(1)? == *new.hash {
@@ -411,13 +482,6 @@ fn finished(run: &FinishedRun) -> Result<Vec<Value>, Fault> {
     let reason = |reason: Option<crate::domain::agent_run::StopReason>| {
         reason.map_or(Value::Text(None), |reason| Value::text(reason.as_str()))
     };
-    let in_doubt = match run.in_doubt.as_slice() {
-        [] => Value::Text(None),
-        calls => {
-            let json = serde_json::to_string(calls);
-            Value::text(&json.map_err(|error| Fault::Refused(error.to_string().into()))?)
-        }
-    };
     let Usage {
         input_tokens,
         output_tokens,
@@ -435,13 +499,24 @@ fn finished(run: &FinishedRun) -> Result<Vec<Value>, Fault> {
         text(&run.error_message),
         reason(run.stop_reason),
         reason(run.recovered_from),
-        in_doubt,
+        doubts(&run.in_doubt)?,
         int(i64::from(run.steps)),
         count(input_tokens),
         count(output_tokens),
         count(thought_tokens),
         count(cached_tokens),
     ])
+}
+
+/// Calls in doubt as a row keeps them.
+fn doubts(calls: &[DoubtfulCall]) -> Result<Value, Fault> {
+    if calls.is_empty() {
+        return Ok(Value::Text(None));
+    }
+    let json = serde_json::to_string(calls);
+    Ok(Value::text(
+        &json.map_err(|error| Fault::Refused(error.to_string().into()))?,
+    ))
 }
 
 /// Runs in groups of [`MANY`]; the last one is filled up with its own last.
@@ -496,7 +571,6 @@ mod tests {
     use serde_json::value::RawValue;
 
     use super::super::super::batch::Attempt;
-    use super::super::super::config::ContentMode;
     use super::super::super::connect::Target;
     use super::super::super::migrate;
     use super::super::super::op::Ticket;
@@ -574,6 +648,11 @@ mod tests {
             created_at: 0,
             expected: None,
         };
+        let another = NewVersion {
+            hash: "another".into(),
+            ..version.clone()
+        };
+        let first = Uuid::now_v7();
         let append = Append {
             lease,
             run: run.id,
@@ -595,13 +674,16 @@ mod tests {
             ),
             (RunOp::Cancel(run.id), "Written".to_owned(), true),
             (RunOp::Release(vec![lease]), "Written".to_owned(), false),
+            (RunOp::Define(version.clone(), first), "Put(Made(1))".to_owned(), true),
+            // The same content from another request is no repetition.
             (
                 RunOp::Define(version.clone(), Uuid::now_v7()),
-                "Put(Made(1))".to_owned(),
+                "Put(Same(1))".to_owned(),
                 true,
             ),
-            // The same content from another request is no repetition.
-            (RunOp::Define(version, Uuid::now_v7()), "Put(Same(1))".to_owned(), true),
+            (RunOp::Define(another, Uuid::now_v7()), "Put(Made(2))".to_owned(), true),
+            // Also where somebody else made the next version before it was done again.
+            (RunOp::Define(version, first), "Put(Made(1))".to_owned(), true),
         ] {
             let ticket = [Ticket::silent(Op::Run(Box::new(op)))];
             for _ in 0..2 {
