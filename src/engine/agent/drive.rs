@@ -577,7 +577,7 @@ fn told(run: &Run, ending: &Ending) -> Told {
         }
         Ending::Cancelled => {
             told.status = RunStatus::Cancelled;
-            told.summary = so_far(run);
+            told.summary = with_words_under_way(run, so_far(run));
         }
         // Agents' runs have no such limits, and nothing waits for a person yet.
         Ending::LoopLimit | Ending::Deadline | Ending::Suspended(_) | Ending::Broken => {
@@ -624,6 +624,18 @@ fn so_far(run: &Run) -> Option<String> {
         Some(_) => flow::last_output(&run.journal),
         None => last_words(&run.journal),
     }
+}
+
+/// What it had said, with the words of the turn that it was cut off in.
+fn with_words_under_way(run: &Run, before: Option<String>) -> Option<String> {
+    let under_way = run.log.as_ref().map(|log| log.live.said()).unwrap_or_default();
+    if under_way.trim().is_empty() {
+        return before;
+    }
+    Some(match before {
+        Some(before) => format!("{before}\n\n{under_way}"),
+        None => under_way,
+    })
 }
 
 /// The model's last words of its own.
