@@ -17,7 +17,7 @@ use crate::domain::agent_run::{DoubtfulCall, RunStatus, StopReason};
 use crate::domain::decision::Usage;
 use crate::domain::definition::Definition;
 use crate::domain::ids::{ActionId, RunId};
-use crate::domain::journal::{Completion, Entry, FaultKind, Target, Verdict};
+use crate::domain::journal::{Completion, Entry, FaultKind, Proposed, Target, Verdict};
 use crate::domain::templates::Template;
 use crate::engine::act::child_begun;
 use crate::engine::events::tool_name;
@@ -56,8 +56,8 @@ pub struct Ended {
     pub steps: u32,
     /// Tokens; of a flow those of its steps.
     pub usage: Usage,
-    /// Are there calls of which it is not known whether they had their effect?
-    pub in_doubt: bool,
+    /// Calls of which it is not known whether they had their effect.
+    pub in_doubt: Vec<DoubtfulCall>,
 }
 
 impl Ended {
@@ -427,7 +427,7 @@ impl Agents {
         if decision.error_detail.is_none() {
             decision.error_detail = told.error_message.as_deref().map(Arc::from);
         }
-        let mut in_doubt = in_doubt(&run.journal);
+        let mut in_doubt = self.doubts(&run.journal).await?;
         // The decisions of a flow's steps tell their tokens, so its own tells none.
         let (mut steps, mut usage) = (iterations(own), decision.usage);
         if run.agent.as_ref().is_some_and(|place| place.flow().is_some()) {
@@ -439,9 +439,8 @@ impl Agents {
                 in_doubt = step.in_doubt;
             }
         }
-        let doubtful = !in_doubt.is_empty();
         let finished = FinishedRun {
-            lease: run.log.as_ref().map(|log| log.lease).ok_or(Stop::LeaseLost)?,
+            lease: run.log.as_ref().map(|log| log.hold.lease()).ok_or(Stop::LeaseLost)?,
             run: stored.id,
             status: told.status,
             summary: told.summary.as_deref().map(Arc::from),
@@ -449,7 +448,7 @@ impl Agents {
             error_message: told.error_message.as_deref().map(Arc::from),
             stop_reason: told.stop_reason,
             recovered_from: recovered_from(own, told.status),
-            in_doubt,
+            in_doubt: in_doubt.clone(),
             steps,
             usage,
             entries: run.unwritten(&self.engine),
@@ -480,8 +479,29 @@ impl Agents {
             exits_loop: exits_loop(own),
             steps,
             usage,
-            in_doubt: doubtful,
+            in_doubt,
         })
+    }
+
+    /// Calls of which it is not known whether they had their effect; where an agent was called, those that it made, for of them
+    /// a person can say what happened.
+    async fn doubts(&self, journal: &[Entry]) -> Result<Vec<DoubtfulCall>, Stop> {
+        let mut doubts = Vec::new();
+        for call in in_doubt(journal) {
+            let called = match child_begun(journal, call.id) {
+                Some(child) => self.runs.standing(child).await.map_err(unread)?,
+                None => None,
+            };
+            match called.map(|called| called.in_doubt) {
+                Some(theirs) if !theirs.is_empty() => doubts.extend(theirs),
+                _ => doubts.push(DoubtfulCall {
+                    action_id: call.id,
+                    tool: tool_name(call).to_string(),
+                    parameters: serde_json::from_str(call.call.args.get()).unwrap_or_default(),
+                }),
+            }
+        }
+        Ok(doubts)
     }
 
     /// The run of a flow's last step, where it came to no good end.
@@ -540,7 +560,7 @@ fn told(run: &Run, ending: &Ending) -> Told {
         Ending::Waiting(why) => {
             told.status = RunStatus::Paused;
             told.summary = so_far(run);
-            let doubtful = !in_doubt(&run.journal).is_empty();
+            let doubtful = in_doubt(&run.journal).next().is_some();
             told.stop_reason = Some(if doubtful {
                 StopReason::InDoubt
             } else {
@@ -661,16 +681,9 @@ fn recovered_from(own: &[Entry], status: RunStatus) -> Option<StopReason> {
 }
 
 /// Calls of which it is not known whether they had their effect.
-fn in_doubt(journal: &[Entry]) -> Vec<DoubtfulCall> {
+fn in_doubt(journal: &[Entry]) -> impl Iterator<Item = &Proposed> {
     let calls = journal.iter().flat_map(Entry::calls);
-    let doubtful = calls.filter(|call| next::in_doubt(call.id, journal));
-    doubtful
-        .map(|call| DoubtfulCall {
-            action_id: call.id,
-            tool: tool_name(call).to_string(),
-            parameters: serde_json::from_str(call.call.args.get()).unwrap_or_default(),
-        })
-        .collect()
+    calls.filter(|call| next::in_doubt(call.id, journal))
 }
 
 fn exits_loop(journal: &[Entry]) -> bool {
@@ -698,16 +711,12 @@ fn ended(stored: &StoredRun, own: &[Entry], known: Option<&Arc<Bundle>>) -> Ende
         exits_loop: exits_loop(own),
         steps: stored.steps,
         usage: stored.usage,
-        in_doubt: !stored.in_doubt.is_empty(),
+        in_doubt: stored.in_doubt.clone(),
     }
 }
 
 /// What a person said of calls in doubt, when the run was resumed.
 fn settled(journal: &[Entry], stored: &StoredRun) -> Vec<Entry> {
     let settings: super::Settings = serde_json::from_str(stored.settings.get()).unwrap_or_default();
-    let calls = in_doubt(journal);
-    calls
-        .iter()
-        .filter_map(|call| settings.settled(call.action_id))
-        .collect()
+    in_doubt(journal).filter_map(|call| settings.settled(call.id)).collect()
 }
