@@ -16,6 +16,8 @@ mod doom_loop;
 mod flows;
 #[path = "agents/in_doubt.rs"]
 mod in_doubt;
+#[path = "agents/lease.rs"]
+mod lease;
 #[path = "agents/limits.rs"]
 mod limits;
 #[path = "agents/model.rs"]

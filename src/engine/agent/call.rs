@@ -189,7 +189,7 @@ pub(crate) async fn call(
         parent: Some(Parent {
             run: log.run,
             action: call.id,
-            lease: log.lease,
+            lease: log.hold.lease(),
         }),
         resumes,
         snapshot: place.bundle.snapshot(),

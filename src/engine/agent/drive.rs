@@ -27,7 +27,7 @@ use crate::engine::log::{self, Halt, Log, Stop};
 use crate::engine::next::{self, Ending, iterations};
 use crate::engine::{Engine, Run, derive, flow, notices, record, spans};
 use crate::ports::BoxFuture;
-use crate::ports::runs::{FinishedRun, Held, Lease, Standing, StoredEntry, StoredRun};
+use crate::ports::runs::{FinishedRun, Held, Hold, Standing, StoredEntry, StoredRun};
 
 /// A run that is taken up more often fells whoever works on it.
 const MOST_TAKES: i64 = 200;
@@ -130,19 +130,19 @@ impl Agents {
     pub fn drive<'a>(
         self: &'a Arc<Self>,
         id: RunId,
-        lease: Lease,
+        hold: Hold,
         live: Live,
         cancel: CancellationToken,
         halt: Halt,
     ) -> BoxFuture<'a, Result<Ended, Stop>> {
-        self.drive_within(id, lease, live, cancel, halt, None)
+        self.drive_within(id, hold, live, cancel, halt, None)
     }
 
     /// As [`Agents::drive`], with the definitions that the caller has read already.
     pub(super) fn drive_within<'a>(
         self: &'a Arc<Self>,
         id: RunId,
-        lease: Lease,
+        hold: Hold,
         live: Live,
         cancel: CancellationToken,
         halt: Halt,
@@ -152,7 +152,7 @@ impl Agents {
             let _unfinished = self.running.begin(id, live.clone(), cancel.clone());
             let log = Log {
                 runs: Arc::clone(&self.runs),
-                lease,
+                hold,
                 run: id,
                 inherited: 0,
                 written: 0,

@@ -357,7 +357,7 @@ impl AgentRuns {
             Created::New(Some(lease)) => {
                 let (this, halt) = (Arc::clone(&self), self.halt_waited_for.clone());
                 triggered.driven = Some(self.working.spawn(async move {
-                    this.hold(lease, halt).await;
+                    this.hold(lease, asked, halt).await;
                     drop(place);
                 }));
             }
