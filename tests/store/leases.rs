@@ -414,6 +414,53 @@ async fn definitions_may_come_in_any_order() {
     assert_eq!(db.count(deadlocks).await, 0);
 }
 
+/// DESIGN.md 8: a replica that stands still within a transaction keeps a run from the others for a moment, and nothing else.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_take_of_a_run_that_is_locked_waits_for_nobody_and_holds_nobody_up() {
+    use sqlx::{AssertSqlSafe, Connection, PgConnection};
+    let db = TestDb::postgres().await;
+    let store = db.open().await;
+    let run = queued_run();
+    store.create(run.clone()).await.unwrap();
+    let mut frozen = PgConnection::connect(&db.url).await.unwrap();
+    let lock = format!("SELECT 1 FROM agent_run WHERE id = '{}' FOR UPDATE", run.id);
+    sqlx::raw_sql("BEGIN").execute(&mut frozen).await.unwrap();
+    sqlx::raw_sql(AssertSqlSafe(lock)).execute(&mut frozen).await.unwrap();
+    // As long as a write may take before its caller gives up, so a wait for the lock fails them.
+    let takes = (0..12).map(|_| store.take(run.id));
+    for taken in futures_util::future::join_all(takes).await {
+        assert_eq!(taken.unwrap(), None);
+    }
+    gavel::ports::records::Recorder::close(&*store, closed(open_decision(), vec![], false))
+        .await
+        .unwrap();
+    frozen.close().await.unwrap();
+    eventually("the run can be taken", async || {
+        store.take(run.id).await.unwrap().is_some()
+    })
+    .await;
+}
+
+/// DESIGN.md 8: and the database itself ends its transaction, as long as others wait for a lock.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_transaction_that_stands_still_is_ended_by_the_database_within_two_seconds() {
+    use sqlx::{Connection, PgConnection};
+    let db = TestDb::postgres().await;
+    // Its writers' settings are those of their connections; one of them is looked at through a function of the database.
+    db.open().await.shutdown().await;
+    let mut admin = PgConnection::connect(&db.url).await.unwrap();
+    sqlx::raw_sql(
+        "CREATE TABLE seen (value TEXT); CREATE FUNCTION look() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN \
+         INSERT INTO seen VALUES (current_setting('idle_in_transaction_session_timeout')); RETURN NEW; END $$; \
+         CREATE TRIGGER look AFTER INSERT ON agent_run FOR EACH ROW EXECUTE FUNCTION look()",
+    )
+    .execute(&mut admin)
+    .await
+    .unwrap();
+    db.open().await.create(queued_run()).await.unwrap();
+    assert_eq!(db.line("SELECT value FROM seen").await, "2s");
+}
+
 /// A commit whose acknowledgement is lost on the wire is tried again, and answers as if it had been heard.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_commit_that_went_unheard_is_told_as_it_was() {

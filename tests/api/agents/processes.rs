@@ -14,7 +14,7 @@ use super::{CHIEF, HELPER, asks, id, is_over, lines, said};
 use crate::crash::{Process, TASKS, child_of, living, signal, start_by, start_with};
 use crate::gemini::{Gemini, Reply};
 use crate::harness::{binary, tasks_in, until};
-use crate::postgres;
+use crate::postgres::{self, Wire};
 
 /// Where processes meet: a folder with agents, a database for the record and one for the tasks.
 pub struct Place {
@@ -45,10 +45,15 @@ impl Place {
 
     /// With what gavel is told of the tasks server.
     pub async fn start_with(&self, gemini: &Gemini, settings: &Value) -> Process {
+        self.start_at(gemini, settings, &self.record).await
+    }
+
+    /// With its own way to the record.
+    async fn start_at(&self, gemini: &Gemini, settings: &Value, record: &str) -> Process {
         let mut command = Command::new(binary());
         // A process that is dead is given up soon.
         command.env("GAVEL_RUNS_LEASE_SECONDS", "1").env(TASKS, &self.tasks);
-        start_with(command, &gemini.url, &self.record, self.folder.path(), settings).await
+        start_with(command, &gemini.url, record, self.folder.path(), settings).await
     }
 
     /// The names of all tasks.
@@ -370,4 +375,143 @@ async fn what_outlasts_the_drain_is_told_as_running_and_goes_on_elsewhere() {
         );
         assert_eq!(place.tasks().await, ["one", "two"]);
     }
+}
+
+async fn post(process: &Process, path: &str, body: Value) -> (u16, Value) {
+    let request = reqwest::Client::new()
+        .post(format!("{}{path}", process.url))
+        .json(&body);
+    let answer = request.header("prefer", "respond-async").send().await.unwrap();
+    (answer.status().as_u16(), answer.json().await.unwrap())
+}
+
+/// What separates a process from the others.
+#[derive(Clone, Copy, Debug)]
+enum Parted {
+    /// It runs, and PostgreSQL does not answer it.
+    CutOff,
+    /// It stands still.
+    Stopped,
+}
+
+/// Promises 3 and 7: a call whose intent is on the record waits for a place at its server when its process is parted from the
+/// others. They take the run up, a person says that the call did not happen, and it is made anew. When the first process has its
+/// place at last, it sends nothing.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_process_that_was_parted_from_the_others_sends_nothing_of_a_run_that_they_took_up() {
+    for parted in [Parted::CutOff, Parted::Stopped] {
+        let place = Place::on(true).await;
+        let wire = Wire::to(&place.record).await;
+        // The first one that is asked for holds the only place; of the other, what a person said is told.
+        let gemini = Gemini::scripted(vec![Reply::from(|request| {
+            let text = request.to_string();
+            let holds = text.contains("hold the place");
+            match (holds, said(request)) {
+                (true, 1) => Reply::call("list_tasks", json!({})),
+                (false, 1) => Reply::call("add_task", json!({"description": "two"})),
+                (false, _) if text.matches("add_task").count() < 5 && text.contains("did not have its effect") => {
+                    Reply::call("add_task", json!({"description": "two"}))
+                }
+                _ => Reply::Text("Done."),
+            }
+        })])
+        .await;
+        let settings = json!({
+            "trustHints": true, "maxConcurrent": 1, "tools": {"add_task": {"idempotency": "none"}},
+        });
+        let one = place.start_at(&gemini, &settings, &wire.url).await;
+        let tasks_server = child_of(one.child.0.id());
+        assert!(signal("-STOP", tasks_server));
+        let path = super::path_of("helper");
+        let (_, holds) = post(&one, &path, json!({"query": "hold the place"})).await;
+        let begun = async |tool: &str| {
+            let calls = get(&one, "/v1/tool-invocations").await;
+            let calls = calls["tool_invocations"].as_array().unwrap();
+            calls.iter().any(|call| call["tool"] == tool)
+        };
+        until("the place to be asked for", || async {
+            let events = get(&one, &format!("/api/runs/{}", id(&holds))).await;
+            events["steps"] == 1 || gemini.requests().len() == 1
+        })
+        .await;
+        // Its call only reads, so its intent is nowhere; it is sent at once.
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        let (_, waits) = post(&one, &path, json!({"query": "add two"})).await;
+        until("its intent to be on the record", || begun("add_task")).await;
+        match parted {
+            Parted::CutOff => wire.silence(true),
+            Parted::Stopped => assert!(signal("-STOP", one.child.0.id())),
+        }
+        let other = place.start_with(&gemini, &settings).await;
+        let paused = over(&other, &id(&waits)).await;
+        assert_eq!(
+            (&paused["status"], &paused["stop_reason"]),
+            (&json!("paused"), &json!("in_doubt")),
+            "{paused}"
+        );
+        let doubt = paused["in_doubt"][0]["action_id"].as_str().unwrap();
+        let settled = json!({"settled": {doubt: false}});
+        let (status, resumed) = post(&other, &format!("/api/runs/{}/resume", id(&waits)), settled).await;
+        assert!([200, 202].contains(&status), "{resumed}");
+        let done = over(&other, &id(&resumed)).await;
+        assert_eq!(done["status"], "completed", "{done}");
+        assert_eq!(place.tasks().await, ["two"], "{parted:?}");
+        assert!(signal("-CONT", tasks_server));
+        if let Parted::Stopped = parted {
+            assert!(signal("-CONT", one.child.0.id()));
+        }
+        // Long enough for the call that held the place to be answered, and for the next one to be sent.
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        assert_eq!(place.tasks().await, ["two"], "{parted:?}");
+        wire.silence(false);
+        // It goes on working, with its server and its database.
+        until("the first process to work again", || async {
+            let (status, run) = post(&one, &path, json!({"query": "hold the place"})).await;
+            [200, 202].contains(&status) && over(&one, &id(&run)).await["status"] == "completed"
+        })
+        .await;
+        assert_eq!(place.tasks().await, ["two"], "{parted:?}");
+    }
+}
+
+/// Promise 1: who was told that nothing was done may send it again. Where the row of a run was committed and nobody heard of it,
+/// that is not said: the answer names the run, which others may take up, and the same key leads to it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_run_that_was_made_unheard_is_told_as_one_that_may_be_there() {
+    let place = Place::on(true).await;
+    let gemini = Gemini::scripted(vec![Reply::Hang]).await;
+    let wire = Wire::to(&place.record).await;
+    let settings = json!({"trustHints": true});
+    let one = place.start_at(&gemini, &settings, &wire.url).await;
+    let other = place.start_with(&gemini, &settings).await;
+    let keyed = |process: &Process| trigger(process, "helper", Some("respond-async")).header("idempotency-key", "k-1");
+    let running = id(&keyed(&other)
+        .header("idempotency-key", "k-0")
+        .send()
+        .await
+        .unwrap()
+        .json()
+        .await
+        .unwrap());
+
+    wire.lose_commits(true);
+    let problem = async |request: reqwest::RequestBuilder| -> Value {
+        let answer = request.send().await.unwrap();
+        assert_eq!(answer.status(), 500);
+        let problem: Value = answer.json().await.unwrap();
+        assert_eq!(problem["code"], "outcome_unrecorded", "{problem}");
+        problem
+    };
+    let made = problem(keyed(&one)).await;
+    assert!(
+        made["detail"].as_str().unwrap().contains("same Idempotency-Key"),
+        "{made}"
+    );
+    let again: Value = keyed(&other).send().await.unwrap().json().await.unwrap();
+    assert_eq!(again["id"], made["run_id"], "{made} {again}");
+    let http = reqwest::Client::new();
+    let cancelled = problem(http.post(format!("{}/api/runs/{running}/cancel", one.url))).await;
+    assert_eq!(cancelled["run_id"], json!(running), "{cancelled}");
+    let over = over(&other, &running).await;
+    assert_eq!(over["status"], "cancelled", "{over}");
 }
