@@ -119,8 +119,12 @@ mod tests {
 
     use std::sync::Barrier;
     use std::task::Waker;
+    use std::time::{Duration, Instant};
 
     use super::*;
+    use crate::domain::ids::RunId;
+    use crate::ports::clock::SystemClock;
+    use crate::ports::runs::Lease;
 
     /// What a client gets that asks for the body; `None` is its end.
     fn poll(body: &mut Watched) -> Option<Result<Bytes, NotForSending>> {
@@ -149,6 +153,22 @@ mod tests {
         assert!(!taken.give_up() && !taken.give_up());
         assert_eq!(poll(&mut late), Some(Err(NotForSending::GivenUp)));
         assert!(!taken.get() && !taken.give_up());
+    }
+
+    /// Promise 3: a client that took long to connect sends nothing for a run that may be another process's by then.
+    #[test]
+    fn a_body_is_not_taken_once_the_lease_of_its_run_has_run_out() {
+        let lease = Lease {
+            run: RunId::new(),
+            fence: 1,
+        };
+        for (length, ours) in [(Duration::from_secs(60), true), (Duration::ZERO, false)] {
+            let hold = Hold::new(lease, length, Arc::new(SystemClock), Instant::now());
+            let taken = Taken::under(Some(&hold));
+            let got = poll(&mut body(&taken));
+            assert_eq!(got.unwrap().is_ok(), ours);
+            assert_eq!(taken.get(), ours);
+        }
     }
 
     /// Promise 3: "not sent" is said only of what is not sent, also when both happen at once on two threads.
