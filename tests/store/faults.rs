@@ -312,6 +312,10 @@ async fn what_may_have_been_committed_is_not_told_as_unwritten() {
     unavailable(store.create(unwritten.clone()).await);
     wire.silence(false);
     eventually("available again", async || store.available().is_ok()).await;
+    // Writers take turns, and a new connection commits something of its own first.
+    for _ in 0..6 {
+        store.close(closed(open_decision(), vec![], false)).await.unwrap();
+    }
 
     wire.lose_commits(true);
     let made = store.create(written.clone()).await;

@@ -416,23 +416,23 @@ async fn a_process_that_was_parted_from_the_others_sends_nothing_of_a_run_that_t
             "trustHints": true, "maxConcurrent": 1, "tools": {"add_task": {"idempotency": "none"}},
         });
         let one = place.start_at(&gemini, &settings, &wire.url).await;
+        let path = super::path_of("helper");
+        // Its server is there, and answers.
+        let (_, first) = post(&one, &path, json!({"query": "hold the place"})).await;
+        assert_eq!(over(&one, &id(&first)).await["status"], "completed");
         let tasks_server = child_of(one.child.0.id());
         assert!(signal("-STOP", tasks_server));
-        let path = super::path_of("helper");
-        post(&one, &path, json!({"query": "hold the place"})).await;
+        let (_, holds) = post(&one, &path, json!({"query": "hold the place"})).await;
         until("its call to be sent", || async {
             let mut record = PgConnection::connect(&place.record).await.unwrap();
-            let begun = "SELECT COUNT(*) FROM agent_run_entry WHERE body LIKE '%started%'";
-            sqlx::query_scalar::<_, i64>(begun)
-                .fetch_one(&mut record)
-                .await
-                .unwrap()
-                == 1
+            let begun = "SELECT COUNT(*) FROM agent_run_entry WHERE run_id = $1 AND body LIKE '%started%'";
+            let begun = sqlx::query_scalar::<_, i64>(begun).bind(id(&holds));
+            begun.fetch_one(&mut record).await.unwrap() == 1
         })
         .await;
         let (_, waits) = post(&one, &path, json!({"query": "add two"})).await;
         until("its intent to be on the record", || async {
-            let calls = get(&one, "/v1/tool-invocations").await;
+            let calls = get(&one, "/v1/tool-invocations?filter=status%20%3D%20%22started%22").await;
             calls["tool_invocations"].as_array().unwrap().len() == 1
         })
         .await;
@@ -487,24 +487,53 @@ async fn a_run_that_was_made_unheard_is_told_as_one_that_may_be_there() {
     let running: Value = keyed(&other, "k-0").send().await.unwrap().json().await.unwrap();
     let running = id(&running);
 
-    wire.lose_commits(true);
-    let problem = async |request: reqwest::RequestBuilder| -> Value {
-        let answer = request.send().await.unwrap();
-        assert_eq!(answer.status(), 500);
-        let problem: Value = answer.json().await.unwrap();
-        assert_eq!(problem["code"], "outcome_unrecorded", "{problem}");
+    let http = reqwest::Client::new();
+    let put = |n: usize| {
+        let definition = json!({
+            "name": "greeter", "description": format!("Greets, {n}."),
+            "promptConfig": {"query": "${query}", "systemPrompt": "Greet."},
+        });
+        let put = http.put(format!("{}/api/projects/demo/agents/greeter", one.url));
+        put.json(&definition)
+    };
+    let unheard = async |request: reqwest::RequestBuilder| -> Value {
+        // Writers take turns, and a new connection commits something of its own first.
+        for n in 0..6 {
+            let answer = put(n).send().await.unwrap();
+            assert!(answer.status().is_success(), "{}", answer.text().await.unwrap());
+        }
+        wire.lose_commits(true);
+        let problem: Value = request.send().await.unwrap().json().await.unwrap();
+        assert_eq!(
+            (&problem["status"], &problem["code"]),
+            (&json!(500), &json!("outcome_unrecorded")),
+            "{problem}"
+        );
         problem
     };
-    let made = problem(keyed(&one, "k-1")).await;
+    let made = unheard(keyed(&one, "k-1")).await;
     assert!(
         made["detail"].as_str().unwrap().contains("same Idempotency-Key"),
         "{made}"
     );
     let again: Value = keyed(&other, "k-1").send().await.unwrap().json().await.unwrap();
     assert_eq!(again["id"], made["run_id"], "{made} {again}");
-    let http = reqwest::Client::new();
-    let cancelled = problem(http.post(format!("{}/api/runs/{running}/cancel", one.url))).await;
+    wire.lose_commits(false);
+
+    let cancel = http.post(format!("{}/api/runs/{running}/cancel", one.url));
+    let cancelled = unheard(cancel).await;
     assert_eq!(cancelled["run_id"], json!(running), "{cancelled}");
-    let over = over(&other, &running).await;
-    assert_eq!(over["status"], "cancelled", "{over}");
+    wire.lose_commits(false);
+    assert_eq!(over(&other, &running).await["status"], "cancelled");
+
+    let answer = unheard(put(7)).await;
+    assert!(
+        answer["detail"]
+            .as_str()
+            .unwrap()
+            .contains("whether the version was made"),
+        "{answer}"
+    );
+    let found = get(&other, "/api/projects/demo/agents/greeter").await;
+    assert!(found.to_string().contains("Greets, 7."), "{found}");
 }
