@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use gavel::adapters::store::{AtStart, Store, StoreConfig, StoreError};
 use gavel::domain::ids::{InstanceId, TenantId};
 use gavel::ports::records::{Decisions, ListQuery, RecordError, Recorder};
-use gavel::ports::runs::{NewRun, Runs};
+use gavel::ports::runs::{self, NewRun};
 
 use crate::postgres::{Server, Wire};
 use crate::support::{TestDb, closed, done, eventually, intent, open_decision, queued_run, tenant};
@@ -309,7 +309,7 @@ async fn what_may_have_been_committed_is_not_told_as_unwritten() {
             .await
     };
     wire.silence(true);
-    unavailable(store.create(unwritten.clone()).await);
+    unavailable(runs::Runs::create(&*store, unwritten.clone()).await);
     wire.silence(false);
     eventually("available again", async || store.available().is_ok()).await;
     // Writers take turns, and a new connection commits something of its own first.
@@ -318,7 +318,7 @@ async fn what_may_have_been_committed_is_not_told_as_unwritten() {
     }
 
     wire.lose_commits(true);
-    let made = store.create(written.clone()).await;
+    let made = runs::Runs::create(&*store, written.clone()).await;
     assert!(matches!(made, Err(RecordError::Uncertain(_))), "{made:?}");
     assert_eq!((rows(&unwritten).await, rows(&written).await), (0, 1));
     wire.lose_commits(false);
