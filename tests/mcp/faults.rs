@@ -465,7 +465,7 @@ async fn a_call_to_a_server_that_takes_no_connection_is_told_truthfully() {
 /// Promise 3: a run that another process may have taken up by now sends nothing more, however long ago its call set out.
 #[tokio::test]
 async fn a_call_whose_lease_runs_out_while_it_waits_for_a_place_is_not_sent() {
-    let server = peer(|_| Answer::Hang).await;
+    let mut server = peer(|_| Answer::Hang).await;
     let mut entry = http(&server.url);
     entry["gavel"] = json!({"maxConcurrent": 1});
     let mcp = bridge(&entry);
