@@ -107,6 +107,7 @@ async fn call(mcp: &Mcp, catalog: &Catalog, name: &str, arguments: &Value) -> Re
             traceparent: None,
             timeout: PATIENCE,
             cancel: &CancellationToken::new(),
+            hold: None,
         })
         .await;
     match reply {

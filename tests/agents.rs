@@ -16,6 +16,8 @@ mod doom_loop;
 mod flows;
 #[path = "agents/in_doubt.rs"]
 mod in_doubt;
+#[path = "agents/lease.rs"]
+mod lease;
 #[path = "agents/limits.rs"]
 mod limits;
 #[path = "agents/model.rs"]
@@ -55,6 +57,7 @@ on_both_databases! {
     crash::a_flow_that_dies_anywhere_ends_as_if_nothing_had_been,
     crash::a_run_that_dies_anywhere_ends_as_if_nothing_had_been,
     crash::a_tool_without_a_key_is_never_called_twice,
+    in_doubt::a_doubt_within_a_called_agent_is_settled_there,
     in_doubt::what_a_person_says_happened_is_not_done_again,
     single::a_run_is_on_the_record_before_it_begins_and_when_it_is_over,
 }

@@ -92,6 +92,7 @@ impl Real {
             traceparent: None,
             timeout: Duration::from_secs(20),
             cancel: &CancellationToken::new(),
+            hold: None,
         };
         match self.mcp.call(request).await {
             CallReply::Data(data) => Ok(serde_json::from_str(data.get()).unwrap()),

@@ -59,6 +59,9 @@ pub(super) async fn act(engine: &Engine, run: &mut Run, calls: &[Proposed]) -> R
         if run.is_cancelled() {
             return Ok(());
         }
+        if !run.is_ours() {
+            return Err(Stop::LeaseLost);
+        }
         for one in group {
             started(engine, run, one, child_of(&one.what));
         }
@@ -97,6 +100,9 @@ async fn results(engine: &Engine, run: &mut Run, group: &[Cleared<'_>]) -> Resul
 /// under the same key where that can do no harm, and of every other call it is not known what it did (promise 3).
 pub(super) async fn recover(engine: &Engine, run: &mut Run, calls: &[Proposed]) -> Result<(), Stop> {
     for call in calls {
+        if !run.is_ours() {
+            return Err(Stop::LeaseLost);
+        }
         let allowed = allowed(&run.journal, call.id);
         let result = match (&call.target, allowed) {
             (Target::Agent(_), Some(arguments)) => {
@@ -121,6 +127,7 @@ pub(super) async fn recover(engine: &Engine, run: &mut Run, calls: &[Proposed]) 
     log::flush(engine, run, Vec::new()).await
 }
 
+const LEASE_LOST: &str = "another process may have taken the run up; the call was not sent";
 const CUT_OFF: &str = "the process that ran it ended during this call";
 
 /// A call whose process died, once more under the same key. It is as after an attempt that nobody answered: only the
@@ -346,7 +353,14 @@ async fn call(engine: &Engine, run: &Run, one: &Cleared<'_>, tool: &Arc<Tool>) -
     }
 }
 
+/// Sends it, unless the run may be somebody else's by now, who does the same.
 async fn attempt(engine: &Engine, run: &Run, one: &Cleared<'_>, tool: &Arc<Tool>, time: Duration) -> CallReply {
+    if !run.is_ours() {
+        return CallReply::NotSent(CallFailure {
+            code: FailureCode::Unavailable,
+            message: LEASE_LOST.to_owned(),
+        });
+    }
     // The server's work hangs under this call's span, or without one under the caller's.
     let own_place = telemetry::traceparent(&Span::current());
     let request = CallRequest {
@@ -360,6 +374,7 @@ async fn attempt(engine: &Engine, run: &Run, one: &Cleared<'_>, tool: &Arc<Tool>
         traceparent: own_place.as_deref().or(run.traceparent.as_deref()),
         timeout: time,
         cancel: &run.cancel,
+        hold: run.log.as_ref().map(|log| &log.hold),
     };
     engine.tools.call(request).await
 }

@@ -55,7 +55,8 @@ pub(super) async fn ask(engine: &Engine, run: &mut Run) {
             deadline: ask_until(engine, run),
         };
         let asked = async {
-            let live = run.log.as_ref().map(|log| &log.live).filter(|live| live.is_watched());
+            // Whoever comes to watch in mid-turn is told what follows, and a run that is cancelled keeps what was said.
+            let live = run.log.as_ref().map(|log| &log.live);
             match (&run.events, live) {
                 (Some(sink), _) => {
                     let mut tell = |event: ModelEvent<'_>| match event {
@@ -79,6 +80,9 @@ pub(super) async fn ask(engine: &Engine, run: &mut Run) {
         spans::answered(&span, &outcome);
         outcome
     };
+    if let Some(log) = &run.log {
+        log.live.turn_over();
+    }
     match outcome {
         Ok(turn) => {
             let mut sequence = calls_so_far(&run.journal);

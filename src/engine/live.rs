@@ -1,7 +1,8 @@
 //! What watchers of a run on this replica are told beside its journal: the model's words as they come, and that there is
-//! more in the journal. Nothing of it is kept; who misses it finds the whole turn in the journal.
+//! more in the journal. Nothing of it is kept; who misses it finds the whole turn in the journal. Only a run that is cancelled
+//! within a turn ends with what was said of it.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::broadcast;
 
@@ -12,6 +13,8 @@ use crate::domain::ids::RunId;
 pub struct Live {
     run: RunId,
     sender: broadcast::Sender<LiveEvent>,
+    /// The words of the turn that is under way.
+    said: Arc<Mutex<String>>,
 }
 
 /// What they are told.
@@ -35,6 +38,7 @@ impl Live {
         Self {
             run,
             sender: broadcast::channel(Self::CAPACITY).0,
+            said: Arc::default(),
         }
     }
 
@@ -44,6 +48,7 @@ impl Live {
         Self {
             run: child,
             sender: self.sender.clone(),
+            said: Arc::default(),
         }
     }
 
@@ -53,15 +58,27 @@ impl Live {
         self.sender.subscribe()
     }
 
-    pub(super) fn is_watched(&self) -> bool {
-        self.sender.receiver_count() > 0
+    /// The words so far of the turn that is under way.
+    pub(super) fn said(&self) -> String {
+        self.words().clone()
+    }
+
+    /// The turn is in the journal now, or came to nothing.
+    pub(super) fn turn_over(&self) {
+        self.words().clear();
+    }
+
+    fn words(&self) -> MutexGuard<'_, String> {
+        self.said.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(super) fn delta(&self, text: &str) {
+        self.words().push_str(text);
         self.tell(LiveEvent::Delta(self.run, Arc::from(text)));
     }
 
     pub(super) fn reset(&self) {
+        self.turn_over();
         self.tell(LiveEvent::Reset(self.run));
     }
 

@@ -9,15 +9,15 @@ use super::{Engine, Run};
 use crate::domain::ids::RunId;
 use crate::domain::journal::Entry;
 use crate::ports::records::{Intent, RecordError};
-use crate::ports::runs::{Append, Held, Lease, Runs, StoredEntry};
+use crate::ports::runs::{Append, Held, Hold, Runs, StoredEntry};
 
 /// Where a run's journal is kept.
 #[derive(Clone)]
 pub struct Log {
     /// The store.
     pub runs: Arc<dyn Runs>,
-    /// The right to write there.
-    pub lease: Lease,
+    /// The right to write there, and to begin what has an effect.
+    pub hold: Hold,
     /// Whose journal.
     pub run: RunId,
     /// Entries at its beginning that belong to the runs it goes on with; the mark of the resume is its own first.
@@ -46,7 +46,7 @@ pub struct Halt {
 pub enum Stop {
     /// The record could not be made durable.
     Record(RecordError),
-    /// Somebody else has the run now.
+    /// Somebody else has the run now, or may have it.
     LeaseLost,
     /// It was told to stop here.
     Halted,
@@ -88,7 +88,7 @@ pub(super) async fn flush(engine: &Engine, run: &mut Run, intents: Vec<Intent>) 
     let written = log.written + entries.len();
     log.intending = !intents.is_empty();
     let append = Append {
-        lease: log.lease,
+        lease: log.hold.lease(),
         run: log.run,
         entries,
         intents,

@@ -114,6 +114,11 @@ impl Run {
         self.before + now.saturating_duration_since(self.began)
     }
 
+    /// Is it certain that nobody else works on it? Nobody else can on a run without a log.
+    fn is_ours(&self) -> bool {
+        self.log.as_ref().is_none_or(|log| log.hold.is_ours())
+    }
+
     /// Shall nothing more be begun? A run without a log is stopped from outside, at once.
     fn is_cancelled(&self) -> bool {
         self.log.is_some() && self.cancel.is_cancelled()

@@ -74,6 +74,11 @@ pub enum Ending {
 /// not known which of the two the model meant.
 #[must_use]
 pub fn next<'a>(journal: &'a [Entry], limits: &Limits, elapsed: Duration) -> Next<'a> {
+    if limits.pause_in_doubt
+        && let Some(next) = doubts_of_agents(journal)
+    {
+        return next;
+    }
     let journal = current(journal);
     let stopped = soft_stop(journal);
     let out_of_time = limits.time.is_some_and(|time| elapsed >= time);
@@ -184,6 +189,32 @@ pub fn next<'a>(journal: &'a [Entry], limits: &Limits, elapsed: Duration) -> Nex
     }
 }
 
+/// An agent that was called and came into doubt is gone on with when the run is resumed, before the model is asked: it knows
+/// itself what a person said of its calls, and its caller's call then has another result.
+fn doubts_of_agents(journal: &[Entry]) -> Option<Next<'_>> {
+    let resumed = journal.len() - current(journal).len();
+    let (before, since) = journal.split_at(resumed);
+    if since.iter().any(|entry| matches!(entry, Entry::ModelTurn { .. })) {
+        return None;
+    }
+    let turn = before.iter().rfind(|entry| matches!(entry, Entry::ModelTurn { .. }))?;
+    let called = turn
+        .calls()
+        .iter()
+        .filter(|call| matches!(call.target, Target::Agent(_)));
+    let doubtful: Vec<_> = called.filter(|call| in_doubt(call.id, journal)).collect();
+    let looked_at = |call: &&Proposed| has_result(call.id, since);
+    if doubtful.iter().any(looked_at) {
+        return Some(Next::End(Ending::Stopped(StopReason::InDoubt, None)));
+    }
+    (!doubtful.is_empty()).then_some(Next::Recover(doubtful))
+}
+
+fn has_result(call: ActionId, entries: &[Entry]) -> bool {
+    let is_its = |entry: &Entry| matches!(entry, Entry::Result { call: id, .. } if *id == call);
+    entries.iter().any(is_its)
+}
+
 /// What counts against the limits: all since the run was resumed last.
 pub(super) fn current(journal: &[Entry]) -> &[Entry] {
     let resumed = journal.iter().rposition(|entry| matches!(entry, Entry::Resumed { .. }));
@@ -225,11 +256,7 @@ fn tokens(journal: &[Entry]) -> u64 {
 
 /// Those without a result.
 pub(super) fn open<'a>(calls: &'a [Proposed], since: &'a [Entry]) -> impl Iterator<Item = &'a Proposed> {
-    calls.iter().filter(|call| {
-        !since
-            .iter()
-            .any(|e| matches!(e, Entry::Result { call: id, .. } if *id == call.id))
-    })
+    calls.iter().filter(|call| !has_result(call.id, since))
 }
 
 /// What the calls of the last turn need; `None` when all are answered.

@@ -16,7 +16,7 @@ use super::headers;
 use crate::domain::agent_run::DoubtfulCall;
 use crate::domain::definition::DefinitionError;
 use crate::domain::ids::{DecisionId, RunId};
-use crate::surfaces::agents::AgentError;
+use crate::surfaces::agents::{AgentError, Unheard};
 use crate::surfaces::chat::ChatError;
 use crate::surfaces::chat::request::FieldError;
 use crate::surfaces::decisions::QueryError;
@@ -97,7 +97,8 @@ codes! {
     IdempotencyKeyReused = "idempotency_key_reused", 422;
     /// Over the caller's quota; `Retry-After` says how long to wait.
     RateLimited = "rate_limited", 429;
-    /// Something was done, and its record is not complete yet; `decision_id` names it. Do not send it again.
+    /// Something was done, or may have been, and is not recorded yet; `decision_id` or `run_id` names it. Look there before it is
+    /// sent again.
     OutcomeUnrecorded = "outcome_unrecorded", 500;
     /// A fault of gavel.
     Internal = "internal", 500;
@@ -350,6 +351,13 @@ fn agent(error: AgentError) -> Told {
         AgentError::Begun(run) => Told {
             run: Some(run),
             ..Error::OutcomeUnrecorded(run.decision()).tell()
+        },
+        AgentError::Unheard(what) => Told {
+            run: match what {
+                Unheard::Run(run) | Unheard::Cancel(run) => Some(run),
+                Unheard::Put => None,
+            },
+            ..Told::new(Code::OutcomeUnrecorded, what.to_string())
         },
         AgentError::RecordUnavailable => Error::RecordUnavailable.tell(),
         AgentError::Query(error) => Error::from(error).tell(),

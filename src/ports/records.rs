@@ -39,9 +39,13 @@ pub trait Recorder: Send + Sync {
 /// Why something was not recorded.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RecordError {
-    /// The store is away, locked or full; `0` says so for operators.
+    /// Not written, and it will not be, but for what the writer must finish: the store is away, locked or full; `0` says so
+    /// for operators.
     #[error("the record store is unavailable: {0}")]
     Unavailable(Arc<str>),
+    /// Its commit was begun, and nobody heard how it ended: it may be written, now or in a moment.
+    #[error("it is not known whether it was recorded: {0}")]
+    Uncertain(Arc<str>),
 }
 
 /// What is known of a decision before it is made.

@@ -3,12 +3,18 @@
 //! A run that somebody works on is leased: its row names the holder, until when, and a fence that grows with every
 //! holder. Whatever a holder writes is written only while it still holds the lease, so one that was given up for dead
 //! can do no more. A run that another one called has no lease of its own: that of the outermost run covers them all.
+//!
+//! What leaves for a tool's server is no write, and nothing there knows a fence. So a holder that cannot ask the store knows by
+//! its own clock until when nobody else can have the run, and sends nothing after that: a [`Hold`].
 
-use std::sync::Arc;
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use serde_json::value::RawValue;
 
 use super::BoxFuture;
+use super::clock::Clock;
 use super::records::{ClosedDecision, Intent, ListQuery, OpenDecision, QueryError, RecordError};
 use crate::domain::agent_run::{AgentRun, DoubtfulCall, RunStatus, StopReason};
 use crate::domain::decision::Usage;
@@ -17,6 +23,9 @@ use crate::domain::ids::{ActionId, ProjectId, RunId, TenantId, UserId};
 /// Where runs are kept. Writes return when they are durable. A [`NewRun`], an [`Append`] with intents, an end and a
 /// cancellation survive a loss of power; what else a journal loses with it is asked again, or is in doubt.
 pub trait Runs: Send + Sync {
+    /// How long a lease lasts that is not prolonged.
+    fn lease_length(&self) -> Duration;
+
     /// A new run with its open decision, in one commit. A run that another one called is not made twice: the one
     /// that is there already counts as made.
     fn create(&self, run: NewRun) -> BoxFuture<'_, Result<Created, RecordError>>;
@@ -169,6 +178,74 @@ pub struct Lease {
     pub run: RunId,
     /// Grows with every holder.
     pub fence: i64,
+}
+
+/// A lease as its holder knows it without asking: until when nobody else can have it, by this process's own clock. Shared by
+/// all that is done under the lease.
+#[derive(Clone)]
+pub struct Hold(Arc<Holding>);
+
+struct Holding {
+    lease: Lease,
+    length: Duration,
+    clock: Arc<dyn Clock>,
+    until: Mutex<Instant>,
+}
+
+impl Hold {
+    /// The part of a lease's length that is kept for what lies between the last look and the server, and for clocks that do
+    /// not run alike: a tenth.
+    const MARGIN: u32 = 10;
+
+    /// Of a lease that the store gave. `asked` is the instant before it was asked: the store's own count began later.
+    #[must_use]
+    pub fn new(lease: Lease, length: Duration, clock: Arc<dyn Clock>, asked: Instant) -> Self {
+        let length = length - length / Self::MARGIN;
+        Self(Arc::new(Holding {
+            lease,
+            length,
+            clock,
+            until: Mutex::new(asked + length),
+        }))
+    }
+
+    /// The lease.
+    #[must_use]
+    pub fn lease(&self) -> Lease {
+        self.0.lease
+    }
+
+    /// The store has prolonged it; `asked` as in [`Hold::new`].
+    pub fn prolong(&self, asked: Instant) {
+        let mut until = self.until();
+        *until = (*until).max(asked + self.0.length);
+    }
+
+    /// What is left of it; nothing once somebody else may have it.
+    #[must_use]
+    pub fn left(&self) -> Duration {
+        let until = *self.until();
+        until.saturating_duration_since(self.0.clock.instant())
+    }
+
+    /// Is it certain that nobody else has it?
+    #[must_use]
+    pub fn is_ours(&self) -> bool {
+        !self.left().is_zero()
+    }
+
+    fn until(&self) -> std::sync::MutexGuard<'_, Instant> {
+        self.0.until.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl fmt::Debug for Hold {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Hold")
+            .field("lease", &self.0.lease)
+            .field("left", &self.left())
+            .finish()
+    }
 }
 
 /// Was the lease still held?

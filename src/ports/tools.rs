@@ -8,6 +8,7 @@ use serde_json::value::RawValue;
 use tokio_util::sync::CancellationToken;
 
 use super::BoxFuture;
+use super::runs::Hold;
 use crate::domain::ids::{ActionId, UserId};
 use crate::domain::journal::CallFailure;
 use crate::domain::tool::Tool;
@@ -75,6 +76,9 @@ pub struct CallRequest<'a> {
     pub timeout: Duration,
     /// Fires when the run is cancelled.
     pub cancel: &'a CancellationToken,
+    /// The lease it is made under, where there is one: asked right before anything is sent, and once it may be another's
+    /// nothing is ([`CallReply::NotSent`]).
+    pub hold: Option<&'a Hold>,
 }
 
 /// The outcome of one attempt.

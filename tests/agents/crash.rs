@@ -3,6 +3,7 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
 
 use gavel::adapters::store::Store;
 use gavel::domain::agent_run::{AgentRun, RunStatus, StopReason};
@@ -66,6 +67,9 @@ impl Dying {
 }
 
 impl Runs for Dying {
+    fn lease_length(&self) -> Duration {
+        self.store.lease_length()
+    }
     fn create(&self, run: NewRun) -> BoxFuture<'_, Result<Created, RecordError>> {
         Box::pin(self.write(self.store.create(run)))
     }

@@ -1,6 +1,7 @@
 //! Calls of which nobody knows whether they had their effect (promise 3, DESIGN.md section 6).
 
 use gavel::domain::agent_run::{RunStatus, StopReason};
+use gavel::domain::ids::ActionId;
 use gavel::domain::tool::FailureCode;
 use serde_json::{Value, json};
 
@@ -190,5 +191,135 @@ async fn a_run_whose_tools_are_away_when_it_is_taken_up_can_be_resumed_when_they
     rig.tools.bring_back_send();
     let done = rig.resume(again.id, &[(doubtful, true)]).await;
     assert_eq!((done.status(), done.summary()), (RunStatus::Completed, "Sent."));
+    assert_eq!(rig.tools.calls("send"), 1);
+}
+
+/// What the clerk has sent after its first letter, the second of which was lost in one way or the other.
+fn sends_two(rig: &Rig) {
+    rig.model
+        .answers("clerk", |asked| match (asked.before, asked.failures().as_slice()) {
+            (0, _) => call("send", json!({"n": 1})),
+            (1, _) | (_, [Some(FailureCode::ToolError)]) => call("send", json!({"n": 2})),
+            _ => words("Both are sent."),
+        });
+}
+
+/// The ids of the calls that nobody knows of; each was one of `send`'s.
+fn doubts(run: &Outcome, count: usize) -> Vec<ActionId> {
+    assert_eq!(
+        (run.status(), run.row.stop_reason),
+        (RunStatus::Paused, Some(StopReason::InDoubt)),
+        "{run:?}"
+    );
+    let doubts = &run.row.in_doubt;
+    assert!(
+        doubts.len() == count && doubts.iter().all(|call| call.tool == "send"),
+        "{doubts:?}"
+    );
+    doubts.iter().map(|call| call.action_id).collect()
+}
+
+const HEAD: &str = r#"
+name: head
+description: Stands above.
+promptConfig: { query: "${query}", systemPrompt: head }
+sub_agents: [boss]
+"#;
+
+/// Promise 3, X-15: a doubt within a called agent is told as what it is, the call of a tool. When a person has said what happened,
+/// the agent goes on where it stood, and nothing that it did is done again.
+pub(crate) async fn a_doubt_within_a_called_agent_is_settled_there(db: TestDb) {
+    let mut rig = Rig::on(db, &[HEAD, BOSS, CLERK]).await;
+    for (happened, crash) in [(true, false), (false, false), (true, true), (false, true)] {
+        let at = format!("happened: {happened}, crash: {crash}");
+        rig = rig.afresh();
+        rig.model.script("head", [call("boss", go()), words("All is done.")]);
+        rig.model.script(
+            "boss",
+            [
+                call("clerk", go()).and("clerk", json!({"query": "again"})),
+                words("The clerk did it."),
+            ],
+        );
+        sends_two(&rig);
+        let lost = match (crash, happened) {
+            (true, _) => Does::Never,
+            (false, true) => Does::LosesTheAnswer,
+            (false, false) => Does::IsLost,
+        };
+        rig.tools.script("send", [Does::Answers(json!("sent")), lost]);
+        let run = if crash {
+            let begun = dies_while_it_calls(&rig, "head").await;
+            rig.finish(begun).await
+        } else {
+            rig.run("head", go()).await
+        };
+        let [doubt] = doubts(&run, 1)[..] else {
+            panic!("{run:?}")
+        };
+        let resumed = rig.resume(run.id, &[(doubt, happened)]).await;
+        assert_eq!(
+            (resumed.status(), resumed.summary()),
+            (RunStatus::Completed, "All is done."),
+            "{at}"
+        );
+        assert_eq!(resumed.row.in_doubt.len(), 0, "{at}");
+        // Twice two letters, and where a person said so, one of them once more.
+        let times = |n: u32| {
+            let letter = json!({"n": n}).to_string();
+            rig.tools.sent().iter().filter(|sent| sent.arguments == letter).count()
+        };
+        assert_eq!((times(1), times(2)), (2, if happened { 2 } else { 3 }), "{at}");
+        // Each model was asked on, and none anew.
+        let asked = |agent: &str| rig.model.asked_of(agent).len();
+        assert_eq!((asked("head"), asked("boss")), (2, 2), "{at}");
+        let gone_on_with = ["head completed", "boss completed", "clerk completed"];
+        assert_eq!(rig.runs_of(resumed.id).await, gone_on_with, "{at}");
+    }
+}
+
+/// A doubt that comes again, in the run that went on, is settled again.
+#[tokio::test]
+async fn a_called_agent_may_come_into_doubt_again() {
+    let rig = Rig::new(&[BOSS, CLERK]).await;
+    rig.model.script("boss", [call("clerk", go()), words("Done.")]);
+    sends_two(&rig);
+    rig.tools.script("send", [Does::LosesTheAnswer, Does::LosesTheAnswer]);
+    let run = rig.run("boss", go()).await;
+    let first = doubts(&run, 1)[0];
+    let again = rig.resume(run.id, &[(first, true)]).await;
+    let second = doubts(&again, 1)[0];
+    assert_ne!(first, second);
+    let done = rig.resume(again.id, &[(second, true)]).await;
+    assert_eq!((done.status(), done.summary()), (RunStatus::Completed, "Done."));
+    assert_eq!((rig.tools.calls("send"), rig.model.asked_of("boss").len()), (2, 2));
+}
+
+/// X-4: an agent that was cancelled in mid-call cannot be gone on with. What a person says of its call is told to its caller.
+#[tokio::test]
+async fn a_doubt_of_a_called_agent_that_is_over_is_told_to_its_caller_as_settled() {
+    let rig = Rig::new(&[BOSS, CLERK]).await;
+    rig.model.script("boss", [call("clerk", go()), words("I know.")]);
+    rig.model.script("clerk", [call("send", json!({"n": 1}))]);
+    rig.tools.script("send", [Does::Never]);
+    let begun = rig.begin("boss", go(), None).await;
+    let process = rig.process(rig.store.clone());
+    let (ended, ()) = tokio::join!(rig.drive(&process, begun), async {
+        rig.tools.waited_for.notified().await;
+        let rows = rig.db.rows("SELECT id FROM agent_run WHERE agent_id = 'clerk'").await;
+        let child = rows[0][0].as_deref().unwrap();
+        process.running.cancel(gavel::domain::ids::RunId::parse(child).unwrap());
+    });
+    ended.unwrap();
+    let run = rig.outcome(begun.id).await;
+    let doubt = doubts(&run, 1)[0];
+    let resumed = rig.resume(run.id, &[(doubt, true)]).await;
+    assert_eq!((resumed.status(), resumed.summary()), (RunStatus::Completed, "I know."));
+    let asked = rig.model.asked_of("boss");
+    let [(_, Err((code, words)))] = asked[1].responses() else {
+        panic!("{:?}", asked[1].responses())
+    };
+    assert_eq!(*code, FailureCode::Cancelled);
+    assert!(words.contains(r#"its call send {"n":1} had its effect"#), "{words}");
     assert_eq!(rig.tools.calls("send"), 1);
 }

@@ -15,7 +15,7 @@ use gavel::engine::live::Live;
 use gavel::engine::log::{self, Halt, Stop};
 use gavel::ports::clock::Clock;
 use gavel::ports::records::OpenDecision;
-use gavel::ports::runs::{Created, Lease, NewRun, Runs};
+use gavel::ports::runs::{Created, Hold, Lease, NewRun, Runs};
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
@@ -277,11 +277,27 @@ impl Rig {
         cancel: CancellationToken,
         halt: Halt,
     ) -> Result<Ended, Stop> {
-        let driven = process
-            .drive(begun.id, begun.lease, Live::new(begun.id), cancel, halt)
-            .await;
+        let hold = self.hold(begun, self.store.lease_length());
+        let driven = process.drive(begun.id, hold, Live::new(begun.id), cancel, halt).await;
         self.model.assert_well_formed();
         driven
+    }
+
+    /// The lease as its holder knows it, which nobody prolongs.
+    pub(crate) fn hold(&self, begun: Begun, length: Duration) -> Hold {
+        Hold::new(begun.lease, length, self.clock.clone(), self.clock.instant())
+    }
+
+    pub(crate) fn now(&self) -> Instant {
+        self.clock.instant()
+    }
+
+    /// The same under a lease that nobody prolongs, and that is not so long.
+    pub(crate) async fn drive_for(&self, process: &Arc<Agents>, begun: Begun, length: Duration) -> Result<Ended, Stop> {
+        let (live, hold) = (Live::new(begun.id), self.hold(begun, length));
+        process
+            .drive(begun.id, hold, live, CancellationToken::new(), Halt::default())
+            .await
     }
 
     /// The process is gone: another one takes the run up. `None` when it is over.

@@ -23,6 +23,8 @@ pub(crate) enum Does {
     Fails(&'static str),
     /// Does it; the answer is lost.
     LosesTheAnswer,
+    /// The same, after so long.
+    LosesTheAnswerAfter(Duration),
     /// Is lost on the way there, and nobody knows.
     IsLost,
     /// Is not reached at all.
@@ -221,6 +223,11 @@ impl Tools for ScriptedTools {
                 }
                 Does::Fails(message) => CallReply::Failed(failure(FailureCode::ToolError, message)),
                 Does::LosesTheAnswer => {
+                    self.have_effect(&request);
+                    CallReply::Unknown(failure(FailureCode::ProtocolError, "the connection was lost"))
+                }
+                Does::LosesTheAnswerAfter(time) => {
+                    self.clock.advance(time);
                     self.have_effect(&request);
                     CallReply::Unknown(failure(FailureCode::ProtocolError, "the connection was lost"))
                 }

@@ -6,12 +6,17 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use gavel::adapters::mcp::{Mcp, McpOptions, ServerState};
+use gavel::domain::ids::RunId;
 use gavel::domain::tool::FailureCode;
+use gavel::ports::clock::SystemClock;
+use gavel::ports::runs::{Hold, Lease};
 use gavel::ports::tools::Tools;
 use serde_json::{Value, json};
 
 use super::raw::{Answer, RawServer, Request, STREAMS, lane, tools};
-use super::support::{Call, bridge, bridge_with, call, data, failed, http, not_sent, read, tool, unknown, until, up};
+use super::support::{
+    Call, PATIENCE, bridge, bridge_with, call, data, failed, http, not_sent, read, tool, unknown, until, up,
+};
 
 /// A raw peer that answers calls in this way.
 async fn peer(answer: impl Fn(&Request) -> Answer + Send + Sync + 'static) -> RawServer {
@@ -455,6 +460,41 @@ async fn a_call_to_a_server_that_takes_no_connection_is_told_truthfully() {
         assert_eq!(unknown(reply).code, FailureCode::InDoubt);
     }
     assert_eq!(server.count("tools/call"), 2);
+}
+
+/// Promise 3: a run that another process may have taken up by now sends nothing more, however long ago its call set out.
+#[tokio::test]
+async fn a_call_whose_lease_runs_out_while_it_waits_for_a_place_is_not_sent() {
+    let mut server = peer(|_| Answer::Hang).await;
+    let mut entry = http(&server.url);
+    entry["gavel"] = json!({"maxConcurrent": 1});
+    let mcp = bridge(&entry);
+    let act = tool(&*up(&mcp).await, "act");
+    let hold = |length| {
+        let lease = Lease {
+            run: RunId::new(),
+            fence: 1,
+        };
+        Some(Hold::new(lease, length, Arc::new(SystemClock), Instant::now()))
+    };
+    let first = Call {
+        timeout: Duration::from_millis(600),
+        hold: hold(PATIENCE),
+        ..Call::with(json!({}))
+    };
+    let second = Call {
+        hold: hold(Duration::from_millis(300)),
+        ..Call::with(json!({}))
+    };
+    let (first, second) = tokio::join!(first.of(&mcp, &act), second.of(&mcp, &act));
+    assert_eq!(unknown(first).code, FailureCode::InDoubt);
+    let second = not_sent(second);
+    assert!(
+        second.message.contains("may have taken the run up"),
+        "{}",
+        second.message
+    );
+    assert_eq!(server.count("tools/call"), 1);
 }
 
 /// Promise 3

@@ -7,6 +7,7 @@ use gavel::adapters::mcp::{Mcp, McpConfig, McpOptions, ServerState};
 use gavel::domain::ids::{ActionId, UserId};
 use gavel::domain::journal::CallFailure;
 use gavel::domain::tool::Tool;
+use gavel::ports::runs::Hold;
 use gavel::ports::tools::{CallReply, CallRequest, Catalog, Tools};
 use serde_json::Value;
 use serde_json::value::RawValue;
@@ -72,6 +73,7 @@ pub(crate) struct Call<'a> {
     pub(crate) user: &'a str,
     pub(crate) timeout: Duration,
     pub(crate) cancel: CancellationToken,
+    pub(crate) hold: Option<Hold>,
 }
 
 impl Call<'_> {
@@ -81,6 +83,7 @@ impl Call<'_> {
             user: "u1",
             timeout: PATIENCE,
             cancel: CancellationToken::new(),
+            hold: None,
         }
     }
 
@@ -98,6 +101,7 @@ impl Call<'_> {
             traceparent: Some("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"),
             timeout: self.timeout,
             cancel: &self.cancel,
+            hold: self.hold.as_ref(),
         })
         .await
     }

@@ -209,6 +209,8 @@ struct Silence {
     all: bool,
     /// Those with a lower number.
     before: u32,
+    /// Those that answer a COMMIT.
+    committed: bool,
 }
 
 impl Wire {
@@ -244,6 +246,11 @@ impl Wire {
         self.silence.send_modify(|silence| silence.all = silent);
     }
 
+    /// What is committed is, and nobody hears of it.
+    pub(crate) fn lose_commits(&self, lose: bool) {
+        self.silence.send_modify(|silence| silence.committed = lose);
+    }
+
     /// Nothing more is heard of the connections there are; new ones work. So it is when a standby takes over.
     pub(crate) fn lose(&self) {
         let number = self.connections.load(Ordering::SeqCst);
@@ -256,6 +263,11 @@ async fn carry(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, number: u32, mut
     while let Ok(read) = from.read(&mut buffer).await {
         let heard = |silence: &Silence| !silence.all && number >= silence.before;
         if read == 0 || silence.wait_for(heard).await.is_err() {
+            return;
+        }
+        // The tag of a completed command (PostgreSQL manual, "Message Formats").
+        let commits = buffer[..read].windows(7).any(|tag| tag == b"COMMIT\0");
+        if commits && silence.wait_for(|silence| !silence.committed).await.is_err() {
             return;
         }
         if to.write_all(&buffer[..read]).await.is_err() {

@@ -6,9 +6,10 @@ use std::time::{Duration, Instant};
 use gavel::adapters::store::{AtStart, Store, StoreConfig, StoreError};
 use gavel::domain::ids::{InstanceId, TenantId};
 use gavel::ports::records::{Decisions, ListQuery, RecordError, Recorder};
+use gavel::ports::runs::{self, NewRun};
 
 use crate::postgres::{Server, Wire};
-use crate::support::{TestDb, closed, done, eventually, intent, open_decision, tenant};
+use crate::support::{TestDb, closed, done, eventually, intent, open_decision, queued_run, tenant};
 
 /// Deadlines that a test can wait for.
 fn hasty(db: &TestDb) -> StoreConfig {
@@ -285,6 +286,49 @@ async fn a_silent_postgres_is_unavailable_in_bounded_time() {
     unavailable(store.available());
     wire.silence(false);
     eventually("available again", async || store.available().is_ok()).await;
+}
+
+/// Promise 1: "not written" is said only of what is not, also later. Where a COMMIT was sent and nobody heard of it, that is
+/// said.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_may_have_been_committed_is_not_told_as_unwritten() {
+    let db = TestDb::postgres().await;
+    let wire = Wire::to(&db.url).await;
+    let store = Store::open(StoreConfig {
+        write_deadline: Duration::from_millis(500),
+        // No beat takes the place of what is looked at.
+        lease: Duration::from_secs(3600),
+        ..StoreConfig::new(&wire.url, InstanceId::new())
+    })
+    .await
+    .unwrap();
+    let (unwritten, written) = (queued_run(), queued_run());
+    let rows = async |run: &NewRun| {
+        let id = run.id;
+        db.count(&format!("SELECT COUNT(*) FROM agent_run WHERE id = '{id}'"))
+            .await
+    };
+    wire.silence(true);
+    unavailable(runs::Runs::create(&*store, unwritten.clone()).await);
+    wire.silence(false);
+    eventually("available again", async || store.available().is_ok()).await;
+    // Writers take turns, and a new connection commits something of its own first.
+    for _ in 0..6 {
+        store.close(closed(open_decision(), vec![], false)).await.unwrap();
+    }
+
+    wire.lose_commits(true);
+    let made = runs::Runs::create(&*store, written.clone()).await;
+    assert!(matches!(made, Err(RecordError::Uncertain(_))), "{made:?}");
+    assert_eq!((rows(&unwritten).await, rows(&written).await), (0, 1));
+    wire.lose_commits(false);
+    // Nobody was told of it, so nobody begins it.
+    let given_up = format!(
+        "SELECT COUNT(*) FROM agent_run WHERE id = '{}' AND status = 'failed'",
+        written.id
+    );
+    eventually("the run was given up", async || db.count(&given_up).await == 1).await;
+    assert_eq!(rows(&unwritten).await, 0);
 }
 
 /// A database that is away at start: an error, or a store that becomes available later.

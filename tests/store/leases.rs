@@ -20,6 +20,16 @@ async fn time_passes(db: &TestDb) {
         .await;
 }
 
+/// Takes a run up that somebody may be writing to just now.
+async fn taken_at_last(store: &Store, run: RunId) -> Lease {
+    loop {
+        if let Some(lease) = store.take(run).await.unwrap() {
+            return lease;
+        }
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
 /// DESIGN.md 8: of many, on two processes, that take a run up at once, one has it.
 pub(crate) async fn of_twenty_takes_at_once_one_succeeds(db: TestDb) {
     let stores = [db.open().await, db.open().await];
@@ -288,7 +298,7 @@ pub(crate) async fn an_append_that_nobody_heard_of_harms_nobody(db: TestDb) {
         assert!(appending.await.is_err());
         lock.release().await;
         time_passes(&db).await;
-        let taken = next.take(run.id).await.unwrap().unwrap();
+        let taken = taken_at_last(&next, run.id).await;
         // From here on the old holder cannot change what was read.
         let journal = next.journal(run.id, 0, 9).await.unwrap();
         let intents = format!(
@@ -325,16 +335,13 @@ async fn a_run_is_not_taken_in_the_middle_of_an_append() {
         async move { old.append(entries(lease, 1..=1)).await.unwrap() }
     });
     db.stuck(1).await;
-    let taking = tokio::spawn(async move {
-        let taken = next.take(run.id).await.unwrap();
-        (taken, next.journal(run.id, 0, 9).await.unwrap())
-    });
-    // Time enough for a take that waits for nobody.
-    tokio::time::sleep(Duration::from_millis(200)).await;
+    for _ in 0..3 {
+        assert_eq!(next.take(run.id).await.unwrap(), None, "it is being written to");
+    }
     lock.release().await;
     assert_eq!(appending.await.unwrap(), Held::Yes);
-    let (taken, journal) = taking.await.unwrap();
-    assert_eq!(taken.map(|lease| lease.fence), Some(2));
+    assert_eq!(taken_at_last(&next, run.id).await.fence, 2);
+    let journal = next.journal(run.id, 0, 9).await.unwrap();
     assert_eq!(journal, [entry(1)]);
 }
 
@@ -412,6 +419,53 @@ async fn definitions_may_come_in_any_order() {
     }
     let deadlocks = "SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()";
     assert_eq!(db.count(deadlocks).await, 0);
+}
+
+/// DESIGN.md 8: a replica that stands still within a transaction keeps a run from the others for a moment, and nothing else.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_take_of_a_run_that_is_locked_waits_for_nobody_and_holds_nobody_up() {
+    use sqlx::{AssertSqlSafe, Connection, PgConnection};
+    let db = TestDb::postgres().await;
+    let store = db.open().await;
+    let run = queued_run();
+    store.create(run.clone()).await.unwrap();
+    let mut frozen = PgConnection::connect(&db.url).await.unwrap();
+    let lock = format!("SELECT 1 FROM agent_run WHERE id = '{}' FOR UPDATE", run.id);
+    sqlx::raw_sql("BEGIN").execute(&mut frozen).await.unwrap();
+    sqlx::raw_sql(AssertSqlSafe(lock)).execute(&mut frozen).await.unwrap();
+    // As long as a write may take before its caller gives up, so a wait for the lock fails them.
+    let takes = (0..12).map(|_| store.take(run.id));
+    for taken in futures_util::future::join_all(takes).await {
+        assert_eq!(taken.unwrap(), None);
+    }
+    gavel::ports::records::Recorder::close(&*store, closed(open_decision(), vec![], false))
+        .await
+        .unwrap();
+    frozen.close().await.unwrap();
+    eventually("the run can be taken", async || {
+        store.take(run.id).await.unwrap().is_some()
+    })
+    .await;
+}
+
+/// DESIGN.md 8: and the database itself ends its transaction, as long as others wait for a lock.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_transaction_that_stands_still_is_ended_by_the_database_within_two_seconds() {
+    use sqlx::{Connection, PgConnection};
+    let db = TestDb::postgres().await;
+    // Its writers' settings are those of their connections; one of them is looked at through a function of the database.
+    db.open().await.shutdown().await;
+    let mut admin = PgConnection::connect(&db.url).await.unwrap();
+    sqlx::raw_sql(
+        "CREATE TABLE seen (value TEXT); CREATE FUNCTION look() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN \
+         INSERT INTO seen VALUES (current_setting('idle_in_transaction_session_timeout')); RETURN NEW; END $$; \
+         CREATE TRIGGER look AFTER INSERT ON agent_run FOR EACH ROW EXECUTE FUNCTION look()",
+    )
+    .execute(&mut admin)
+    .await
+    .unwrap();
+    db.open().await.create(queued_run()).await.unwrap();
+    assert_eq!(db.line("SELECT value FROM seen").await, "2s");
 }
 
 /// A commit whose acknowledgement is lost on the wire is tried again, and answers as if it had been heard.

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use tokio_util::sync::CancellationToken;
 
+use crate::ports::runs::Hold;
 use crate::ports::tools::CallRequest;
 
 /// A call with all that both lanes need.
@@ -24,6 +25,16 @@ pub(super) struct Outgoing<'a> {
 impl Outgoing<'_> {
     pub(super) fn cancel(&self) -> &CancellationToken {
         self.request.cancel
+    }
+
+    /// May it still be sent? Else the run may be another process's, which sends it itself.
+    pub(super) fn may_be_sent(&self) -> bool {
+        self.request.hold.is_none_or(Hold::is_ours)
+    }
+
+    /// The end of one that may not.
+    pub(super) fn lease_lost(&self) -> Attempt {
+        Attempt::NotSent(Lost::Lease, Lost::Lease.words(self.request.timeout))
     }
 
     /// Ends at the deadline or when the run is cancelled, with how that is to be told.
@@ -64,6 +75,8 @@ pub(super) enum Lost {
     Timeout,
     /// The run was cancelled.
     Cancelled,
+    /// The run may be another process's by now.
+    Lease,
     /// The connection broke, or what came over it was no answer.
     Connection,
 }
@@ -83,6 +96,7 @@ impl Lost {
         match self {
             Self::Timeout => format!("no answer within {} ms", after.as_millis()),
             Self::Cancelled => "cancelled while waiting for the answer".to_owned(),
+            Self::Lease => "another process may have taken the run up; the call was not sent".to_owned(),
             Self::Connection => "the connection was lost before the answer".to_owned(),
         }
     }

@@ -17,7 +17,12 @@ pub(super) async fn call(peer: &Peer<RoleClient>, beside: &Beside, call: &Outgoi
         Err(error) => return Attempt::NotSent(Lost::Connection, format!("the arguments are no object: {error}")),
     };
     let params = CallToolRequestParams::new(call.request.tool.name.to_string()).with_arguments(arguments);
-    let request = ClientRequest::CallToolRequest(CallToolRequest::new(params));
+    let mut tool_call = CallToolRequest::new(params);
+    if let Some(hold) = call.request.hold {
+        // For the pipe's writer, who may have to wait; it is not part of the message.
+        tool_call.extensions.insert(hold.clone());
+    }
+    let request = ClientRequest::CallToolRequest(tool_call);
     let options = PeerRequestOptions::no_options().with_meta(meta::object(call));
     // rmcp's queue may be full; what has not entered it is not sent.
     let handle = tokio::select! {
@@ -47,6 +52,7 @@ pub(super) async fn call(peer: &Peer<RoleClient>, beside: &Beside, call: &Outgoi
             Ok(text) => Attempt::Result(Bytes::from(text)),
             Err(error) => Attempt::Lost(Lost::Connection, error.to_string()),
         },
+        Ok(Err(ServiceError::TransportSend(_))) if !call.may_be_sent() => call.lease_lost(),
         Ok(Err(error)) => failed(error),
         Err(_) => Attempt::Lost(Lost::Connection, "the server went away before it answered".to_owned()),
     }

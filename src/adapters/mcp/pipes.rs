@@ -7,13 +7,16 @@ use std::time::Duration;
 
 use process_wrap::tokio::{ChildWrapper, CommandWrap};
 use rmcp::RoleClient;
+use rmcp::model::{ClientRequest, JsonRpcMessage};
 use rmcp::service::{RxJsonRpcMessage, TxJsonRpcMessage};
 use rmcp::transport::Transport;
 use rmcp::transport::async_rw::AsyncRwTransport;
 use tokio::io::Empty;
 use tokio::process::{ChildStderr, ChildStdin, ChildStdout};
+use tokio::sync::Mutex;
 
 use super::lines::Lines;
+use crate::ports::runs::Hold;
 
 /// How long a child may take to end, each time it is told to.
 const GRACE: Duration = Duration::from_secs(3);
@@ -24,6 +27,8 @@ pub(super) struct Pipes {
     child: Option<Box<dyn ChildWrapper>>,
     stdout: Lines<ChildStdout>,
     stdin: AsyncRwTransport<RoleClient, Empty, ChildStdin>,
+    /// Whose turn it is to write: a child that does not read keeps them waiting.
+    turn: Arc<Mutex<()>>,
 }
 
 impl Pipes {
@@ -42,6 +47,7 @@ impl Pipes {
             child: Some(child),
             stdout: Lines::new(stdout, server),
             stdin: AsyncRwTransport::new_client(tokio::io::empty(), stdin),
+            turn: Arc::default(),
         };
         Ok((pipes, stderr))
     }
@@ -56,7 +62,16 @@ impl Transport<RoleClient> for Pipes {
     type Error = io::Error;
 
     fn send(&mut self, message: TxJsonRpcMessage<RoleClient>) -> impl Future<Output = io::Result<()>> + Send + 'static {
-        self.stdin.send(message)
+        let (turn, hold) = (Arc::clone(&self.turn), hold_of(&message));
+        let sending = self.stdin.send(message);
+        async move {
+            let _turn = turn.lock().await;
+            // Now nothing lies any more between this look and the pipe.
+            if hold.is_some_and(|hold| !hold.is_ours()) {
+                return Err(io::Error::other("the lease of the run was over before it was sent"));
+            }
+            sending.await
+        }
     }
 
     async fn receive(&mut self) -> Option<RxJsonRpcMessage<RoleClient>> {
@@ -83,6 +98,17 @@ impl Transport<RoleClient> for Pipes {
         self.child = None;
         Ok(())
     }
+}
+
+/// The lease that a call is made under.
+fn hold_of(message: &TxJsonRpcMessage<RoleClient>) -> Option<Hold> {
+    let JsonRpcMessage::Request(request) = message else {
+        return None;
+    };
+    let ClientRequest::CallToolRequest(call) = &request.request else {
+        return None;
+    };
+    call.extensions.get::<Hold>().cloned()
 }
 
 impl Drop for Pipes {

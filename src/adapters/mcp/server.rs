@@ -326,6 +326,10 @@ async fn send(link: &Link, outgoing: &Outgoing<'_>, started: Instant) -> Attempt
             }
             Err(reason) => return Attempt::NotSent(Lost::Connection, reason.to_owned()),
         };
+        // Each time anew: the way here may have taken long.
+        if !outgoing.may_be_sent() {
+            return outgoing.lease_lost();
+        }
         let attempt = send_over(&session, outgoing).await;
         match &attempt {
             Attempt::SessionGone if again => link.renew(&session),
@@ -345,7 +349,7 @@ async fn send(link: &Link, outgoing: &Outgoing<'_>, started: Instant) -> Attempt
 fn tells_of_the_server(lost: Lost, tool: &Tool, given: Duration) -> bool {
     match lost {
         Lost::Connection => true,
-        Lost::Cancelled => false,
+        Lost::Cancelled | Lost::Lease => false,
         // What little of it was spent on the way here is forgiven.
         Lost::Timeout => given >= tool.timeout.min(FAIR).mul_f64(0.9),
     }
@@ -369,7 +373,7 @@ fn not_sent(lost: Lost, message: String) -> CallReply {
     let code = match lost {
         // The run itself was over.
         Lost::Cancelled => FailureCode::LimitReached,
-        Lost::Timeout | Lost::Connection => FailureCode::Unavailable,
+        Lost::Timeout | Lost::Connection | Lost::Lease => FailureCode::Unavailable,
     };
     CallReply::NotSent(CallFailure { code, message })
 }
@@ -378,7 +382,7 @@ fn unknown(tool: &Tool, lost: Lost, message: String) -> CallReply {
     let code = match lost {
         _ if tool.side_effect => FailureCode::InDoubt,
         Lost::Timeout | Lost::Cancelled => FailureCode::Timeout,
-        Lost::Connection => FailureCode::ProtocolError,
+        Lost::Connection | Lost::Lease => FailureCode::ProtocolError,
     };
     CallReply::Unknown(CallFailure { code, message })
 }

@@ -48,6 +48,10 @@ impl Batch<'_> {
     /// Writes all of `tickets` or none of them.
     pub(super) async fn run(&self, conn: &mut Conn, tickets: &[Ticket]) -> Attempt {
         match self.write(conn, tickets).await {
+            // Who was told that nothing is written is right: the others are tried again without it.
+            Ok(_) if !tickets.iter().all(Ticket::commit) => {
+                Attempt::Failed(Fault::Away("somebody has given up waiting".into()))
+            }
             Ok(done) => match conn.execute(&self.statements.commit, vec![]).await {
                 Ok(_) => Attempt::Committed(done),
                 Err(error) => Attempt::Uncertain(error.into()),

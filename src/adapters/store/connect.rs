@@ -116,10 +116,11 @@ impl Target {
                     .await
                     .map_err(|_| timed_out("connecting"))??;
                 // The server gives up a statement, a lock wait and an idle transaction when we have, so that a
-                // lost client holds no lock.
+                // lost client holds no lock. One that stands still between two statements keeps others from its rows
+                // for no longer than they wait for a lock.
                 sqlx::raw_sql(
                     "SET lock_timeout = '2s'; SET statement_timeout = '5s'; \
-                     SET idle_in_transaction_session_timeout = '10s'; SET synchronous_commit = on",
+                     SET idle_in_transaction_session_timeout = '2s'; SET synchronous_commit = on",
                 )
                 .execute(&mut connection)
                 .await?;

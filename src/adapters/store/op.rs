@@ -6,6 +6,7 @@ use super::runs::{RunDone, RunOp};
 use crate::domain::ids::DecisionId;
 use crate::ports::records::{Claim, Claimed, ClosedDecision, Intent, OpenDecision, RecordError};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
 
 /// One thing to write. Each may be done twice without harm, since a commit may go through unheard.
 pub(super) enum Op {
@@ -95,8 +96,41 @@ pub(super) enum Done {
 pub(super) struct Ticket {
     pub(super) op: Op,
     pub(super) answer: oneshot::Sender<Result<Done, RecordError>>,
-    /// True once a transaction with it was begun whose end is not known.
+    pub(super) progress: Arc<Progress>,
+    /// True once a transaction with it was to be committed and its end is not known.
     pub(super) uncertain: bool,
+}
+
+/// How far an op has come, for the one who waits. Who gives up and who commits are one exchange each out of the same first
+/// state: of what was told to be unwritten nothing is committed.
+#[derive(Default)]
+pub(super) struct Progress(AtomicU8);
+
+/// Nothing of it is committed.
+const WAITING: u8 = 0;
+/// A COMMIT with it may have been sent.
+const COMMITTING: u8 = 1;
+/// Whoever waited was told that it is not written.
+const GIVEN_UP: u8 = 2;
+
+impl Progress {
+    /// Nobody waits any more. True: it is not written.
+    pub(super) fn give_up(&self) -> bool {
+        self.go(WAITING, GIVEN_UP) != Err(COMMITTING)
+    }
+
+    /// A COMMIT with it is about to be sent. False: it was given up.
+    fn commit(&self) -> bool {
+        self.go(WAITING, COMMITTING) != Err(GIVEN_UP)
+    }
+
+    fn is_committing(&self) -> bool {
+        self.0.load(Ordering::Acquire) == COMMITTING
+    }
+
+    fn go(&self, from: u8, to: u8) -> Result<u8, u8> {
+        self.0.compare_exchange(from, to, Ordering::AcqRel, Ordering::Acquire)
+    }
 }
 
 impl Ticket {
@@ -105,7 +139,26 @@ impl Ticket {
         Self {
             op,
             answer: oneshot::channel().0,
+            progress: Arc::default(),
             uncertain: false,
+        }
+    }
+
+    /// A COMMIT with it is about to be sent; false where it may not be.
+    pub(super) fn commit(&self) -> bool {
+        self.progress.commit() || self.op.must_finish()
+    }
+
+    /// Was a COMMIT with it sent, of which it is not known how it ended?
+    pub(super) fn is_committing(&self) -> bool {
+        self.progress.is_committing()
+    }
+
+    /// The transaction was not committed.
+    pub(super) fn not_committed(&self) {
+        if !self.uncertain {
+            // Fails where it had not come so far, or was given up: then it stays as it is.
+            let _ = self.progress.go(COMMITTING, WAITING);
         }
     }
 

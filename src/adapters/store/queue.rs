@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
 
 use super::meters::{self, Failure};
-use super::op::{Done, Op, Ticket};
+use super::op::{Done, Op, Progress, Ticket};
 use super::writer::Shared;
 use crate::ports::records::RecordError;
 
@@ -35,23 +35,25 @@ impl Queue {
     }
 
     /// Writes `op` and waits until it is durable, or known not to be, or the deadline passed. What must be
-    /// written stays with the writer also then.
+    /// written stays with the writer also then; anything else that is told to be unavailable is not written later.
     pub(super) async fn ask(&self, op: Op) -> Result<Done, RecordError> {
         let deadline = match op.closes() {
             true => self.close_deadline,
             false => self.write_deadline,
         };
         let (answer, answered) = oneshot::channel();
+        let progress = Arc::default();
         let ticket = Ticket {
             op,
             answer,
+            progress: Arc::clone(&progress),
             uncertain: false,
         };
         self.push(ticket)?;
         match tokio::time::timeout(deadline, answered).await {
             Ok(Ok(answer)) => answer,
-            Ok(Err(_)) => Err(RecordError::Unavailable("the store was shut down".into())),
-            Err(_) => Err(RecordError::Unavailable(self.shared.state.gave_up())),
+            Ok(Err(_)) => Err(given_up(&progress, "the store was shut down".into())),
+            Err(_) => Err(given_up(&progress, self.shared.state.gave_up())),
         }
     }
 
@@ -70,5 +72,13 @@ impl Queue {
         meters::failures(Failure::Queue).increment(1);
         self.shared.lost.note(&ticket.op);
         Err(RecordError::Unavailable(reason.into()))
+    }
+}
+
+/// Nobody waits any more: is it known that it is not written?
+fn given_up(progress: &Progress, reason: Arc<str>) -> RecordError {
+    match progress.give_up() {
+        true => RecordError::Unavailable(reason),
+        false => RecordError::Uncertain(reason),
     }
 }

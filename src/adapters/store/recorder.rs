@@ -28,10 +28,14 @@ impl Store {
             error.type = Empty,
         );
         let done = self.queue.ask(op).instrument(span.clone()).await;
-        if let Err(RecordError::Unavailable(_)) = &done
+        if let Err(error) = &done
             && !span.is_disabled()
         {
-            span.record("error.type", "unavailable");
+            let kind = match error {
+                RecordError::Unavailable(_) => "unavailable",
+                RecordError::Uncertain(_) => "uncertain",
+            };
+            span.record("error.type", kind);
             span.record("otel.status_code", "ERROR");
         }
         done

@@ -303,7 +303,12 @@ impl Writer {
                     Err(_) => {
                         // The transaction may be anywhere: the connection is dropped, not reused.
                         drop(conn);
-                        return Attempt::Uncertain(timed_out("a transaction").into());
+                        let fault = timed_out("a transaction").into();
+                        // Without a COMMIT it ends with its connection.
+                        return match batch.iter().any(Ticket::is_committing) {
+                            true => Attempt::Uncertain(fault),
+                            false => Attempt::Failed(fault),
+                        };
                     }
                 }
             }
@@ -378,6 +383,7 @@ impl Writer {
         let mut batch: VecDeque<Ticket> = batch.into_iter().collect();
         for ticket in &mut batch {
             ticket.uncertain |= uncertain;
+            ticket.not_committed();
         }
         batch.append(&mut self.pending);
         self.pending = batch;
@@ -397,7 +403,11 @@ impl Writer {
             self.shared.lost.note(&op);
         }
         // Nobody may be waiting any more; then the log line above is all there is to say.
-        let _ = ticket.answer.send(Err(RecordError::Unavailable(Arc::clone(reason))));
+        let error = match ticket.uncertain {
+            true => RecordError::Uncertain(Arc::clone(reason)),
+            false => RecordError::Unavailable(Arc::clone(reason)),
+        };
+        let _ = ticket.answer.send(Err(error));
     }
 }
 

@@ -8,6 +8,8 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 
+use crate::ports::runs::Hold;
+
 /// Nothing has happened yet.
 const WAITING: u8 = 0;
 /// The HTTP client has the body.
@@ -21,11 +23,23 @@ const GIVEN_UP: u8 = 2;
 /// A connection may be driven by another thread than the one that gives up. So taking and giving up
 /// are one exchange each out of the same first state: whichever comes second learns of the other.
 #[derive(Clone, Debug, Default)]
-pub(in crate::adapters) struct Taken(Arc<AtomicU8>);
+pub(in crate::adapters) struct Taken {
+    state: Arc<AtomicU8>,
+    /// Without this lease it is not taken.
+    hold: Option<Hold>,
+}
 
 impl Taken {
+    /// Of a body that is sent under this lease.
+    pub(in crate::adapters) fn under(hold: Option<&Hold>) -> Self {
+        Self {
+            hold: hold.cloned(),
+            ..Self::default()
+        }
+    }
+
     pub(in crate::adapters) fn get(&self) -> bool {
-        self.0.load(Ordering::Acquire) == TAKEN
+        self.state.load(Ordering::Acquire) == TAKEN
     }
 
     /// Makes sure that the body is not taken from now on; tells whether it was before.
@@ -33,8 +47,19 @@ impl Taken {
         self.leave_waiting(GIVEN_UP) == Err(TAKEN)
     }
 
+    fn take(&self) -> Result<(), NotForSending> {
+        if self.hold.as_ref().is_some_and(|hold| !hold.is_ours()) {
+            return Err(NotForSending::LeaseLost);
+        }
+        match self.leave_waiting(TAKEN) {
+            Ok(_) => Ok(()),
+            Err(GIVEN_UP) => Err(NotForSending::GivenUp),
+            Err(_) => Err(NotForSending::Sent),
+        }
+    }
+
     fn leave_waiting(&self, next: u8) -> Result<u8, u8> {
-        self.0
+        self.state
             .compare_exchange(WAITING, next, Ordering::AcqRel, Ordering::Acquire)
     }
 }
@@ -45,6 +70,9 @@ pub(in crate::adapters) enum NotForSending {
     /// Nobody waits for the answer.
     #[error("given up before it was sent")]
     GivenUp,
+    /// The run that it belongs to may be another process's by now.
+    #[error("the lease of the run was over before it was sent")]
+    LeaseLost,
     /// A body with the same [`Taken`] is already on its way.
     #[error("sent already")]
     Sent,
@@ -73,11 +101,7 @@ impl Body for Watched {
         let Some(bytes) = self.bytes.take() else {
             return Poll::Ready(None);
         };
-        Poll::Ready(Some(match self.taken.leave_waiting(TAKEN) {
-            Ok(_) => Ok(Frame::data(bytes)),
-            Err(GIVEN_UP) => Err(NotForSending::GivenUp),
-            Err(_) => Err(NotForSending::Sent),
-        }))
+        Poll::Ready(Some(self.taken.take().map(|()| Frame::data(bytes))))
     }
 
     fn is_end_stream(&self) -> bool {
@@ -95,8 +119,12 @@ mod tests {
 
     use std::sync::Barrier;
     use std::task::Waker;
+    use std::time::{Duration, Instant};
 
     use super::*;
+    use crate::domain::ids::RunId;
+    use crate::ports::clock::SystemClock;
+    use crate::ports::runs::Lease;
 
     /// What a client gets that asks for the body; `None` is its end.
     fn poll(body: &mut Watched) -> Option<Result<Bytes, NotForSending>> {
@@ -125,6 +153,22 @@ mod tests {
         assert!(!taken.give_up() && !taken.give_up());
         assert_eq!(poll(&mut late), Some(Err(NotForSending::GivenUp)));
         assert!(!taken.get() && !taken.give_up());
+    }
+
+    /// Promise 3: a client that took long to connect sends nothing for a run that may be another process's by then.
+    #[test]
+    fn a_body_is_not_taken_once_the_lease_of_its_run_has_run_out() {
+        let lease = Lease {
+            run: RunId::new(),
+            fence: 1,
+        };
+        for (length, ours) in [(Duration::from_secs(60), true), (Duration::ZERO, false)] {
+            let hold = Hold::new(lease, length, Arc::new(SystemClock), Instant::now());
+            let taken = Taken::under(Some(&hold));
+            let got = poll(&mut body(&taken));
+            assert_eq!(got.unwrap().is_ok(), ours);
+            assert_eq!(taken.get(), ours);
+        }
     }
 
     /// Promise 3: "not sent" is said only of what is not sent, also when both happen at once on two threads.

@@ -93,6 +93,7 @@ impl Tasks {
             traceparent: None,
             timeout: tool.timeout,
             cancel: &CancellationToken::new(),
+            hold: None,
         };
         match self.mcp.call(request).await {
             CallReply::Data(data) => serde_json::from_str(data.get()).map_err(|error| format!("{name}: {error}")),

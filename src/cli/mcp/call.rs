@@ -67,6 +67,7 @@ pub(super) async fn run(args: Args, mcp: &Arc<Mcp>) -> anyhow::Result<Exit> {
         traceparent: None,
         timeout: tool.timeout,
         cancel: &CancellationToken::new(),
+        hold: None,
     };
     match mcp.call(request).await {
         CallReply::Data(data) => {

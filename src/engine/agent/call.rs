@@ -7,7 +7,7 @@ use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
 use super::{Ended, Left, Place, Round};
-use crate::domain::agent_run::RunStatus;
+use crate::domain::agent_run::{DoubtfulCall, RunStatus};
 use crate::domain::canonical;
 use crate::domain::definition::Flow;
 use crate::domain::ids::RunId;
@@ -90,8 +90,12 @@ pub(crate) async fn cancel_called(engine: &Engine, run: &mut Run) -> Result<(), 
         let (Target::Agent(name), Some(child)) = (&call.target, child_begun(&run.journal, call.id)) else {
             continue;
         };
-        let answered = |entry: &Entry| matches!(entry, Entry::Result { call: id, .. } if *id == call.id);
-        if run.journal.iter().any(answered) {
+        // Where it was gone on with after a doubt, what counts is whether it has had its end since.
+        let last = run.journal.iter().rfind(|entry| match entry {
+            Entry::Started { call: id, .. } | Entry::Result { call: id, .. } => *id == call.id,
+            _ => false,
+        });
+        if matches!(last, Some(Entry::Result { .. })) {
             continue;
         }
         if place.agents.runs.standing(child).await.map_err(unread)?.is_none() {
@@ -116,7 +120,7 @@ async fn drive(place: &Place, log: &Log, run: &Run, child: RunId) -> Result<Ende
         .agents
         .drive_within(
             child,
-            log.lease,
+            log.hold.clone(),
             log.live.of(child),
             run.cancel.child_token(),
             log.halt.clone(),
@@ -128,8 +132,8 @@ async fn drive(place: &Place, log: &Log, run: &Run, child: RunId) -> Result<Ende
 /// What whoever called an agent keeps of it.
 fn outcome(place: &Place, name: &str, ended: Ended) -> Result<Result<Arc<RawValue>, CallFailure>, Stop> {
     match place.flow() {
-        Some(flow) => step_result(flow, ended),
-        None => Ok(tool_result(name, ended)),
+        Some(flow) => step_result(place, flow, ended),
+        None => Ok(tool_result(place, name, ended)),
     }
 }
 
@@ -185,7 +189,7 @@ pub(crate) async fn call(
         parent: Some(Parent {
             run: log.run,
             action: call.id,
-            lease: log.lease,
+            lease: log.hold.lease(),
         }),
         resumes,
         snapshot: place.bundle.snapshot(),
@@ -260,16 +264,16 @@ fn failed(code: FailureCode, message: String) -> CallResult {
 }
 
 /// What a model is told of an agent that it called. One that was cut short has not done its job, and says how far it came.
-fn tool_result(name: &str, ended: Ended) -> Result<Arc<RawValue>, CallFailure> {
+fn tool_result(place: &Place, name: &str, ended: Ended) -> Result<Arc<RawValue>, CallFailure> {
     if ended.status == RunStatus::Completed {
         let output = ended.value();
         return Ok(Arc::from(canonical::to_raw(&json!({"output": output}))));
     }
-    Err(failure(name, &ended))
+    Err(failure(place, name, &ended))
 }
 
 /// What a flow keeps of a step. One that was cut short stays open, so that it can be gone on with.
-fn step_result(flow: &Flow, ended: Ended) -> Result<Result<Arc<RawValue>, CallFailure>, Stop> {
+fn step_result(place: &Place, flow: &Flow, ended: Ended) -> Result<Result<Arc<RawValue>, CallFailure>, Stop> {
     match ended.status {
         RunStatus::Completed => Ok(Ok(StepOutput {
             // Where the agent itself goes round, its output is formatted at the end of the last round.
@@ -284,11 +288,13 @@ fn step_result(flow: &Flow, ended: Ended) -> Result<Result<Arc<RawValue>, CallFa
         }
         .to_raw())),
         RunStatus::Paused => Err(Stop::StepStopped(ended.summary)),
-        _ => Ok(Err(failure("it", &ended))),
+        _ => Ok(Err(failure(place, "it", &ended))),
     }
 }
 
-fn failure(name: &str, ended: &Ended) -> CallFailure {
+fn failure(place: &Place, name: &str, ended: &Ended) -> CallFailure {
+    let said = |call: &DoubtfulCall| place.settings.settled.get(&call.action_id).copied();
+    let in_doubt = ended.in_doubt.iter().any(|call| said(call).is_none());
     let verb = match ended.status {
         RunStatus::Paused => "was cut short",
         RunStatus::Cancelled => "was cancelled",
@@ -296,7 +302,7 @@ fn failure(name: &str, ended: &Ended) -> CallFailure {
     };
     let code = match ended.status {
         // Whoever called it does not go on either, until a person says what happened.
-        _ if ended.in_doubt => FailureCode::InDoubt,
+        _ if in_doubt => FailureCode::InDoubt,
         RunStatus::Cancelled => FailureCode::Cancelled,
         _ => FailureCode::ToolError,
     };
@@ -308,6 +314,13 @@ fn failure(name: &str, ended: &Ended) -> CallFailure {
     if let Some(summary) = &ended.summary {
         message.push_str(". How far it came: ");
         message.push_str(summary);
+    }
+    for (call, happened) in ended.in_doubt.iter().filter_map(|call| Some((call, said(call)?))) {
+        let had = if happened { "had" } else { "did not have" };
+        let DoubtfulCall { tool, parameters, .. } = call;
+        message.push_str(&format!(
+            ". A person says that its call {tool} {parameters} {had} its effect"
+        ));
     }
     CallFailure { code, message }
 }

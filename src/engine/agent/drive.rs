@@ -17,7 +17,7 @@ use crate::domain::agent_run::{DoubtfulCall, RunStatus, StopReason};
 use crate::domain::decision::Usage;
 use crate::domain::definition::Definition;
 use crate::domain::ids::{ActionId, RunId};
-use crate::domain::journal::{Completion, Entry, FaultKind, Target, Verdict};
+use crate::domain::journal::{Completion, Entry, FaultKind, Proposed, Target, Verdict};
 use crate::domain::templates::Template;
 use crate::engine::act::child_begun;
 use crate::engine::events::tool_name;
@@ -27,7 +27,7 @@ use crate::engine::log::{self, Halt, Log, Stop};
 use crate::engine::next::{self, Ending, iterations};
 use crate::engine::{Engine, Run, derive, flow, notices, record, spans};
 use crate::ports::BoxFuture;
-use crate::ports::runs::{FinishedRun, Held, Lease, Standing, StoredEntry, StoredRun};
+use crate::ports::runs::{FinishedRun, Held, Hold, Standing, StoredEntry, StoredRun};
 
 /// A run that is taken up more often fells whoever works on it.
 const MOST_TAKES: i64 = 200;
@@ -56,8 +56,8 @@ pub struct Ended {
     pub steps: u32,
     /// Tokens; of a flow those of its steps.
     pub usage: Usage,
-    /// Are there calls of which it is not known whether they had their effect?
-    pub in_doubt: bool,
+    /// Calls of which it is not known whether they had their effect.
+    pub in_doubt: Vec<DoubtfulCall>,
 }
 
 impl Ended {
@@ -130,19 +130,19 @@ impl Agents {
     pub fn drive<'a>(
         self: &'a Arc<Self>,
         id: RunId,
-        lease: Lease,
+        hold: Hold,
         live: Live,
         cancel: CancellationToken,
         halt: Halt,
     ) -> BoxFuture<'a, Result<Ended, Stop>> {
-        self.drive_within(id, lease, live, cancel, halt, None)
+        self.drive_within(id, hold, live, cancel, halt, None)
     }
 
     /// As [`Agents::drive`], with the definitions that the caller has read already.
     pub(super) fn drive_within<'a>(
         self: &'a Arc<Self>,
         id: RunId,
-        lease: Lease,
+        hold: Hold,
         live: Live,
         cancel: CancellationToken,
         halt: Halt,
@@ -152,7 +152,7 @@ impl Agents {
             let _unfinished = self.running.begin(id, live.clone(), cancel.clone());
             let log = Log {
                 runs: Arc::clone(&self.runs),
-                lease,
+                hold,
                 run: id,
                 inherited: 0,
                 written: 0,
@@ -427,7 +427,7 @@ impl Agents {
         if decision.error_detail.is_none() {
             decision.error_detail = told.error_message.as_deref().map(Arc::from);
         }
-        let mut in_doubt = in_doubt(&run.journal);
+        let mut in_doubt = self.doubts(&run.journal).await?;
         // The decisions of a flow's steps tell their tokens, so its own tells none.
         let (mut steps, mut usage) = (iterations(own), decision.usage);
         if run.agent.as_ref().is_some_and(|place| place.flow().is_some()) {
@@ -439,9 +439,8 @@ impl Agents {
                 in_doubt = step.in_doubt;
             }
         }
-        let doubtful = !in_doubt.is_empty();
         let finished = FinishedRun {
-            lease: run.log.as_ref().map(|log| log.lease).ok_or(Stop::LeaseLost)?,
+            lease: run.log.as_ref().map(|log| log.hold.lease()).ok_or(Stop::LeaseLost)?,
             run: stored.id,
             status: told.status,
             summary: told.summary.as_deref().map(Arc::from),
@@ -449,7 +448,7 @@ impl Agents {
             error_message: told.error_message.as_deref().map(Arc::from),
             stop_reason: told.stop_reason,
             recovered_from: recovered_from(own, told.status),
-            in_doubt,
+            in_doubt: in_doubt.clone(),
             steps,
             usage,
             entries: run.unwritten(&self.engine),
@@ -480,8 +479,29 @@ impl Agents {
             exits_loop: exits_loop(own),
             steps,
             usage,
-            in_doubt: doubtful,
+            in_doubt,
         })
+    }
+
+    /// Calls of which it is not known whether they had their effect; where an agent was called, those that it made, for of them
+    /// a person can say what happened.
+    async fn doubts(&self, journal: &[Entry]) -> Result<Vec<DoubtfulCall>, Stop> {
+        let mut doubts = Vec::new();
+        for call in in_doubt(journal) {
+            let called = match child_begun(journal, call.id) {
+                Some(child) => self.runs.standing(child).await.map_err(unread)?,
+                None => None,
+            };
+            match called.map(|called| called.in_doubt) {
+                Some(theirs) if !theirs.is_empty() => doubts.extend(theirs),
+                _ => doubts.push(DoubtfulCall {
+                    action_id: call.id,
+                    tool: tool_name(call).to_string(),
+                    parameters: serde_json::from_str(call.call.args.get()).unwrap_or_default(),
+                }),
+            }
+        }
+        Ok(doubts)
     }
 
     /// The run of a flow's last step, where it came to no good end.
@@ -540,7 +560,7 @@ fn told(run: &Run, ending: &Ending) -> Told {
         Ending::Waiting(why) => {
             told.status = RunStatus::Paused;
             told.summary = so_far(run);
-            let doubtful = !in_doubt(&run.journal).is_empty();
+            let doubtful = in_doubt(&run.journal).next().is_some();
             told.stop_reason = Some(if doubtful {
                 StopReason::InDoubt
             } else {
@@ -577,7 +597,7 @@ fn told(run: &Run, ending: &Ending) -> Told {
         }
         Ending::Cancelled => {
             told.status = RunStatus::Cancelled;
-            told.summary = so_far(run);
+            told.summary = with_words_under_way(run, so_far(run));
         }
         // Agents' runs have no such limits, and nothing waits for a person yet.
         Ending::LoopLimit | Ending::Deadline | Ending::Suspended(_) | Ending::Broken => {
@@ -626,6 +646,18 @@ fn so_far(run: &Run) -> Option<String> {
     }
 }
 
+/// What it had said, with the words of the turn that it was cut off in.
+fn with_words_under_way(run: &Run, before: Option<String>) -> Option<String> {
+    let under_way = run.log.as_ref().map(|log| log.live.said()).unwrap_or_default();
+    if under_way.trim().is_empty() {
+        return before;
+    }
+    Some(match before {
+        Some(before) => format!("{before}\n\n{under_way}"),
+        None => under_way,
+    })
+}
+
 /// The model's last words of its own.
 fn last_words(journal: &[Entry]) -> Option<String> {
     journal.iter().rev().find_map(|entry| match entry {
@@ -649,16 +681,9 @@ fn recovered_from(own: &[Entry], status: RunStatus) -> Option<StopReason> {
 }
 
 /// Calls of which it is not known whether they had their effect.
-fn in_doubt(journal: &[Entry]) -> Vec<DoubtfulCall> {
+fn in_doubt(journal: &[Entry]) -> impl Iterator<Item = &Proposed> {
     let calls = journal.iter().flat_map(Entry::calls);
-    let doubtful = calls.filter(|call| next::in_doubt(call.id, journal));
-    doubtful
-        .map(|call| DoubtfulCall {
-            action_id: call.id,
-            tool: tool_name(call).to_string(),
-            parameters: serde_json::from_str(call.call.args.get()).unwrap_or_default(),
-        })
-        .collect()
+    calls.filter(|call| next::in_doubt(call.id, journal))
 }
 
 fn exits_loop(journal: &[Entry]) -> bool {
@@ -686,16 +711,12 @@ fn ended(stored: &StoredRun, own: &[Entry], known: Option<&Arc<Bundle>>) -> Ende
         exits_loop: exits_loop(own),
         steps: stored.steps,
         usage: stored.usage,
-        in_doubt: !stored.in_doubt.is_empty(),
+        in_doubt: stored.in_doubt.clone(),
     }
 }
 
 /// What a person said of calls in doubt, when the run was resumed.
 fn settled(journal: &[Entry], stored: &StoredRun) -> Vec<Entry> {
     let settings: super::Settings = serde_json::from_str(stored.settings.get()).unwrap_or_default();
-    let calls = in_doubt(journal);
-    calls
-        .iter()
-        .filter_map(|call| settings.settled(call.action_id))
-        .collect()
+    in_doubt(journal).filter_map(|call| settings.settled(call.id)).collect()
 }

@@ -44,6 +44,15 @@ const WATCH: &[Code] = &[
     Code::Overloaded,
     CALLER[1],
 ];
+const STOP: &[Code] = &[
+    Code::InvalidRequest,
+    CALLER[0],
+    Code::UserMismatch,
+    Code::NotFound,
+    Code::OutcomeUnrecorded,
+    Code::RecordUnavailable,
+    CALLER[1],
+];
 const PUT: &[Code] = &[
     Code::InvalidRequest,
     CALLER[0],
@@ -56,6 +65,7 @@ const PUT: &[Code] = &[
     Code::BodyTooLarge,
     Code::UnsupportedMediaType,
     Code::WrongDefinition,
+    Code::OutcomeUnrecorded,
     Code::RecordUnavailable,
     CALLER[1],
 ];
@@ -216,7 +226,7 @@ pub(super) fn about(route: Route) -> About {
         },
         Route::CancelRun => About {
             parameters: listed([run(), user()]),
-            problems: READ,
+            problems: STOP,
             answers: vec![
                 (200, run_answer("It is over.")),
                 (

@@ -10,7 +10,7 @@ use serde_json::Value;
 use tokio::sync::Semaphore;
 use utoipa::ToSchema;
 
-use super::AgentError;
+use super::{AgentError, Unheard, unheard};
 use crate::domain::definition::{Agent, Agents, Definition, DefinitionError, Form, SchemaSource, Source, check};
 use crate::domain::ids::{ProjectId, TenantId};
 use crate::engine::Toolset;
@@ -313,7 +313,7 @@ impl Directory {
             expected,
         };
         let put = self.store.put(version.clone()).await;
-        let (number, changed) = match put.map_err(|_| AgentError::RecordUnavailable)? {
+        let (number, changed) = match put.map_err(|error| unheard(&error, Unheard::Put))? {
             PutVersion::Made(number) => (number, true),
             PutVersion::Same(number) => (number, false),
             PutVersion::Conflict(current) => return Err(AgentError::VersionConflict(current)),

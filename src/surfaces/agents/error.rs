@@ -58,10 +58,33 @@ pub enum AgentError {
     /// The run was made and may have had effects, and how it stands cannot be told now.
     #[error("run {0} may have had effects, and how it stands cannot be told now")]
     Begun(RunId),
+    /// A commit was begun and nobody heard how it ended: it may have been done.
+    #[error("{0}")]
+    Unheard(Unheard),
     /// Nothing can be recorded or read now; nothing was done.
     #[error("the record store is unavailable")]
     RecordUnavailable,
     /// A question to the store has no answer.
     #[error(transparent)]
     Query(#[from] QueryError),
+}
+
+/// What may have been done, in words that say how the caller finds out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Unheard {
+    /// A run may have been made, and then it is worked on.
+    #[error(
+        "It is not known whether run {0} was made. Look for it before sending the request again, or send it again with the \
+         same Idempotency-Key."
+    )]
+    Run(RunId),
+    /// A run may be cancelled.
+    #[error("It is not known whether run {0} is to be cancelled. Look at it; to cancel it again does no harm.")]
+    Cancel(RunId),
+    /// A definition may have been put.
+    #[error(
+        "It is not known whether the version was made. Look at the agent's versions; to put the same definition again makes \
+         no other one."
+    )]
+    Put,
 }

@@ -23,7 +23,7 @@ use tracing::Instrument;
 pub use directory::{
     AgentInfo, DEFAULT_PROJECT, Directory, FileAgents, Project, Put, VersionDetail, VersionInfo, Versions, unavailable,
 };
-pub use error::AgentError;
+pub use error::{AgentError, Unheard};
 pub use watch::{Cursor, RunEvent, Told, Watch};
 pub use work::Worker;
 
@@ -344,7 +344,9 @@ impl AgentRuns {
                 }
             },
         };
-        let made = self.agents.runs.create(new).await.map_err(|error| unrecorded(&error))?;
+        let asked = self.now();
+        let made = self.agents.runs.create(new).await;
+        let made = made.map_err(|error| unheard(&error, Unheard::Run(id)))?;
         let mut triggered = Triggered {
             run: id,
             replayed: false,
@@ -355,7 +357,7 @@ impl AgentRuns {
             Created::New(Some(lease)) => {
                 let (this, halt) = (Arc::clone(&self), self.halt_waited_for.clone());
                 triggered.driven = Some(self.working.spawn(async move {
-                    this.hold(lease, halt).await;
+                    this.hold(lease, asked, halt).await;
                     drop(place);
                 }));
             }
@@ -481,7 +483,7 @@ impl AgentRuns {
             return Ok(found);
         }
         let asked = self.agents.runs.cancel(run).await;
-        asked.map_err(|error| unrecorded(&error))?;
+        asked.map_err(|error| unheard(&error, Unheard::Cancel(run)))?;
         tracing::info!(run_id = %run, by = %caller.name(), "a run is to be cancelled");
         self.agents.running.cancel(run);
         // It is asked for, whatever can be read now: as it was a moment ago it says no less.
@@ -588,4 +590,15 @@ fn conversation(run: RunId) -> ConversationId {
 fn unrecorded(error: &RecordError) -> AgentError {
     tracing::error!(%error, "a request was turned away: nothing can be recorded");
     AgentError::RecordUnavailable
+}
+
+/// What to say when something was not recorded, or perhaps it was.
+fn unheard(error: &RecordError, what: Unheard) -> AgentError {
+    match error {
+        RecordError::Unavailable(_) => unrecorded(error),
+        RecordError::Uncertain(_) => {
+            tracing::error!(%error, "a request ended without knowing what it did: {what}");
+            AgentError::Unheard(what)
+        }
+    }
 }

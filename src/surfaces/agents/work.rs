@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures_util::FutureExt;
 use tokio_util::sync::CancellationToken;
@@ -14,7 +14,7 @@ use crate::engine::live::Live;
 use crate::engine::log::{Halt, Stop};
 use crate::ports::BoxFuture;
 use crate::ports::run_queue::RunWorker;
-use crate::ports::runs::Lease;
+use crate::ports::runs::{Hold, Lease};
 
 /// Between two looks for runs that nobody works on.
 const SWEEP: Duration = Duration::from_secs(2);
@@ -30,7 +30,7 @@ const AT_ONCE: u32 = 16;
 pub(super) struct Leases(Mutex<HashMap<RunId, Holding>>);
 
 struct Holding {
-    lease: Lease,
+    hold: Hold,
     /// Fires when somebody else has it.
     lost: CancellationToken,
 }
@@ -44,31 +44,39 @@ impl Leases {
         self.lock().contains_key(&run)
     }
 
-    fn all(&self) -> Vec<Lease> {
-        self.lock().values().map(|held| held.lease).collect()
+    fn all(&self) -> Vec<Hold> {
+        self.lock().values().map(|held| held.hold.clone()).collect()
     }
 }
 
 impl AgentRuns {
     /// Takes a run up and drives it as far as it goes. Nothing happens when somebody else has it, or it is over.
     pub(super) async fn take_up(self: &Arc<Self>, run: RunId) {
-        // A lease that ran out while the store was away is lost to others, never to ourselves: the run is still worked on here.
+        // One that is let go of here just now is taken up at the next look.
         if self.halt.is_cancelled() || self.leases.has(run) {
             return;
         }
+        let asked = self.now();
         match self.agents.runs.take(run).await {
-            Ok(Some(lease)) => self.hold(lease, self.halt.clone()).await,
+            Ok(Some(lease)) => self.hold(lease, asked, self.halt.clone()).await,
             Ok(None) => {}
             Err(error) => tracing::warn!(run_id = %run, %error, "a run could not be taken up; it is looked for again"),
         }
     }
 
-    /// Drives a run that is leased to this process.
+    /// The instant before the store is asked for a lease.
+    pub(super) fn now(&self) -> Instant {
+        self.agents.engine.clock.instant()
+    }
+
+    /// Drives a run that is leased to this process, since it `asked` for that.
     /// Where `halt` fires it stops between two steps.
-    pub(super) async fn hold(self: &Arc<Self>, lease: Lease, halt: CancellationToken) {
+    pub(super) async fn hold(self: &Arc<Self>, lease: Lease, asked: Instant, halt: CancellationToken) {
+        let clock = Arc::clone(&self.agents.engine.clock);
+        let hold = Hold::new(lease, self.agents.runs.lease_length(), clock, asked);
         let lost = CancellationToken::new();
         let holding = Holding {
-            lease,
+            hold: hold.clone(),
             lost: lost.clone(),
         };
         self.leases.lock().insert(lease.run, holding);
@@ -77,7 +85,9 @@ impl AgentRuns {
             between_steps: halt,
             at_once: self.cut.clone(),
         };
-        let driven = self.agents.drive(lease.run, lease, Live::new(lease.run), cancel, halt);
+        let driven = self
+            .agents
+            .drive(lease.run, hold.clone(), Live::new(lease.run), cancel, halt);
         let out_of_time = async {
             self.cut.cancelled().await;
             tokio::time::sleep(LAST_ENTRY).await;
@@ -87,7 +97,7 @@ impl AgentRuns {
             biased;
             driven = AssertUnwindSafe(driven).catch_unwind() => match driven {
                 Ok(Ok(_)) => None,
-                Ok(Err(Stop::LeaseLost)) => Some("somebody else has it"),
+                Ok(Err(Stop::LeaseLost)) => Some("its lease is lost"),
                 Ok(Err(Stop::Halted)) => Some("the service stops"),
                 // Its lease is not given up: what is still to be written is written under it, when the store is back.
                 Ok(Err(Stop::Record(error))) => {
@@ -100,7 +110,8 @@ impl AgentRuns {
                     None
                 }
             },
-            () = lost.cancelled() => Some("its lease is lost"),
+            () = lost.cancelled() => Some("somebody else has it"),
+            () = run_out(&hold) => Some("its lease has run out"),
             () = out_of_time => Some("the service stops"),
         };
         self.leases.lock().remove(&lease.run);
@@ -121,18 +132,27 @@ impl AgentRuns {
                 _ = ticks.tick() => {}
                 () = self.ended.cancelled() => return,
             }
-            let leases = self.leases.all();
-            if leases.is_empty() {
+            let held = self.leases.all();
+            if held.is_empty() {
                 continue;
             }
-            match self.agents.runs.renew(leases).await {
+            let asked = self.now();
+            match self.agents.runs.renew(held.iter().map(Hold::lease).collect()).await {
                 Ok(renewed) => {
+                    for hold in held.iter().filter(|hold| !renewed.lost.contains(&hold.lease())) {
+                        hold.prolong(asked);
+                    }
                     for run in renewed.cancelled {
                         self.agents.running.cancel(run);
                     }
                     for lease in renewed.lost {
                         // It may have been let go of and taken up again meanwhile.
-                        if let Some(held) = self.leases.lock().get(&lease.run).filter(|held| held.lease == lease) {
+                        if let Some(held) = self
+                            .leases
+                            .lock()
+                            .get(&lease.run)
+                            .filter(|held| held.hold.lease() == lease)
+                        {
                             held.lost.cancel();
                         }
                     }
@@ -194,6 +214,17 @@ impl AgentRuns {
     /// Ends the keeping of leases.
     pub fn end(&self) {
         self.ended.cancel();
+    }
+}
+
+/// Waits until somebody else may have it, since it was not prolonged in time: whatever became of the renewals.
+async fn run_out(hold: &Hold) {
+    loop {
+        let left = hold.left();
+        if left.is_zero() {
+            return;
+        }
+        tokio::time::sleep(left).await;
     }
 }
 

@@ -206,3 +206,38 @@ async fn a_cancel_that_was_written_is_told_so_whatever_can_be_read_then() {
         .unwrap();
     assert_eq!(app.over(&run).await["status"], "cancelled");
 }
+
+/// X-4: the words of a turn that is cut off are kept as well; and who comes to watch in the middle of a turn is told what follows.
+#[tokio::test]
+async fn a_run_that_is_cancelled_within_a_turn_keeps_its_words() {
+    for setup in both() {
+        let words = Reply::Words(
+            Duration::from_millis(500),
+            &["I count: ", "one, ", "two, ", "three, ", "four, ", "five."],
+        );
+        let script = vec![words_and_call("Looking first.", "list_tasks", json!({})), words];
+        let app = spawn_app(setup.script(script)).await;
+        let run = app.queued("helper", "x").await;
+        app.asked(2).await;
+        let mut events = app
+            .request("GET", &format!("/api/runs/{run}/events"), &[])
+            .send()
+            .await
+            .unwrap();
+        let mut told = String::new();
+        while !told.contains(r#""type":"delta""#) {
+            let chunk = events
+                .chunk()
+                .await
+                .unwrap()
+                .unwrap_or_else(|| panic!("no words: {told}"));
+            told.push_str(std::str::from_utf8(&chunk).unwrap());
+        }
+        app.cancel(&run).await;
+        let run = app.over(&run).await;
+        assert_eq!(run["status"], "cancelled", "{run}");
+        let summary = run["summary"].as_str().unwrap();
+        assert!(summary.starts_with("Looking first.\n\nI count: "), "{run}");
+        assert!(!summary.contains("five."), "{run}");
+    }
+}

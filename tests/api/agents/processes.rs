@@ -8,13 +8,14 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use sqlx::{Connection, PgConnection};
 use tempfile::TempDir;
 
 use super::{CHIEF, HELPER, asks, id, is_over, lines, said};
 use crate::crash::{Process, TASKS, child_of, living, signal, start_by, start_with};
 use crate::gemini::{Gemini, Reply};
 use crate::harness::{binary, tasks_in, until};
-use crate::postgres;
+use crate::postgres::{self, Wire};
 
 /// Where processes meet: a folder with agents, a database for the record and one for the tasks.
 pub struct Place {
@@ -45,10 +46,15 @@ impl Place {
 
     /// With what gavel is told of the tasks server.
     pub async fn start_with(&self, gemini: &Gemini, settings: &Value) -> Process {
+        self.start_at(gemini, settings, &self.record).await
+    }
+
+    /// With its own way to the record.
+    async fn start_at(&self, gemini: &Gemini, settings: &Value, record: &str) -> Process {
         let mut command = Command::new(binary());
         // A process that is dead is given up soon.
         command.env("GAVEL_RUNS_LEASE_SECONDS", "1").env(TASKS, &self.tasks);
-        start_with(command, &gemini.url, &self.record, self.folder.path(), settings).await
+        start_with(command, &gemini.url, record, self.folder.path(), settings).await
     }
 
     /// The names of all tasks.
@@ -370,4 +376,164 @@ async fn what_outlasts_the_drain_is_told_as_running_and_goes_on_elsewhere() {
         );
         assert_eq!(place.tasks().await, ["one", "two"]);
     }
+}
+
+async fn post(process: &Process, path: &str, body: Value) -> (u16, Value) {
+    let request = reqwest::Client::new()
+        .post(format!("{}{path}", process.url))
+        .json(&body);
+    let answer = request.header("prefer", "respond-async").send().await.unwrap();
+    (answer.status().as_u16(), answer.json().await.unwrap())
+}
+
+/// What separates a process from the others.
+#[derive(Clone, Copy, Debug)]
+enum Parted {
+    /// It runs, and PostgreSQL does not answer it.
+    CutOff,
+    /// It stands still.
+    Stopped,
+}
+
+/// Promises 3 and 7: a call whose intent is on the record waits for a place at its server when its process is parted from the
+/// others. They take the run up, a person says that the call did not happen, and it is made anew. When the first process has its
+/// place at last, it sends nothing.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_process_that_was_parted_from_the_others_sends_nothing_of_a_run_that_they_took_up() {
+    for parted in [Parted::CutOff, Parted::Stopped] {
+        let place = Place::on(true).await;
+        let wire = Wire::to(&place.record).await;
+        // Four things have been said when a person has told what came of the call.
+        let gemini = Gemini::scripted(vec![Reply::from(|request| {
+            match (request.to_string().contains("hold the place"), said(request)) {
+                (true, 1) => Reply::call("list_tasks", json!({})),
+                (false, 1 | 4) => Reply::call("add_task", json!({"description": "two"})),
+                _ => Reply::Text("Done."),
+            }
+        })])
+        .await;
+        let settings = json!({
+            "trustHints": true, "maxConcurrent": 1, "tools": {"add_task": {"idempotency": "none"}},
+        });
+        let one = place.start_at(&gemini, &settings, &wire.url).await;
+        let path = super::path_of("helper");
+        // Its server is there, and answers.
+        let (_, first) = post(&one, &path, json!({"query": "hold the place"})).await;
+        assert_eq!(over(&one, &id(&first)).await["status"], "completed");
+        let tasks_server = child_of(one.child.0.id());
+        assert!(signal("-STOP", tasks_server));
+        let (_, holds) = post(&one, &path, json!({"query": "hold the place"})).await;
+        until("its call to be sent", || async {
+            let mut record = PgConnection::connect(&place.record).await.unwrap();
+            let begun = "SELECT COUNT(*) FROM agent_run_entry WHERE run_id = $1 AND body LIKE '%started%'";
+            let begun = sqlx::query_scalar::<_, i64>(begun).bind(id(&holds));
+            begun.fetch_one(&mut record).await.unwrap() == 1
+        })
+        .await;
+        let (_, waits) = post(&one, &path, json!({"query": "add two"})).await;
+        until("its intent to be on the record", || async {
+            let calls = get(&one, "/v1/tool-invocations?filter=status%20%3D%20%22started%22").await;
+            calls["tool_invocations"].as_array().unwrap().len() == 1
+        })
+        .await;
+        match parted {
+            Parted::CutOff => wire.silence(true),
+            Parted::Stopped => assert!(signal("-STOP", one.child.0.id())),
+        }
+        let other = place.start_with(&gemini, &settings).await;
+        let paused = over(&other, &id(&waits)).await;
+        assert_eq!(
+            (&paused["status"], &paused["stop_reason"]),
+            (&json!("paused"), &json!("in_doubt")),
+            "{paused}"
+        );
+        let doubt = paused["in_doubt"][0]["action_id"].as_str().unwrap();
+        let settled = json!({"settled": {doubt: false}});
+        let (status, resumed) = post(&other, &format!("/api/runs/{}/resume", id(&waits)), settled).await;
+        assert!([200, 202].contains(&status), "{resumed}");
+        let done = over(&other, &id(&resumed)).await;
+        assert_eq!(done["status"], "completed", "{done}");
+        assert_eq!(place.tasks().await, ["two"], "{parted:?}");
+        assert!(signal("-CONT", tasks_server));
+        if let Parted::Stopped = parted {
+            assert!(signal("-CONT", one.child.0.id()));
+        }
+        // Long enough for the call that held the place to be answered, and for the next one to be sent.
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        assert_eq!(place.tasks().await, ["two"], "{parted:?}");
+        wire.silence(false);
+        // It goes on working, with its server and its database.
+        until("the first process to work again", || async {
+            let (status, run) = post(&one, &path, json!({"query": "hold the place"})).await;
+            [200, 202].contains(&status) && over(&one, &id(&run)).await["status"] == "completed"
+        })
+        .await;
+        assert_eq!(place.tasks().await, ["two"], "{parted:?}");
+    }
+}
+
+/// Promise 1: who was told that nothing was done may send it again. Where the row of a run was committed and nobody heard of it,
+/// that is not said: the answer names the run, which others may take up, and the same key leads to it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_run_that_was_made_unheard_is_told_as_one_that_may_be_there() {
+    let place = Place::on(true).await;
+    let gemini = Gemini::scripted(vec![Reply::Hang]).await;
+    let wire = Wire::to(&place.record).await;
+    let settings = json!({"trustHints": true});
+    let one = place.start_at(&gemini, &settings, &wire.url).await;
+    let other = place.start_with(&gemini, &settings).await;
+    let keyed =
+        |process: &Process, key: &str| trigger(process, "helper", Some("respond-async")).header("idempotency-key", key);
+    let running: Value = keyed(&other, "k-0").send().await.unwrap().json().await.unwrap();
+    let running = id(&running);
+
+    let http = reqwest::Client::new();
+    let put = |n: usize| {
+        let definition = json!({
+            "name": "greeter", "description": format!("Greets, {n}."),
+            "promptConfig": {"query": "${query}", "systemPrompt": "Greet."},
+        });
+        let put = http.put(format!("{}/api/projects/demo/agents/greeter", one.url));
+        put.json(&definition)
+    };
+    let unheard = async |request: reqwest::RequestBuilder| -> Value {
+        // Writers take turns, and a new connection commits something of its own first.
+        for n in 0..6 {
+            let answer = put(n).send().await.unwrap();
+            assert!(answer.status().is_success(), "{}", answer.text().await.unwrap());
+        }
+        wire.lose_commits(true);
+        let problem: Value = request.send().await.unwrap().json().await.unwrap();
+        assert_eq!(
+            (&problem["status"], &problem["code"]),
+            (&json!(500), &json!("outcome_unrecorded")),
+            "{problem}"
+        );
+        problem
+    };
+    let made = unheard(keyed(&one, "k-1")).await;
+    assert!(
+        made["detail"].as_str().unwrap().contains("same Idempotency-Key"),
+        "{made}"
+    );
+    let again: Value = keyed(&other, "k-1").send().await.unwrap().json().await.unwrap();
+    assert_eq!(again["id"], made["run_id"], "{made} {again}");
+    wire.lose_commits(false);
+
+    let cancel = http.post(format!("{}/api/runs/{running}/cancel", one.url));
+    let cancelled = unheard(cancel).await;
+    assert_eq!(cancelled["run_id"], json!(running), "{cancelled}");
+    wire.lose_commits(false);
+    assert_eq!(over(&other, &running).await["status"], "cancelled");
+
+    let answer = unheard(put(7)).await;
+    assert!(
+        answer["detail"]
+            .as_str()
+            .unwrap()
+            .contains("whether the version was made"),
+        "{answer}"
+    );
+    let found = get(&other, "/api/projects/demo/agents/greeter").await;
+    assert!(found.to_string().contains("Greets, 7."), "{found}");
 }

@@ -86,7 +86,7 @@ impl Direct {
             Ok(body) => body,
             Err(error) => return Attempt::NotSent(Lost::Connection, error),
         };
-        let taken = Taken::default();
+        let taken = Taken::under(call.request.hold);
         let mut abandoned = Abandoned {
             direct: self,
             id,
@@ -101,6 +101,7 @@ impl Direct {
                 match self.post(body.into(), call, &taken).await {
                     Ok(response) => self.read(response, id).await,
                     Err(words) if taken.get() => Attempt::Lost(Lost::Connection, words),
+                    Err(_) if !call.may_be_sent() => call.lease_lost(),
                     Err(words) => Attempt::NotSent(Lost::Connection, words),
                 }
             } => {

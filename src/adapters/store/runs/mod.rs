@@ -14,6 +14,8 @@ pub(super) use op::{Abandoned, RunDone, RunOp};
 pub(super) use read::{SHOWN, shown};
 pub(super) use statements::{RunStatements, WORKED_ON};
 
+use std::time::Duration;
+
 use uuid::Uuid;
 
 use super::Store;
@@ -48,6 +50,10 @@ macro_rules! answer {
 pub(super) use answer;
 
 impl Runs for Store {
+    fn lease_length(&self) -> Duration {
+        self.shared.run_lease
+    }
+
     fn create(&self, run: NewRun) -> BoxFuture<'_, Result<Created, RecordError>> {
         Box::pin(async move { answer!(self.run("create run", RunOp::Create(run)).await?, RunDone::Created) })
     }

@@ -84,7 +84,9 @@ impl RunOp {
         match self {
             Self::Create(run) => into.extend(run.parent.map(|parent| parent.lease.run).into_iter().chain(run.resumes)),
             Self::Abandon(abandoned) => into.extend([abandoned.run].into_iter().chain(abandoned.resumes)),
-            Self::Take(run, _) | Self::Cancel(run) => into.extend([*run]),
+            Self::Cancel(run) => into.extend([*run]),
+            // It waits for nobody: who holds the row may stand still, and the run is looked for again.
+            Self::Take(..) => {}
             Self::Append(append) => into.extend([append.lease.run]),
             Self::Finish(run) => into.extend([run.lease.run]),
             Self::Renew(leases) | Self::Release(leases) => into.extend(leases.iter().map(|lease| lease.run)),

@@ -32,7 +32,7 @@ pub(in super::super) struct RunStatements {
     pub(super) unresume_by: Sql,
     /// run, holder: nobody heard that it was made.
     pub(super) abandon: Sql,
-    /// run, holder, lease id, lease in microseconds → fence.
+    /// run, holder, lease id, lease in microseconds → fence. On PostgreSQL a row that is locked is not taken, nor waited for.
     pub(super) take: Sql,
     /// run, lease id → fence.
     pub(super) taken: Sql,
@@ -139,12 +139,22 @@ impl RunStatements {
                  AND NOT EXISTS (SELECT 1 FROM agent_run_entry WHERE run_id = $1)"
             )
             .into(),
-            take: format!(
-                "UPDATE agent_run SET status = 'running', holder = $2, lease_id = $3, lease_until = {now} + $4, \
-                 fence = fence + 1, started_at = COALESCE(started_at, {now}) WHERE id = $1 AND parent_run_id IS NULL \
-                 AND (status = 'queued' OR (status = 'running' AND lease_until <= {now})) RETURNING fence"
-            )
-            .into(),
+            take: {
+                let free = format!(
+                    "id = $1 AND parent_run_id IS NULL AND (status = 'queued' OR (status = 'running' AND lease_until <= {now}))"
+                );
+                let free = match dialect {
+                    Dialect::Sqlite => free,
+                    Dialect::Postgres => {
+                        format!("id = (SELECT id FROM agent_run WHERE {free} FOR UPDATE SKIP LOCKED)")
+                    }
+                };
+                format!(
+                    "UPDATE agent_run SET status = 'running', holder = $2, lease_id = $3, lease_until = {now} + $4, \
+                     fence = fence + 1, started_at = COALESCE(started_at, {now}) WHERE {free} RETURNING fence"
+                )
+                .into()
+            },
             taken: "SELECT fence FROM agent_run WHERE id = $1 AND lease_id = $2 AND status = 'running'".into(),
             entry: Insert::new(dialect, ENTRY_HEAD, "(?, ?, ?, ?, ?)", ENTRY_TAIL),
             finish:

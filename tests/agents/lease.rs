@@ -1,0 +1,127 @@
+//! Who no longer knows that a run is its own sends nothing more, whether it can ask the store or not (promise 3, DESIGN.md
+//! section 8). Nobody prolongs a lease here, and the clock is moved by what takes time.
+
+use gavel::domain::agent_run::{RunStatus, StopReason};
+use gavel::engine::log::Stop;
+use serde_json::{Value, json};
+
+use crate::model::{call, words};
+use crate::rig::{Begun, Outcome, Rig, seconds};
+use crate::tools::Does;
+
+const CLERK: &str = r#"
+name: clerk
+description: Works.
+promptConfig: { query: "${query}", systemPrompt: clerk }
+toolConfig: { tools: [read, send, book, put] }
+approval: never
+"#;
+
+const BOSS: &str = r#"
+name: boss
+description: Leads.
+promptConfig: { query: "${query}", systemPrompt: boss }
+sub_agents: [clerk]
+"#;
+
+fn go() -> Value {
+    json!({"query": "go"})
+}
+
+/// A process works under a lease of 10 s until that has run out, which it knows by itself: the store would still take
+/// whatever it writes.
+async fn works_too_long(rig: &Rig, agent: &str) -> Begun {
+    let begun = rig.begin(agent, go(), None).await;
+    let driven = rig.drive_for(&rig.process(rig.store.clone()), begun, seconds(10)).await;
+    assert!(matches!(driven, Err(Stop::LeaseLost)), "{driven:?}");
+    begun
+}
+
+async fn goes_on_elsewhere(rig: &Rig, begun: Begun) -> Outcome {
+    let begun = rig.take_over(begun).await.unwrap();
+    rig.finish(begun).await
+}
+
+/// What was begun in time keeps its result, and what comes after it is left to the next holder.
+#[tokio::test]
+async fn after_a_call_that_outlasts_the_lease_nothing_more_is_begun() {
+    for agent in ["clerk", "boss"] {
+        let rig = Rig::new(&[BOSS, CLERK]).await;
+        rig.model.script("boss", [call("clerk", go()), words("Both are sent.")]);
+        rig.model.script(
+            "clerk",
+            [
+                call("send", json!({"n": 1})).and("send", json!({"n": 2})),
+                words("Both are sent."),
+            ],
+        );
+        rig.tools.script("send", [Does::Takes(seconds(10))]);
+        let begun = works_too_long(&rig, agent).await;
+        assert_eq!(rig.tools.calls("send"), 1, "{agent}");
+        let run = goes_on_elsewhere(&rig, begun).await;
+        assert_eq!((run.status(), run.summary()), (RunStatus::Completed, "Both are sent."));
+        assert_eq!((rig.tools.calls("send"), rig.tools.effects().len()), (2, 2), "{agent}");
+    }
+}
+
+/// Not even what could do no harm: the next holder may have done something else since.
+#[tokio::test]
+async fn a_call_without_an_answer_is_not_repeated_once_the_lease_has_run_out() {
+    let rig = Rig::new(&[CLERK]).await;
+    rig.model.script("clerk", [call("put", json!({"x": 1})), words("Put.")]);
+    rig.tools.script("put", [Does::LosesTheAnswerAfter(seconds(9))]);
+    let begun = rig.begin("clerk", go(), None).await;
+    let ended = rig.drive_for(&rig.process(rig.store.clone()), begun, seconds(10)).await;
+    // Nobody took it up, so it is written what is known of it.
+    assert_eq!(ended.unwrap().stop_reason, Some(StopReason::InDoubt));
+    assert_eq!(rig.tools.calls("put"), 1);
+
+    let rig = rig.afresh();
+    rig.model.script("clerk", [call("put", json!({"x": 1})), words("Put.")]);
+    rig.tools.script("put", [Does::LosesTheAnswerAfter(seconds(8))]);
+    let begun = rig.begin("clerk", go(), None).await;
+    let ended = rig.drive_for(&rig.process(rig.store.clone()), begun, seconds(10)).await;
+    assert_eq!(ended.unwrap().status, RunStatus::Completed);
+    assert_eq!(rig.tools.calls("put"), 2, "a tenth of the lease is kept, and no more");
+}
+
+/// After a crash as well: whoever took the run up may have been held up before it went on.
+#[tokio::test]
+async fn a_call_that_was_cut_off_is_not_repeated_by_who_took_the_run_up_too_long_ago() {
+    let rig = Rig::new(&[CLERK]).await;
+    rig.model.script("clerk", [call("put", json!({"x": 1})), words("Put.")]);
+    rig.tools.script("put", [Does::Never]);
+    let begun = rig.begin("clerk", go(), None).await;
+    let process = rig.process(rig.store.clone());
+    tokio::select! {
+        ended = rig.drive(&process, begun) => panic!("{ended:?}"),
+        () = rig.tools.waited_for.notified() => {}
+    }
+    let begun = rig.take_over(begun).await.unwrap();
+    let driven = rig.drive_for(&process, begun, seconds(0)).await;
+    assert!(matches!(driven, Err(Stop::LeaseLost)), "{driven:?}");
+    assert_eq!(rig.tools.calls("put"), 1);
+    let run = goes_on_elsewhere(&rig, begun).await;
+    assert_eq!((run.status(), rig.tools.calls("put")), (RunStatus::Completed, 2));
+}
+
+/// A lease that was prolonged holds on, from the instant at which that was asked for.
+#[tokio::test]
+async fn a_lease_holds_from_when_it_was_asked_for_less_a_tenth() {
+    let rig = Rig::new(&[CLERK]).await;
+    let begun = rig.begin("clerk", go(), None).await;
+    let hold = rig.hold(begun, seconds(10));
+    assert!(hold.is_ours());
+    assert_eq!(hold.left(), seconds(9));
+    rig.clock.advance(seconds(4));
+    hold.prolong(rig.now());
+    rig.clock.advance(seconds(8));
+    assert_eq!(hold.left(), seconds(1));
+    // An answer that comes late, after a later one, takes nothing away.
+    hold.prolong(rig.now() - seconds(12));
+    assert_eq!(hold.left(), seconds(1));
+    rig.clock.advance(seconds(1));
+    assert!(!hold.is_ours());
+    hold.prolong(rig.now());
+    assert!(hold.is_ours(), "the store says that nobody else had it meanwhile");
+}
