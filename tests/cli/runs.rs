@@ -468,8 +468,14 @@ async fn a_run_is_followed_through_the_death_of_its_server_and_its_call_in_doubt
     );
 
     let unsettled = place.run(&["runs", "resume", "--server", &server, id]);
-    let command = format!("gavel runs resume --server {server} {id} --settled {action}=happened");
+    let command = format!("gavel runs resume --server {server} {id} --settled '{action}=happened|did_not_happen'");
     assert!(unsettled.err.contains(&command), "{}", unsettled.err);
+    // The hint as it stands is no answer: nobody settles a call by pasting it.
+    let pasted = Command::new("sh")
+        .arg("-c")
+        .arg(command.replacen("gavel", env!("CARGO_BIN_EXE_gavel"), 1))
+        .output();
+    assert_eq!(pasted.unwrap().status.code(), Some(2));
     unsettled.ended(2);
     let shown = place.run(&["runs", "show", "--server", &server, id]).ended(0);
     assert!(

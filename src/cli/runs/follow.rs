@@ -173,12 +173,13 @@ pub(super) fn next(run: &Value, place: &Where) -> Vec<String> {
     for call in calls {
         let word = |field: &str| output::printable(call[field].as_str().unwrap_or_default());
         lines.push(format!(
-            "in doubt: {} {} may have been done. Find out, and say happened or did_not_happen of {}",
+            "in doubt: {} {} may have been done. Find out, and keep one of happened and did_not_happen for {}",
             word("tool"),
             output::printable(&call["parameters"].to_string()),
             word("action_id"),
         ));
-        command.push_str(&format!(" --settled {}=happened", word("action_id")));
+        // In quotes and with both answers it is refused as it stands: nobody shall paste an answer unread.
+        command.push_str(&format!(" --settled '{}=happened|did_not_happen'", word("action_id")));
     }
     lines.push(format!("to go on with it: {command}"));
     lines
