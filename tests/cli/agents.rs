@@ -278,6 +278,11 @@ fn wrong_agents_stop_a_service_that_was_told_to_serve_them_and_nothing_else() {
             run.err
         );
         run.ended(2);
+        // One that is right runs beside them.
+        let run = place.run_with(&["agents", "run", "helper", "hello"], environment);
+        told(&run.err);
+        assert!(run.err.contains("completed ("), "{}", run.err);
+        run.ended(0);
     }
     let log = fs::File::create(place.path().join("log")).unwrap();
     let listen = ["serve", "--listen", "127.0.0.1:0"];
@@ -355,6 +360,43 @@ fn agents_convert_writes_nothing_of_a_definition_that_is_wrong() {
     let unclear = place.pipe(&["agents", "convert", "-", "--to", "yaml"], "name: a");
     assert!(unclear.err.contains("--from"), "{}", unclear.err);
     unclear.ended(2);
+}
+
+/// Nobody loses a definition by a slip: what is there is written over only when that is asked for, and no file holds another form
+/// than its name says.
+#[test]
+fn agents_convert_writes_over_nothing_unasked_and_under_no_wrong_ending() {
+    let place = agents(&[("helper.md", HELPER), ("other.yaml", "name: mine\n")]);
+    let convert = |to: &str, more: &[&str]| {
+        let args = ["agents", "convert", "agents/helper.md", "--to", "yaml", "-o", to];
+        place.run(&[&args[..], more].concat())
+    };
+    let text = |file: &str| fs::read_to_string(place.path().join(file)).unwrap();
+    let there = convert("agents/other.yaml", &[]);
+    assert!(
+        there.err.contains("agents/other.yaml is there already; --force"),
+        "{}",
+        there.err
+    );
+    there.ended(2);
+    for more in [&[][..], &["--force"]] {
+        let wrong = convert("agents/helper.md", more);
+        assert!(
+            wrong
+                .err
+                .contains("agents/helper.md would hold yaml, and its ending says md"),
+            "{}",
+            wrong.err
+        );
+        wrong.ended(2);
+    }
+    assert_eq!(
+        (text("agents/helper.md").as_str(), text("agents/other.yaml").as_str()),
+        (HELPER, "name: mine\n")
+    );
+    convert("agents/other.yaml", &["--force"]).ended(0);
+    assert!(text("agents/other.yaml").contains("name: helper"));
+    convert("anything", &[]).ended(0);
 }
 
 #[test]
