@@ -138,7 +138,9 @@ async fn versions_are_kept_and_restored_and_guarded_by_their_number() {
         );
         assert_eq!(get(&app, PATH).await.expect(200), restored);
         for missing in ["9", "0", "x"] {
-            restore(missing).await.problem(404, "not_found");
+            let problem = restore(missing).await.problem(404, "not_found");
+            let told = format!("There is no version \"{missing}\" of an agent \"seller\" in the project \"shop\"");
+            assert!(problem["detail"].as_str().unwrap().starts_with(&told), "{problem}");
         }
     }
 }
@@ -360,10 +362,10 @@ async fn a_wrong_definition_is_refused_with_every_mistake() {
         let errors = problem["errors"].as_array().unwrap();
         let mut fields: Vec<_> = errors.iter().map(|error| error["pointer"].as_str().unwrap()).collect();
         fields.sort_unstable();
-        for field in ["colour", "description", "temp"] {
+        for field in ["/colour", "/description", "/temp"] {
             assert!(fields.contains(&field), "{field}: {problem}");
         }
-        let colour = errors.iter().find(|error| error["pointer"] == "colour").unwrap();
+        let colour = errors.iter().find(|error| error["pointer"] == "/colour").unwrap();
         assert!(
             colour["detail"].as_str().unwrap().starts_with("line 3: found"),
             "{problem}"
@@ -373,6 +375,7 @@ async fn a_wrong_definition_is_refused_with_every_mistake() {
         let problem = put(&app, PATH, "text/markdown", &[], wrong)
             .await
             .problem(422, "wrong_definition");
+        assert_eq!(problem["errors"][0]["pointer"], "/sub_agents/0", "{problem}");
         assert!(
             problem["errors"][0]["detail"].as_str().unwrap().contains("nobody"),
             "{problem}"
