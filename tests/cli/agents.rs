@@ -55,6 +55,19 @@ fn agents_validate_asks_the_servers_for_the_tools() {
         "{text}"
     );
     assert!(lines[2].contains("the placeholder ${x}"), "{text}");
+    // An agent whose tool nobody offers is not told as right.
+    assert_eq!(lines.last(), Some(&"2 files, 0 agents right, 3 errors"), "{text}");
+}
+
+/// A build that looks into the wrong folder is told that nothing was there.
+#[test]
+fn agents_validate_says_that_a_folder_holds_no_definition() {
+    let place = agents(&[("README.md", "# none"), ("notes.txt", "x")]);
+    let text = place.run(&["agents", "validate", "agents"]).ended(0);
+    assert!(
+        text.starts_with("warning: agents: no definition was found; the file of one ends in .md, .yaml"),
+        "{text}"
+    );
 }
 
 /// All mistakes of all files at once, each with its place, and an exit status that a build can go by.
@@ -310,9 +323,26 @@ fn agents_show_prints_one_agent_and_helps_with_its_name() {
         serde_json::json!({"temp": 0.1, "thinkingBudget": -1})
     );
     assert_eq!(json["output_schema"]["type"], "object");
+    // One that is built in can be kept in a folder of one's own, whole in itself.
+    let text = place
+        .run(&["agents", "show", "codebase_investigator", "--definition"])
+        .ended(0);
+    fs::create_dir(place.path().join("kept")).unwrap();
+    fs::write(place.path().join("kept/mine.md"), text).unwrap();
+    place.run(&["agents", "validate", "kept"]).ended(0);
+    let kept = place
+        .run_with(
+            &["agents", "show", "codebase_investigator", "--json"],
+            &[("GAVEL_AGENTS", "kept")],
+        )
+        .json();
+    assert_eq!(kept["definition"]["outputConfig"]["schema"], json["output_schema"]);
+    assert_eq!(kept["definition"]["toolConfig"], json["definition"]["toolConfig"]);
     let unknown = place.run(&["agents", "show", "codebase_investigater"]);
     assert!(
-        unknown.err.contains("did you mean `codebase_investigator`?"),
+        unknown
+            .err
+            .contains("there is no agent \"codebase_investigater\" (built in); did you mean `codebase_investigator`?"),
         "{}",
         unknown.err
     );

@@ -9,7 +9,7 @@ use super::progress::{self, Progress};
 use super::service::Service;
 use crate::cli::exit::Exit;
 use crate::cli::interrupt::told_to_stop;
-use crate::cli::output;
+use crate::cli::output::{self, count};
 use crate::domain::agent_run::RunStatus;
 use crate::domain::ids::RunId;
 
@@ -154,8 +154,8 @@ fn footer(run: &Value) -> String {
         .sum::<u64>();
     let time = progress::time(run["duration_ms"].as_u64().unwrap_or_default());
     output::printable(&format!(
-        "{line} ({} steps, {tokens} tokens, {time}, run {})",
-        run["steps"],
+        "{line} ({}, {tokens} tokens, {time}, run {})",
+        count(run["steps"].as_u64().unwrap_or_default(), "step"),
         text("id")
     ))
 }

@@ -490,7 +490,10 @@ fn fault(kind: FaultKind) -> &'static str {
 /// Why a run was cut short, for a person.
 fn stopped(reason: StopReason, limits: &Limits) -> String {
     match reason {
-        StopReason::StepLimit => format!("its {} steps are spent", limits.iterations.unwrap_or_default()),
+        StopReason::StepLimit => format!(
+            "its limit of {} steps is reached; summing up takes one more",
+            limits.iterations.unwrap_or_default()
+        ),
         StopReason::TimeLimit => format!("its time of {} s is over", limits.time.unwrap_or_default().as_secs()),
         StopReason::TokenLimit => format!("its {} tokens are spent", limits.tokens.unwrap_or_default()),
         StopReason::InDoubt => "it is not known whether a call had its effect; resume it with what happened".to_owned(),
