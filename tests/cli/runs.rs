@@ -226,7 +226,9 @@ async fn each_way_a_run_ends_has_an_exit_status_and_a_paused_one_is_resumed_by_t
     let environment = asking(&gemini);
     let failed = place.run_with(&["agents", "run", "short", "go"], &environment);
     assert!(
-        failed.err.contains("\nfailed: the model could not be reached"),
+        failed
+            .err
+            .contains("\nfailed: the model's provider refused the request as invalid"),
         "{}",
         failed.err
     );
@@ -281,7 +283,7 @@ async fn ctrl_c_cancels_the_run_and_waits_for_its_end() {
     let mut terminal = Terminal::start(&place, &["agents", "run", "helper", "go"], &environment);
     terminal.shows("→ list_tasks {}");
     asked(&gemini, 2).await;
-    terminal.shows("step 2: asks the model");
+    terminal.shows("model call 2: asks the model");
     terminal.types("\u{3}");
     terminal.shows("cancelling the run");
     terminal.shows("cancelled (");
@@ -390,7 +392,7 @@ async fn runs_elsewhere_are_begun_listed_watched_and_cancelled() {
     let at = |verb: &[&str], args: &[&str]| elsewhere.run(&[verb, &["--server", &server], args].concat());
 
     let ran = at(&["agents", "run"], &["helper", "go"]);
-    assert!(ran.err.contains("completed (1 steps"), "{}", ran.err);
+    assert!(ran.err.contains("completed (1 step,"), "{}", ran.err);
     assert_eq!(ran.ended(0), "Done.\n");
 
     let begun = at(&["agents", "run"], &["--background", "--user", "ann", "helper", "go"]);
@@ -500,6 +502,8 @@ async fn a_run_is_followed_through_the_death_of_its_server_and_its_call_in_doubt
         assert!(ran.err.contains("did_not_happen"), "{}", ran.err);
         ran.ended(2);
     }
+    // With one of the two words left it is.
+    let command = command.replace('\'', "").replace("|did_not_happen", "");
     let args: Vec<_> = command.split(' ').skip(1).collect();
     assert_eq!(place.run(&args).ended(0), "It is done.\n");
     assert_eq!(raw.count("tools/call"), 0, "it was not called again");
