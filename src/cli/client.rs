@@ -257,6 +257,23 @@ mod tests {
     }
 
     #[test]
+    fn a_refusal_says_when_to_try_again() {
+        // Another test may have installed it, which is as good.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let refused = |retry_after| {
+            let answer = Whole {
+                status: StatusCode::TOO_MANY_REQUESTS,
+                retry_after,
+                text: json!({"detail": "Over the quota.", "code": "rate_limited"}).to_string(),
+            };
+            let client = Client::new("http://h:1").unwrap();
+            client.refused(&client.url(&[]), answer).to_string()
+        };
+        assert_eq!(refused(Some(7)), "Over the quota.\n  try again in 7 s");
+        assert_eq!(refused(None), "Over the quota.");
+    }
+
+    #[test]
     fn a_server_is_named_by_its_url() {
         // Another test may have installed it, which is as good.
         let _ = rustls::crypto::ring::default_provider().install_default();

@@ -92,7 +92,7 @@ impl<'a> Reader<'a> {
             Some(end @ ('}' | ']')) if before.ends_with(',') => {
                 (before.len() - 1, format!("a comma with nothing but `{end}` behind it"))
             }
-            _ if error.is_eof() => (at, "it ends too early".to_owned()),
+            _ if error.is_eof() => (self.text.trim_end().len(), "it ends too early".to_owned()),
             _ => {
                 let message = error.to_string();
                 let message = message.split(" at line ").next().unwrap_or_default();
