@@ -4,7 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 use anyhow::{Context, anyhow, bail};
-use reqwest::header::{ACCEPT, HeaderValue};
+use reqwest::header::{ACCEPT, HeaderValue, RETRY_AFTER};
 use reqwest::{RequestBuilder, Response, StatusCode};
 use secrecy::{ExposeSecret, SecretString};
 use serde_json::Value;
@@ -61,15 +61,16 @@ impl Client {
         let response = self
             .send(self.http.post(url.clone()).json(body).timeout(TIMEOUT))
             .await?;
-        let (status, text) = whole(response).await?;
+        let whole = whole(response).await?;
+        let status = whole.status;
         // A decision stands in the answer whatever its status (429, 503).
-        match serde_json::from_str::<Value>(&text) {
-            Ok(body) if body.get("decision_type").is_some() => Ok(text),
+        match serde_json::from_str::<Value>(&whole.text) {
+            Ok(body) if body.get("decision_type").is_some() => Ok(whole.text),
             Ok(body) if status.is_success() => Err(problem(&body).map_or_else(
                 || anyhow!("{url} answered {status} without a decision"),
                 |(words, _)| anyhow!(words),
             )),
-            _ => Err(self.refused(&url, status, &text)),
+            _ => Err(self.refused(&url, whole)),
         }
     }
 
@@ -113,20 +114,19 @@ impl Client {
         if response.status().is_success() {
             return Ok(response);
         }
-        let (status, text) = whole(response).await?;
-        Err(self.refused(&url, status, &text))
+        Err(self.refused(&url, whole(response).await?))
     }
 
     async fn json(&self, request: RequestBuilder) -> anyhow::Result<Value> {
         let response = self.send(request.timeout(TIMEOUT)).await?;
         let url = response.url().clone();
-        let (status, text) = whole(response).await?;
-        if !status.is_success() {
-            return Err(self.refused(&url, status, &text));
+        let whole = whole(response).await?;
+        if !whole.status.is_success() {
+            return Err(self.refused(&url, whole));
         }
-        match serde_json::from_str(&text) {
+        match serde_json::from_str(&whole.text) {
             Ok(body) => Ok(body),
-            Err(_) => bail!("{url} answered {status} without JSON; is it a gavel?"),
+            Err(_) => bail!("{url} answered {} without JSON; is it a gavel?", whole.status),
         }
     }
 
@@ -147,8 +147,9 @@ impl Client {
         url
     }
 
-    fn refused(&self, url: &Url, status: StatusCode, text: &str) -> anyhow::Error {
-        let body: Option<Value> = serde_json::from_str(text).ok();
+    fn refused(&self, url: &Url, answer: Whole) -> anyhow::Error {
+        let status = answer.status;
+        let body: Option<Value> = serde_json::from_str(&answer.text).ok();
         let Some((mut words, code)) = body.as_ref().and_then(problem) else {
             let what = if body.is_some() {
                 ""
@@ -162,6 +163,9 @@ impl Client {
                 Some(_) => format!("\n  {KEY} (or {KEY}_FILE) holds no key or token that {self} knows"),
                 None => format!("\n  give a key or token of {self} in {KEY}, or a file with it in {KEY}_FILE"),
             });
+        }
+        if let Some(seconds) = answer.retry_after {
+            words.push_str(&format!("\n  try again in {seconds} s"));
         }
         Refused { status, code, words }.into()
     }
@@ -187,10 +191,24 @@ fn acting(request: RequestBuilder, user: Option<&UserId>) -> anyhow::Result<Requ
     Ok(request.header(ACTING_USER, value.context("--user holds what no header may hold")?))
 }
 
-async fn whole(response: Response) -> anyhow::Result<(StatusCode, String)> {
+/// An answer that has come.
+struct Whole {
+    status: StatusCode,
+    /// Seconds, as the header of the name says.
+    retry_after: Option<u64>,
+    text: String,
+}
+
+async fn whole(response: Response) -> anyhow::Result<Whole> {
     let (status, url) = (response.status(), response.url().clone());
+    let retry_after = response.headers().get(RETRY_AFTER);
+    let retry_after = retry_after.and_then(|value| value.to_str().ok()?.parse().ok());
     let text = response.text().await.map_err(reqwest::Error::without_url);
-    Ok((status, text.with_context(|| format!("the answer of {url} broke off"))?))
+    Ok(Whole {
+        status,
+        retry_after,
+        text: text.with_context(|| format!("the answer of {url} broke off"))?,
+    })
 }
 
 /// An RFC 9457 document in words, and its code.
@@ -236,6 +254,23 @@ mod tests {
             )
         );
         assert!(problem(&json!({"status": 404})).is_none());
+    }
+
+    #[test]
+    fn a_refusal_says_when_to_try_again() {
+        // Another test may have installed it, which is as good.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let refused = |retry_after| {
+            let answer = Whole {
+                status: StatusCode::TOO_MANY_REQUESTS,
+                retry_after,
+                text: json!({"detail": "Over the quota.", "code": "rate_limited"}).to_string(),
+            };
+            let client = Client::new("http://h:1").unwrap();
+            client.refused(&client.url(&[]), answer).to_string()
+        };
+        assert_eq!(refused(Some(7)), "Over the quota.\n  try again in 7 s");
+        assert_eq!(refused(None), "Over the quota.");
     }
 
     #[test]

@@ -31,6 +31,12 @@ impl Findings {
         output::line(&format!("! {}", output::printable(what)))
     }
 
+    /// One of several, of which the last says what to do.
+    fn wrong_too(&mut self, what: &str) -> anyhow::Result<()> {
+        self.wrong += 1;
+        output::line(&format!("✗ {}", output::printable(what)))
+    }
+
     fn wrong(&mut self, what: &str, next: &str) -> anyhow::Result<()> {
         self.wrong += 1;
         output::line(&format!("✗ {}\n    → {next}", output::printable(what)))
@@ -161,8 +167,13 @@ fn agents(config: &Config, findings: &mut Findings) -> anyhow::Result<Agents> {
         Some(_) => "`gavel agents validate` tells every mistake; gavel serve does not start with one",
         None => "`gavel agents validate` tells every mistake; the agent is left out, with those that need it",
     };
-    for error in &errors {
-        findings.wrong(&format!("agents: {}", agents_verb::told(error)), next)?;
+    for (n, error) in errors.iter().enumerate() {
+        let line = format!("agents: {}", agents_verb::told(error));
+        // What to do about them is the same for all.
+        match n + 1 == errors.len() {
+            true => findings.wrong(&line, next)?,
+            false => findings.wrong_too(&line)?,
+        }
     }
     for warning in &warnings {
         findings.odd(&format!("agents: {}", agents_verb::told(warning)))?;
@@ -185,14 +196,14 @@ async fn servers(
         Err(error) => return findings.wrong(&format!("{error:#}"), "correct the file that GAVEL_MCP_CONFIG names"),
     };
     mcp_verb::settled(&bridge).await;
-    let checked = each_server(&bridge, findings)
+    let checked = each_server(&bridge, config, findings)
         .and_then(|()| granted(&bridge, constitution, findings))
         .and_then(|()| able(&bridge, agents, config, findings));
     bridge.shutdown().await;
     checked
 }
 
-fn each_server(bridge: &Mcp, findings: &mut Findings) -> anyhow::Result<()> {
+fn each_server(bridge: &Mcp, config: &Config, findings: &mut Findings) -> anyhow::Result<()> {
     let servers = bridge.status();
     if servers.is_empty() {
         findings.odd("MCP servers: none are configured")?;
@@ -203,7 +214,14 @@ fn each_server(bridge: &Mcp, findings: &mut Findings) -> anyhow::Result<()> {
             ServerState::Up => findings.good(&format!("{line}, {} tools", server.tools))?,
             ServerState::Off => findings.odd(&line)?,
             ServerState::Down | ServerState::Connecting => {
-                findings.wrong(&line, "check its entry in mcp.json; RUST_LOG=info shows what it writes")?;
+                let next = match config.mcp_config {
+                    Some(_) => "check its entry in mcp.json; RUST_LOG=info shows what it writes",
+                    None => {
+                        "it is built in: check the settings it needs (FILES_ROOT for files, TASKS_DATABASE_URL for \
+                             tasks); RUST_LOG=info shows what it writes"
+                    }
+                };
+                findings.wrong(&line, next)?;
             }
         }
     }

@@ -10,11 +10,16 @@ use crate::telemetry::{Lines, Telemetry};
 #[derive(Debug, clap::Subcommand)]
 pub(super) enum Server {
     /// The files below one folder, to read
-    #[command(after_long_help = gavel_mcp_files::Args::EXAMPLES)]
+    #[command(after_long_help = here(gavel_mcp_files::Args::EXAMPLES))]
     Files(gavel_mcp_files::Args),
     /// Each user's task list, in SQLite or PostgreSQL
-    #[command(after_long_help = gavel_mcp_tasks::Args::EXAMPLES)]
+    #[command(after_long_help = here(gavel_mcp_tasks::Args::EXAMPLES))]
     Tasks(gavel_mcp_tasks::Args),
+}
+
+/// A server's examples, with the name by which it is started here.
+fn here(examples: &str) -> String {
+    examples.replace("gavel-mcp-", "gavel mcp-server ")
 }
 
 pub(super) fn run(server: Server) -> anyhow::Result<Exit> {

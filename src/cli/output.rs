@@ -1,5 +1,6 @@
 //! Standard output and standard error.
 
+use std::fmt::Display;
 use std::io::{self, IsTerminal, Write};
 
 use anyhow::Context;
@@ -44,6 +45,12 @@ pub(super) fn prompt(text: &str) {
     let mut err = io::stderr().lock();
     // As for `note`.
     let _ = err.write_all(text.as_bytes()).and_then(|()| err.flush());
+}
+
+/// "1 error", "2 errors".
+pub(super) fn count(number: impl Copy + Display + PartialEq + From<u8>, one: &str) -> String {
+    let plural = if number == 1.into() { "" } else { "s" };
+    format!("{number} {one}{plural}")
 }
 
 /// Is a person reading standard error?

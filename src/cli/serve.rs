@@ -36,7 +36,8 @@ pub(super) async fn run(resolved: Resolved) -> anyhow::Result<Exit> {
         files.agents.len(),
         files.place
     );
-    tell(&banner::greeting(&app.config, serving.address, &agents));
+    let has_agents = !files.agents.is_empty();
+    tell(&banner::greeting(&app.config, serving.address, &agents, has_agents));
     let mut servers = std::pin::pin!(servers(Arc::clone(&app.mcp), app.chat.whitelist().to_vec()));
     let mut told = false;
     loop {

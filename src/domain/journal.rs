@@ -250,8 +250,18 @@ pub struct CallFailure {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FaultKind {
-    /// Not reached, refused, or an error answer, after retries.
+    /// Not reached, or an error answer of the provider's own, after retries.
     Unavailable,
+    /// The provider does not accept the key or the token.
+    Credentials,
+    /// Key or account may not do this.
+    Permission,
+    /// The provider has no model of this name.
+    NoSuchModel,
+    /// The provider's quota is spent.
+    Quota,
+    /// The provider takes the request for invalid.
+    Rejected,
     /// Too slow.
     Timeout,
     /// Cut, empty, invalid or unknown.
@@ -266,6 +276,11 @@ impl FaultKind {
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Unavailable => "unavailable",
+            Self::Credentials => "credentials",
+            Self::Permission => "permission",
+            Self::NoSuchModel => "no_such_model",
+            Self::Quota => "quota",
+            Self::Rejected => "rejected",
             Self::Timeout => "timeout",
             Self::Malformed => "malformed",
             Self::Blocked => "blocked",

@@ -200,7 +200,14 @@ fn outcome(calls: &[Call<'_>], ending: &Ending) -> Outcome {
         Ending::Fault(FaultKind::Blocked) => Outcome::SafetyBlocked,
         Ending::Responded(_) | Ending::Verdict(Verdict::Complete { .. }) if denied => Outcome::PolicyDenied,
         Ending::Verdict(Verdict::Clarify { outcome, .. }) => *outcome,
-        Ending::Fault(FaultKind::Unavailable) => Outcome::ModelUnavailable,
+        Ending::Fault(
+            FaultKind::Unavailable
+            | FaultKind::Credentials
+            | FaultKind::Permission
+            | FaultKind::NoSuchModel
+            | FaultKind::Quota
+            | FaultKind::Rejected,
+        ) => Outcome::ModelUnavailable,
         Ending::Fault(FaultKind::Timeout) => Outcome::ModelTimeout,
         Ending::Fault(FaultKind::Malformed) => Outcome::MalformedOutput,
         Ending::MissingOutput(_) => Outcome::MalformedOutput,

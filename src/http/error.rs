@@ -130,6 +130,8 @@ pub enum Error {
     NoRoute,
     /// No such object.
     NotFound,
+    /// As [`Error::NotFound`], saying what was looked for. What is somebody else's is told as what is not there.
+    Missing(String),
     /// Wrong method; the value of `Allow`.
     MethodNotAllowed(String),
     /// A definition in a form that is none.
@@ -258,6 +260,7 @@ impl Error {
             }
             Self::NoRoute => Told::new(Code::NotFound, "There is no such route."),
             Self::NotFound => Told::new(Code::NotFound, "There is no such object."),
+            Self::Missing(what) => Told::new(Code::NotFound, what),
             Self::MethodNotAllowed(allow) => {
                 let value = HeaderValue::from_str(&allow).ok();
                 let told = Told::new(Code::MethodNotAllowed, format!("This route has only {allow}."));
@@ -436,10 +439,30 @@ fn mistake(error: DefinitionError) -> FieldError {
         (file, None) => format!("{file}: "),
         (file, Some(line)) => format!("{file}, line {line}: "),
     };
+    // Of another agent's definition nothing stands in the body.
+    let pointer = if error.file == "body" {
+        pointer(&error.field)
+    } else {
+        String::new()
+    };
+    let field = if pointer.is_empty() {
+        format!("{}: ", error.field)
+    } else {
+        String::new()
+    };
     FieldError {
-        pointer: error.field,
-        detail: format!("{place}found {}; allowed: {}", error.found, error.allowed),
+        pointer,
+        detail: format!("{place}{field}found {}; allowed: {}", error.found, error.allowed),
     }
+}
+
+/// A field's path as a JSON pointer into the definition: `tools[0]` is `/tools/0`. Empty for what is no field, as "front matter".
+fn pointer(field: &str) -> String {
+    if field.contains(' ') {
+        return String::new();
+    }
+    let parts = field.split(['.', '[']).map(|part| part.trim_end_matches(']'));
+    parts.map(|part| format!("/{part}")).collect()
 }
 
 fn doubtful(call: &DoubtfulCall) -> FieldError {

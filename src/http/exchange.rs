@@ -14,6 +14,10 @@ use super::headers::{REQUEST_ID, RequestId};
 use super::meters::CLIENT_LEFT;
 use super::routes::Route;
 use super::span;
+use crate::surfaces::agents::AgentError;
+
+/// Characters of a name that is repeated; those that are right are shorter.
+const LONGEST_NAME: usize = 80;
 
 /// Lives from the request's head to the end of its answer. Dropped before it was answered, it
 /// counts as a client that left.
@@ -23,6 +27,8 @@ pub(super) struct Exchange {
     pub(super) span: Span,
     state: Data<State>,
     route: Option<Route>,
+    /// What the path names, for who is told that it is not there.
+    missing: Option<String>,
     status: u16,
     began: Instant,
     _busy: Option<Busy>,
@@ -37,6 +43,7 @@ impl Exchange {
             id,
             state: Data::clone(state),
             route,
+            missing: route.and_then(|route| missing(route, request)),
             status: CLIENT_LEFT,
             began: Instant::now(),
             _busy: Busy::on(request),
@@ -45,7 +52,14 @@ impl Exchange {
 
     /// Answers, and ends.
     pub(super) fn finish(mut self, answer: Result<HttpResponse, Error>) -> HttpResponse {
-        let mut response = answer.unwrap_or_else(|error| error.respond(&self.id.text));
+        let missing = self.missing.take();
+        let mut response = answer.unwrap_or_else(|error| {
+            match (error, missing) {
+                (Error::NotFound | Error::Agent(AgentError::NotFound), Some(what)) => Error::Missing(what),
+                (error, _) => error,
+            }
+            .respond(&self.id.text)
+        });
         self.stamp(&mut response);
         if self.state.edge.surroundings.stopping() {
             // The client's next request goes to whoever serves then.
@@ -64,6 +78,32 @@ impl Exchange {
     pub(super) fn answered(&mut self, status: StatusCode) {
         self.status = status.as_u16();
     }
+}
+
+/// That what the path names is not there. An object of somebody else's is told in the same words.
+fn missing(route: Route, request: &HttpRequest) -> Option<String> {
+    let named = |part: &str| -> String {
+        let name = request.match_info().get(part).unwrap_or_default();
+        name.chars().take(LONGEST_NAME).collect()
+    };
+    let agent = || format!("agent {:?} in the project {:?}", named("agent"), named("project"));
+    Some(match route {
+        Route::Agents | Route::Runs => format!("There is no project {:?} with agents.", named("project")),
+        Route::Agent | Route::PutAgent | Route::Trigger => format!("There is no {}.", agent()),
+        Route::Versions => format!("There is no {} with versions; one from a file has none.", agent()),
+        Route::Version | Route::RestoreVersion => {
+            format!(
+                "There is no version {:?} of an {}; one from a file has none.",
+                named("version"),
+                agent()
+            )
+        }
+        Route::Run | Route::RunEvents | Route::CancelRun | Route::ResumeRun => {
+            format!("There is no run {:?}, or it is somebody else's.", named("id"))
+        }
+        Route::Decision => format!("There is no decision {:?}, or it is somebody else's.", named("id")),
+        _ => return None,
+    })
 }
 
 impl Drop for Exchange {

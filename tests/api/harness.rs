@@ -249,7 +249,7 @@ pub async fn spawn_app(setup: Setup) -> App {
     }
     if !setup.agents.is_empty() {
         let agents = folder.path().join("agents");
-        std::fs::create_dir(&agents).unwrap();
+        std::fs::create_dir_all(agents.join("schemas")).unwrap();
         for (file, text) in &setup.agents {
             write(&agents.join(file), text);
         }

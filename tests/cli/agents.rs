@@ -55,6 +55,19 @@ fn agents_validate_asks_the_servers_for_the_tools() {
         "{text}"
     );
     assert!(lines[2].contains("the placeholder ${x}"), "{text}");
+    // An agent whose tool nobody offers is not told as right.
+    assert_eq!(lines.last(), Some(&"2 files, 0 agents right, 3 errors"), "{text}");
+}
+
+/// A build that looks into the wrong folder is told that nothing was there.
+#[test]
+fn agents_validate_says_that_a_folder_holds_no_definition() {
+    let place = agents(&[("README.md", "# none"), ("notes.txt", "x")]);
+    let text = place.run(&["agents", "validate", "agents"]).ended(0);
+    assert!(
+        text.starts_with("warning: agents: no definition was found; the file of one ends in .md, .yaml"),
+        "{text}"
+    );
 }
 
 /// All mistakes of all files at once, each with its place, and an exit status that a build can go by.
@@ -278,6 +291,11 @@ fn wrong_agents_stop_a_service_that_was_told_to_serve_them_and_nothing_else() {
             run.err
         );
         run.ended(2);
+        // One that is right runs beside them.
+        let run = place.run_with(&["agents", "run", "helper", "hello"], environment);
+        told(&run.err);
+        assert!(run.err.contains("completed ("), "{}", run.err);
+        run.ended(0);
     }
     let log = fs::File::create(place.path().join("log")).unwrap();
     let listen = ["serve", "--listen", "127.0.0.1:0"];
@@ -305,9 +323,26 @@ fn agents_show_prints_one_agent_and_helps_with_its_name() {
         serde_json::json!({"temp": 0.1, "thinkingBudget": -1})
     );
     assert_eq!(json["output_schema"]["type"], "object");
+    // One that is built in can be kept in a folder of one's own, whole in itself.
+    let text = place
+        .run(&["agents", "show", "codebase_investigator", "--definition"])
+        .ended(0);
+    fs::create_dir(place.path().join("kept")).unwrap();
+    fs::write(place.path().join("kept/mine.md"), text).unwrap();
+    place.run(&["agents", "validate", "kept"]).ended(0);
+    let kept = place
+        .run_with(
+            &["agents", "show", "codebase_investigator", "--json"],
+            &[("GAVEL_AGENTS", "kept")],
+        )
+        .json();
+    assert_eq!(kept["definition"]["outputConfig"]["schema"], json["output_schema"]);
+    assert_eq!(kept["definition"]["toolConfig"], json["definition"]["toolConfig"]);
     let unknown = place.run(&["agents", "show", "codebase_investigater"]);
     assert!(
-        unknown.err.contains("did you mean `codebase_investigator`?"),
+        unknown
+            .err
+            .contains("there is no agent \"codebase_investigater\" (built in); did you mean `codebase_investigator`?"),
         "{}",
         unknown.err
     );
@@ -355,6 +390,43 @@ fn agents_convert_writes_nothing_of_a_definition_that_is_wrong() {
     let unclear = place.pipe(&["agents", "convert", "-", "--to", "yaml"], "name: a");
     assert!(unclear.err.contains("--from"), "{}", unclear.err);
     unclear.ended(2);
+}
+
+/// Nobody loses a definition by a slip: what is there is written over only when that is asked for, and no file holds another form
+/// than its name says.
+#[test]
+fn agents_convert_writes_over_nothing_unasked_and_under_no_wrong_ending() {
+    let place = agents(&[("helper.md", HELPER), ("other.yaml", "name: mine\n")]);
+    let convert = |to: &str, more: &[&str]| {
+        let args = ["agents", "convert", "agents/helper.md", "--to", "yaml", "-o", to];
+        place.run(&[&args[..], more].concat())
+    };
+    let text = |file: &str| fs::read_to_string(place.path().join(file)).unwrap();
+    let there = convert("agents/other.yaml", &[]);
+    assert!(
+        there.err.contains("agents/other.yaml is there already; --force"),
+        "{}",
+        there.err
+    );
+    there.ended(2);
+    for more in [&[][..], &["--force"]] {
+        let wrong = convert("agents/helper.md", more);
+        assert!(
+            wrong
+                .err
+                .contains("agents/helper.md would hold yaml, and its ending says md"),
+            "{}",
+            wrong.err
+        );
+        wrong.ended(2);
+    }
+    assert_eq!(
+        (text("agents/helper.md").as_str(), text("agents/other.yaml").as_str()),
+        (HELPER, "name: mine\n")
+    );
+    convert("agents/other.yaml", &["--force"]).ended(0);
+    assert!(text("agents/other.yaml").contains("name: helper"));
+    convert("anything", &[]).ended(0);
 }
 
 #[test]

@@ -134,3 +134,30 @@ fn doctor_says_what_it_found_once_and_names_every_server_that_is_away() {
         asked.err
     );
 }
+
+/// What to do about many mistakes of one kind is said once; and nobody is sent to a file that is not there.
+#[test]
+fn doctor_says_once_what_to_do_and_names_no_file_that_is_not_there() {
+    let place = Place::new();
+    fs::create_dir(place.path().join("agents")).unwrap();
+    fs::write(
+        place.path().join("agents/wrong.md"),
+        "---\nnmae: x\ntemp: 3\n---\nhello\n",
+    )
+    .unwrap();
+    let args = ["doctor", "--listen", "127.0.0.1:0"];
+    let seen = place.run_with(&args, &[("FILES_ROOT", "nowhere")]).ended(1);
+    let mistakes = seen.lines().filter(|line| line.starts_with("✗ agents: ")).count();
+    assert!(mistakes >= 3, "{seen}");
+    assert_eq!(
+        seen.matches("`gavel agents validate` tells every mistake").count(),
+        1,
+        "{seen}"
+    );
+    let mut lines = seen.lines().skip_while(|line| !line.starts_with("✗ MCP server files"));
+    let next = lines.nth(1).unwrap();
+    assert!(
+        next.contains("FILES_ROOT") && !seen.contains("entry in mcp.json"),
+        "{seen}"
+    );
+}

@@ -206,6 +206,8 @@ impl Terminal {
     /// Waits until `text` is shown; what stands before it is gone then, and is returned.
     #[track_caller]
     pub(crate) fn shows(&mut self, text: &str) -> String {
+        // A line that lives goes on for as long as what it is about, so it is no sign that the text will come.
+        let until = Instant::now() + Duration::from_secs(60);
         loop {
             if let Some((before, after)) = self.shown.split_once(text) {
                 let before = before.to_owned();
@@ -213,6 +215,10 @@ impl Terminal {
                 return before;
             }
             match self.screen.recv_timeout(Duration::from_secs(30)) {
+                Ok(_) if Instant::now() > until => {
+                    let last: Vec<_> = self.shown.rsplit('\r').take(3).collect();
+                    panic!("{text:?} is not shown, but at last {last:?}");
+                }
                 Ok(bytes) => self.shown.push_str(&String::from_utf8_lossy(&bytes)),
                 Err(error) => panic!("{text:?} is not shown ({error}), but {:?}", self.shown),
             }

@@ -29,6 +29,19 @@ fn the_help_teaches_with_examples() {
     }
 }
 
+/// The servers are programs of their own as well; here they are started by another name.
+#[test]
+fn the_help_of_a_server_names_the_command_that_was_typed() {
+    let place = Place::new();
+    for server in ["files", "tasks"] {
+        let help = place.run(&["mcp-server", server, "--help"]).ended(0);
+        assert!(
+            help.contains(&format!("gavel mcp-server {server} --")) && !help.contains("gavel-mcp-"),
+            "{help}"
+        );
+    }
+}
+
 #[test]
 fn wrong_usage_ends_with_2_and_says_what_is_right() {
     let place = Place::new();

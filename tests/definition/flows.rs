@@ -83,13 +83,13 @@ fn a_step_names_what_is_there_by_then() {
         errors(&format!("flow_type: sequential\n{steps}")),
         [
             "f.yaml:5: steps[0].input.x: found the placeholder ${b}; allowed: an input of the flow or an earlier step, not a later one",
-            "f.yaml:6: steps[1].input.x: found the placeholder ${c}; allowed: an input of the flow or an earlier step: did you mean `a`?",
+            "f.yaml:6: steps[1].input.x: found the placeholder ${c}; allowed: an input of the flow or an earlier step: query, a",
         ]
     );
     assert_eq!(
         errors(&format!("flow_type: loop\n{steps}")),
         [
-            "f.yaml:6: steps[1].input.x: found the placeholder ${c}; allowed: an input of the flow or an earlier step: did you mean `a`?"
+            "f.yaml:6: steps[1].input.x: found the placeholder ${c}; allowed: an input of the flow or an earlier step: query, a, b"
         ]
     );
 }

@@ -109,6 +109,201 @@ steps:
     assert_eq!(names(&checked), [""; 0]);
 }
 
+/// D-7: one mistake hides no other, neither within a file nor between files, and begets none.
+#[test]
+fn no_mistake_hides_another() {
+    let schema = "outputConfig: {outputName: report, description: d, schema: Broken}";
+    let checked = folder(&[
+        (
+            "broken_placeholder.md",
+            "---\nname: a1\ndescription: d\ninputConfig: {inputs: {a: {description: d, type: string}}}\n\
+             query: ${a} ${zz} ${\n---\nBe kind.\n",
+        ),
+        ("two_names.md", &agent("a2", "temp: 3\ntemperature: 1")),
+        (
+            "output.md",
+            &agent(
+                "a3",
+                "outputConfig: {outputName: o, schema: {type: object}}\nprocessOutput: ${x}",
+            ),
+        ),
+        (
+            "schema.md",
+            &agent("a4", &format!("{schema}\nprocessOutput: ${{sumary}}\ntemp: 3")),
+        ),
+        (
+            "schema_alone.md",
+            &agent("a5", &format!("{schema}\nprocessOutput: ${{sumary}}")),
+        ),
+        (
+            "flow.yaml",
+            "name: flow\ndescription: d\nflow_type: sequential\nsteps:\n\
+             - {agent: worker, input: {quary: '${nix} ${', n: '${query}'}}\n\
+             - {name: second, agent: worker}\n",
+        ),
+        (
+            "typed.yaml",
+            "name: typed\ndescription: d\nflow_type: sequental\nsteps:\n- {agent: worker, input: {m: '${query}'}}\n",
+        ),
+        (
+            "worker.md",
+            &agent(
+                "worker",
+                "inputConfig: {inputs: {n: {description: d, type: string, required: true}}}\nquery: ${n}\ntemp: 3",
+            ),
+        ),
+        (
+            "schemas/Broken.json",
+            "{\"type\": \"objct\", \"properties\": {\"summary\": {}}}",
+        ),
+    ]);
+    assert_eq!(
+        shown(&checked.errors),
+        [
+            "broken_placeholder.md:5: promptConfig.query: found \"${\"; allowed: `${name}` with letters, digits, `_` or `-`, or `$${` for a literal `${`",
+            "broken_placeholder.md:5: promptConfig.query: found the placeholder ${zz}; allowed: an input: a; or `$${` where the text means `${`",
+            "flow.yaml:5: steps[0].input.quary: found \"${\"; allowed: `${name}` with letters, digits, `_` or `-`, or `$${` for a literal `${`",
+            "flow.yaml:5: steps[0].input.quary: found the placeholder ${nix}; allowed: an input of the flow or an earlier step: query",
+            "flow.yaml:5: steps[0].input.quary: found an argument that worker does not take; allowed: n",
+            "flow.yaml:6: steps[1]: found nothing for `n`, which worker requires; allowed: `input: {n: …}`, or an input of the flow or an earlier step of that name",
+            "output.md: outputConfig.description: found nothing; allowed: what the output is",
+            "output.md:5: processOutput: found the placeholder ${x}; allowed: the output or a property of it: o",
+            "schema.md:5: processOutput: found the placeholder ${sumary}; allowed: the output or a property of it: did you mean `summary`?",
+            "schema.md:6: temp: found 3; allowed: a number from 0 to 2",
+            "schema_alone.md:4: outputConfig.schema: found \"Broken\", which is wrong; allowed: a schema that is right",
+            "schema_alone.md:5: processOutput: found the placeholder ${sumary}; allowed: the output or a property of it: did you mean `summary`?",
+            "schemas/Broken.json:1: the schema.type: found \"objct\"; allowed: array, boolean, integer, null, number, object, string, or a list of these",
+            "two_names.md:4: temp: found 3; allowed: a number from 0 to 2",
+            "two_names.md:5: temperature: found 1, while line 4 says 3; allowed: one value; `temperature` and `temp` are the same field",
+            "typed.yaml:3: flow_type: found \"sequental\"; allowed: single, sequential, loop",
+            "typed.yaml:5: steps[0].input.m: found an argument that worker does not take; allowed: n",
+            "typed.yaml:5: steps[0]: found nothing for `n`, which worker requires; allowed: `input: {n: …}`, or an input of the flow or an earlier step of that name",
+            "worker.md:6: temp: found 3; allowed: a number from 0 to 2",
+        ]
+    );
+}
+
+/// A key that is given twice is one mistake, and the rest of the file is read; in every form, and in a schema.
+#[test]
+fn a_key_that_is_given_twice_hides_nothing() {
+    let checked = folder(&[
+        (
+            "a.md",
+            &agent(
+                "a",
+                "tools: [ls]\ntools: [grep]\ntemp: 3\nmodelConfig:\n  top_p: 1\n  top_p: 0.5",
+            ),
+        ),
+        (
+            "b.json",
+            "{\"name\": \"b\", \"description\": \"d\",\n\"description\": \"e\", \"tmep\": 1, \"system_prompt\": \"s\"}",
+        ),
+        (
+            "c.yaml",
+            "name: c\ndescription: d\nsystem_prompt: s\nname: d\nsub_agents: [a, b, none]\n",
+        ),
+        (
+            "schemas/S.json",
+            "{\"type\": \"object\",\n\"type\": \"array\", \"minItems\": -1}",
+        ),
+    ]);
+    assert_eq!(
+        shown(&checked.errors),
+        [
+            "a.md:5: tools: found the key a second time; allowed: each key once",
+            "a.md:6: temp: found 3; allowed: a number from 0 to 2",
+            "a.md:9: modelConfig.top_p: found the key a second time; allowed: each key once",
+            "b.json:2: description: found the key a second time; allowed: each key once",
+            "b.json:2: tmep: found an unknown field; allowed: did you mean `temp`?",
+            "c.yaml:4: name: found the key a second time; allowed: each key once",
+            "c.yaml:5: sub_agents[2]: found \"none\"; allowed: an agent that is there: a, b",
+            "schemas/S.json:2: type: found the key a second time; allowed: each key once",
+            "schemas/S.json:2: the schema.minItems: found -1; allowed: what JSON Schema allows there: -1 is less than the minimum of 0",
+        ]
+    );
+}
+
+/// What a file is taken for that cannot be read keeps its callers from being wrong as well; nobody is told to name it.
+#[test]
+fn a_file_that_cannot_be_read_is_nothing_to_name() {
+    let checked = folder(&[
+        ("boss.md", &agent("boss", "sub_agents: [lost, losst, helper]")),
+        ("helper.md", &agent("helper", "")),
+        ("lost.md", "no front matter"),
+        ("two.yaml", "name: two\n---\nname: three\n"),
+    ]);
+    assert_eq!(
+        shown(&checked.errors),
+        [
+            "boss.md:4: sub_agents[1]: found \"losst\"; allowed: an agent that is there: helper",
+            "lost.md:1: front matter: found \"no front matter\"; allowed: a first line `---`, the fields, and a closing line `---`",
+            "two.yaml:3: the file: found text that is not YAML (only single YAML document expected but multiple found); allowed: YAML",
+        ]
+    );
+}
+
+/// The line is the placeholder's own, wherever the text has lines in the file.
+#[test]
+fn a_placeholder_has_its_own_line() {
+    let checked = folder(&[
+        (
+            "a.yaml",
+            "name: a\ndescription: d\nquery: |\n  ${query}\n\n  $${x} ${x}\nsystem_prompt: >-\n  Be\n  kind ${y}\n  ${z\n",
+        ),
+        (
+            "b.json",
+            "{\"name\": \"b\", \"description\": \"d\",\n\"system_prompt\": \"s\\n\\n${x}\"}",
+        ),
+        (
+            "c.yaml",
+            "name: c\ndescription: d\nflow_type: sequential\nsteps:\n- agent: b\n  input:\n    query: |\n      ${query}\n      ${x}\n",
+        ),
+    ]);
+    let places: Vec<_> = checked
+        .errors
+        .iter()
+        .map(|error| format!("{}:{}", error.file, error.line.unwrap()))
+        .collect();
+    assert_eq!(places, ["a.yaml:6", "a.yaml:9", "a.yaml:10", "b.json:2", "c.yaml:9"]);
+}
+
+/// X-2, D-R4: what a step is given has the type that its agent takes, as far as that is known before anything runs.
+#[test]
+fn a_step_gives_no_text_where_a_number_is_taken() {
+    let counts = "inputConfig: {inputs: {n: {description: d, type: integer, required: true}}}\nquery: ${n}";
+    let number = "outputConfig: {outputName: o, description: d, schema: {type: integer}}";
+    let flow = |name: &str, first: &str, input: &str| {
+        format!(
+            "name: {name}\ndescription: d\nflow_type: sequential\nsteps:\n- {{name: n, agent: {first}}}\n\
+             - {{agent: counts, {input}}}\n"
+        )
+    };
+    let checked = folder(&[
+        ("says.md", &agent("says", "")),
+        ("counts.md", &agent("counts", counts)),
+        ("number.md", &agent("number", number)),
+        (
+            "words.md",
+            &agent("words", &format!("{number}\nprocessOutput: about ${{o}}")),
+        ),
+        ("f1.yaml", &flow("f1", "says", "input: {n: '${n}'}")),
+        ("f2.yaml", &flow("f2", "says", "name: second")),
+        ("f3.yaml", &flow("f3", "words", "input: {n: '${n}'}")),
+        ("f4.yaml", &flow("f4", "number", "input: {n: 'at ${n}'}")),
+        ("right.yaml", &flow("right", "number", "input: {n: '${n}'}")),
+    ]);
+    assert_eq!(
+        shown(&checked.errors),
+        [
+            "f1.yaml:6: steps[1].input.n: found the output of n, which is text; allowed: the type integer, which `n` of counts has",
+            "f2.yaml:6: steps[1]: found the output of n, which is text; allowed: the type integer, which `n` of counts has",
+            "f3.yaml:6: steps[1].input.n: found the output of n, which is text; allowed: the type integer, which `n` of counts has",
+            "f4.yaml:6: steps[1].input.n: found the text \"at ${n}\"; allowed: the type integer, which `n` of counts has",
+        ]
+    );
+    assert!(checked.agents.contains_key("right"));
+}
+
 #[test]
 fn names_are_unique_over_all_files() {
     let checked = folder(&[
@@ -243,11 +438,17 @@ fn a_step_gives_its_agent_what_that_requires() {
     assert_eq!(
         shown(&both("- {name: query, agent: w, input: {depth: '1 ${topic}'}}\n- q\n").errors),
         [
-            "f.yaml:7: inputConfig.inputs.depth: found the input \"depth\", which no step takes; allowed: inputs that a step takes: by an argument of the same name, or by ${depth} in its input"
+            "f.yaml:7: inputConfig.inputs.depth: found the input \"depth\", which no step takes; allowed: inputs that a step takes: by an argument of the same name, or by ${depth} in its input",
+            "f.yaml:9: steps[0].input.depth: found the text \"1 ${topic}\"; allowed: the type integer, which `depth` of w has",
         ]
     );
     let right =
-        both("- {agent: w, input: {depth: '${topic} ${depth}'}}\n- {agent: q, input: {query: 'Sum up ${w}'}}\n");
+        flow("- {agent: w, input: {topic: '${topic} ${depth}'}}\n- {agent: q, input: {query: 'Sum up ${w}'}}\n");
+    let right = folder(&[
+        ("w.md", &agent("w", inputs)),
+        ("q.md", &agent("q", "")),
+        ("f.yaml", &right.replace("type: number", "type: integer")),
+    ]);
     assert_eq!(shown(&right.errors), [""; 0]);
     assert_eq!(names(&right), ["f", "q", "w"]);
 }

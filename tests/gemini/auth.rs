@@ -171,7 +171,7 @@ async fn a_refused_token_is_replaced_once() {
     let far = Far::start([refused.clone(), json(200, &said("a")), refused.clone(), refused]).await;
     let gemini = vertex(&far.url, user(&tokens.url));
     assert_eq!(ask(&gemini).await.unwrap().text(), "a");
-    assert_fault(ask(&gemini).await, FaultKind::Unavailable, "401 UNAUTHENTICATED", 2);
+    assert_fault(ask(&gemini).await, FaultKind::Credentials, "401 UNAUTHENTICATED", 2);
     let used: Vec<_> = far
         .seen()
         .iter()
@@ -188,7 +188,7 @@ async fn a_token_that_an_error_repeats_is_blanked() {
     let fault = ask(&vertex(&far.url, user(&tokens.url))).await;
     let fault = assert_fault(
         fault,
-        FaultKind::Unavailable,
+        FaultKind::Permission,
         "403 PERMISSION_DENIED: … may not do this",
         1,
     );
@@ -203,7 +203,7 @@ async fn a_refused_grant_is_told_and_not_repeated_and_nothing_is_sent_to_the_mod
     let fault = ask(&vertex(&far.url, user(&tokens.url))).await;
     let fault = assert_fault(
         fault,
-        FaultKind::Unavailable,
+        FaultKind::Credentials,
         "no access token: the token endpoint answered 400 invalid_grant",
         1,
     );
@@ -236,7 +236,7 @@ async fn who_waited_for_a_fetch_that_failed_shares_its_failure() {
     let gemini = vertex("http://127.0.0.1:9", user(&tokens.url));
     let (one, two) = tokio::join!(ask(&gemini), ask(&gemini));
     for fault in [one, two] {
-        assert_fault(fault, FaultKind::Unavailable, "invalid_grant", 1);
+        assert_fault(fault, FaultKind::Credentials, "invalid_grant", 1);
     }
     assert_eq!(tokens.seen().len(), 1);
 }

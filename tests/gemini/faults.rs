@@ -30,27 +30,38 @@ async fn what_may_pass_is_tried_three_times_in_all() {
         ])
         .await;
         let words = format!("{status} BUSY: It went wrong.; given up after attempt 3");
-        assert_fault(ask(&gemini(&far.url)).await, FaultKind::Unavailable, &words, 3);
+        let kind = match status {
+            429 => FaultKind::Quota,
+            _ => FaultKind::Unavailable,
+        };
+        assert_fault(ask(&gemini(&far.url)).await, kind, &words, 3);
         assert_eq!(far.seen().len(), 3, "{status}");
     }
 }
 
+/// Each says what it is about: key, permission, model, quota or the request.
 #[tokio::test]
 async fn what_would_fail_again_is_not_repeated() {
     let daily = r#"{"@type":"type.googleapis.com/google.rpc.QuotaFailure","violations":[{"quotaId":"RequestsPerDayPerModel"}]}"#;
     let daily = format!("{daily},{}", retry_info("0.001s"));
     let key = r#"{"@type":"type.googleapis.com/google.rpc.ErrorInfo","reason":"API_KEY_INVALID"}"#;
-    for (status, details, words) in [
-        (400, key, "400 X API_KEY_INVALID"),
-        (401, "", "401 X"),
-        (403, "", "403 X"),
-        (404, "", "404 X"),
-        (409, "", "409 X"),
-        (429, daily.as_str(), "429 X quota=RequestsPerDayPerModel"),
-        (501, "", "501 X"),
+    for (status, details, words, kind) in [
+        (400, key, "400 X API_KEY_INVALID", FaultKind::Credentials),
+        (400, "", "400 X", FaultKind::Rejected),
+        (401, "", "401 X", FaultKind::Credentials),
+        (403, "", "403 X", FaultKind::Permission),
+        (404, "", "404 X", FaultKind::NoSuchModel),
+        (409, "", "409 X", FaultKind::Rejected),
+        (
+            429,
+            daily.as_str(),
+            "429 X quota=RequestsPerDayPerModel",
+            FaultKind::Quota,
+        ),
+        (501, "", "501 X", FaultKind::Unavailable),
     ] {
         let far = Far::start([json(status, &error(status, "X", details)), json(200, &said("late"))]).await;
-        assert_fault(ask(&gemini(&far.url)).await, FaultKind::Unavailable, words, 1);
+        assert_fault(ask(&gemini(&far.url)).await, kind, words, 1);
         assert_eq!(far.seen().len(), 1, "{status}");
     }
 }
@@ -70,7 +81,7 @@ async fn a_wait_beyond_the_deadline_fails_at_once() {
     let far = Far::start([json(429, &body), json(200, &said("late"))]).await;
     let begun = Instant::now();
     let words = "the next attempt, in 48";
-    assert_fault(ask(&gemini(&far.url)).await, FaultKind::Unavailable, words, 1);
+    assert_fault(ask(&gemini(&far.url)).await, FaultKind::Quota, words, 1);
     assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
 }
 

@@ -153,7 +153,7 @@ async fn deep_nesting_is_refused() {
         let gemini = gemini(&far.url);
         assert_fault(ask(&gemini).await, FaultKind::Malformed, "nested deeper", 1);
         assert_fault(listen(&gemini).await.0, FaultKind::Malformed, "nested deeper", 1);
-        assert_fault(ask(&gemini).await, FaultKind::Unavailable, "400", 1);
+        assert_fault(ask(&gemini).await, FaultKind::Rejected, "400", 1);
     }
 }
 

@@ -21,15 +21,16 @@ fn attempts_retries_faults_and_tokens_are_counted() {
             let far = Far::start([busy, json(200, &said("a")), refused]).await;
             let gemini = gemini(&far.url);
             ask(&gemini).await.unwrap();
-            assert_fault(ask(&gemini).await, FaultKind::Unavailable, "403", 1);
+            assert_fault(ask(&gemini).await, FaultKind::Permission, "403", 1);
         });
     });
     let text = handle.render();
     for line in [
         r#"gavel_model_attempts_total{endpoint="developer",model="gemini-3.8-flash",outcome="answered"} 1"#,
-        r#"gavel_model_attempts_total{endpoint="developer",model="gemini-3.8-flash",outcome="unavailable"} 2"#,
+        r#"gavel_model_attempts_total{endpoint="developer",model="gemini-3.8-flash",outcome="unavailable"} 1"#,
+        r#"gavel_model_attempts_total{endpoint="developer",model="gemini-3.8-flash",outcome="permission"} 1"#,
         r#"gavel_model_retries_total{endpoint="developer",model="gemini-3.8-flash",after="unavailable"} 1"#,
-        r#"gavel_model_faults_total{endpoint="developer",model="gemini-3.8-flash",kind="unavailable"} 1"#,
+        r#"gavel_model_faults_total{endpoint="developer",model="gemini-3.8-flash",kind="permission"} 1"#,
         r#"gavel_model_tokens_total{endpoint="developer",model="gemini-3.8-flash",kind="input"} 10"#,
         r#"gavel_model_tokens_total{endpoint="developer",model="gemini-3.8-flash",kind="thought"} 2"#,
         r#"gavel_model_breaker_state{endpoint="developer"} 0"#,

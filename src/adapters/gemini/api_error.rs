@@ -122,8 +122,22 @@ impl ApiError {
             408 | 499.. => Health::Sick,
             _ => Health::Well,
         };
+        let key_is_wrong = self
+            .reason
+            .as_deref()
+            .is_some_and(|reason| reason.starts_with("API_KEY"));
+        let kind = match self.code {
+            401 => FaultKind::Credentials,
+            400 if key_is_wrong => FaultKind::Credentials,
+            403 => FaultKind::Permission,
+            404 => FaultKind::NoSuchModel,
+            429 => FaultKind::Quota,
+            408 | 499 => FaultKind::Unavailable,
+            400..=498 => FaultKind::Rejected,
+            _ => FaultKind::Unavailable,
+        };
         Failure {
-            kind: FaultKind::Unavailable,
+            kind,
             retry,
             health,
             detail: self.to_string(),

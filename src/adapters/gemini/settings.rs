@@ -77,7 +77,10 @@ fn thinking(fields: &mut String, model: &str, known: Thinking, budget: i32, warn
                 4097..=16_384 if medium => "MEDIUM",
                 _ => "HIGH",
             };
-            warned.warn(model, "thinkingBudget", "mapped to a thinkingLevel");
+            // As much as the model likes is what HIGH says as well.
+            if budget >= 0 {
+                warned.warn(model, "thinkingBudget", "mapped to a thinkingLevel");
+            }
             field(
                 fields,
                 "thinkingConfig",

@@ -1,7 +1,7 @@
 //! `gavel agents convert`: the same definition in another form.
 
 use std::fs;
-use std::io::{self, IsTerminal, Read};
+use std::io::{self, IsTerminal, Read, Write};
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
@@ -24,9 +24,12 @@ pub(in crate::cli) struct Args {
     /// The form to read, where the name of the file does not tell
     #[arg(long, value_enum)]
     from: Option<FormName>,
-    /// Where to write; without it, standard output
+    /// Where to write, a file that is not there yet; without it, standard output
     #[arg(long, short, value_name = "FILE")]
     output: Option<PathBuf>,
+    /// Write over a file that is there
+    #[arg(long, requires = "output")]
+    force: bool,
 }
 
 const EXAMPLES: &str = "\
@@ -35,11 +38,12 @@ Examples:
   gavel agents convert agents/reviewer.md --to proto -o reviewer.binpb
   gavel agents convert - --from json --to md <reviewer.json
 
-Every form holds the same: converted back, a definition has the hash it had. Comments, and fields that say what holds
-without them, are not kept. The definition is checked as far as it goes by itself; `gavel agents validate` also checks
-what it names: schemas and other agents.
+Every form holds the same: converted back, a definition has the hash it had. It is written in the portable spelling:
+defaults that matter to other readers are added (inputConfig, query, approval), comments are not kept, and names under
+inputs and in schemas come by the alphabet. The definition is checked as far as it goes by itself; `gavel agents
+validate` also checks what it names: schemas and other agents.
 
-Exit status 2 when the definition is wrong.";
+Exit status 2 when the definition is wrong, or FILE is there already or its ending is that of another form.";
 
 /// A form, as an option names it.
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -67,6 +71,10 @@ pub(super) fn run(args: &Args) -> anyhow::Result<Exit> {
         output::note("error: the form cannot be told from the name of the file; say it with --from");
         return Ok(Exit::Wrong);
     };
+    if let Some(wrong) = args.output.as_deref().and_then(|file| unfit(file, args.to.form())) {
+        output::note(&format!("error: {wrong}"));
+        return Ok(Exit::Wrong);
+    }
     let bytes = if is_standard_input {
         let mut bytes = Vec::new();
         io::stdin().lock().read_to_end(&mut bytes).map(|_| bytes)
@@ -95,7 +103,14 @@ pub(super) fn run(args: &Args) -> anyhow::Result<Exit> {
     };
     let written = definition.write(args.to.form());
     match &args.output {
-        Some(file) => fs::write(file, written).with_context(|| format!("{} cannot be written", file.display()))?,
+        Some(file) => match write(file, &written, args.force) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                let file = file.display();
+                output::note(&format!("error: {file} is there already; --force writes over it"));
+                return Ok(Exit::Wrong);
+            }
+            done => done.with_context(|| format!("{} cannot be written", file.display()))?,
+        },
         None if args.to.form() == Form::Proto && io::stdout().is_terminal() => {
             output::note("error: protobuf is binary, and no terminal shows it; name a file with -o");
             return Ok(Exit::Wrong);
@@ -103,4 +118,25 @@ pub(super) fn run(args: &Args) -> anyhow::Result<Exit> {
         None => output::bytes(&written)?,
     }
     Ok(Exit::Done)
+}
+
+/// A file whose ending says another form than it would hold is read wrong by everybody.
+fn unfit(file: &Path, form: Form) -> Option<String> {
+    let ending = Form::of_path(file).filter(|ending| *ending != form)?;
+    Some(format!(
+        "{} would hold {}, and its ending says {}",
+        file.display(),
+        form.as_str(),
+        ending.as_str()
+    ))
+}
+
+fn write(file: &Path, bytes: &[u8], force: bool) -> io::Result<()> {
+    let mut options = fs::OpenOptions::new();
+    if force {
+        options.write(true).create(true).truncate(true);
+    } else {
+        options.write(true).create_new(true);
+    }
+    options.open(file)?.write_all(bytes)
 }

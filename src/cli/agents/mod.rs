@@ -11,9 +11,11 @@ mod validate;
 
 use super::exit::Exit;
 use super::output;
+pub(super) use super::output::count;
 use crate::app::{self, Loaded};
 use crate::config::{Config, Flags};
 use crate::domain::definition::DefinitionError;
+use crate::domain::definition::nearest::nearest;
 
 pub(super) use self::eval::run as eval;
 pub(super) use self::list::{run as list, unavailable};
@@ -72,8 +74,11 @@ pub(super) fn told(error: &DefinitionError) -> String {
     output::printable(&error.to_string()).replace('\n', " ")
 }
 
-/// "1 error", "2 errors".
-pub(super) fn count(number: usize, one: &str) -> String {
-    let plural = if number == 1 { "" } else { "s" };
-    format!("{number} {one}{plural}")
+/// What else there is, where an agent is not there.
+fn others(name: &str, known: &[&str]) -> String {
+    match nearest(name, known.iter().copied()) {
+        Some(near) => format!("; did you mean `{near}`?"),
+        None if known.is_empty() => "; there are none".to_owned(),
+        None => format!("; there are: {}", known.join(", ")),
+    }
 }

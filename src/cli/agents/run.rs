@@ -7,12 +7,13 @@ use anyhow::{Context, bail};
 use serde_json::Value;
 
 use super::inputs::{Given, inputs};
+use super::others;
 use crate::cli::exit::{Exit, Usage};
 use crate::cli::interrupt::unless_stopped;
 use crate::cli::output;
 use crate::cli::runs::{self, NewRun, OnInterrupt, STATUSES, Service, Showing, Where, follow};
 use crate::config::{Provider, Resolved};
-use crate::domain::definition::{Definition, Form, unknown_name_message};
+use crate::domain::definition::{Definition, Form};
 use crate::domain::ids::ProjectId;
 use crate::surfaces::agents::DEFAULT_PROJECT;
 
@@ -37,7 +38,7 @@ pub(in crate::cli) struct Args {
     /// The project of the agent
     #[arg(long, default_value = DEFAULT_PROJECT, value_parser = runs::project, value_name = "NAME")]
     project: ProjectId,
-    /// Do not wait for its end: print the run's id
+    /// Do not wait for its end: print the run's id. Only with --server: without, this process works on the run
     #[arg(long, requires = "server", conflicts_with_all = ["json", "events"])]
     background: bool,
     #[command(flatten)]
@@ -69,11 +70,15 @@ impl Args {
 /// `resolved` is absent where a gavel elsewhere is asked.
 pub(in crate::cli) async fn run(args: Args, resolved: Option<Resolved>) -> anyhow::Result<Exit> {
     let object = args.input_json.as_deref().map(read).transpose()?;
-    let is_demo = resolved
-        .as_ref()
-        .is_some_and(|resolved| matches!(resolved.config.model.provider, Provider::Demo { asked: false }));
-    if is_demo && output::person_reads_notes() {
-        output::note("No credentials are set: the demo model answers. GEMINI_API_KEY brings in Gemini.");
+    let provider = resolved.as_ref().map(|resolved| &resolved.config.model.provider);
+    if let Some(Provider::Demo { asked }) = provider
+        && !args.showing.quiet
+    {
+        let why = if *asked { "" } else { "No credentials are set: " };
+        output::note(&format!(
+            "{why}the demo model answers. It understands no agents, only a few plain requests about tasks; what it \
+             says is no measure. GEMINI_API_KEY brings in Gemini."
+        ));
     }
     let place = args.place.with(resolved.map(|resolved| resolved.config))?;
     let service = Service::open(place).await?;
@@ -112,14 +117,11 @@ async fn asked_for(args: &Args, object: Option<&str>, service: &Service) -> anyh
     let Some(agent) = agents.iter().find(|agent| name(agent) == args.name) else {
         let known: Vec<_> = agents.iter().map(name).collect();
         let known: Vec<_> = known.iter().map(String::as_str).collect();
-        let known = if known.is_empty() {
-            "there are none".to_owned()
-        } else {
-            unknown_name_message(&args.name, &known)
-        };
         return Err(Usage(format!(
-            "no agent of the project {} is called {:?}: {known}",
-            args.project, args.name
+            "no agent of the project {} is called {:?}{}",
+            args.project,
+            args.name,
+            others(&args.name, &known)
         ))
         .into());
     };
@@ -138,8 +140,9 @@ async fn asked_for(args: &Args, object: Option<&str>, service: &Service) -> anyh
     let inputs = inputs(&definition, &given).map_err(|mistakes| {
         let mistakes = output::printable(&mistakes.join("\n  "));
         Usage(format!(
-            "the inputs are not right:\n  {mistakes}\n`gavel agents show {}` lists what it takes",
-            args.name
+            "the inputs are not right:\n  {mistakes}\n{} takes:{}",
+            args.name,
+            takes(&definition)
         ))
     })?;
     if agent["available"] == false {
@@ -154,6 +157,16 @@ async fn asked_for(args: &Args, object: Option<&str>, service: &Service) -> anyh
         inputs,
         timeout: args.timeout,
     })
+}
+
+/// Each input on a line.
+fn takes(definition: &Definition) -> String {
+    let inputs = definition.inputs.iter().map(|(name, input)| {
+        let required = if input.required { ", required" } else { "" };
+        let line = format!("{name} ({}{required}): {}", input.kind.as_str(), input.description);
+        format!("\n  {}", output::printable(&line).replace('\n', " "))
+    });
+    inputs.collect()
 }
 
 fn read(file: &str) -> anyhow::Result<String> {

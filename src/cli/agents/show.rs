@@ -2,11 +2,11 @@
 
 use serde_json::json;
 
-use super::{configured, told};
+use super::{configured, others, told};
 use crate::cli::exit::Exit;
 use crate::cli::output;
 use crate::config::Flags;
-use crate::domain::definition::{Agent, Form, unknown_name_message};
+use crate::domain::definition::{Agent, Definition, Form};
 
 /// Options of `gavel agents show`.
 #[derive(Debug, clap::Args)]
@@ -14,6 +14,9 @@ use crate::domain::definition::{Agent, Form, unknown_name_message};
 pub(in crate::cli) struct Args {
     /// The agent
     name: String,
+    /// The definition alone, as a file of it: Markdown, with the schema of its output in it
+    #[arg(long, conflicts_with = "json")]
+    definition: bool,
     /// As JSON: {name, file, form, hash, definition, output_schema}
     #[arg(long)]
     json: bool,
@@ -23,6 +26,9 @@ const EXAMPLES: &str = "\
 Examples:
   gavel agents show codebase_investigator
   gavel agents show codebase_investigator --json | jq .definition
+  gavel agents show codebase_investigator --definition >codebase_investigator.md
+
+The last keeps an agent that is built in: a folder of agents takes the place of all of those.
 
 Exit status 2 when there is no such agent, or its definition is wrong.";
 
@@ -34,18 +40,21 @@ pub(super) fn run(args: &Args, flags: &Flags) -> anyhow::Result<Exit> {
             output::note(&told(error));
         }
         let known: Vec<_> = agents.keys().map(String::as_str).collect();
-        let known = if known.is_empty() {
-            "there are none".to_owned()
-        } else {
-            unknown_name_message(&args.name, &known)
-        };
         output::note(&format!(
-            "error: no agent {:?} is right ({}): {known}",
-            args.name, loaded.place
+            "error: there is no agent {:?} ({}){}",
+            args.name,
+            loaded.place,
+            others(&args.name, &known)
         ));
         return Ok(Exit::Wrong);
     };
-    if args.json {
+    if args.definition {
+        let mut whole = Definition::clone(&agent.definition);
+        if let Some(schema) = &agent.output_schema {
+            whole.put_in_schema(schema);
+        }
+        output::bytes(&whole.write(Form::Markdown))?;
+    } else if args.json {
         output::json(&json!({
             "name": args.name,
             "file": agent.file,

@@ -46,6 +46,8 @@ Exit status 0 when nothing is wrong (warnings are no mistakes), 2 when something
 #[derive(Default)]
 struct Findings {
     files: BTreeSet<String>,
+    /// Folders without a definition.
+    empty: BTreeSet<String>,
     agents: BTreeSet<(String, String)>,
     tools: Vec<GrantedTool>,
     errors: Vec<DefinitionError>,
@@ -57,6 +59,9 @@ impl Findings {
     fn add(&mut self, loaded: app::Loaded, only: Option<&str>) {
         let wanted = |file: &str| only.is_none_or(|only| only == file);
         let new = |list: &Vec<DefinitionError>, one: &DefinitionError| wanted(&one.file) && !list.contains(one);
+        if loaded.files.is_empty() {
+            self.empty.insert(loaded.place.clone());
+        }
         self.files.extend(loaded.files.into_iter().filter(|file| wanted(file)));
         for (name, agent) in loaded.checked.agents {
             if wanted(&agent.file) {
@@ -87,6 +92,7 @@ impl Findings {
         for tool in &self.tools {
             let missing = Toolset::build(catalog, std::slice::from_ref(&tool.name), &[]).missing;
             let Some(missing) = missing.first() else { continue };
+            self.agents.retain(|(file, _)| *file != tool.file);
             self.errors.push(DefinitionError {
                 file: tool.file.clone(),
                 line: tool.line,
@@ -199,6 +205,12 @@ fn text(findings: &Findings) -> String {
             .iter()
             .map(|warning| format!("warning: {}", told(warning))),
     );
+    lines.extend(findings.empty.iter().map(|place| {
+        format!(
+            "warning: {place}: no definition was found; the file of one ends in {}",
+            Form::ENDINGS
+        )
+    }));
     if !lines.is_empty() {
         lines.push(String::new());
     }

@@ -9,7 +9,7 @@ use super::progress::{self, Progress};
 use super::service::Service;
 use crate::cli::exit::Exit;
 use crate::cli::interrupt::told_to_stop;
-use crate::cli::output;
+use crate::cli::output::{self, count};
 use crate::domain::agent_run::RunStatus;
 use crate::domain::ids::RunId;
 
@@ -154,8 +154,8 @@ fn footer(run: &Value) -> String {
         .sum::<u64>();
     let time = progress::time(run["duration_ms"].as_u64().unwrap_or_default());
     output::printable(&format!(
-        "{line} ({} steps, {tokens} tokens, {time}, run {})",
-        run["steps"],
+        "{line} ({}, {tokens} tokens, {time}, run {})",
+        count(run["steps"].as_u64().unwrap_or_default(), "step"),
         text("id")
     ))
 }
@@ -173,12 +173,13 @@ pub(super) fn next(run: &Value, place: &Where) -> Vec<String> {
     for call in calls {
         let word = |field: &str| output::printable(call[field].as_str().unwrap_or_default());
         lines.push(format!(
-            "in doubt: {} {} may have been done. Find out, and say happened or did_not_happen of {}",
+            "in doubt: {} {} may have been done. Find out, and keep one of happened and did_not_happen for {}",
             word("tool"),
             output::printable(&call["parameters"].to_string()),
             word("action_id"),
         ));
-        command.push_str(&format!(" --settled {}=happened", word("action_id")));
+        // In quotes and with both answers it is refused as it stands: nobody shall paste an answer unread.
+        command.push_str(&format!(" --settled '{}=happened|did_not_happen'", word("action_id")));
     }
     lines.push(format!("to go on with it: {command}"));
     lines

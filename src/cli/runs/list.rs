@@ -114,7 +114,10 @@ fn row(run: &Value) -> Vec<String> {
         at.replace('T', " "),
         text("id").to_owned(),
         clipped(text("agent_id"), 32),
-        text("status").to_owned(),
+        match run["resumed_by"].is_string() {
+            true => format!("{}, resumed", text("status")),
+            false => text("status").to_owned(),
+        },
         run["steps"].to_string(),
         run["duration_ms"]
             .as_u64()

@@ -1,6 +1,6 @@
 //! What a run does, for a person: lines on standard error, and on a terminal one more below them that lives.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
@@ -13,6 +13,8 @@ use crate::cli::table::clipped;
 const TICK: Duration = Duration::from_millis(100);
 /// Characters of arguments, of results, of what is thought.
 const SHORT: usize = 100;
+/// Characters of the words that come, on the line that lives: it has to fit a terminal of 80 columns with what stands before them.
+const NEWEST: usize = 50;
 
 /// Tells it as it comes.
 pub(super) struct Progress {
@@ -83,6 +85,8 @@ impl Progress {
 struct Story {
     /// How deep each run stands: 0, and one more for each that was called by one.
     depths: HashMap<String, usize>,
+    /// Calls of agents under way: the caller's run, and the place in it.
+    agents: HashSet<(String, Option<u64>)>,
     /// Turns of all runs.
     turns: u32,
     /// The model's words of this turn.
@@ -136,7 +140,9 @@ impl Story {
             "model_fault" => say(format!("✗ the model gave no usable answer: {}", text("fault"))),
             "step" => {
                 let number = event["step"].as_u64().unwrap_or_default() + 1;
-                say(format!("step {number}, round {}: {}", event["round"], text("agent")));
+                let round = event["round"].as_u64().filter(|round| *round > 1);
+                let round = round.map(|round| format!(", round {round}"));
+                say(format!("step {number}{}: {}", round.unwrap_or_default(), text("agent")));
             }
             "tool_call" => {
                 say(format!("→ {} {}", text("tool"), short(&event["parameters"])));
@@ -146,9 +152,11 @@ impl Story {
                 say(format!("→ agent {} {}", text("agent"), short(&event["parameters"])));
                 self.doing = printable(text("agent"));
                 self.depths.insert(text("child_run_id").to_owned(), depth + 1);
+                self.agents.insert((run.to_owned(), event["sequence"].as_u64()));
             }
             "tool_result" => {
-                say(result(event));
+                let of_agent = self.agents.remove(&(run.to_owned(), event["sequence"].as_u64()));
+                say(result(event, of_agent));
                 self.doing = "asks the model".to_owned();
             }
             "notice" => {
@@ -171,21 +179,26 @@ impl Story {
         let words: Vec<_> = self.words.split_whitespace().collect();
         let words = words.join(" ");
         // The newest words: the terminal has room for the end of a long answer, not for its beginning as well.
-        let skipped = words.chars().count().saturating_sub(SHORT);
+        let skipped = words.chars().count().saturating_sub(NEWEST);
         let newest: String = words.chars().skip(skipped).collect();
         let doing = if newest.is_empty() {
             self.doing.clone()
         } else {
             printable(&newest)
         };
-        format!("step {}: {doing}", self.turns + 1)
+        // Those of called agents count here too, so they are no steps of this run.
+        format!("model call {}: {doing}", self.turns + 1)
     }
 }
 
-fn result(event: &Value) -> String {
+fn result(event: &Value, of_agent: bool) -> String {
     let tool = event["tool"].as_str().unwrap_or_default();
     let time = self::time(event["duration_ms"].as_u64().unwrap_or_default());
     match &event["error"] {
+        // What an agent says; what the caller's run keeps beside it is its own affair.
+        Value::Null if of_agent && !event["data"]["output"].is_null() => {
+            format!("✓ {tool} ({time}) {}", short(&event["data"]["output"]))
+        }
         Value::Null => format!("✓ {tool} ({time}) {}", short(&event["data"])),
         error => {
             let word = |field: &str| error[field].as_str().unwrap_or_default();
@@ -262,11 +275,35 @@ mod tests {
     fn the_line_that_lives_shows_the_newest_words_on_one_line() {
         let mut story = Story::default();
         story.event(&json!({"type": "input", "run_id": "a", "text": "x"}));
-        assert_eq!(story.now(), "step 1: asks the model");
+        assert_eq!(story.now(), "model call 1: asks the model");
         let text = format!("{} the\nend", "x".repeat(200));
         story.event(&json!({"type": "delta", "run_id": "a", "text": text}));
-        assert_eq!(story.now(), format!("step 1: {} the end", "x".repeat(92)));
+        assert_eq!(story.now(), format!("model call 1: {} the end", "x".repeat(42)));
         story.event(&json!({"type": "reset", "run_id": "a"}));
-        assert_eq!(story.now(), "step 1: asks the model");
+        assert_eq!(story.now(), "model call 1: asks the model");
+    }
+
+    #[test]
+    fn of_a_step_its_agent_and_its_output_are_told() {
+        let mut story = Story::default();
+        let step = |round: u32| json!({"type": "step", "run_id": "a", "step": 0, "round": round, "agent": "helper"});
+        let call = json!({"type": "agent_call", "run_id": "a", "sequence": 1, "agent": "helper", "parameters": {}, "child_run_id": "b"});
+        let data = json!({"output": "Found.", "exits_loop": false, "steps": 2, "tokens": 9});
+        let done = json!({"type": "tool_result", "run_id": "a", "sequence": 1, "tool": "helper", "data": data, "error": null, "duration_ms": 3});
+        let lines: Vec<_> = [step(1), call, done.clone(), step(2)]
+            .iter()
+            .flat_map(|event| story.event(event))
+            .collect();
+        assert_eq!(
+            lines,
+            [
+                "step 1: helper",
+                "→ agent helper {}",
+                "✓ helper (3 ms) Found.",
+                "step 1, round 2: helper"
+            ]
+        );
+        // Of a tool all of it is told.
+        assert!(story.event(&done)[0].contains("exits_loop"));
     }
 }

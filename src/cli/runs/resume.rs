@@ -29,7 +29,7 @@ pub(in crate::cli) struct Args {
     /// Takes the place of the definition's time limit
     #[arg(long, value_name = "SECONDS", value_parser = timeout)]
     timeout: Option<Duration>,
-    /// Do not wait for its end: print the id of the run that goes on
+    /// Do not wait for its end: print the id of the run that goes on. Only with --server: without, this process works on it
     #[arg(long, requires = "server", conflicts_with_all = ["json", "events"])]
     background: bool,
     #[command(flatten)]

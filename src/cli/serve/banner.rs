@@ -10,7 +10,7 @@ use crate::config::{Auth, Config, Provider, masked_url};
 use crate::ports::tools::Catalog;
 
 /// Version, address, callers, model, database, agents, and a line to paste.
-pub(super) fn greeting(config: &Config, address: SocketAddr, agents: &str) -> String {
+pub(super) fn greeting(config: &Config, address: SocketAddr, agents: &str, has_agents: bool) -> String {
     let mut lines = vec![
         format!("gavel {} on http://{}", env!("CARGO_PKG_VERSION"), reachable(address)),
         format!("  callers   {}", callers(&config.auth)),
@@ -21,6 +21,13 @@ pub(super) fn greeting(config: &Config, address: SocketAddr, agents: &str) -> St
     lines.push(String::new());
     lines.push("Try it:".to_owned());
     lines.push(format!("  {}", try_it(&config.auth, address)));
+    if has_agents {
+        let (key, _) = credentials(&config.auth);
+        lines.push(format!(
+            "  curl -s {}/api/projects/default/agents{key}",
+            reachable(address)
+        ));
+    }
     lines.join("\n") + "\n"
 }
 
@@ -87,15 +94,20 @@ pub(super) fn tools(servers: &[ServerStatus], catalog: &Catalog) -> String {
 
 /// A command that works when pasted on the machine gavel runs on.
 fn try_it(auth: &Auth, address: SocketAddr) -> String {
-    let (header, user) = match auth {
-        Auth::None => ("", r#","user_id":"me""#),
-        Auth::ApiKeys(_) => (" -H \"authorization: Bearer $GAVEL_API_KEY\"", r#","user_id":"me""#),
-        Auth::Jwt(_) => (" -H \"authorization: Bearer $TOKEN\"", ""),
-    };
+    let (header, user) = credentials(auth);
     format!(
         "curl -s {}/v1/chat{header} -H 'content-type: application/json' -d '{{\"message\":\"add a task to call mom\"{user}}}'",
         reachable(address)
     )
+}
+
+/// A header, and the field of the body that names the user, where no token does.
+fn credentials(auth: &Auth) -> (&'static str, &'static str) {
+    match auth {
+        Auth::None => ("", r#","user_id":"me""#),
+        Auth::ApiKeys(_) => (" -H \"authorization: Bearer $GAVEL_API_KEY\"", r#","user_id":"me""#),
+        Auth::Jwt(_) => (" -H \"authorization: Bearer $TOKEN\"", ""),
+    }
 }
 
 /// Where this machine reaches what listens on `address`.
@@ -130,7 +142,11 @@ mod tests {
 
     #[test]
     fn the_greeting_says_aloud_that_the_demo_model_answers_and_how_to_try_it() {
-        let greeting = greeting(&config(&[]), "127.0.0.1:8080".parse().unwrap(), "1 (built in)");
+        let greeting = greeting(&config(&[]), "127.0.0.1:8080".parse().unwrap(), "1 (built in)", true);
+        assert!(
+            greeting.ends_with("\n  curl -s localhost:8080/api/projects/default/agents\n"),
+            "{greeting}"
+        );
         assert!(greeting.contains("demo, since no credentials are set"));
         assert!(greeting.contains(
             r#"curl -s localhost:8080/v1/chat -H 'content-type: application/json' -d '{"message":"add a task to call mom","user_id":"me"}'"#
@@ -143,7 +159,7 @@ mod tests {
             ("GEMINI_API_KEY", "canary"),
             ("DATABASE_URL", "postgres://me:canary@db/x"),
         ]);
-        let greeting = greeting(&config, "[::]:1".parse().unwrap(), "none");
+        let greeting = greeting(&config, "[::]:1".parse().unwrap(), "none", false);
         assert!(!greeting.contains("canary"), "{greeting}");
         assert!(greeting.contains("http://localhost:1"));
     }

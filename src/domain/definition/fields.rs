@@ -152,7 +152,7 @@ pub(super) const TABLE: &[Row] = &[
         Field::Name,
         &["name"],
         Holds::Name,
-        "Required. Unique; the name under which the agent is called as a tool.",
+        "Required. Unique; the name under which the agent is called as a tool. Not complete_task or exit_loop.",
     ),
     flat(
         Field::DisplayName,
@@ -222,7 +222,7 @@ pub(super) const TABLE: &[Row] = &[
         Field::ProcessOutput,
         &["processOutput", "process_output"],
         Holds::Text,
-        "Template of the final text: ${OUTPUT} is the whole output, ${PROPERTY} a property of it. Absent: JSON.",
+        "Template of the final text: ${report} is the whole output where outputName is report, and ${summary} its property summary. Absent: JSON.",
     ),
     grouped(
         Field::Query,
@@ -298,14 +298,14 @@ pub(super) const TABLE: &[Row] = &[
         (RUN, &["max_turns", "maxTurns", "max_steps", "iterations"]),
         &["max_turns", "max_steps", "iterations"],
         Holds::Whole(1),
-        "Most model calls of a run. Absent: 50 as a sub-agent, else no limit.",
+        "Most model calls of a run, to which comes one to sum up. Absent: 50 as a sub-agent, else no limit.",
     ),
     grouped(
         Field::MaxTokens,
         (RUN, &["max_tokens", "maxTokens"]),
         &["max_tokens"],
         Holds::Whole(1),
-        "Most tokens over all model calls of a run, in and out. Absent: no limit.",
+        "Most tokens over all model calls of a run, in and out; of a flow over its steps. Those of called sub-agents do not count. Absent: no limit.",
     ),
     grouped(
         Field::MaxTimeMinutes,
@@ -315,7 +315,7 @@ pub(super) const TABLE: &[Row] = &[
         ),
         &["max_time_minutes", "default_timeout", "timeout_mins"],
         Holds::Whole(1),
-        "How long a run may take, in minutes.",
+        "How long a run may take, in minutes, to which come up to 30 s to sum up.",
     ),
     grouped(
         Field::DeadlineSeconds,
@@ -390,6 +390,13 @@ pub(super) fn sort<'a>(root: &'a [(Key, Node)], file: &str, errors: &mut Vec<Def
                 .flat_map(|row| row.flat)
                 .chain(GROUPS.iter().map(|(name, _)| name));
             let mut error = unknown(key, key.name.clone(), known.copied().collect(), file);
+            let in_group = TABLE.iter().find_map(|row| {
+                let (group, names) = row.grouped?;
+                names.contains(&key.name.as_str()).then_some((group, names[0]))
+            });
+            if let Some((group, name)) = in_group {
+                error.allowed = format!("did you mean `{group}.{name}`?");
+            }
             if let Some((_, why)) = NOT_SUPPORTED
                 .iter()
                 .find(|(names, _)| names.contains(&key.name.as_str()))

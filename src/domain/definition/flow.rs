@@ -92,7 +92,13 @@ pub(super) fn flow(values: &mut Values<'_>, inputs: &BTreeMap<String, Input>) ->
     let wrong_type = kind.is_none() && values.line(Field::FlowType).is_some();
     let (steps, all_read) = steps(values, inputs);
     let rounds = values.count(Field::MaxIterations);
-    let kind = kind.unwrap_or(Type::Single);
+    // Of a type that is none steps are looked at all the same: in a loop each may name all of them.
+    let otherwise = if wrong_type && !steps.is_empty() {
+        Type::Loop
+    } else {
+        Type::Single
+    };
+    let kind = kind.unwrap_or(otherwise);
     let flow = match kind {
         Type::Single => Flow::Single,
         Type::Sequential => Flow::Sequential { steps },
@@ -101,6 +107,10 @@ pub(super) fn flow(values: &mut Values<'_>, inputs: &BTreeMap<String, Input>) ->
             max_iterations: rounds.unwrap_or(Flow::DEFAULT_ITERATIONS),
         },
     };
+    if all_read {
+        check_names(values, &flow, inputs);
+        values.names.flow = flow.clone();
+    }
     if wrong_type {
         return flow;
     }
@@ -118,9 +128,6 @@ pub(super) fn flow(values: &mut Values<'_>, inputs: &BTreeMap<String, Input>) ->
             Field::Steps,
             "at least one step: the name of an agent, or {name, agent, input}",
         );
-    }
-    if all_read {
-        check_names(values, &flow, inputs);
     }
     flow
 }
@@ -220,7 +227,10 @@ fn step(values: &mut Values<'_>, path: &str, n: usize, node: &Node) -> Option<St
             "name" => name = a_name(),
             "agent" => agent = a_name(),
             "input" => {
-                input = templates(values, &path, n, node);
+                match templates(values, &path, n, node) {
+                    Some(templates) => input = templates,
+                    None => right = false,
+                }
                 continue;
             }
             other => {
@@ -246,14 +256,14 @@ fn step(values: &mut Values<'_>, path: &str, n: usize, node: &Node) -> Option<St
 }
 
 /// The templates of one step. What they name is checked when all steps are known.
-fn templates(values: &mut Values<'_>, path: &str, n: usize, node: &Node) -> BTreeMap<String, String> {
+fn templates(values: &mut Values<'_>, path: &str, n: usize, node: &Node) -> Option<BTreeMap<String, String>> {
     let entries = match &node.content {
         Content::Map(entries) => entries.as_slice(),
         Content::Null => &[],
         _ => {
             let allowed = "a map from argument of the step's agent to a text with ${placeholders}";
             values.error(Some(node.line), path, &node.found(), allowed);
-            &[]
+            return None;
         }
     };
     let mut templates = BTreeMap::new();
@@ -262,14 +272,14 @@ fn templates(values: &mut Values<'_>, path: &str, n: usize, node: &Node) -> BTre
         values
             .places
             .insert(format!("steps[{n}].input.{}", key.name), path.clone(), node.line);
-        match values::text(node) {
-            Some(text) => {
-                templates.insert(key.name.clone(), text);
-            }
-            None => values.error(Some(node.line), &path, &node.found(), "a text that is not blank"),
+        let text = values::text(node);
+        if text.is_none() {
+            values.error(Some(node.line), &path, &node.found(), "a text that is not blank");
         }
+        // One that is wrong is given all the same.
+        templates.insert(key.name.clone(), text.unwrap_or_default());
     }
-    templates
+    Some(templates)
 }
 
 /// Each placeholder of a step names an input of the flow or a step whose output there is by then.
@@ -281,24 +291,24 @@ fn check_names(values: &mut Values<'_>, flow: &Flow, inputs: &BTreeMap<String, I
             let path = format!("steps[{n}].input.{argument}");
             let line = values.places.line(&path);
             let path = values.places.spelled(&path);
-            match Template::parse(text) {
-                Ok(template) => {
-                    for name in template.names().filter(|name| !known.contains(name)) {
-                        let allowed = match flow.steps().iter().position(|step| step.name == name) {
-                            Some(at) if at == n => {
-                                "an input of the flow or an earlier step, not the step itself".to_owned()
-                            }
-                            Some(_) => "an input of the flow or an earlier step, not a later one".to_owned(),
-                            None => format!(
-                                "an input of the flow or an earlier step: {}",
-                                unknown_name_message(name, &known)
-                            ),
-                        };
-                        let found = format!("the placeholder ${{{name}}}");
-                        values.error(line, &path, &found, &allowed);
-                    }
-                }
-                Err(error) => values.error(line, &path, &error.found, &error.allowed),
+            let (template, errors) = Template::read(text);
+            for error in errors {
+                let line = line.map(|line| values.line_within(line, text, error.at));
+                values.error(line, &path, &error.found, &error.allowed);
+            }
+            for name in template.names().filter(|name| !known.contains(name)) {
+                let allowed = match flow.steps().iter().position(|step| step.name == name) {
+                    Some(at) if at == n => "an input of the flow or an earlier step, not the step itself".to_owned(),
+                    Some(_) => "an input of the flow or an earlier step, not a later one".to_owned(),
+                    None => format!(
+                        "an input of the flow or an earlier step: {}",
+                        unknown_name_message(name, &known)
+                    ),
+                };
+                let found = format!("the placeholder ${{{name}}}");
+                let at = text.find(&found["the placeholder ".len()..]).unwrap_or_default();
+                let line = line.map(|line| values.line_within(line, text, at));
+                values.error(line, &path, &found, &allowed);
             }
         }
     }

@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use super::node::{Node, SyntaxError};
-use super::read::{self, Refused};
+use super::node::{Key, Node, SyntaxError};
+use super::read::{self, Refused, Text};
 use super::tree::Tree;
 use super::{Definition, canonical, json, markdown, proto};
 
@@ -82,7 +82,7 @@ fn read_any_length(bytes: &[u8], form: Form, file: &str) -> read::Result {
     }
     if form == Form::Proto {
         return match proto::parse(bytes) {
-            Ok(root) => read::read(&root, None, file),
+            Ok(root) => read::read(&root, None, Text::without_lines(file)),
             Err(found) => fail(None, found, "one message gemini.agent.v1.AgentDefinition, binary"),
         };
     }
@@ -96,13 +96,16 @@ fn read_any_length(bytes: &[u8], form: Form, file: &str) -> read::Result {
     };
     // One kind of line end, so that a checkout's setting does not change the content hash.
     let text = text.trim_start_matches('\u{feff}').replace("\r\n", "\n");
-    let parsed: Result<Node, (SyntaxError, &str)> = match form {
+    let parsed: Result<(Node, Vec<Key>), (SyntaxError, &str)> = match form {
         Form::Markdown => return markdown::read(&text, file),
         Form::Json => json::parse(&text).map_err(|error| (error, "JSON")),
-        Form::Yaml | Form::Proto => Node::parse(&text).map_err(|error| (error, "YAML")),
+        Form::Yaml | Form::Proto => Node::parse_all(&text).map_err(|error| (error, "YAML")),
     };
     match parsed {
-        Ok(root) => read::read(&root, None, file),
+        Ok((root, twice)) => {
+            let text = &*text;
+            read::read(&root, None, Text { file, text, twice })
+        }
         Err((error, name)) => fail(error.line, format!("text that is not {name} ({})", error.message), name),
     }
 }

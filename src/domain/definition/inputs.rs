@@ -100,11 +100,26 @@ fn input(values: &mut Values<'_>, path: &str, node: &Node) -> Option<Input> {
     })
 }
 
-/// `outputConfig`, if any field of it is given.
-pub(super) fn output(values: &mut Values<'_>) -> Option<Output> {
+/// `outputConfig`, if any field of it is given, and `processOutput`, the template of its text.
+pub(super) fn output(values: &mut Values<'_>) -> (Option<Output>, Option<String>) {
+    let (name, description, schema) = output_config(values);
+    let template = process_output(values, name.as_deref(), schema.as_ref());
+    let output = name
+        .zip(description)
+        .zip(schema)
+        .map(|((name, description), schema)| Output {
+            name,
+            description,
+            schema,
+        });
+    (output, template)
+}
+
+/// Its name, description and schema, each where it is right.
+fn output_config(values: &mut Values<'_>) -> (Option<String>, Option<String>, Option<OutputSchema>) {
     let fields = [Field::OutputName, Field::OutputDescription, Field::OutputSchema];
     if fields.iter().all(|field| values.line(*field).is_none()) {
-        return None;
+        return (None, None, None);
     }
     let name = values.get(Field::OutputName, NAME, |node| {
         values::text(node).filter(|text| values::is_name(text))
@@ -130,28 +145,23 @@ pub(super) fn output(values: &mut Values<'_>) -> Option<Output> {
             values.missing(field, allowed);
         }
     }
-    Some(Output {
-        name: name?,
-        description: description?,
-        schema: schema?,
-    })
+    (name, description, schema)
 }
 
 /// `processOutput`: a template over the output and, where its schema stands here, that one's properties.
-pub(super) fn process_output(values: &mut Values<'_>, output: Option<&Output>) -> Option<String> {
+fn process_output(values: &mut Values<'_>, output: Option<&str>, schema: Option<&OutputSchema>) -> Option<String> {
     let text = values.text(Field::ProcessOutput)?;
     let line = values.line(Field::ProcessOutput);
     let field = Field::ProcessOutput.portable();
-    let template = match Template::parse(&text) {
-        Ok(template) => template,
-        Err(error) => {
-            values.error(line, &field, &error.found, &error.allowed);
-            return None;
-        }
-    };
+    let (template, errors) = Template::read(&text);
+    for error in errors {
+        let line = line.map(|line| values.line_within(line, &text, error.at));
+        values.error(line, &field, &error.found, &error.allowed);
+    }
     match output {
         Some(output) => {
-            if let OutputSchema::Inline(schema) = &output.schema {
+            values.names.process_output = Some((output.to_owned(), text.clone()));
+            if let Some(OutputSchema::Inline(schema)) = schema {
                 for name in unknown_in_output(&template, output, schema) {
                     let (found, allowed) = unknown_property(name, output, schema);
                     values.error(line, &field, &found, &allowed);
@@ -168,16 +178,14 @@ pub(super) fn process_output(values: &mut Values<'_>, output: Option<&Output>) -
 }
 
 /// The placeholders of `processOutput` that name neither the output nor a property of it.
-pub(super) fn unknown_in_output<'t>(template: &'t Template, output: &Output, schema: &Value) -> Vec<&'t str> {
-    let known = |name: &str| name == output.name || schema::properties(schema).any(|property| property == name);
+pub(super) fn unknown_in_output<'t>(template: &'t Template, output: &str, schema: &Value) -> Vec<&'t str> {
+    let known = |name: &str| name == output || schema::properties(schema).any(|property| property == name);
     template.names().filter(|name| !known(name)).collect()
 }
 
 /// What is found and what is allowed, for such a placeholder.
-pub(super) fn unknown_property(name: &str, output: &Output, schema: &Value) -> (String, String) {
-    let known: Vec<&str> = std::iter::once(output.name.as_str())
-        .chain(schema::properties(schema))
-        .collect();
+pub(super) fn unknown_property(name: &str, output: &str, schema: &Value) -> (String, String) {
+    let known: Vec<&str> = std::iter::once(output).chain(schema::properties(schema)).collect();
     (
         format!("the placeholder ${{{name}}}"),
         format!("the output or a property of it: {}", unknown_name_message(name, &known)),

@@ -8,11 +8,11 @@ use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use super::node::{Content, Key, Node, SyntaxError, quoted};
+use super::node::{Content, Key, Node, SyntaxError};
 use crate::domain::nesting;
 
-/// Reads one JSON value.
-pub(super) fn parse(text: &str) -> Result<Node, SyntaxError> {
+/// Reads one JSON value, with the keys that are given a second time, by their paths; what they say first is kept.
+pub(super) fn parse(text: &str) -> Result<(Node, Vec<Key>), SyntaxError> {
     // Each level is read once for every level around it, so there must not be many.
     if !nesting::within(text.as_bytes(), nesting::MAX_LEVELS) {
         return Err(SyntaxError {
@@ -22,8 +22,10 @@ pub(super) fn parse(text: &str) -> Result<Node, SyntaxError> {
     }
     let ends = memchr::memchr_iter(b'\n', text.as_bytes()).collect();
     let reader = Reader { text, ends };
-    let whole: &RawValue = serde_json::from_str(text).map_err(|error| reader.error(&error, 1))?;
-    reader.node(whole)
+    let whole: &RawValue = serde_json::from_str(text).map_err(|error| reader.no_json(&error))?;
+    let mut node = reader.node(whole)?;
+    let twice = node.take_twice();
+    Ok((node, twice))
 }
 
 struct Reader<'a> {
@@ -64,16 +66,9 @@ impl<'a> Reader<'a> {
     fn entries(&self, raw: &'a RawValue, line: u64) -> Result<Vec<(Key, Node)>, SyntaxError> {
         let Entries(entries) = self.read(raw, line)?;
         let mut map: Vec<(Key, Node)> = Vec::with_capacity(entries.len());
-        let mut seen = std::collections::HashSet::new();
         for (key, value) in entries {
             let line = self.line(key);
             let name: String = self.read(key, line)?;
-            if !seen.insert(name.clone()) {
-                return Err(SyntaxError {
-                    line: Some(line),
-                    message: format!("the key {} a second time", quoted(&name)),
-                });
-            }
             map.push((Key { line, name }, self.node(value)?));
         }
         Ok(map)
@@ -81,6 +76,43 @@ impl<'a> Reader<'a> {
 
     fn read<T: Deserialize<'a>>(&self, raw: &'a RawValue, line: u64) -> Result<T, SyntaxError> {
         serde_json::from_str(raw.get()).map_err(|error| self.error(&error, line))
+    }
+
+    /// Where the whole stops being JSON, and why as far as that can be told.
+    fn no_json(&self, error: &serde_json::Error) -> SyntaxError {
+        let start = match error.line() {
+            0 | 1 => 0,
+            line => self.ends.get(line - 2).map_or(0, |end| end + 1),
+        };
+        // The column counts the bytes up to the one that does not belong there, and that one.
+        let at = (start + error.column().saturating_sub(1)).min(self.text.len());
+        let before = self.text.get(..at).unwrap_or_default().trim_end();
+        let next = self.text.get(at..).and_then(|rest| rest.chars().next());
+        let (at, message) = match next {
+            Some(end @ ('}' | ']')) if before.ends_with(',') => {
+                (before.len() - 1, format!("a comma with nothing but `{end}` behind it"))
+            }
+            _ if error.is_eof() => (self.text.trim_end().len(), "it ends too early".to_owned()),
+            _ => {
+                let message = error.to_string();
+                let message = message.split(" at line ").next().unwrap_or_default();
+                let message = match message {
+                    "key must be a string" => "a key without double quotes",
+                    other => other,
+                };
+                (at, message.to_owned())
+            }
+        };
+        let line = self.ends.partition_point(|end| *end < at);
+        let start = line
+            .checked_sub(1)
+            .and_then(|line| self.ends.get(line))
+            .map_or(0, |end| end + 1);
+        let column = self.text.get(start..at).map_or(0, |text| text.chars().count()) + 1;
+        SyntaxError {
+            line: Some(line as u64 + 1),
+            message: format!("{message}, column {column}"),
+        }
     }
 
     /// An error in a text that begins on `line`.
@@ -147,7 +179,9 @@ mod tests {
 
     #[test]
     fn every_value_knows_its_line_whatever_the_white_space() {
-        let node = parse("{\n\t\"a\": \"\\ud83d\\ude00\\t\",\r\n\n\"b\\\"\" : [1,\n 2.5, {\"c\":\nnull}]}").unwrap();
+        let node = parse("{\n\t\"a\": \"\\ud83d\\ude00\\t\",\r\n\n\"b\\\"\" : [1,\n 2.5, {\"c\":\nnull}]}")
+            .unwrap()
+            .0;
         assert_eq!(lines(&node), [2, 2, 4, 4, 5, 5, 6]);
         assert_eq!(node.to_json(), json!({"a": "😀\t", "b\"": [1, 2.5, {"c": null}]}));
     }
@@ -155,14 +189,13 @@ mod tests {
     #[test]
     fn what_is_no_json_is_refused_with_its_line() {
         for (text, line) in [
-            ("{\n\"a\": 1,\n}", 3),
+            ("{\n\"a\": 1,\n}", 2),
             ("{\n'a': 1}", 2),
             ("{\"a\": 1}\n\nx", 3),
             ("{\"a\":\n# no\n1}", 2),
             ("{\"a\":\n yes}", 2),
             ("{\"a\":\n\n\"\\ud83d\"}", 3),
             ("{\"a\":\n\"\t\"}", 2),
-            ("{\"a\":1,\n\"\\u0061\":2}", 2),
             ("[\n1e999]", 2),
             ("[\n01]", 2),
             ("", 1),
@@ -170,6 +203,27 @@ mod tests {
             assert_eq!(parse(text).unwrap_err().line, Some(line), "{text}");
         }
         assert!(parse(&"[".repeat(100_000)).is_err());
+    }
+
+    #[test]
+    fn what_is_no_json_is_told_in_plain_words() {
+        for (text, message) in [
+            ("{\n\"ä\": 1,\n}", "a comma with nothing but `}` behind it, column 7"),
+            ("[1, 2, ]", "a comma with nothing but `]` behind it, column 6"),
+            ("{a: 1}", "a key without double quotes, column 2"),
+            ("{\"a\": 1", "it ends too early, column 8"),
+            ("", "it ends too early, column 1"),
+        ] {
+            assert_eq!(parse(text).unwrap_err().message, message, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_key_that_is_given_twice_says_what_it_said_first() {
+        let (node, twice) = parse("{\"a\":1,\n\"\\u0061\":2, \"b\": [{\"c\": 1,\n\"c\": 2}]}").unwrap();
+        assert_eq!(node.to_json(), json!({"a": 1, "b": [{"c": 1}]}));
+        let twice: Vec<_> = twice.iter().map(|key| (key.line, key.name.as_str())).collect();
+        assert_eq!(twice, [(2, "a"), (3, "b[0].c")]);
     }
 
     proptest! {
@@ -181,7 +235,7 @@ mod tests {
         ) {
             let value = json!({texts[0].clone(): [whole, large, float, true, null, {}], "k": texts[1..]});
             let text = if pretty { serde_json::to_string_pretty(&value) } else { serde_json::to_string(&value) }.unwrap();
-            prop_assert_eq!(parse(&text).unwrap().to_json(), value);
+            prop_assert_eq!(parse(&text).unwrap().0.to_json(), value);
         }
 
         #[test]

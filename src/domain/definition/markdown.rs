@@ -2,7 +2,7 @@
 
 use super::Definition;
 use super::node::{Content, Node};
-use super::read::{self, Refused};
+use super::read::{self, Refused, Text};
 
 /// Reads a definition out of text with LF line ends.
 pub(super) fn read(text: &str, file: &str) -> read::Result {
@@ -15,8 +15,8 @@ pub(super) fn read(text: &str, file: &str) -> read::Result {
             "a first line `---`, the fields, and a closing line `---`",
         );
     };
-    let root = match Node::parse(parts.front_matter) {
-        Ok(root) => root,
+    let (root, mut twice) = match Node::parse_all(parts.front_matter) {
+        Ok(read) => read,
         Err(error) => {
             let line = error.line.map(|line| line + 1);
             return fail(line, format!("text that is not YAML ({})", error.message), "YAML");
@@ -24,12 +24,13 @@ pub(super) fn read(text: &str, file: &str) -> read::Result {
     };
     // Line 1 of the front matter is line 2 of the file.
     let root = root.moved(1);
+    twice.iter_mut().for_each(|key| key.line += 1);
     let body = Node {
         line: parts.body_line,
         content: Content::Text(parts.body.to_owned()),
     };
     let body = (!parts.body.trim().is_empty()).then_some(&body);
-    read::read(&root, body, file)
+    read::read(&root, body, Text { file, text, twice })
 }
 
 struct Parts<'a> {

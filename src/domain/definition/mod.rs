@@ -110,6 +110,16 @@ impl Definition {
         form::write(self, form)
     }
 
+    /// Puts the schema of its output into it, where it only names one.
+    pub fn put_in_schema(&mut self, schema: &Value) {
+        if let Some(output) = &mut self.output
+            && let OutputSchema::Named(_) = output.schema
+        {
+            output.schema = OutputSchema::Inline(schema.clone());
+            self.hash = canonical::hash(self);
+        }
+    }
+
     /// The agents that it calls, as sub-agents or as steps. Each as often as it names them.
     #[must_use]
     pub fn calls(&self) -> Vec<&str> {

@@ -1,14 +1,14 @@
 //! The known name nearest to a mistyped one.
 
 /// The candidate with the fewest edits from `name`, if that is at most a third of its letters.
-/// Letter case, `_` and `-` do not count as a difference.
+/// Letter case, `_` and `-` do not count as a difference. A name with no letter in common is not near, however short it is.
 pub(crate) fn nearest<'a>(name: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let plain = plain(name);
     let most = (plain.len() / 3).max(1);
     candidates
         .into_iter()
         .map(|candidate| (edits(&plain, &self::plain(candidate)), candidate))
-        .filter(|(edits, _)| *edits <= most)
+        .filter(|(edits, _)| *edits <= most && *edits < plain.len())
         .min_by_key(|(edits, _)| *edits)
         .map(|(_, candidate)| candidate)
 }
@@ -50,5 +50,8 @@ mod tests {
         assert_eq!(nearest("maxTurns", names), Some("max_turns"));
         assert_eq!(nearest("colour", names), None);
         assert_eq!(nearest("", names), None);
+        assert_eq!(nearest("x", ["r", "year"]), None);
+        assert_eq!(nearest("R", ["r", "year"]), Some("r"));
+        assert_eq!(nearest("yr", ["r", "year"]), Some("r"));
     }
 }

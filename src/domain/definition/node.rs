@@ -1,10 +1,11 @@
 //! A tree of values that know their lines: what every form of a definition is read into, and YAML first of all.
 
+use std::collections::BTreeSet;
 use std::fmt;
 
 use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_json::Value;
-use serde_saphyr::{DuplicateKeyPolicy, Spanned, options};
+use serde_saphyr::{DuplicateKeyPolicy, Spanned, UserMessageFormatter, options};
 
 /// A value with the line it begins on.
 #[derive(Clone, Debug)]
@@ -23,7 +24,7 @@ pub(crate) enum Content {
     Float(f64),
     Text(String),
     List(Vec<Node>),
-    /// In the order of the text; no key twice.
+    /// In the order of the text; no key twice, once it is read.
     Map(Vec<(Key, Node)>),
 }
 
@@ -45,8 +46,29 @@ impl Node {
     /// Reads YAML. Aliases, nesting and size are bounded by serde-saphyr's budget, and only
     /// `true` and `false` are booleans (YAML 1.2).
     pub(crate) fn parse(text: &str) -> Result<Self, SyntaxError> {
+        Self::parse_with(text, DuplicateKeyPolicy::Error)
+    }
+
+    /// As [`Node::parse`], with the keys that are given a second time, by their paths; what they say first is kept.
+    pub(super) fn parse_all(text: &str) -> Result<(Self, Vec<Key>), SyntaxError> {
+        let error = match Self::parse(text) {
+            Ok(node) => return Ok((node, Vec::new())),
+            Err(error) => error,
+        };
+        // With this policy the reader hands out every key, and what comes twice is found here.
+        let Ok(mut node) = Self::parse_with(text, DuplicateKeyPolicy::LastWins) else {
+            return Err(error);
+        };
+        let twice = node.take_twice();
+        if twice.is_empty() {
+            return Err(error);
+        }
+        Ok((node, twice))
+    }
+
+    fn parse_with(text: &str, duplicate_keys: DuplicateKeyPolicy) -> Result<Self, SyntaxError> {
         let options = options! {
-            duplicate_keys: DuplicateKeyPolicy::Error,
+            duplicate_keys: duplicate_keys,
             strict_booleans: true,
             with_snippet: false,
         };
@@ -54,8 +76,53 @@ impl Node {
             Ok(spanned) => Ok(spanned.into()),
             Err(error) => Err(SyntaxError {
                 line: error.location().map(|location| location.line()),
-                message: error.without_snippet().to_string(),
+                // It ends in its own place, which is that of the front matter and not of the file.
+                message: {
+                    let message = error.without_snippet().render_with_formatter(&UserMessageFormatter);
+                    message
+                        .rsplit_once(" at line ")
+                        .map_or(message.as_str(), |(words, _)| words)
+                        .to_owned()
+                },
             }),
+        }
+    }
+
+    /// Takes out the keys that are given a second time, with their paths for names.
+    pub(super) fn take_twice(&mut self) -> Vec<Key> {
+        let mut twice = Vec::new();
+        self.take_twice_below("", &mut twice);
+        twice.sort_by_key(|key| key.line);
+        twice
+    }
+
+    fn take_twice_below(&mut self, path: &str, twice: &mut Vec<Key>) {
+        match &mut self.content {
+            Content::List(items) => {
+                for (n, item) in items.iter_mut().enumerate() {
+                    item.take_twice_below(&format!("{path}[{n}]"), twice);
+                }
+            }
+            Content::Map(entries) => {
+                let mut seen = BTreeSet::new();
+                entries.retain_mut(|(key, node)| {
+                    let path = match path {
+                        "" => key.name.clone(),
+                        path => format!("{path}.{}", key.name),
+                    };
+                    let is_first = seen.insert(key.name.clone());
+                    if is_first {
+                        node.take_twice_below(&path, twice);
+                    } else {
+                        twice.push(Key {
+                            line: key.line,
+                            name: path,
+                        });
+                    }
+                    is_first
+                });
+            }
+            _ => {}
         }
     }
 

@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 
 use super::fields::{Field, unknown_name_message};
 use super::inputs::QUERY;
-use super::read::BODY;
 use super::values::Values;
 use super::{Input, Prompt};
 use crate::domain::templates::Template;
@@ -28,21 +27,18 @@ pub(super) fn prompt(values: &mut Values<'_>, inputs: &BTreeMap<String, Input>) 
     let system_prompt = system_prompt?;
     let mut named = Vec::new();
     for (field, text) in [(Field::Query, &query), (Field::SystemPrompt, &system_prompt)] {
-        match Template::parse(text) {
-            Ok(template) => {
-                let mut told: Vec<&str> = Vec::new();
-                for name in template.names() {
-                    if !inputs.contains_key(name) && !told.contains(&name) {
-                        told.push(name);
-                        unknown_placeholder(values, inputs, field, text, name);
-                    }
-                    named.push(name.to_owned());
-                }
+        let (template, errors) = Template::read(text);
+        for error in errors {
+            let line = line_of(values, field, text, error.at);
+            values.error(line, &field.portable(), &error.found, &error.allowed);
+        }
+        let mut told: Vec<&str> = Vec::new();
+        for name in template.names() {
+            if !inputs.contains_key(name) && !told.contains(&name) {
+                told.push(name);
+                unknown_placeholder(values, inputs, field, text, name);
             }
-            Err(error) => {
-                let line = line_of(values, field, text, error.at);
-                values.error(line, &field.portable(), &error.found, &error.allowed);
-            }
+            named.push(name.to_owned());
         }
     }
     for input in inputs.keys().filter(|input| !named.contains(input)) {
@@ -81,14 +77,8 @@ fn unknown_placeholder(
     }
 }
 
-/// The line of a place in a text. Below the front matter the lines of the text are those of the file; elsewhere it can be
-/// written in many ways, and the line is where it begins.
+/// The line of a place in a field's text, where a `${` is.
 fn line_of(values: &Values<'_>, field: Field, text: &str, at: usize) -> Option<u64> {
     let given = values.fields.get(&field)?.first()?;
-    let within = if given.path == BODY {
-        text[..at].matches('\n').count()
-    } else {
-        0
-    };
-    Some(given.line + within as u64)
+    Some(values.line_within(given.line, text, at))
 }

@@ -166,7 +166,8 @@ fn step(step: message::Step) -> Node {
 /// JSON text is a schema, else it is the name of one.
 fn schema(given: String) -> Option<Node> {
     if given.trim_start().starts_with('{')
-        && let Ok(schema) = json::parse(&given)
+        && let Ok((schema, twice)) = json::parse(&given)
+        && twice.is_empty()
     {
         return Some(without_lines(schema));
     }

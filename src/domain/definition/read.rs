@@ -6,9 +6,9 @@ use std::time::Duration;
 use super::error::DefinitionError;
 use super::fields::{self, Field};
 use super::flow::{flow, only_for_models};
-use super::inputs::{inputs, output, process_output};
+use super::inputs::{inputs, output};
 use super::model_settings::ModelSettings;
-use super::node::{Content, Node};
+use super::node::{Content, Key, Node};
 use super::prompt::prompt;
 use super::values::{self, Named, Places, Values};
 use super::{Approval, Definition, Flow, Provider, RunLimits, canonical};
@@ -52,9 +52,31 @@ impl Refused {
     }
 }
 
+/// What a definition is read from.
+pub(super) struct Text<'a> {
+    /// As errors name it.
+    pub(super) file: &'a str,
+    /// All of it; empty for a form without lines.
+    pub(super) text: &'a str,
+    /// Keys that are given a second time, in the text's order. What they say first counts.
+    pub(super) twice: Vec<Key>,
+}
+
+impl<'a> Text<'a> {
+    /// Of a form without lines.
+    pub(super) fn without_lines(file: &'a str) -> Self {
+        Self {
+            file,
+            text: "",
+            twice: Vec::new(),
+        }
+    }
+}
+
 /// Reads a definition. `body` is the system prompt of a form that keeps it apart, with its line.
-pub(super) fn read(root: &Node, body: Option<&Node>, file: &str) -> Result {
-    let mut errors = Vec::new();
+pub(super) fn read(root: &Node, body: Option<&Node>, text: Text<'_>) -> Result {
+    let Text { file, text, twice } = text;
+    let mut errors: Vec<_> = twice.iter().map(|key| given_twice(key, file)).collect();
     let entries = match &root.content {
         Content::Map(entries) => entries.as_slice(),
         Content::Null => &[],
@@ -74,6 +96,7 @@ pub(super) fn read(root: &Node, body: Option<&Node>, file: &str) -> Result {
     }
     let mut values = Values {
         file,
+        text,
         fields,
         errors,
         places: Places::default(),
@@ -106,6 +129,17 @@ pub(super) fn read(root: &Node, body: Option<&Node>, file: &str) -> Result {
     }
 }
 
+/// A key that its map has already, under its path.
+pub(super) fn given_twice(key: &Key, file: &str) -> DefinitionError {
+    DefinitionError {
+        file: file.to_owned(),
+        line: Some(key.line),
+        field: key.name.clone(),
+        found: "the key a second time".to_owned(),
+        allowed: "each key once".to_owned(),
+    }
+}
+
 fn definition(values: &mut Values<'_>, name: Option<String>) -> Option<Definition> {
     values.text(Field::SchemaOfFile);
     values.choice(Field::Kind, &[("local", ())]);
@@ -117,7 +151,9 @@ fn definition(values: &mut Values<'_>, name: Option<String>) -> Option<Definitio
             "what the agent does, for whoever decides to call it",
         );
     }
+    let before = values.errors.len();
     let inputs = inputs(values);
+    values.names.inputs = (values.errors.len() == before).then(|| inputs.clone());
     let flow = flow(values, &inputs);
     let has_steps = match flow {
         Flow::Single => false,
@@ -127,8 +163,7 @@ fn definition(values: &mut Values<'_>, name: Option<String>) -> Option<Definitio
     if has_steps {
         only_for_models(values);
     }
-    let output = output(values);
-    let process_output = process_output(values, output.as_ref());
+    let (output, process_output) = output(values);
     // Outer: is it right; inner: is there one.
     let prompt = if has_steps {
         Some(None)

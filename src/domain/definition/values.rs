@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use super::error::DefinitionError;
 use super::fields::{Field, Fields, Given};
 use super::node::{Content, Node, quoted};
+use super::{Flow, Input};
 
 /// What may name an agent, an input, an output, a step.
 pub(super) const NAME: &str = "1 to 64 letters, digits, `_` or `-`";
@@ -41,6 +42,8 @@ impl Places {
 /// Reads fields and keeps every error.
 pub(super) struct Values<'a> {
     pub(super) file: &'a str,
+    /// The text of the file; empty for a form without lines.
+    pub(super) text: &'a str,
     pub(super) fields: Fields<'a>,
     pub(super) errors: Vec<DefinitionError>,
     /// Of the items of lists and maps; fields are added in the end.
@@ -58,6 +61,12 @@ pub(super) struct Named {
     pub(super) tools: Vec<(String, String)>,
     /// A registered schema.
     pub(super) schema: Option<String>,
+    /// The output's name, and the template that formats it.
+    pub(super) process_output: Option<(String, String)>,
+    /// What it takes, where nothing of that is wrong.
+    pub(super) inputs: Option<BTreeMap<String, Input>>,
+    /// How it goes about its work, where its steps could be read.
+    pub(super) flow: Flow,
 }
 
 /// A node that is given where a list or a map belongs.
@@ -117,6 +126,16 @@ impl<'a> Values<'a> {
             .map(|given| given.line)
     }
 
+    /// The line of the `${` at `at` in a text that begins on `line` of the file: as many of them come before it there. Where the
+    /// file has fewer, since it spells them in another way, the line on which the text begins.
+    pub(super) fn line_within(&self, line: u64, text: &str, at: usize) -> u64 {
+        let before = text[..at].matches("${").count();
+        let skipped = usize::try_from(line.saturating_sub(1)).unwrap_or(usize::MAX);
+        let lines = self.text.lines().zip(1u64..).skip(skipped);
+        let mut found = lines.flat_map(|(text, line)| text.matches("${").map(move |_| line));
+        found.nth(before).unwrap_or(line)
+    }
+
     /// The value of a field; `read` says `None` for what is not `allowed`. An explicit null counts as
     /// absent. Given under several names, all must read as the same value.
     pub(super) fn get<T: PartialEq>(
@@ -126,25 +145,35 @@ impl<'a> Values<'a> {
         read: impl Fn(&'a Node) -> Option<T>,
     ) -> Option<T> {
         let given = self.fields.remove(&field)?;
-        let mut kept: Option<(T, &Given<'_>)> = None;
+        let mut kept: Option<T> = None;
+        let mut first: Option<(Option<T>, &Given<'_>)> = None;
         for one in given.iter().filter(|one| !matches!(one.node.content, Content::Null)) {
-            match (read(one.node), &kept) {
-                (None, _) => self.error(Some(one.node.line), &one.path, &one.node.found(), allowed),
-                (Some(value), Some((first, place))) if value != *first => {
-                    let found = format!(
-                        "{}, while line {} says {}",
-                        one.node.found(),
-                        place.line,
-                        place.node.found()
-                    );
-                    let allowed = format!("one value; `{}` and `{}` are the same field", one.path, place.path);
-                    self.error(Some(one.node.line), &one.path, &found, &allowed);
-                }
-                (Some(_), Some(_)) => {}
-                (Some(value), None) => kept = Some((value, one)),
+            let value = read(one.node);
+            if value.is_none() {
+                self.error(Some(one.node.line), &one.path, &one.node.found(), allowed);
             }
+            let Some((known, place)) = &first else {
+                first = Some((value, one));
+                continue;
+            };
+            let is_same = match (&value, known) {
+                (Some(value), Some(known)) => value == known,
+                // That one of them is wrong as well does not make them one.
+                _ => Same(one.node) == Same(place.node),
+            };
+            if !is_same {
+                let found = format!(
+                    "{}, while line {} says {}",
+                    one.node.found(),
+                    place.line,
+                    place.node.found()
+                );
+                let allowed = format!("one value; `{}` and `{}` are the same field", one.path, place.path);
+                self.error(Some(one.node.line), &one.path, &found, &allowed);
+            }
+            kept = kept.or(value);
         }
-        let kept = kept.map(|(value, _)| value);
+        let kept = first.and_then(|(value, _)| value).or(kept);
         self.fields.insert(field, given);
         kept
     }

@@ -33,7 +33,18 @@ impl Template {
     /// # Errors
     /// A `${` without `}`, or with something between them that is no name.
     pub fn parse(text: &str) -> Result<Self, TemplateError> {
+        let (template, errors) = Self::read(text);
+        match errors.into_iter().next() {
+            Some(error) => Err(error),
+            None => Ok(template),
+        }
+    }
+
+    /// As [`Template::parse`], for who tells all errors: what is no placeholder stands for itself.
+    #[must_use]
+    pub fn read(text: &str) -> (Self, Vec<TemplateError>) {
         let mut pieces = Vec::new();
+        let mut errors = Vec::new();
         let mut literal = String::new();
         let mut rest = text;
         while let Some(at) = rest.find("${") {
@@ -44,10 +55,13 @@ impl Template {
                 continue;
             }
             literal.push_str(&rest[..at]);
-            let (name, after) = rest[at + 2..]
-                .split_once('}')
-                .filter(|(name, _)| is_name(name))
-                .ok_or_else(|| malformed(text, text.len() - rest.len() + at))?;
+            let named = rest[at + 2..].split_once('}').filter(|(name, _)| is_name(name));
+            let Some((name, after)) = named else {
+                errors.push(malformed(text, text.len() - rest.len() + at));
+                literal.push_str("${");
+                rest = &rest[at + 2..];
+                continue;
+            };
             if !literal.is_empty() {
                 pieces.push(Piece::Text(std::mem::take(&mut literal)));
             }
@@ -58,7 +72,7 @@ impl Template {
         if !literal.is_empty() {
             pieces.push(Piece::Text(literal));
         }
-        Ok(Self { pieces })
+        (Self { pieces }, errors)
     }
 
     /// The names of its placeholders, in order, each as often as it stands there.
@@ -133,6 +147,13 @@ mod tests {
             let error = Template::parse(text).unwrap_err();
             assert_eq!(Some(error.at), text.find("${"), "{text}");
         }
+    }
+
+    #[test]
+    fn what_is_no_placeholder_hides_none_behind_it() {
+        let (template, errors) = Template::read("${a} ${ ${b} ${c d} ${e");
+        assert_eq!(template.names().collect::<Vec<_>>(), ["a", "b"]);
+        assert_eq!(errors.iter().map(|error| error.at).collect::<Vec<_>>(), [5, 13, 20]);
     }
 
     #[test]

@@ -587,13 +587,7 @@ fn told(run: &Run, ending: &Ending) -> Told {
         }
         Ending::Fault(kind) => {
             told.summary = so_far(run);
-            let why = match kind {
-                FaultKind::Unavailable => "the model could not be reached, or answered with an error",
-                FaultKind::Timeout => "the model took too long to answer",
-                FaultKind::Malformed => "the model gave no usable answer",
-                FaultKind::Blocked => "the model's provider blocked the prompt or the answer",
-            };
-            told.error_message = Some(why.to_owned());
+            told.error_message = Some(fault(*kind).to_owned());
         }
         Ending::Cancelled => {
             told.status = RunStatus::Cancelled;
@@ -608,10 +602,29 @@ fn told(run: &Run, ending: &Ending) -> Told {
     told
 }
 
+/// Why the model gave nothing, for whoever the run acts for. What the provider said of it stands in the decision's
+/// `error_detail`, for operators.
+fn fault(kind: FaultKind) -> &'static str {
+    match kind {
+        FaultKind::Unavailable => "the model could not be reached, or answered with an error",
+        FaultKind::Credentials => "the model's provider does not accept the key or token of this service",
+        FaultKind::Permission => "the model's provider does not permit this service to use the model",
+        FaultKind::NoSuchModel => "the model's provider has no model of this name",
+        FaultKind::Quota => "the quota of this service at the model's provider is spent",
+        FaultKind::Rejected => "the model's provider refused the request as invalid",
+        FaultKind::Timeout => "the model took too long to answer",
+        FaultKind::Malformed => "the model gave no usable answer",
+        FaultKind::Blocked => "the model's provider blocked the prompt or the answer",
+    }
+}
+
 /// Why a run was cut short, for a person.
 fn stopped(reason: StopReason, limits: &Limits) -> String {
     match reason {
-        StopReason::StepLimit => format!("its {} steps are spent", limits.iterations.unwrap_or_default()),
+        StopReason::StepLimit => format!(
+            "its limit of {} steps is reached; summing up takes one more",
+            limits.iterations.unwrap_or_default()
+        ),
         StopReason::TimeLimit => format!("its time of {} s is over", limits.time.unwrap_or_default().as_secs()),
         StopReason::TokenLimit => format!("its {} tokens are spent", limits.tokens.unwrap_or_default()),
         StopReason::InDoubt => "it is not known whether a call had its effect; resume it with what happened".to_owned(),

@@ -221,7 +221,7 @@ pub(super) fn about(route: Route) -> About {
                 parts::query("after", LAST, like(EVENT_ID)),
             ]),
             problems: WATCH,
-            answers: vec![(200, lines())],
+            answers: vec![(200, lines()), (204, response("You have had the end already."))],
             ..plain("watchRun", "runs", "Tells what a run does", EVENTS, response(""))
         },
         Route::CancelRun => About {
@@ -293,7 +293,7 @@ const RUNS: &str =
     "Latest first. Without a word on `parent_run_id` only those that no other run called. A user sees their own.";
 const RUN: &str = "Another tenant's or user's run answers 404, as a missing one does.";
 const LAST: &str = "The id of the last event that you had, to go on after it.";
-const EVENTS: &str = "From its beginning, or from after `Last-Event-ID`, until it is over; the last event is `end`. What runs that it \
+const EVENTS: &str = "From its beginning, or from after `Last-Event-ID`, until it is over; the last event is `end`; who comes after that gets 204. What runs that it \
                       called do is told where it happens, under their own `run_id`. Words as they come (`delta`) are told by the \
                       replica that works on the run, and come whole in `turn` everywhere.";
 const CANCEL: &str = "And the runs that it called. One that is over stays as it is.";

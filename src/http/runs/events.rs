@@ -27,20 +27,21 @@ const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
 pub(in crate::http) async fn tell(state: Data<State>, request: HttpRequest) -> HttpResponse {
     let exchange = Exchange::begin(&state, &request, Some(Route::RunEvents));
     match watch(&state, &request).await {
-        Ok(watch) => begin(&state, exchange, watch, Form::asked_for(request.headers())),
+        Ok(Some(watch)) => begin(&state, exchange, watch, Form::asked_for(request.headers())),
+        // To an EventSource an empty 200 is a stream that broke off, and it would come back for ever; 204 ends it.
+        Ok(None) => exchange.finish(Ok(HttpResponse::NoContent().finish())),
         Err(error) => exchange.finish(Err(error)),
     }
 }
 
-async fn watch(state: &State, request: &HttpRequest) -> Result<Watch, Error> {
+/// `None` for a reader who has had the end.
+async fn watch(state: &State, request: &HttpRequest) -> Result<Option<Watch>, Error> {
     let caller = state.edge.auth.caller(request).await?;
     let user = acting::user(state, &caller, request)?;
     let cursor = cursor(request)?;
-    Ok(state
-        .edge
-        .agents
-        .watch(&caller, user.as_ref(), id(request)?, cursor)
-        .await?)
+    let agents = &state.edge.agents;
+    let watch = agents.watch(&caller, user.as_ref(), id(request)?, cursor).await?;
+    Ok((!watch.is_told().await?).then_some(watch))
 }
 
 /// `Last-Event-ID`, or `after` for who cannot set headers.

@@ -595,7 +595,7 @@ fn checked_beside(
         return Err(AgentError::Invalid(vec![FieldError::new("/name", detail)]));
     }
     let others: Vec<_> = stored.iter().filter(|one| &*one.agent != name).cloned().collect();
-    let (_, mut errors) = checked_project(files, is_default, &others, Some(source));
+    let (project, mut errors) = checked_project(files, is_default, &others, Some(source));
     if !errors.is_empty() {
         // What is wrong already, since a file has changed, does not keep others from being put, nor from being mended one
         // after another.
@@ -605,11 +605,26 @@ fn checked_beside(
         let before: BTreeSet<_> = before.iter().map(what).collect();
         errors.retain(|error| error.file == BODY || !before.contains(&what(error)));
     }
-    if errors.is_empty() {
-        Ok(definition)
-    } else {
-        Err(AgentError::WrongDefinition(errors))
+    if !errors.is_empty() {
+        return Err(AgentError::WrongDefinition(errors));
     }
+    match project
+        .agents
+        .get(name)
+        .and_then(|agent| agent.output_schema.as_deref())
+    {
+        Some(schema) => whole(definition, schema),
+        None => Ok(definition),
+    }
+}
+
+/// The definition with the schema that it names put into it. A version has to be the same for ever, and its hash to cover all
+/// of it, whatever becomes of the file.
+fn whole(mut definition: Definition, schema: &Value) -> Result<Definition, AgentError> {
+    definition.put_in_schema(schema);
+    // With the schema it may be longer than is taken.
+    let text = definition.to_json().to_string();
+    Definition::read(text.as_bytes(), Form::Json, BODY).map_err(AgentError::WrongDefinition)
 }
 
 /// Where the mistakes of a stored version stand.

@@ -97,7 +97,8 @@ pub enum What {
     },
     /// The model gave no usable answer.
     ModelFault {
-        /// `unavailable`, `timeout`, `malformed`, `blocked`.
+        /// `unavailable`, `credentials`, `permission`, `no_such_model`, `quota`, `rejected`, `timeout`, `malformed`,
+        /// `blocked`.
         fault: &'static str,
     },
     /// A step of a flow begins.
@@ -246,6 +247,22 @@ impl Watch {
             ended: false,
             _place: place,
         }
+    }
+
+    /// Has the reader had the end already? Then there is nothing to come back for.
+    ///
+    /// # Errors
+    /// The store is away.
+    pub async fn is_told(&self) -> Result<bool, AgentError> {
+        // The end comes after the last entry.
+        let Some(last) = self.ahead.front().and_then(|had| had.checked_sub(1)) else {
+            return Ok(false);
+        };
+        let run = self.agents.runs.get(&self.tenant, None, self.root).await?;
+        if !run.is_some_and(|run| run.status.is_over()) {
+            return Ok(false);
+        }
+        Ok(self.agents.runs.journal(self.root, last, 1).await?.is_empty())
     }
 
     /// The next event; `None` after the last, and when the service ends.

@@ -138,7 +138,9 @@ async fn versions_are_kept_and_restored_and_guarded_by_their_number() {
         );
         assert_eq!(get(&app, PATH).await.expect(200), restored);
         for missing in ["9", "0", "x"] {
-            restore(missing).await.problem(404, "not_found");
+            let problem = restore(missing).await.problem(404, "not_found");
+            let told = format!("There is no version \"{missing}\" of an agent \"seller\" in the project \"shop\"");
+            assert!(problem["detail"].as_str().unwrap().starts_with(&told), "{problem}");
         }
     }
 }
@@ -294,6 +296,59 @@ async fn a_definition_that_was_put_is_told_so_whatever_can_be_read_then() {
     get(&app, PATH).await.problem(503, "record_unavailable");
 }
 
+/// DESIGN.md section 4: a version is whole in itself and its hash covers all of it. A schema that it names is put into it, so
+/// nothing that becomes of the server's file changes it, and it can come back without the file.
+#[tokio::test]
+async fn a_version_keeps_the_schema_that_it_named() {
+    const JUDGE: &str = "name: judge\ndescription: Judges.\nsystem_prompt: You judge.\noutputConfig:\n  outputName: verdict\n  \
+                         description: d\n  schema: verdict\n";
+    let schema = json!({"type": "object", "properties": {"good": {"type": "boolean"}}, "required": ["good"]});
+    for setup in both() {
+        let script = Reply::from(|request| {
+            assert!(request["tools"].to_string().contains("\"good\""), "{request}");
+            Reply::call("complete_task", json!({"verdict": {"good": true}}))
+        });
+        let setup = setup.agent("schemas/verdict.json", &schema.to_string());
+        let app = spawn_app(setup.script(vec![script])).await;
+        let path = "/api/projects/shop/agents/judge";
+        let first = put(&app, path, "application/yaml", &[], JUDGE).await.expect(201);
+        assert_eq!(first["definition"]["outputConfig"]["schema"], schema, "{first}");
+        // By its name or by its words it is the same.
+        let again = put(&app, path, "application/json", &[], first["definition"].to_string()).await;
+        assert_eq!(again.expect(200), first);
+        assert_eq!(put(&app, path, "application/yaml", &[], JUDGE).await.expect(200), first);
+        put(&app, path, "application/yaml", &[], JUDGE.replace("Judges", "Rules"))
+            .await
+            .expect(200);
+        std::fs::remove_file(app.folder.path().join("agents/schemas/verdict.json")).unwrap();
+        // The files are read again once a second; then nothing new can name it.
+        until("the schema to be gone", || async {
+            let other = JUDGE.replace("Judges", "Decides").replace("name: judge", "name: other");
+            let answer = put(&app, "/api/projects/other/agents/other", "application/yaml", &[], other).await;
+            answer.status == 422
+        })
+        .await;
+        let trigger = format!("{path}/trigger");
+        let run = app
+            .trigger_with(&trigger, &[], &json!({"query": "x"}))
+            .await
+            .expect(200);
+        assert_eq!(
+            (&run["status"], &run["output"]),
+            (&json!("completed"), &json!({"good": true})),
+            "{run}"
+        );
+        let restore = app.request("POST", &format!("{path}/versions/1/restore"), &[]);
+        let restored = Answer::of(restore).await.expect(200);
+        assert_eq!(restored["definition_hash"], first["definition_hash"], "{restored}");
+        let run = app
+            .trigger_with(&trigger, &[], &json!({"query": "x"}))
+            .await
+            .expect(200);
+        assert_eq!(run["status"], "completed", "{run}");
+    }
+}
+
 /// Issue, Must show: every mistake at once, each with its place; nothing is stored.
 #[tokio::test]
 async fn a_wrong_definition_is_refused_with_every_mistake() {
@@ -307,10 +362,10 @@ async fn a_wrong_definition_is_refused_with_every_mistake() {
         let errors = problem["errors"].as_array().unwrap();
         let mut fields: Vec<_> = errors.iter().map(|error| error["pointer"].as_str().unwrap()).collect();
         fields.sort_unstable();
-        for field in ["colour", "description", "temp"] {
+        for field in ["/colour", "/description", "/temp"] {
             assert!(fields.contains(&field), "{field}: {problem}");
         }
-        let colour = errors.iter().find(|error| error["pointer"] == "colour").unwrap();
+        let colour = errors.iter().find(|error| error["pointer"] == "/colour").unwrap();
         assert!(
             colour["detail"].as_str().unwrap().starts_with("line 3: found"),
             "{problem}"
@@ -320,6 +375,7 @@ async fn a_wrong_definition_is_refused_with_every_mistake() {
         let problem = put(&app, PATH, "text/markdown", &[], wrong)
             .await
             .problem(422, "wrong_definition");
+        assert_eq!(problem["errors"][0]["pointer"], "/sub_agents/0", "{problem}");
         assert!(
             problem["errors"][0]["detail"].as_str().unwrap().contains("nobody"),
             "{problem}"

@@ -60,7 +60,7 @@ async fn what_a_called_agent_does_is_told_where_it_is_called() {
 }
 
 /// DESIGN.md section 2: each id is a place to go on from, by header or parameter, in both forms; what follows is exactly the
-/// rest. After the end nothing follows.
+/// rest.
 #[tokio::test]
 async fn a_reader_goes_on_from_every_event_and_gets_exactly_the_rest() {
     for setup in both() {
@@ -75,7 +75,7 @@ async fn a_reader_goes_on_from_every_event_and_gets_exactly_the_rest() {
         let mut apart = ids.clone();
         apart.dedup();
         assert_eq!(apart, ids, "each has a place of its own");
-        for (at, id) in ids.iter().enumerate() {
+        for (at, id) in ids.iter().enumerate().take(ids.len() - 1) {
             let rest = &all[at + 1..];
             assert_eq!(
                 app.events_with(&path, &[("last-event-id", id)]).await,
@@ -106,6 +106,41 @@ async fn a_reader_goes_on_from_every_event_and_gets_exactly_the_rest() {
         }
         let request = app.request("GET", &format!("{path}?before=1"), &[]);
         Answer::of(request).await.problem(400, "invalid_request");
+    }
+}
+
+/// DESIGN.md section 9, Streams: an EventSource comes back whenever a stream ends; 204 tells it that there is no more.
+#[tokio::test]
+async fn a_reader_who_has_had_the_end_is_told_not_to_come_back() {
+    for setup in both() {
+        let app = spawn_app(setup.script(vec![
+            Reply::call("list_tasks", json!({})),
+            Reply::After(Duration::from_secs(1), Box::new(Reply::Text("Done."))),
+        ]))
+        .await;
+        let run = app.queued("helper", "x").await;
+        app.asked(2).await;
+        let path = format!("/api/runs/{run}/events");
+        // One that is not over has no end that anybody could have had.
+        let early = app.events_with(&path, &[("last-event-id", "9999")]).await;
+        assert_eq!(types(&early), [""; 0]);
+        app.over(&run).await;
+        let events = app.events(&run).await;
+        let [.., before, end] = events.as_slice() else {
+            panic!("{events:?}")
+        };
+        let of = |event: &Value| event["id"].as_str().unwrap().to_owned();
+        for had in [of(end), "9999".to_owned(), "9999.1".to_owned(), u64::MAX.to_string()] {
+            for accept in ["text/event-stream", "application/x-ndjson"] {
+                let headers = [("last-event-id", had.as_str()), ("accept", accept)];
+                let answer = Answer::of(app.request("GET", &path, &headers)).await;
+                assert_eq!((answer.status, answer.body), (204, json!("")), "{had}");
+            }
+            let answer = Answer::of(app.request("GET", &format!("{path}?after={had}"), &[])).await;
+            assert_eq!(answer.status, 204, "{had}");
+        }
+        let rest = app.events_with(&path, &[("last-event-id", &of(before))]).await;
+        assert_eq!(rest, std::slice::from_ref(end));
     }
 }
 
@@ -230,7 +265,7 @@ async fn the_end_of_a_run_that_failed_is_told_as_any_end() {
         assert_eq!(run["status"], "failed", "{run}");
         let events = app.events(&id(&run)).await;
         assert_eq!(types(&events), ["input", "model_fault", "end"], "{events:?}");
-        assert_eq!(events[1]["fault"], "unavailable", "{events:?}");
+        assert_eq!(events[1]["fault"], "rejected", "{events:?}");
     }
 }
 

@@ -40,6 +40,32 @@ fn adds_milk() -> Vec<Reply> {
     ]
 }
 
+/// whoever reads the run learns what kind of fault it was; what the provider said of it is for operators, in the
+/// decision.
+#[tokio::test]
+async fn a_run_says_why_the_model_gave_nothing() {
+    let bad_key = json!([{"@type": "type.googleapis.com/google.rpc.ErrorInfo", "reason": "API_KEY_INVALID"}]);
+    let spent = json!([{"@type": "type.googleapis.com/google.rpc.QuotaFailure",
+                        "violations": [{"quotaId": "RequestsPerDay", "quotaValue": "50"}]}]);
+    for (status, details, words) in [
+        (400, bad_key, "does not accept the key"),
+        (403, json!([]), "does not permit"),
+        (404, json!([]), "no model of this name"),
+        (429, spent, "quota"),
+        (400, json!([]), "refused the request as invalid"),
+    ] {
+        let app = spawn_app(both()[0].clone().script(vec![Reply::error(status, "X", details)])).await;
+        let run = app.triggered("helper", "x").await;
+        assert_eq!(run["status"], "failed", "{run}");
+        let why = run["error_message"].as_str().unwrap();
+        assert!(why.contains(words), "{why}");
+        assert!(!run.to_string().contains("canary-provider-message"), "{run}");
+        let decision = app.decision(&run["id"]).await;
+        let detail = decision["error_detail"].as_str().unwrap();
+        assert!(detail.starts_with(&format!("Gemini answered {status} X")), "{detail}");
+    }
+}
+
 /// D-R1, DESIGN.md section 9: the run with its results, on the record with its call.
 #[tokio::test]
 async fn an_agent_does_its_work_and_the_answer_is_its_run() {

@@ -17,6 +17,7 @@ use crate::adapters::gemini::failure::Failure;
 use crate::adapters::gemini::retry::Retry;
 use crate::adapters::gemini::wire::{self, label};
 use crate::adapters::upstream::is_loopback;
+use crate::domain::journal::FaultKind;
 
 const SCOPE: &str = "https://www.googleapis.com/auth/cloud-platform";
 const METADATA_PATH: &str = "computeMetadata/v1/instance/service-accounts/default/token";
@@ -197,12 +198,14 @@ fn refusal(status: u16, body: &[u8]) -> Failure {
         .ok()
         .and_then(|refused| refused.error)
         .map(|code| label(&code));
+    let may_pass = matches!(status, 408 | 429 | 500..);
     Failure {
-        retry: if matches!(status, 408 | 429 | 500..) {
-            Retry::Backoff
+        kind: if may_pass {
+            FaultKind::Unavailable
         } else {
-            Retry::No
+            FaultKind::Credentials
         },
+        retry: if may_pass { Retry::Backoff } else { Retry::No },
         ..Failure::unavailable(format!("the token endpoint answered {status} {}", code.unwrap_or_default()).trim_end())
     }
 }

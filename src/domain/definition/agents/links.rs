@@ -26,7 +26,10 @@ pub(super) fn check(
 ) {
     let broken = folder.broken.iter().filter_map(|broken| broken.name.as_deref());
     let known: Vec<&str> = folder.agents.keys().map(String::as_str).chain(broken).collect();
-    for (path, name) in called.iter().filter(|(_, name)| !known.contains(name)) {
+    let unread = folder.broken.iter().filter(|broken| broken.name.is_none());
+    let likely: Vec<&str> = unread.filter_map(|broken| broken.likely.as_deref()).collect();
+    let is_there = |name: &str| known.contains(&name) || likely.contains(&name);
+    for (path, name) in called.iter().filter(|(_, name)| !is_there(name)) {
         let others: Vec<_> = known.iter().copied().filter(|other| *other != own).collect();
         let allowed = if others.is_empty() {
             "the name of another agent; there is none here".to_owned()

@@ -8,7 +8,7 @@ mod limits;
 mod links;
 mod steps;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -18,9 +18,9 @@ use super::error::DefinitionError;
 use super::fields::{Field, unknown_name_message};
 use super::inputs::{unknown_in_output, unknown_property};
 use super::node::quoted;
-use super::read::Refused;
+use super::read::{Refused, given_twice};
 use super::values::{Named, Places};
-use super::{Definition, Form, OutputSchema, form, json, schema, values};
+use super::{Definition, Form, Input, OutputSchema, form, json, schema, values};
 use crate::domain::templates::Template;
 
 /// The text of a definition.
@@ -125,7 +125,10 @@ struct Read {
 
 /// A definition that is wrong, with what it names all the same.
 struct Broken {
+    /// What it calls itself.
     name: Option<String>,
+    /// Its file's name, where it cannot be read at all: what it is most likely called. Nobody is told to name it.
+    likely: Option<String>,
     names: Named,
     place: Place,
 }
@@ -136,8 +139,25 @@ struct Folder {
     /// What is wrong: not unknown to others, and what it names itself is looked for.
     broken: Vec<Broken>,
     schemas: BTreeMap<String, Arc<Value>>,
-    /// Names of schemas that are there and wrong.
-    broken_schemas: BTreeSet<String>,
+    /// Schemas that are there and wrong, as far as they are JSON.
+    broken_schemas: BTreeMap<String, Option<Value>>,
+}
+
+impl Folder {
+    /// What an agent takes, right or wrong, where that is known.
+    fn takes(&self, name: &str) -> Option<&BTreeMap<String, Input>> {
+        let broken = || self.broken.iter().find(|broken| broken.name.as_deref() == Some(name));
+        match self.agents.get(name) {
+            Some(agent) => Some(&agent.definition.inputs),
+            None => broken()?.names.inputs.as_ref(),
+        }
+    }
+
+    /// A named schema, right or wrong.
+    fn schema(&self, name: &str) -> Option<&Value> {
+        let right = self.schemas.get(name).map(|schema| &**schema);
+        right.or_else(|| self.broken_schemas.get(name)?.as_ref())
+    }
 }
 
 /// Reads and checks definitions together with the schemas they may name.
@@ -159,7 +179,14 @@ pub fn check(sources: &[Source], schemas: &[SchemaSource]) -> Checked {
             &folder,
             &mut checked.errors,
         );
-        steps::check(agent, &folder, &mut checked.errors);
+        let definition = &agent.definition;
+        steps::check(
+            &definition.flow,
+            &definition.inputs,
+            &agent.place,
+            &folder,
+            &mut checked.errors,
+        );
         limits::check(agent, &folder, &mut checked.warnings);
         gemini_cli(agent, &mut checked.warnings);
         if checked.errors.len() == before {
@@ -188,7 +215,13 @@ pub fn check(sources: &[Source], schemas: &[SchemaSource]) -> Checked {
             let error = unknown_schema(name, &broken.place, &folder);
             checked
                 .errors
-                .extend(error.filter(|_| !folder.broken_schemas.contains(name)));
+                .extend(error.filter(|_| !folder.broken_schemas.contains_key(name)));
+            if let (Some((output, template)), Some(schema)) = (&broken.names.process_output, folder.schema(name)) {
+                template_of_output(template, output, schema, &broken.place, &mut checked.errors);
+            }
+        }
+        if let Some(inputs) = &broken.names.inputs {
+            steps::check(&broken.names.flow, inputs, &broken.place, &folder, &mut checked.errors);
         }
     }
     links::cycles(&folder, &mut checked.errors, &mut checked.agents);
@@ -204,16 +237,16 @@ fn read(sources: &[Source], schemas: &[SchemaSource], errors: &mut Vec<Definitio
         agents: BTreeMap::new(),
         broken: Vec::new(),
         schemas: BTreeMap::new(),
-        broken_schemas: BTreeSet::new(),
+        broken_schemas: BTreeMap::new(),
     };
     for source in schemas {
         match named_schema(source) {
             Ok(schema) => {
                 folder.schemas.insert(source.name.clone(), Arc::new(schema));
             }
-            Err(wrong) => {
+            Err((wrong, schema)) => {
                 errors.extend(wrong);
-                folder.broken_schemas.insert(source.name.clone());
+                folder.broken_schemas.insert(source.name.clone(), schema);
             }
         }
     }
@@ -224,7 +257,8 @@ fn read(sources: &[Source], schemas: &[SchemaSource], errors: &mut Vec<Definitio
                 errors.extend(refused.errors);
                 let file = source.file.clone();
                 folder.broken.push(Broken {
-                    name: refused.name.or_else(|| stem(&file)),
+                    name: refused.name,
+                    likely: stem(&file),
                     names: *refused.names,
                     place: Place {
                         file,
@@ -267,10 +301,11 @@ fn stem(file: &str) -> Option<String> {
     Some(Path::new(file).file_stem()?.to_str()?.to_owned())
 }
 
-/// A registered schema: its file's name is its name.
-fn named_schema(source: &SchemaSource) -> Result<Value, Vec<DefinitionError>> {
+/// A registered schema: its file's name is its name. One that is wrong comes back as far as it is JSON.
+fn named_schema(source: &SchemaSource) -> Result<Value, (Vec<DefinitionError>, Option<Value>)> {
     let fail = |line, found: String, allowed: &str| {
-        Err(Refused::whole(&source.file, line, "the schema", found, allowed).errors)
+        let refused = Refused::whole(&source.file, line, "the schema", found, allowed);
+        Err((refused.errors, None))
     };
     if !values::is_name(&source.name) {
         return fail(
@@ -285,15 +320,16 @@ fn named_schema(source: &SchemaSource) -> Result<Value, Vec<DefinitionError>> {
     let Ok(text) = std::str::from_utf8(&source.bytes) else {
         return fail(None, "bytes that are no UTF-8".to_owned(), "JSON in UTF-8");
     };
-    let node = match json::parse(text.trim_start_matches('\u{feff}')) {
+    let (node, twice) = match json::parse(text.trim_start_matches('\u{feff}')) {
         Ok(node) => node,
         Err(error) => return fail(error.line, format!("text that is not JSON ({})", error.message), "JSON"),
     };
-    let errors = schema::errors(&node, &source.file, "the schema");
+    let mut errors: Vec<_> = twice.iter().map(|key| given_twice(key, &source.file)).collect();
+    errors.extend(schema::errors(&node, &source.file, "the schema"));
     if errors.is_empty() {
         Ok(node.to_json())
     } else {
-        Err(errors)
+        Err((errors, Some(node.to_json())))
     }
 }
 
@@ -304,19 +340,20 @@ fn output_schema(agent: &Read, folder: &Folder, errors: &mut Vec<DefinitionError
         OutputSchema::Inline(schema) => return Some(Arc::new(schema.clone())),
         OutputSchema::Named(name) => name,
     };
-    let Some(schema) = folder.schemas.get(name) else {
-        errors.extend(unknown_schema(name, &agent.place, folder));
-        return None;
-    };
-    let path = Field::ProcessOutput.portable();
-    let template = agent.definition.process_output.as_deref().map(Template::parse);
-    if let Some(Ok(template)) = &template {
-        for name in unknown_in_output(template, output, schema) {
-            let (found, allowed) = unknown_property(name, output, schema);
-            errors.push(agent.place.error(&path, found, allowed));
-        }
+    errors.extend(unknown_schema(name, &agent.place, folder));
+    if let (Some(template), Some(schema)) = (&agent.definition.process_output, folder.schema(name)) {
+        template_of_output(template, &output.name, schema, &agent.place, errors);
     }
-    Some(schema.clone())
+    folder.schemas.get(name).cloned()
+}
+
+/// Each placeholder of `processOutput` names the output or a property of it.
+fn template_of_output(template: &str, output: &str, schema: &Value, place: &Place, errors: &mut Vec<DefinitionError>) {
+    let (template, _) = Template::read(template);
+    for name in unknown_in_output(&template, output, schema) {
+        let (found, allowed) = unknown_property(name, output, schema);
+        errors.push(place.error(&Field::ProcessOutput.portable(), found, allowed));
+    }
 }
 
 /// That a registered schema is not there, or is wrong.
@@ -325,7 +362,7 @@ fn unknown_schema(name: &str, place: &Place, folder: &Folder) -> Option<Definiti
         return None;
     }
     let known: Vec<_> = folder.schemas.keys().map(String::as_str).collect();
-    let (found, allowed) = if folder.broken_schemas.contains(name) {
+    let (found, allowed) = if folder.broken_schemas.contains_key(name) {
         (
             format!("{}, which is wrong", quoted(name)),
             "a schema that is right".to_owned(),

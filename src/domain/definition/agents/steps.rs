@@ -1,101 +1,123 @@
 //! What each step of a flow gives to its agent.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::super::error::DefinitionError;
 use super::super::fields::{Field, unknown_name_message};
 use super::super::inputs::type_name;
 use super::super::node::quoted;
-use super::super::{Input, InputType, Step};
-use super::{Folder, Read};
+use super::super::{Flow, Input, InputType, Step};
+use super::{Folder, Place};
 use crate::domain::templates::Template;
 
 /// Each step gives every argument its agent requires, of the right type and no others, and each input of the flow is used.
-pub(super) fn check(agent: &Read, folder: &Folder, errors: &mut Vec<DefinitionError>) {
-    let flow = &agent.definition.flow;
+pub(super) fn check(
+    flow: &Flow,
+    inputs: &BTreeMap<String, Input>,
+    place: &Place,
+    folder: &Folder,
+    errors: &mut Vec<DefinitionError>,
+) {
     let mut used: BTreeSet<&str> = BTreeSet::new();
+    let mut all_known = true;
     for (n, step) in flow.steps().iter().enumerate() {
-        let Some(worker) = folder.agents.get(&step.agent) else {
+        for name in named(step) {
+            used.extend(inputs.get_key_value(&name).map(|(name, _)| name.as_str()));
+        }
+        // One that is blank, which was told of, might have named any input.
+        all_known &= step.input.values().all(|text| !text.is_empty());
+        let Some(takes) = folder.takes(&step.agent) else {
             // Unknown or wrong, and told of; what it would have taken nobody knows.
-            return;
+            all_known = false;
+            continue;
         };
-        let takes = &worker.definition.inputs;
         for argument in step.input.keys().filter(|argument| !takes.contains_key(*argument)) {
             let known: Vec<_> = takes.keys().map(String::as_str).collect();
             let found = format!("an argument that {} does not take", step.agent);
             let allowed = unknown_name_message(argument, &known);
-            errors.push(
-                agent
-                    .place
-                    .error(&format!("steps[{n}].input.{argument}"), found, allowed),
-            );
+            errors.push(place.error(&format!("steps[{n}].input.{argument}"), found, allowed));
         }
         for (argument, input) in takes {
-            let earlier = flow.known_to(n).iter().any(|other| other.name == *argument);
-            let (source, path) = match step.input.get(argument) {
-                Some(text) => (only_placeholder(text), format!("steps[{n}].input.{argument}")),
-                // A step's output goes before an input of the flow; both cannot have one name.
-                None if earlier => (None, format!("steps[{n}]")),
-                None => (Some(argument.clone()), format!("steps[{n}]")),
+            let template = step.input.get(argument);
+            let path = match template {
+                Some(_) => format!("steps[{n}].input.{argument}"),
+                None => format!("steps[{n}]"),
             };
-            let given = source
-                .as_deref()
-                .and_then(|name| agent.definition.inputs.get_key_value(name));
-            if let Some((name, given)) = given {
-                used.insert(name);
-                if !fits(given, input) {
-                    let found = format!("the input `{name}` of the type {}", type_name(given.kind));
-                    let allowed = format!(
-                        "the type {}, which `{argument}` of {} has",
-                        type_name(input.kind),
-                        step.agent
-                    );
-                    errors.push(agent.place.error(&path, found, allowed));
+            let takes_it = format!(
+                "the type {}, which `{argument}` of {} has",
+                type_name(input.kind),
+                step.agent
+            );
+            let source = match template {
+                Some(text) => only_placeholder(text),
+                None => Some(argument.clone()),
+            };
+            let earlier = flow
+                .known_to(n)
+                .iter()
+                .find(|other| Some(&other.name) == source.as_ref());
+            let given = source.as_deref().and_then(|name| inputs.get_key_value(name));
+            match (earlier, given, template) {
+                // A step's output goes before an input of the flow; both cannot have one name.
+                (Some(earlier), ..) => {
+                    let text = input.kind != InputType::String && gives_text(&earlier.agent, folder);
+                    if text {
+                        let found = format!("the output of {}, which is text", earlier.name);
+                        errors.push(place.error(&path, found, takes_it));
+                    }
                 }
-            } else if input.required && !earlier && !step.input.contains_key(argument) {
-                let found = format!("nothing for `{argument}`, which {} requires", step.agent);
-                let allowed =
-                    format!("`input: {{{argument}: …}}`, or an input of the flow or an earlier step of that name");
-                errors.push(agent.place.error(&path, found, allowed));
+                (None, Some((name, given)), _) => {
+                    used.insert(name);
+                    if !fits(given, input) {
+                        let found = format!("the input `{name}` of the type {}", type_name(given.kind));
+                        errors.push(place.error(&path, found, takes_it));
+                    }
+                }
+                // What is more than one placeholder, or none, becomes text; that a placeholder names nothing was told.
+                (None, None, Some(text)) if source.is_none() && !text.is_empty() && input.kind != InputType::String => {
+                    errors.push(place.error(&path, format!("the text {}", quoted(text)), takes_it));
+                }
+                (None, None, None) if input.required => {
+                    let found = format!("nothing for `{argument}`, which {} requires", step.agent);
+                    let allowed =
+                        format!("`input: {{{argument}: …}}`, or an input of the flow or an earlier step of that name");
+                    errors.push(place.error(&path, found, allowed));
+                }
+                (None, None, _) => {}
             }
         }
-        for name in named(step) {
-            used.extend(
-                agent
-                    .definition
-                    .inputs
-                    .get_key_value(&name)
-                    .map(|(name, _)| name.as_str()),
-            );
-        }
     }
-    if flow.steps().is_empty() {
+    if flow.steps().is_empty() || !all_known {
         return;
     }
-    for name in agent
-        .definition
-        .inputs
-        .keys()
-        .filter(|name| !used.contains(name.as_str()))
-    {
+    for name in inputs.keys().filter(|name| !used.contains(name.as_str())) {
         let path = format!("{}.{name}", Field::Inputs.portable());
         let found = format!("the input {}, which no step takes", quoted(name));
         let allowed =
             format!("inputs that a step takes: by an argument of the same name, or by ${{{name}}} in its input");
-        errors.push(agent.place.error(&path, found, allowed));
+        errors.push(place.error(&path, found, allowed));
     }
+}
+
+/// Does an agent certainly come to a text? Without an output it says words, with `processOutput` they are made of the output; a
+/// flow comes to what its last step does, which is not looked for here.
+fn gives_text(agent: &str, folder: &Folder) -> bool {
+    folder.agents.get(agent).is_some_and(|agent| {
+        let definition = &agent.definition;
+        definition.flow.steps().is_empty() && (definition.output.is_none() || definition.process_output.is_some())
+    })
 }
 
 /// The name of a template that is one placeholder and nothing else: it hands on the value as it is.
 fn only_placeholder(text: &str) -> Option<String> {
     let name = text.strip_prefix("${")?.strip_suffix('}')?;
-    let template = Template::parse(text).ok()?;
-    template.names().eq([name]).then(|| name.to_owned())
+    let (template, errors) = Template::read(text);
+    (errors.is_empty() && template.names().eq([name])).then(|| name.to_owned())
 }
 
 /// Every name in the templates of a step.
 fn named(step: &Step) -> Vec<String> {
-    let templates = step.input.values().filter_map(|text| Template::parse(text).ok());
+    let templates = step.input.values().map(|text| Template::read(text).0);
     let names = templates.flat_map(|template| template.names().map(str::to_owned).collect::<Vec<_>>());
     names.collect()
 }
