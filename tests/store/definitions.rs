@@ -22,6 +22,7 @@ fn version(agent: &str, content: &str) -> NewVersion {
         author: "key:ops".into(),
         created_at: T0,
         expected: None,
+        beside: None,
     }
 }
 

@@ -1,6 +1,6 @@
 //! How an agent goes about its work: `flow_type`, `steps`, `max_iterations`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use super::Input;
 use super::fields::{Field, unknown_name_message};
@@ -224,8 +224,8 @@ fn step(values: &mut Values<'_>, path: &str, n: usize, node: &Node) -> Option<St
                 continue;
             }
             other => {
-                let allowed = unknown_name_message(other, &["name", "agent", "input"]);
-                values.error(Some(key.line), &path, "an unknown field", &allowed);
+                let allowed = || unknown_name_message(other, &["name", "agent", "input"]);
+                values.error_with(Some(key.line), &path, "an unknown field", allowed);
                 continue;
             }
         }
@@ -274,28 +274,32 @@ fn templates(values: &mut Values<'_>, path: &str, n: usize, node: &Node) -> BTre
 
 /// Each placeholder of a step names an input of the flow or a step whose output there is by then.
 fn check_names(values: &mut Values<'_>, flow: &Flow, inputs: &BTreeMap<String, Input>) {
+    // Of two steps of one name, which are wrong, the first.
+    let numbered = flow.steps().iter().enumerate().rev();
+    let places: HashMap<&str, usize> = numbered.map(|(n, step)| (step.name.as_str(), n)).collect();
     for (n, step) in flow.steps().iter().enumerate() {
         let steps = flow.known_to(n).iter().map(|step| step.name.as_str());
-        let known: Vec<&str> = inputs.keys().map(String::as_str).chain(steps).collect();
+        let known: BTreeSet<&str> = inputs.keys().map(String::as_str).chain(steps).collect();
         for (argument, text) in &step.input {
             let path = format!("steps[{n}].input.{argument}");
             let line = values.places.line(&path);
             let path = values.places.spelled(&path);
             match Template::parse(text) {
                 Ok(template) => {
-                    for name in template.names().filter(|name| !known.contains(name)) {
-                        let allowed = match flow.steps().iter().position(|step| step.name == name) {
-                            Some(at) if at == n => {
+                    let unknown: BTreeSet<&str> = template.names().filter(|name| !known.contains(name)).collect();
+                    for name in unknown {
+                        let allowed = || match places.get(name) {
+                            Some(at) if *at == n => {
                                 "an input of the flow or an earlier step, not the step itself".to_owned()
                             }
                             Some(_) => "an input of the flow or an earlier step, not a later one".to_owned(),
                             None => format!(
                                 "an input of the flow or an earlier step: {}",
-                                unknown_name_message(name, &known)
+                                unknown_name_message(name, &known.iter().copied().collect::<Vec<_>>())
                             ),
                         };
                         let found = format!("the placeholder ${{{name}}}");
-                        values.error(line, &path, &found, &allowed);
+                        values.error_with(line, &path, &found, allowed);
                     }
                 }
                 Err(error) => values.error(line, &path, &error.found, &error.allowed),

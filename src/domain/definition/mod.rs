@@ -40,6 +40,7 @@ pub use agents::{Agent, Agents, Checked, GrantedTool, SchemaSource, Source, chec
 pub use arguments::ArgumentError;
 pub use constitution::{ChatLimits, Constitution};
 pub use error::DefinitionError;
+pub(crate) use error::MOST_TOLD;
 pub(crate) use fields::unknown_name_message;
 pub use flow::{Flow, Step};
 pub use form::{Form, MAX_BYTES};
@@ -101,6 +102,14 @@ impl Definition {
         match form::read(bytes, form, path) {
             Ok((definition, _)) => Ok(definition),
             Err(refused) => Err(refused.errors),
+        }
+    }
+
+    /// As [`Self::read`] for whoever has the errors already: what one that is wrong calls itself, if it says so.
+    pub(crate) fn read_named(bytes: &[u8], form: Form) -> Result<Self, Option<String>> {
+        match form::read(bytes, form, "") {
+            Ok((definition, _)) => Ok(definition),
+            Err(refused) => Err(refused.name),
         }
     }
 

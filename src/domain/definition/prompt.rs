@@ -1,6 +1,6 @@
 //! What the model is told: `promptConfig`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 
 use super::fields::{Field, unknown_name_message};
 use super::inputs::QUERY;
@@ -26,18 +26,12 @@ pub(super) fn prompt(values: &mut Values<'_>, inputs: &BTreeMap<String, Input>) 
         }
     };
     let system_prompt = system_prompt?;
-    let mut named = Vec::new();
+    let mut named = HashSet::new();
     for (field, text) in [(Field::Query, &query), (Field::SystemPrompt, &system_prompt)] {
         match Template::parse(text) {
             Ok(template) => {
-                let mut told: Vec<&str> = Vec::new();
-                for name in template.names() {
-                    if !inputs.contains_key(name) && !told.contains(&name) {
-                        told.push(name);
-                        unknown_placeholder(values, inputs, field, text, name);
-                    }
-                    named.push(name.to_owned());
-                }
+                unknown_placeholders(values, inputs, field, text, &template);
+                named.extend(template.names().map(str::to_owned));
             }
             Err(error) => {
                 let line = line_of(values, field, text, error.at);
@@ -45,7 +39,7 @@ pub(super) fn prompt(values: &mut Values<'_>, inputs: &BTreeMap<String, Input>) 
             }
         }
     }
-    for input in inputs.keys().filter(|input| !named.contains(input)) {
+    for input in inputs.keys().filter(|input| !named.contains(*input)) {
         let line = values.line(Field::Query).or(values.line(Field::Inputs));
         let allowed = format!("every input named in the query or the system prompt, here ${{{input}}}");
         values.error(
@@ -58,37 +52,47 @@ pub(super) fn prompt(values: &mut Values<'_>, inputs: &BTreeMap<String, Input>) 
     Some(Prompt { query, system_prompt })
 }
 
-/// Tells of a placeholder that is no input, once a line.
-fn unknown_placeholder(
+/// Tells of each placeholder that is no input, once a line.
+fn unknown_placeholders(
     values: &mut Values<'_>,
     inputs: &BTreeMap<String, Input>,
     field: Field,
     text: &str,
-    name: &str,
+    template: &Template,
 ) {
-    let known: Vec<_> = inputs.keys().map(String::as_str).collect();
-    let mut allowed = format!("an input: {}", unknown_name_message(name, &known));
-    if !allowed.ends_with('?') {
-        allowed.push_str("; or `$${` where the text means `${`");
-    }
-    let found = format!("the placeholder ${{{name}}}");
-    let places = text.match_indices(&found["the placeholder ".len()..]);
-    let unescaped = places.filter(|(at, _)| !text[..*at].ends_with('$'));
-    let mut lines: Vec<_> = unescaped.map(|(at, _)| line_of(values, field, text, at)).collect();
-    lines.dedup();
-    for line in lines {
-        values.error(line, &field.portable(), &found, &allowed);
+    let mut told = HashSet::new();
+    let (mut line, mut counted) = (line_of(values, field, text, 0), 0);
+    for (name, at) in template.places().filter(|(name, _)| !inputs.contains_key(*name)) {
+        // From one to the next, so that the text is gone through once.
+        line = line.map(|line| line + lines_within(values, field, &text[counted..at]));
+        counted = at;
+        if !told.insert((name, line)) {
+            continue;
+        }
+        let allowed = || {
+            let known: Vec<_> = inputs.keys().map(String::as_str).collect();
+            let mut allowed = format!("an input: {}", unknown_name_message(name, &known));
+            if !allowed.ends_with('?') {
+                allowed.push_str("; or `$${` where the text means `${`");
+            }
+            allowed
+        };
+        let found = format!("the placeholder ${{{name}}}");
+        values.error_with(line, &field.portable(), &found, allowed);
     }
 }
 
 /// The line of a place in a text. Below the front matter the lines of the text are those of the file; elsewhere it can be
 /// written in many ways, and the line is where it begins.
 fn line_of(values: &Values<'_>, field: Field, text: &str, at: usize) -> Option<u64> {
-    let given = values.fields.get(&field)?.first()?;
-    let within = if given.path == BODY {
-        text[..at].matches('\n').count()
-    } else {
-        0
-    };
-    Some(given.line + within as u64)
+    let first = values.line(field)?;
+    Some(first + lines_within(values, field, &text[..at]))
+}
+
+fn lines_within(values: &Values<'_>, field: Field, text: &str) -> u64 {
+    let given = values.fields.get(&field).and_then(|given| given.first());
+    match given {
+        Some(given) if given.path == BODY => memchr::memchr_iter(b'\n', text.as_bytes()).count() as u64,
+        _ => 0,
+    }
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::error::DefinitionError;
+use super::error::{DefinitionError, Mistakes};
 use super::fields::{self, Field};
 use super::flow::{flow, only_for_models};
 use super::inputs::{inputs, output, process_output};
@@ -45,7 +45,7 @@ impl Refused {
         };
         Self {
             name: None,
-            errors: vec![error],
+            errors: vec![error.clipped()],
             names: Box::default(),
             places: Places::default(),
         }
@@ -54,7 +54,7 @@ impl Refused {
 
 /// Reads a definition. `body` is the system prompt of a form that keeps it apart, with its line.
 pub(super) fn read(root: &Node, body: Option<&Node>, file: &str) -> Result {
-    let mut errors = Vec::new();
+    let mut errors = Mistakes::default();
     let entries = match &root.content {
         Content::Map(entries) => entries.as_slice(),
         Content::Null => &[],
@@ -89,20 +89,12 @@ pub(super) fn read(root: &Node, body: Option<&Node>, file: &str) -> Result {
     }
     match definition {
         Some(definition) if values.errors.is_empty() => Ok((definition, places)),
-        _ => {
-            let mut errors = values.errors;
-            for error in &mut errors {
-                // A form without lines has all on line 0.
-                error.line = error.line.filter(|line| *line > 0);
-            }
-            errors.sort_by_key(|error| error.line);
-            Err(Refused {
-                name,
-                errors,
-                names: Box::new(values.names),
-                places,
-            })
-        }
+        _ => Err(Refused {
+            name,
+            errors: values.errors.into_vec(file),
+            names: Box::new(values.names),
+            places,
+        }),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::error::DefinitionError;
+use super::error::{DefinitionError, Mistakes};
 use super::fields::{Field, Fields, Given};
 use super::node::{Content, Node, quoted};
 
@@ -42,7 +42,7 @@ impl Places {
 pub(super) struct Values<'a> {
     pub(super) file: &'a str,
     pub(super) fields: Fields<'a>,
-    pub(super) errors: Vec<DefinitionError>,
+    pub(super) errors: Mistakes,
     /// Of the items of lists and maps; fields are added in the end.
     pub(super) places: Places,
     /// What is named and stands elsewhere.
@@ -78,12 +78,18 @@ impl PartialEq for Same<'_> {
 impl<'a> Values<'a> {
     /// Records an error.
     pub(super) fn error(&mut self, line: Option<u64>, field: &str, found: &str, allowed: &str) {
-        self.errors.push(DefinitionError {
-            file: self.file.to_owned(),
+        self.error_with(line, field, found, || allowed.to_owned());
+    }
+
+    /// As [`Self::error`], where it takes a while to tell what is allowed.
+    pub(super) fn error_with(&mut self, line: Option<u64>, field: &str, found: &str, allowed: impl FnOnce() -> String) {
+        let file = self.file;
+        self.errors.add(|| DefinitionError {
+            file: file.to_owned(),
             line,
             field: field.to_owned(),
             found: found.to_owned(),
-            allowed: allowed.to_owned(),
+            allowed: allowed(),
         });
     }
 
@@ -101,6 +107,7 @@ impl<'a> Values<'a> {
         };
         let misspelled = self
             .errors
+            .told()
             .iter()
             .filter_map(meant)
             .any(|meant| spellings.contains(&meant));

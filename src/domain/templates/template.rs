@@ -12,7 +12,8 @@ pub struct Template {
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Piece {
     Text(String),
-    Name(String),
+    /// With where its `${` stands in the text, in bytes.
+    Name(String, usize),
 }
 
 /// A placeholder that is none.
@@ -51,7 +52,7 @@ impl Template {
             if !literal.is_empty() {
                 pieces.push(Piece::Text(std::mem::take(&mut literal)));
             }
-            pieces.push(Piece::Name(name.to_owned()));
+            pieces.push(Piece::Name(name.to_owned(), text.len() - rest.len() + at));
             rest = after;
         }
         literal.push_str(rest);
@@ -63,8 +64,13 @@ impl Template {
 
     /// The names of its placeholders, in order, each as often as it stands there.
     pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.places().map(|(name, _)| name)
+    }
+
+    /// The same names, each with where its `${` stands in the text, in bytes.
+    pub fn places(&self) -> impl Iterator<Item = (&str, usize)> {
         self.pieces.iter().filter_map(|piece| match piece {
-            Piece::Name(name) => Some(name.as_str()),
+            Piece::Name(name, at) => Some((name.as_str(), *at)),
             Piece::Text(_) => None,
         })
     }
@@ -78,7 +84,7 @@ impl Template {
         for piece in &self.pieces {
             match piece {
                 Piece::Text(text) => out.push_str(text),
-                Piece::Name(name) => out.push_str(&value(name).ok_or(name.as_str())?),
+                Piece::Name(name, _) => out.push_str(&value(name).ok_or(name.as_str())?),
             }
         }
         Ok(out)

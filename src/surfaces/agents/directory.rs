@@ -1,6 +1,7 @@
 //! Which agents there are: those from files, and those that came by the API (DESIGN.md section 4).
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use arc_swap::ArcSwap;
@@ -11,15 +12,17 @@ use tokio::sync::Semaphore;
 use utoipa::ToSchema;
 
 use super::AgentError;
-use crate::domain::definition::{Agent, Agents, Definition, DefinitionError, Form, SchemaSource, Source, check};
+use crate::domain::definition::{
+    Agent, Agents, Definition, DefinitionError, Form, MOST_TOLD, SchemaSource, Source, check,
+};
 use crate::domain::ids::{ProjectId, TenantId};
+use crate::domain::text;
 use crate::engine::Toolset;
 use crate::engine::agent::Models;
 use crate::engine::toolset::by_reason;
 use crate::ports::definitions::{Definitions, ListedVersion, NewVersion, OneVersion, PutVersion, StoredVersion};
 use crate::ports::tools::{Catalog, Tools};
 use crate::surfaces::caller::{Caller, OPERATOR};
-use crate::surfaces::chat::request::FieldError;
 use crate::surfaces::decisions::ListQuery;
 
 /// The project of agents from files.
@@ -48,6 +51,8 @@ pub struct Directory {
     tools: Arc<dyn Tools>,
     models: Models,
     checked: Mutex<HashMap<Key, Checked>>,
+    /// Whose turn it is to put into a project; several projects may share one.
+    putting: [tokio::sync::Mutex<()>; TURNS],
     /// Places for those who check: of many that meet the same change at once a few do, and the others find it done.
     checking: Semaphore,
 }
@@ -65,9 +70,14 @@ type Stamp = (u64, BTreeMap<Arc<str>, i64>);
 const MOST_KEPT: usize = 1024;
 /// Projects checked at once.
 const CHECKED_AT_ONCE: usize = 2;
-/// Agents that one project may have by the API: all of them are checked together whenever one changes. Of several that are put
-/// at once into the last place each may find it free.
+/// Agents that one project may have by the API: all of them are checked together whenever one changes.
 const MOST_AGENTS: usize = 1000;
+/// Definitions put at once by this process, into different projects.
+const TURNS: usize = 16;
+/// How often a definition is checked again, since other processes have put others meanwhile.
+const MOST_TRIES: usize = 8;
+/// Longest reason why an agent cannot run, in bytes.
+const LONGEST_REASON: usize = 4 << 10;
 
 /// The agents of one project.
 #[derive(Debug, Default)]
@@ -183,6 +193,7 @@ impl Directory {
             tools,
             models,
             checked: Mutex::default(),
+            putting: Default::default(),
             checking: Semaphore::new(CHECKED_AT_ONCE),
         }
     }
@@ -280,12 +291,33 @@ impl Directory {
         now_us: i64,
     ) -> Result<Put, AgentError> {
         may_put(caller)?;
-        let source = Source {
-            file: BODY.to_owned(),
-            form,
-            bytes: body.to_vec(),
-        };
-        let mut stored = self.store.current(&caller.tenant, id).await?;
+        let key = (caller.tenant.clone(), id.clone());
+        // One after another here, so that only other processes can come between the check and what is written.
+        let _turn = self.putting[turn(&key)].lock().await;
+        for _ in 0..MOST_TRIES {
+            let source = Source {
+                file: BODY.to_owned(),
+                form,
+                bytes: body.to_vec(),
+            };
+            if let Some(put) = self.put_once(caller, id, name, source, expected, now_us).await? {
+                return Ok(put);
+            }
+        }
+        Err(AgentError::Overloaded)
+    }
+
+    /// As [`Directory::put`]; `None` where the others that it was checked beside are not the current ones any more.
+    async fn put_once(
+        &self,
+        caller: &Caller,
+        id: &ProjectId,
+        name: &str,
+        source: Source,
+        expected: Option<i64>,
+        now_us: i64,
+    ) -> Result<Option<Put>, AgentError> {
+        let stored = self.store.current(&caller.tenant, id).await?;
         let files = self.files.load_full();
         let is_default = id.as_str() == DEFAULT_PROJECT;
         if is_default && files.agents.contains_key(name) {
@@ -294,14 +326,15 @@ impl Directory {
         if stored.len() >= MOST_AGENTS && stored.iter().all(|one| &*one.agent != name) {
             return Err(AgentError::TooManyAgents(MOST_AGENTS));
         }
+        let numbers = stored.iter().map(|one| (Arc::clone(&one.agent), one.version));
+        let numbers = Arc::new(numbers.collect());
         let (beside, named) = (Arc::clone(&files), name.to_owned());
-        let (definition, known) = aside(move || {
+        let (definition, mut stored) = aside(move || {
             let definition = checked_beside(&beside, is_default, &stored, &named, source);
             (definition, stored)
         })
         .await;
         let definition = definition?;
-        stored = known;
         let version = NewVersion {
             tenant: caller.tenant.clone(),
             project: id.clone(),
@@ -311,12 +344,14 @@ impl Directory {
             author: Arc::from(caller.name()),
             created_at: now_us,
             expected,
+            beside: Some(numbers),
         };
         let put = self.store.put(version.clone()).await;
         let (number, changed) = match put.map_err(|_| AgentError::RecordUnavailable)? {
             PutVersion::Made(number) => (number, true),
             PutVersion::Same(number) => (number, false),
             PutVersion::Conflict(current) => return Err(AgentError::VersionConflict(current)),
+            PutVersion::Changed => return Ok(None),
         };
         // From here on it is done, so nothing is read any more: that could fail.
         stored.retain(|one| &*one.agent != name);
@@ -333,10 +368,10 @@ impl Directory {
             true => unavailable(name, &project.agents, &self.tools.catalog(), &self.models),
             false => project.broken.get(name).map(|broken| told(&broken.errors)),
         };
-        Ok(Put {
+        Ok(Some(Put {
             agent: agent_info(id, name, &definition, Some(number), reason),
             changed,
-        })
+        }))
     }
 
     /// A page of the versions of an agent that came by the API, newest first.
@@ -450,6 +485,12 @@ fn agent_info(
         unavailable_reason: reason,
         definition: definition.to_json(),
     }
+}
+
+fn turn(key: &Key) -> usize {
+    let mut hasher = DefaultHasher::new();
+    key.hash(&mut hasher);
+    hasher.finish() as usize % TURNS
 }
 
 /// Does work that may take a while where it holds up nobody else; a panic in it goes on here.
@@ -586,25 +627,46 @@ fn checked_beside(
     name: &str,
     source: Source,
 ) -> Result<Definition, AgentError> {
-    let definition = Definition::read(&source.bytes, source.form, BODY).map_err(AgentError::WrongDefinition)?;
-    if definition.name != name {
-        let detail = format!(
-            "is {:?}, and the path says {name:?}; both must be the same",
-            definition.name
-        );
-        return Err(AgentError::Invalid(vec![FieldError::new("/name", detail)]));
-    }
+    let read = Definition::read_named(&source.bytes, source.form);
     let others: Vec<_> = stored.iter().filter(|one| &*one.agent != name).cloned().collect();
     let (_, mut errors) = checked_project(files, is_default, &others, Some(source));
-    if !errors.is_empty() {
-        // What is wrong already, since a file has changed, does not keep others from being put, nor from being mended one
-        // after another.
-        let (_, before) = checked_project(files, is_default, stored, None);
-        // What is allowed names all others, and the new one among them.
-        let what = |error: &DefinitionError| (error.file.clone(), error.field.clone(), error.found.clone());
-        let before: BTreeSet<_> = before.iter().map(what).collect();
-        errors.retain(|error| error.file == BODY || !before.contains(&what(error)));
+    let called = match &read {
+        Ok(definition) => Some(&definition.name),
+        Err(called) => called.as_ref(),
+    };
+    let misnamed = called.filter(|called| *called != name).map(|called| DefinitionError {
+        file: BODY.to_owned(),
+        line: None,
+        field: "name".to_owned(),
+        found: format!("{called:?}"),
+        allowed: format!("{name:?}, as the path says"),
+    });
+    let definition = match read {
+        Ok(definition) if misnamed.is_none() => definition,
+        // What the others could not do beside it nobody knows, as long as nobody knows what it is; and whether it has the name
+        // of one of them is no matter where it is to have another.
+        _ => {
+            errors.retain(|error| error.file == BODY && !(misnamed.is_some() && error.field == "name"));
+            errors.extend(misnamed);
+            return Err(AgentError::WrongDefinition(errors));
+        }
+    };
+    if errors.is_empty() {
+        return Ok(definition);
     }
+    // What is wrong already, since a file has changed, does not keep others from being put, nor from being mended one after
+    // another.
+    let (_, before) = checked_project(files, is_default, stored, None);
+    // What is allowed names all others, and the new one among them.
+    let what = |error: &DefinitionError| (error.file.clone(), error.field.clone(), error.found.clone());
+    let known: BTreeSet<_> = before.iter().map(what).collect();
+    let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
+    for error in &before {
+        *counts.entry(&error.file).or_default() += 1;
+    }
+    // Of one with more mistakes than are told others may be told now; it was wrong before.
+    let untold = |file: &str| counts.get(file).is_some_and(|count| *count > MOST_TOLD);
+    errors.retain(|error| error.file == BODY || !(known.contains(&what(error)) || untold(&error.file)));
     if errors.is_empty() {
         Ok(definition)
     } else {
@@ -636,7 +698,7 @@ fn lacking(definition: &Definition, file: &str, right: &Agents) -> Option<Defini
 
 fn told(errors: &[DefinitionError]) -> String {
     let errors: Vec<_> = errors.iter().map(ToString::to_string).collect();
-    errors.join("; ")
+    text::capped(&errors.join("; "), LONGEST_REASON).into_owned()
 }
 
 fn version_info(listed: &ListedVersion) -> VersionInfo {

@@ -1,6 +1,6 @@
 //! Which agents call which: all exist, and no chain of calls comes back to where it began.
 
-use super::super::error::DefinitionError;
+use super::super::error::{DefinitionError, Mistakes};
 use super::super::fields::{Field, unknown_name_message};
 use super::super::node::quoted;
 use super::{Agents, Folder, Place};
@@ -17,23 +17,19 @@ pub(super) fn called(definition: &Definition) -> Vec<(String, &str)> {
 }
 
 /// Every agent that is called is there, right or wrong.
-pub(super) fn check(
-    called: &[(String, &str)],
-    own: &str,
-    place: &Place,
-    folder: &Folder,
-    errors: &mut Vec<DefinitionError>,
-) {
-    let broken = folder.broken.iter().filter_map(|broken| broken.name.as_deref());
-    let known: Vec<&str> = folder.agents.keys().map(String::as_str).chain(broken).collect();
-    for (path, name) in called.iter().filter(|(_, name)| !known.contains(name)) {
-        let others: Vec<_> = known.iter().copied().filter(|other| *other != own).collect();
-        let allowed = if others.is_empty() {
-            "the name of another agent; there is none here".to_owned()
-        } else {
-            format!("an agent that is there: {}", unknown_name_message(name, &others))
-        };
-        errors.push(place.error(path, quoted(name), allowed));
+pub(super) fn check(called: &[(String, &str)], own: &str, place: &Place, folder: &Folder, errors: &mut Mistakes) {
+    let is_there = |name: &str| folder.agents.contains_key(name) || folder.broken_names.contains(name);
+    for (path, name) in called.iter().filter(|(_, name)| !is_there(name)) {
+        errors.add(|| {
+            let known = folder.agents.keys().chain(&folder.broken_names).map(String::as_str);
+            let others: Vec<_> = known.filter(|other| *other != own).collect();
+            let allowed = if others.is_empty() {
+                "the name of another agent; there is none here".to_owned()
+            } else {
+                format!("an agent that is there: {}", unknown_name_message(name, &others))
+            };
+            place.error(path, quoted(name), allowed)
+        });
     }
 }
 

@@ -14,9 +14,9 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::error::DefinitionError;
+use super::error::{DefinitionError, Mistakes};
 use super::fields::{Field, unknown_name_message};
-use super::inputs::{unknown_in_output, unknown_property};
+use super::inputs::{known_in_output, unknown_in_output};
 use super::node::quoted;
 use super::read::Refused;
 use super::values::{Named, Places};
@@ -135,6 +135,8 @@ struct Folder {
     agents: BTreeMap<String, Read>,
     /// What is wrong: not unknown to others, and what it names itself is looked for.
     broken: Vec<Broken>,
+    /// What those are called.
+    broken_names: BTreeSet<String>,
     schemas: BTreeMap<String, Arc<Value>>,
     /// Names of schemas that are there and wrong.
     broken_schemas: BTreeSet<String>,
@@ -146,8 +148,8 @@ pub fn check(sources: &[Source], schemas: &[SchemaSource]) -> Checked {
     let mut checked = Checked::default();
     let folder = read(sources, schemas, &mut checked.errors);
     for agent in folder.agents.values() {
-        let before = checked.errors.len();
-        let output_schema = output_schema(agent, &folder, &mut checked.errors);
+        let mut errors = Mistakes::default();
+        let output_schema = output_schema(agent, &folder, &mut errors);
         let called = links::called(&agent.definition);
         let tools = agent.definition.tools.iter().enumerate();
         let tools = tools.map(|(n, name)| (format!("{}[{n}]", Field::Tools.portable()), name.clone()));
@@ -157,12 +159,12 @@ pub fn check(sources: &[Source], schemas: &[SchemaSource]) -> Checked {
             &agent.definition.name,
             &agent.place,
             &folder,
-            &mut checked.errors,
+            &mut errors,
         );
-        steps::check(agent, &folder, &mut checked.errors);
+        steps::check(agent, &folder, &mut errors);
         limits::check(agent, &folder, &mut checked.warnings);
         gemini_cli(agent, &mut checked.warnings);
-        if checked.errors.len() == before {
+        if errors.is_empty() {
             let right = Agent {
                 definition: agent.definition.clone(),
                 file: agent.place.file.clone(),
@@ -171,6 +173,7 @@ pub fn check(sources: &[Source], schemas: &[SchemaSource]) -> Checked {
             };
             checked.agents.insert(agent.definition.name.clone(), right);
         }
+        checked.errors.extend(errors.into_vec(&agent.place.file));
     }
     for broken in &folder.broken {
         let tools = broken.names.tools.iter().cloned();
@@ -182,14 +185,16 @@ pub fn check(sources: &[Source], schemas: &[SchemaSource]) -> Checked {
             .iter()
             .map(|(path, name)| (path.clone(), name.as_str()))
             .collect();
-        links::check(&called, own, &broken.place, &folder, &mut checked.errors);
+        let mut errors = Mistakes::default();
+        links::check(&called, own, &broken.place, &folder, &mut errors);
         if let Some(name) = &broken.names.schema {
             // One that is there and wrong has been told of.
             let error = unknown_schema(name, &broken.place, &folder);
-            checked
-                .errors
-                .extend(error.filter(|_| !folder.broken_schemas.contains(name)));
+            if let Some(error) = error.filter(|_| !folder.broken_schemas.contains(name)) {
+                errors.push(error);
+            }
         }
+        checked.errors.extend(errors.into_vec(&broken.place.file));
     }
     links::cycles(&folder, &mut checked.errors, &mut checked.agents);
     links::drop_those_without_all(&mut checked.agents);
@@ -203,6 +208,7 @@ fn read(sources: &[Source], schemas: &[SchemaSource], errors: &mut Vec<Definitio
     let mut folder = Folder {
         agents: BTreeMap::new(),
         broken: Vec::new(),
+        broken_names: BTreeSet::new(),
         schemas: BTreeMap::new(),
         broken_schemas: BTreeSet::new(),
     };
@@ -223,8 +229,10 @@ fn read(sources: &[Source], schemas: &[SchemaSource], errors: &mut Vec<Definitio
             Err(refused) => {
                 errors.extend(refused.errors);
                 let file = source.file.clone();
+                let name = refused.name.or_else(|| stem(&file));
+                folder.broken_names.extend(name.clone());
                 folder.broken.push(Broken {
-                    name: refused.name.or_else(|| stem(&file)),
+                    name,
                     names: *refused.names,
                     place: Place {
                         file,
@@ -298,22 +306,24 @@ fn named_schema(source: &SchemaSource) -> Result<Value, Vec<DefinitionError>> {
 }
 
 /// The schema of an agent's output, and what `processOutput` names of it.
-fn output_schema(agent: &Read, folder: &Folder, errors: &mut Vec<DefinitionError>) -> Option<Arc<Value>> {
+fn output_schema(agent: &Read, folder: &Folder, errors: &mut Mistakes) -> Option<Arc<Value>> {
     let output = agent.definition.output.as_ref()?;
     let name = match &output.schema {
         OutputSchema::Inline(schema) => return Some(Arc::new(schema.clone())),
         OutputSchema::Named(name) => name,
     };
     let Some(schema) = folder.schemas.get(name) else {
-        errors.extend(unknown_schema(name, &agent.place, folder));
+        if let Some(error) = unknown_schema(name, &agent.place, folder) {
+            errors.push(error);
+        }
         return None;
     };
     let path = Field::ProcessOutput.portable();
     let template = agent.definition.process_output.as_deref().map(Template::parse);
     if let Some(Ok(template)) = &template {
         for name in unknown_in_output(template, output, schema) {
-            let (found, allowed) = unknown_property(name, output, schema);
-            errors.push(agent.place.error(&path, found, allowed));
+            let found = format!("the placeholder ${{{name}}}");
+            errors.add(|| agent.place.error(&path, found, known_in_output(name, output, schema)));
         }
     }
     Some(schema.clone())

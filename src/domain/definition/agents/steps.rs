@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::super::error::DefinitionError;
+use super::super::error::Mistakes;
 use super::super::fields::{Field, unknown_name_message};
 use super::super::inputs::type_name;
 use super::super::node::quoted;
@@ -11,27 +11,28 @@ use super::{Folder, Read};
 use crate::domain::templates::Template;
 
 /// Each step gives every argument its agent requires, of the right type and no others, and each input of the flow is used.
-pub(super) fn check(agent: &Read, folder: &Folder, errors: &mut Vec<DefinitionError>) {
+pub(super) fn check(agent: &Read, folder: &Folder, errors: &mut Mistakes) {
     let flow = &agent.definition.flow;
     let mut used: BTreeSet<&str> = BTreeSet::new();
+    let mut all_known = true;
     for (n, step) in flow.steps().iter().enumerate() {
         let Some(worker) = folder.agents.get(&step.agent) else {
             // Unknown or wrong, and told of; what it would have taken nobody knows.
-            return;
+            all_known = false;
+            continue;
         };
         let takes = &worker.definition.inputs;
         for argument in step.input.keys().filter(|argument| !takes.contains_key(*argument)) {
-            let known: Vec<_> = takes.keys().map(String::as_str).collect();
-            let found = format!("an argument that {} does not take", step.agent);
-            let allowed = unknown_name_message(argument, &known);
-            errors.push(
-                agent
-                    .place
-                    .error(&format!("steps[{n}].input.{argument}"), found, allowed),
-            );
+            errors.add(|| {
+                let known: Vec<_> = takes.keys().map(String::as_str).collect();
+                let found = format!("an argument that {} does not take", step.agent);
+                let path = format!("steps[{n}].input.{argument}");
+                agent.place.error(&path, found, unknown_name_message(argument, &known))
+            });
         }
+        let earlier: BTreeSet<&str> = flow.known_to(n).iter().map(|other| other.name.as_str()).collect();
         for (argument, input) in takes {
-            let earlier = flow.known_to(n).iter().any(|other| other.name == *argument);
+            let earlier = earlier.contains(argument.as_str());
             let (source, path) = match step.input.get(argument) {
                 Some(text) => (only_placeholder(text), format!("steps[{n}].input.{argument}")),
                 // A step's output goes before an input of the flow; both cannot have one name.
@@ -69,7 +70,7 @@ pub(super) fn check(agent: &Read, folder: &Folder, errors: &mut Vec<DefinitionEr
             );
         }
     }
-    if flow.steps().is_empty() {
+    if flow.steps().is_empty() || !all_known {
         return;
     }
     for name in agent
