@@ -184,7 +184,13 @@ impl AgentRuns {
         };
         let definition = &agent.definition;
         let inputs = definition.check_arguments(trigger.inputs).map_err(|errors| {
-            let pointer = |name: &str| if name.is_empty() { String::new() } else { format!("/{name}") };
+            let pointer = |name: &str| {
+                if name.is_empty() {
+                    String::new()
+                } else {
+                    format!("/{name}")
+                }
+            };
             let places = errors.into_iter().map(|error| FieldError {
                 pointer: pointer(&error.name),
                 detail: error.detail,

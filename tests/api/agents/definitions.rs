@@ -315,7 +315,15 @@ async fn a_wrong_definition_is_refused_with_every_mistake() {
             colour["detail"].as_str().unwrap().starts_with("line 3: found"),
             "{problem}"
         );
-        // What binds it to others is told when it is right by itself.
+        // As `gavel agents validate` does: what it does not find in others, and another name than the path's, are told with it.
+        assert!(fields.contains(&"sub_agents[0]"), "{problem}");
+        let problem = put(&app, "/api/projects/shop/agents/other", "text/markdown", &[], wrong).await;
+        let problem = problem.problem(422, "wrong_definition");
+        assert_eq!(
+            problem["errors"].as_array().unwrap().len(),
+            errors.len() + 1,
+            "{problem}"
+        );
         let wrong = "---\nname: seller\ndescription: d\nsub_agents: [nobody]\n---\n\nSell.\n";
         let problem = put(&app, PATH, "text/markdown", &[], wrong)
             .await
@@ -325,13 +333,97 @@ async fn a_wrong_definition_is_refused_with_every_mistake() {
             "{problem}"
         );
         let problem = put(&app, "/api/projects/shop/agents/other", "text/markdown", &[], SELLER).await;
-        let problem = problem.problem(400, "invalid_request");
-        assert_eq!(problem["errors"][0]["pointer"], "/name", "{problem}");
+        let problem = problem.problem(422, "wrong_definition");
+        let misnamed = json!([{"pointer": "name", "detail": "found \"seller\"; allowed: \"other\", as the path says"}]);
+        assert_eq!(problem["errors"], misnamed, "{problem}");
         get(&app, PATH).await.problem(404, "not_found");
         let long = format!("{SELLER}{}", "x".repeat(1 << 20));
         put(&app, PATH, "text/markdown", &[], long)
             .await
             .problem(413, "body_too_large");
+    }
+}
+
+/// D-R4, C-EC-002: whatever a body of 1 MiB has wrong, it is answered soon and in few bytes; what is not told is counted.
+#[tokio::test]
+async fn a_body_full_of_mistakes_is_answered_soon_and_in_few_bytes() {
+    let [setup, _] = both();
+    let app = spawn_app(setup).await;
+    let name = |n: usize| format!("i{n:03}{}", "x".repeat(58));
+    let inputs = |most: usize| {
+        (0..most)
+            .map(|n| format!("    {}: {{description: d, type: string}}\n", name(n)))
+            .collect::<String>()
+    };
+    let many = |kind: &str, of: &dyn Fn(usize) -> String| (0..20_000).map(of).collect::<Vec<_>>().join(kind);
+    let named = (0..512).map(|n| format!("${{{}}}", name(n))).collect::<String>();
+    let agent = |prompt: &str| {
+        let inputs = inputs(512);
+        format!(
+            "---\nname: seller\ndescription: d\ninputConfig:\n  inputs:\n{inputs}query: \"{named}\"\n---\n\nGo.\n{prompt}"
+        )
+    };
+    let told = |problem: Value| {
+        let bytes = problem.to_string().len();
+        assert!(bytes <= 64 << 10, "{bytes} bytes");
+        let errors = problem["errors"].as_array().unwrap();
+        assert!(errors.len() > 20, "{problem}");
+        assert!(
+            errors.last().unwrap()["detail"].as_str().unwrap().contains(" more "),
+            "{problem}"
+        );
+    };
+    put(&app, PATH, "text/markdown", &[], agent("")).await.expect(201);
+    let unknown: serde_json::Map<_, _> = (0..20_000).map(|n| (format!("k{n}"), json!(1))).collect();
+    let trigger = format!("{PATH}/trigger");
+    let unknown = Value::Object(unknown);
+    let begun = std::time::Instant::now();
+    told(app.trigger_with(&trigger, &[], &unknown).await.problem(400, "invalid_request"));
+    for wrong in [
+        // Placeholders that are no inputs, all apart; one of 500 KiB of lines; fields; a field of an input, under a long name.
+        agent(&many("\n", &|n| format!("${{p{n}}}"))),
+        agent(&many(" ", &|n| format!("${{i{n:05}{}}}", "x".repeat(20)))),
+        format!("---\n{}\n---\nGo.\n", many("\n", &|n| format!("colour{n}: red"))),
+        format!(
+            "---\nname: seller\ndescription: d\ninputConfig:\n  inputs:\n    {}: {{{}}}\n---\nGo.\n",
+            "y".repeat(1000),
+            many(", ", &|n| format!("f{n}: 1"))
+        ),
+        format!(
+            "---\nname: seller\ndescription: d\nflow_type: sequential\nsteps:\n  - {{agent: seller, input: {{query: \"{}\"}}}}\n---\n",
+            many(" ", &|n| format!("${{p{n}}}"))
+        ),
+    ] {
+        told(put(&app, PATH, "text/markdown", &[], wrong).await.problem(422, "wrong_definition"));
+    }
+    // One of them alone took minutes, for a fast processor.
+    assert!(begun.elapsed().as_secs() < 60, "{:?}", begun.elapsed());
+}
+
+/// Issue part 8: a project stays whole, also where two agents that lead to each other are put at once.
+#[tokio::test]
+async fn of_two_puts_at_once_that_lead_to_each_other_one_is_refused() {
+    for setup in both() {
+        let app = spawn_app(setup).await;
+        let path = |name: &str| format!("/api/projects/shop/agents/{name}");
+        let text =
+            |name: &str, calls: &str| format!("---\nname: {name}\ndescription: d\nsub_agents: [{calls}]\n---\n\nGo.\n");
+        for round in 0..5 {
+            let (a, b) = (format!("a{round}"), format!("b{round}"));
+            for name in [&a, &b] {
+                put(&app, &path(name), "text/markdown", &[], text(name, ""))
+                    .await
+                    .expect(201);
+            }
+            let (path_a, path_b) = (path(&a), path(&b));
+            let (one, other) = tokio::join!(
+                put(&app, &path_a, "text/markdown", &[], text(&a, &b)),
+                put(&app, &path_b, "text/markdown", &[], text(&b, &a)),
+            );
+            let mut statuses = [one.status, other.status];
+            statuses.sort_unstable();
+            assert_eq!(statuses, [200, 422]);
+        }
     }
 }
 

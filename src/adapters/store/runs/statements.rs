@@ -231,9 +231,7 @@ impl RunStatements {
             prune_snapshot: "DELETE FROM agent_snapshot WHERE hash = $1 \
                              AND NOT EXISTS (SELECT 1 FROM agent_run WHERE snapshot_hash = $1)"
                 .into(),
-            lock_project: on_postgres(
-                "SELECT pg_advisory_xact_lock(hashtextextended(? || '/' || ?, 0))".into(),
-            ),
+            lock_project: on_postgres("SELECT pg_advisory_xact_lock(hashtextextended(? || '/' || ?, 0))".into()),
             defined: "SELECT version, hash, id FROM agent_definition WHERE tenant = $1 AND project_id = $2 \
                       AND agent_id = $3 ORDER BY CASE WHEN id = $4 THEN 0 ELSE 1 END, version DESC LIMIT 1"
                 .into(),

@@ -154,13 +154,7 @@ pub fn check(sources: &[Source], schemas: &[SchemaSource]) -> Checked {
         let tools = agent.definition.tools.iter().enumerate();
         let tools = tools.map(|(n, name)| (format!("{}[{n}]", Field::Tools.portable()), name.clone()));
         checked.tools.extend(tools.map(|tool| agent.place.granted(tool)));
-        links::check(
-            &called,
-            &agent.definition.name,
-            &agent.place,
-            &folder,
-            &mut errors,
-        );
+        links::check(&called, &agent.definition.name, &agent.place, &folder, &mut errors);
         steps::check(agent, &folder, &mut errors);
         limits::check(agent, &folder, &mut checked.warnings);
         gemini_cli(agent, &mut checked.warnings);
