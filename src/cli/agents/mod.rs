@@ -9,11 +9,15 @@ mod schema;
 mod show;
 mod validate;
 
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::Path;
+
 use super::exit::Exit;
 use super::output;
 use crate::app::{self, Loaded};
 use crate::config::{Config, Flags};
-use crate::domain::definition::DefinitionError;
+use crate::domain::definition::{DefinitionError, MAX_BYTES};
 
 pub(super) use self::eval::run as eval;
 pub(super) use self::list::{run as list, unavailable};
@@ -76,4 +80,16 @@ pub(super) fn told(error: &DefinitionError) -> String {
 pub(super) fn count(number: usize, one: &str) -> String {
     let plural = if number == 1 { "" } else { "s" };
     format!("{number} {one}{plural}")
+}
+
+/// What is in a file, `-` being standard input; no more than tells that it is too long, since a device may never end.
+fn read_some(file: &Path) -> io::Result<Vec<u8>> {
+    let most = MAX_BYTES as u64 + 1;
+    let mut bytes = Vec::new();
+    if file == Path::new("-") {
+        io::stdin().lock().take(most).read_to_end(&mut bytes)?;
+    } else {
+        File::open(file)?.take(most).read_to_end(&mut bytes)?;
+    }
+    Ok(bytes)
 }

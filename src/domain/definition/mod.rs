@@ -46,8 +46,24 @@ pub use flow::{Flow, Step};
 pub use form::{Form, MAX_BYTES};
 pub use json_schema::{json_schema, json_schema_of_front_matter};
 pub use model_settings::ModelSettings;
+use node::SyntaxError;
 pub(crate) use node::{Content, Key, Node};
 pub use reference::reference;
+
+/// Reads JSON of a caller in which no key may stand twice: what one reader takes first another takes last.
+///
+/// # Errors
+/// What is wrong, with its line.
+pub(crate) fn strict_json(bytes: &[u8]) -> Result<Value, String> {
+    let text = std::str::from_utf8(bytes).map_err(|error| error.to_string())?;
+    match json::parse(text) {
+        Ok(node) => Ok(node.to_json()),
+        Err(SyntaxError { line, message }) => Err(match line {
+            Some(line) => format!("{message} at line {line}"),
+            None => message,
+        }),
+    }
+}
 
 /// An agent: persona, grant, model and limits.
 #[derive(Clone, Debug, PartialEq)]

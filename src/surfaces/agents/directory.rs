@@ -5,6 +5,8 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use arc_swap::ArcSwap;
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use chrono::{DateTime, SecondsFormat, Utc};
 use serde::Serialize;
 use serde_json::Value;
@@ -21,6 +23,7 @@ use crate::engine::Toolset;
 use crate::engine::agent::Models;
 use crate::engine::toolset::by_reason;
 use crate::ports::definitions::{Definitions, ListedVersion, NewVersion, OneVersion, PutVersion, StoredVersion};
+use crate::ports::records::QueryError;
 use crate::ports::tools::{Catalog, Tools};
 use crate::surfaces::caller::{Caller, OPERATOR};
 use crate::surfaces::decisions::ListQuery;
@@ -76,6 +79,8 @@ const MOST_AGENTS: usize = 1000;
 const TURNS: usize = 16;
 /// How often a definition is checked again, since other processes have put others meanwhile.
 const MOST_TRIES: usize = 8;
+/// Bytes of texts after which a page of agents ends.
+const MOST_PAGE_BYTES: usize = 1 << 20;
 /// Longest reason why an agent cannot run, in bytes.
 const LONGEST_REASON: usize = 4 << 10;
 
@@ -99,7 +104,7 @@ pub struct Broken {
     pub errors: Vec<DefinitionError>,
 }
 
-/// An agent as everybody is shown it.
+/// An agent as everybody is shown it in a list.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 pub struct AgentInfo {
     /// Its name.
@@ -129,9 +134,26 @@ pub struct AgentInfo {
     /// Why not.
     #[schema(required = true)]
     pub unavailable_reason: Option<String>,
+}
+
+/// One agent whole.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+pub struct AgentDetail {
+    /// All but what is in it.
+    #[serde(flatten)]
+    pub about: AgentInfo,
     /// The definition as JSON.
     #[schema(value_type = Object)]
     pub definition: Value,
+}
+
+/// A page of agents, by name.
+#[derive(Clone, Debug)]
+pub struct AgentPage {
+    /// The agents.
+    pub agents: Vec<AgentInfo>,
+    /// For the next page; absent on the last.
+    pub next_page_token: Option<String>,
 }
 
 /// A version of an agent, as a list has it.
@@ -173,7 +195,7 @@ pub struct VersionDetail {
 #[derive(Clone, Debug)]
 pub struct Put {
     /// The agent as it is now.
-    pub agent: AgentInfo,
+    pub agent: AgentDetail,
     /// Is it a new version?
     pub changed: bool,
 }
@@ -266,14 +288,51 @@ impl Directory {
             .collect())
     }
 
+    /// A page of the agents of a project, by name. It ends early where it grows too long: what agents say of themselves may be
+    /// long.
+    ///
+    /// # Errors
+    /// As [`Directory::project`]; the token is of another list.
+    pub async fn page(&self, tenant: &TenantId, id: &ProjectId, query: &ListQuery) -> Result<AgentPage, AgentError> {
+        let after = query.page_token.as_deref().map(|token| read_token(id, token));
+        let after = after.transpose()?;
+        let project = self.project(tenant, id).await?;
+        let catalog = self.tools.catalog();
+        let names: BTreeSet<_> = project.agents.keys().chain(project.broken.keys()).collect();
+        let mut left = names
+            .into_iter()
+            .filter(|name| after.as_ref().is_none_or(|after| *name > after))
+            .peekable();
+        let (mut agents, mut bytes) = (Vec::new(), 0);
+        while agents.len() < query.page_size as usize
+            && bytes < MOST_PAGE_BYTES
+            && let Some(name) = left.next()
+        {
+            let Some(agent) = self.info(id, &project, name, &catalog) else {
+                continue;
+            };
+            let texts = [&agent.description].into_iter().chain(&agent.tools).chain(&agent.calls);
+            bytes += texts.map(String::len).sum::<usize>();
+            agents.push(agent);
+        }
+        let last = agents.last().filter(|_| left.peek().is_some());
+        let next_page_token = last.map(|last| token(id, &last.id));
+        Ok(AgentPage {
+            agents,
+            next_page_token,
+        })
+    }
+
     /// One agent.
     ///
     /// # Errors
     /// As [`Directory::project`]; there is no such agent.
-    pub async fn get(&self, tenant: &TenantId, id: &ProjectId, name: &str) -> Result<AgentInfo, AgentError> {
+    pub async fn get(&self, tenant: &TenantId, id: &ProjectId, name: &str) -> Result<AgentDetail, AgentError> {
         let project = self.project(tenant, id).await?;
-        self.info(id, &project, name, &self.tools.catalog())
-            .ok_or(AgentError::NotFound)
+        let about = self.info(id, &project, name, &self.tools.catalog());
+        let definition = definition(&project, name).ok_or(AgentError::NotFound)?.to_json();
+        let about = about.ok_or(AgentError::NotFound)?;
+        Ok(AgentDetail { about, definition })
     }
 
     /// A new version of an agent. It is checked beside the others of its project, and refused where one of them could not
@@ -369,7 +428,10 @@ impl Directory {
             false => project.broken.get(name).map(|broken| told(&broken.errors)),
         };
         Ok(Some(Put {
-            agent: agent_info(id, name, &definition, Some(number), reason),
+            agent: AgentDetail {
+                about: agent_info(id, name, &definition, Some(number), reason),
+                definition: definition.to_json(),
+            },
             changed,
         }))
     }
@@ -450,16 +512,35 @@ impl Directory {
     }
 
     fn info(&self, id: &ProjectId, project: &Project, name: &str, catalog: &Catalog) -> Option<AgentInfo> {
-        let (definition, reason) = match (project.agents.get(name), project.broken.get(name)) {
-            (Some(agent), _) => (
-                &*agent.definition,
-                unavailable(name, &project.agents, catalog, &self.models),
-            ),
-            (None, Some(broken)) => (&broken.definition, Some(told(&broken.errors))),
-            (None, None) => return None,
+        let definition = definition(project, name)?;
+        let reason = match project.agents.contains_key(name) {
+            true => unavailable(name, &project.agents, catalog, &self.models),
+            false => project.broken.get(name).map(|broken| told(&broken.errors)),
         };
         let version = project.versions.get(name).copied();
         Some(agent_info(id, name, definition, version, reason))
+    }
+}
+
+fn definition<'a>(project: &'a Project, name: &str) -> Option<&'a Definition> {
+    let right = project.agents.get(name).map(|agent| &*agent.definition);
+    right.or_else(|| Some(&project.broken.get(name)?.definition))
+}
+
+/// Where a page ended: base64url over project and agent. Neither has a `/` in its name.
+fn token(project: &ProjectId, agent: &str) -> String {
+    URL_SAFE_NO_PAD.encode(format!("{}/{agent}", project.as_str()))
+}
+
+fn read_token(project: &ProjectId, token: &str) -> Result<String, QueryError> {
+    let bytes = URL_SAFE_NO_PAD.decode(token).unwrap_or_default();
+    let text = String::from_utf8(bytes).unwrap_or_default();
+    match text.split_once('/') {
+        Some((of, agent)) if of == project.as_str() => Ok(agent.to_owned()),
+        _ => Err(QueryError::Invalid {
+            field: "page_token",
+            detail: "is no token of this list; take next_page_token of the page before".to_owned(),
+        }),
     }
 }
 
@@ -483,7 +564,6 @@ fn agent_info(
         definition_hash: definition.hash.to_string(),
         available: reason.is_none(),
         unavailable_reason: reason,
-        definition: definition.to_json(),
     }
 }
 

@@ -21,7 +21,8 @@ use tokio_util::task::TaskTracker;
 use tracing::Instrument;
 
 pub use directory::{
-    AgentInfo, DEFAULT_PROJECT, Directory, FileAgents, Project, Put, VersionDetail, VersionInfo, Versions, unavailable,
+    AgentDetail, AgentInfo, AgentPage, DEFAULT_PROJECT, Directory, FileAgents, Project, Put, VersionDetail,
+    VersionInfo, Versions, unavailable,
 };
 pub use error::AgentError;
 pub use watch::{Cursor, RunEvent, Told, Watch};

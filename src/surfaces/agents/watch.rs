@@ -43,7 +43,13 @@ impl Cursor {
     /// Reads `12`, `12.5`; `None` for what is none.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
-        let numbers = text.split('.').map(|part| part.parse().ok());
+        // Digits alone: a sign would be taken by the parser.
+        let number = |part: &str| {
+            part.parse()
+                .ok()
+                .filter(|_| part.bytes().all(|byte| byte.is_ascii_digit()))
+        };
+        let numbers = text.split('.').map(number);
         let numbers: Vec<u64> = numbers.collect::<Option<_>>()?;
         (numbers.len() <= 16).then_some(Self(numbers))
     }

@@ -378,7 +378,11 @@ async fn a_body_full_of_mistakes_is_answered_soon_and_in_few_bytes() {
     let trigger = format!("{PATH}/trigger");
     let unknown = Value::Object(unknown);
     let begun = std::time::Instant::now();
-    told(app.trigger_with(&trigger, &[], &unknown).await.problem(400, "invalid_request"));
+    told(
+        app.trigger_with(&trigger, &[], &unknown)
+            .await
+            .problem(400, "invalid_request"),
+    );
     for wrong in [
         // Placeholders that are no inputs, all apart; one of 500 KiB of lines; fields; a field of an input, under a long name.
         agent(&many("\n", &|n| format!("${{p{n}}}"))),
@@ -394,7 +398,11 @@ async fn a_body_full_of_mistakes_is_answered_soon_and_in_few_bytes() {
             many(" ", &|n| format!("${{p{n}}}"))
         ),
     ] {
-        told(put(&app, PATH, "text/markdown", &[], wrong).await.problem(422, "wrong_definition"));
+        told(
+            put(&app, PATH, "text/markdown", &[], wrong)
+                .await
+                .problem(422, "wrong_definition"),
+        );
     }
     // One of them alone took minutes, for a fast processor.
     assert!(begun.elapsed().as_secs() < 60, "{:?}", begun.elapsed());
