@@ -67,7 +67,7 @@ pub(in crate::cli) async fn follow(
         }
         Ok(None) => {
             let what = match is_cancelled {
-                true => "is to be cancelled: by whoever works on it, or else by the next `gavel serve`",
+                true => "is to be cancelled, by whoever works on it or else by the next `gavel serve`",
                 false => "goes on where it is worked on, or is taken up by the next `gavel serve`",
             };
             output::note(&format!(
@@ -114,7 +114,7 @@ async fn until_over(
                 if has_asked || on_interrupt == OnInterrupt::Leaves {
                     return Ok(None);
                 }
-                has_asked = true;
+                (has_asked, *is_cancelled) = (true, true);
                 progress.warn("cancelling the run, and waiting for its end; Ctrl-C once more leaves it");
                 let cancelled = tokio::select! {
                     cancelled = service.cancel(run) => cancelled,
@@ -123,12 +123,12 @@ async fn until_over(
                         return Ok(None);
                     }
                 };
-                match cancelled {
-                    Ok(_) => *is_cancelled = true,
-                    Err(error) => progress.warn(&format!(
+                if let Err(error) = cancelled {
+                    *is_cancelled = false;
+                    progress.warn(&format!(
                         "it could not be cancelled: {error:#}; `gavel runs cancel{} {run}` tries again",
                         place.repeated()
-                    )),
+                    ));
                 }
             }
         }

@@ -32,6 +32,9 @@ impl std::error::Error for DefinitionError {}
 /// Mistakes of one definition that are told; of others only how many there are.
 pub(crate) const MOST_TOLD: usize = 100;
 
+/// The field of those that are not told.
+const REST: &str = "the definition";
+
 /// Longest texts of a mistake, in bytes: what they quote may be as long as the definition.
 const LONGEST_FIELD: usize = 200;
 const LONGEST_FOUND: usize = 500;
@@ -54,12 +57,17 @@ impl DefinitionError {
         self
     }
 
+    /// Is it that there are more?
+    pub(super) fn is_rest(&self) -> bool {
+        self.line.is_none() && self.field == REST && self.found.ends_with(" more mistakes")
+    }
+
     /// That there are `more` of one definition than are told.
     fn more(file: &str, more: usize) -> Self {
         Self {
             file: file.to_owned(),
             line: None,
-            field: "the definition".to_owned(),
+            field: REST.to_owned(),
             found: format!("{more} more mistakes"),
             allowed: format!("none; the first {MOST_TOLD} are told"),
         }

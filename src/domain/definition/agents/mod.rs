@@ -193,7 +193,7 @@ pub fn check(sources: &[Source], schemas: &[SchemaSource]) -> Checked {
     links::cycles(&folder, &mut checked.errors, &mut checked.agents);
     links::drop_those_without_all(&mut checked.agents);
     for list in [&mut checked.errors, &mut checked.warnings] {
-        list.sort_by(|a, b| (&a.file, a.line).cmp(&(&b.file, b.line)));
+        list.sort_by(|a, b| (&a.file, a.is_rest(), a.line).cmp(&(&b.file, b.is_rest(), b.line)));
     }
     checked
 }
