@@ -462,8 +462,14 @@ fn unknown(key: &Key, path: String, known: Vec<&str>, file: &str) -> DefinitionE
         line: Some(key.line),
         field: path,
         found: "an unknown field".to_owned(),
-        allowed: unknown_name_message(&key.name, &known),
+        // All of them: they are the table's own, and who writes a definition may not have it at hand.
+        allowed: nearest_of(&key.name, &known).unwrap_or_else(|| known.join(", ")),
     }
+}
+
+fn nearest_of(name: &str, known: &[&str]) -> Option<String> {
+    let near = nearest(name, known.iter().copied())?;
+    Some(format!("did you mean `{near}`?"))
 }
 
 /// Names that are told where none is near.
@@ -471,8 +477,8 @@ const MOST_NAMES: usize = 20;
 
 /// What to say is allowed where `name` is not known: the nearest name, or the first of them.
 pub(crate) fn unknown_name_message(name: &str, known: &[&str]) -> String {
-    if let Some(near) = nearest(name, known.iter().copied()) {
-        return format!("did you mean `{near}`?");
+    if let Some(near) = nearest_of(name, known) {
+        return near;
     }
     let told = known[..known.len().min(MOST_NAMES)].join(", ");
     match known.len().saturating_sub(MOST_NAMES) {
