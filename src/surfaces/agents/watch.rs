@@ -527,9 +527,11 @@ impl Level {
         }
     }
 
-    /// A call that has its result is not told of again.
+    /// A call that has succeeded is not told of by the run that goes on with this one; of one in doubt a person may say more.
     fn forget(&mut self, entry: &Entry) {
-        if let Entry::Result { call, .. } = entry {
+        if let Entry::Result { call, result } = entry
+            && result.outcome.is_ok()
+        {
             self.calls.remove(call);
         }
     }
