@@ -61,6 +61,7 @@ contract! {
     definitions::versions_come_in_pages,
     definitions::a_change_of_another_version_than_the_current_one_is_a_conflict,
     definitions::of_twenty_changes_at_once_one_is_made,
+    definitions::of_definitions_checked_beside_the_same_others_one_is_made,
     definitions::another_tenant_s_and_project_s_definitions_are_not_there,
     faults::a_close_that_failed_after_an_effect_is_finished_later,
     faults::a_full_queue_is_unavailable_at_once,

@@ -54,7 +54,7 @@ pub(super) enum Purpose {
 pub(super) struct Files {
     folder: Option<PathBuf>,
     /// As they were just before they were read.
-    stamp: Vec<Stamp>,
+    stamp: Option<Vec<Stamp>>,
     pub(super) agents: Arc<ArcSwap<FileAgents>>,
 }
 
@@ -70,7 +70,7 @@ impl Files {
             None => Some(PathBuf::from(DEFAULT_FOLDER)).filter(|folder| folder.is_dir()),
         };
         let must_be_right = purpose == Purpose::Serving && config.agents.is_some();
-        let stamp = folder.as_deref().map(stamp).unwrap_or_default();
+        let stamp = folder.as_deref().and_then(stamp);
         let loaded = match agents(config) {
             Ok(loaded) => loaded,
             Err(error) => {
@@ -162,9 +162,9 @@ fn lines(loaded: &Loaded) -> String {
 /// What tells that a file has changed: its name, size and time.
 type Stamp = (PathBuf, u64, Option<SystemTime>);
 
-fn stamp(folder: &Path) -> Vec<Stamp> {
-    // A folder that cannot be listed is as one without files; reading it tells why.
-    let mut all = files(folder).unwrap_or_default();
+/// Of all files of a folder; `None` where it cannot be listed, which is another thing than no files. Reading it tells why.
+fn stamp(folder: &Path) -> Option<Vec<Stamp>> {
+    let mut all = files(folder).ok()?;
     all.extend(files(&folder.join(SCHEMAS)).unwrap_or_default());
     let stamped = all.into_iter().map(|path| {
         let about = fs::metadata(&path).ok();
@@ -172,7 +172,7 @@ fn stamp(folder: &Path) -> Vec<Stamp> {
         let changed = about.and_then(|about| about.modified().ok());
         (path, size, changed)
     });
-    stamped.collect()
+    Some(stamped.collect())
 }
 
 /// The agents of one folder, or those built in.

@@ -10,6 +10,7 @@ use secrecy::{ExposeSecret, SecretString};
 use serde_json::Value;
 use url::Url;
 
+use super::exit::Usage;
 use crate::domain::ids::UserId;
 
 /// Longer than any chat deadline.
@@ -43,8 +44,9 @@ impl Client {
         let base = Url::parse(base)
             .ok()
             .filter(|url| matches!(url.scheme(), "http" | "https") && url.has_host())
-            .with_context(|| {
-                format!("--server {base:?}: give an http:// or https:// URL, such as http://localhost:8080")
+            .ok_or_else(|| {
+                let url = "give an http:// or https:// URL, such as http://localhost:8080";
+                Usage(format!("--server {base:?}: {url}"))
             })?;
         // A stream of events may well go on for longer than any answer may take, so each request has its own limit.
         let http = reqwest::Client::builder().connect_timeout(CONNECT).build()?;

@@ -14,7 +14,7 @@ use super::routes::Route;
 use super::{State, body, query};
 use crate::domain::definition::{Definition, Form, json_schema, json_schema_of_front_matter};
 use crate::domain::ids::ProjectId;
-use crate::surfaces::agents::{AgentInfo, Put};
+use crate::surfaces::agents::{AgentDetail, AgentInfo, Put};
 
 pub(super) async fn list(state: Data<State>, request: HttpRequest) -> HttpResponse {
     let exchange = Exchange::begin(&state, &request, Some(Route::Agents));
@@ -66,14 +66,11 @@ pub(super) async fn schema(state: Data<State>, request: HttpRequest) -> HttpResp
 
 async fn listed(state: &State, request: &HttpRequest) -> Result<HttpResponse, Error> {
     let caller = state.edge.auth.caller(request).await?;
-    query::none(request.query_string())?;
-    let agents = state
-        .edge
-        .agents
-        .directory()
-        .list(&caller.tenant, &project(request)?)
-        .await?;
-    Ok(response(StatusCode::OK, &json!({ "agents": agents })))
+    let query = query::page(request.query_string())?;
+    let directory = state.edge.agents.directory();
+    let page = directory.page(&caller.tenant, &project(request)?, &query).await?;
+    let body = json!({ "agents": page.agents, "next_page_token": page.next_page_token });
+    Ok(response(StatusCode::OK, &body))
 }
 
 async fn one(state: &State, request: &HttpRequest) -> Result<HttpResponse, Error> {
@@ -87,14 +84,14 @@ async fn one(state: &State, request: &HttpRequest) -> Result<HttpResponse, Error
         None => response(StatusCode::OK, &agent),
         Some((form, media)) => written(&agent, form, media)?,
     };
-    tag(&mut response, &agent);
+    tag(&mut response, &agent.about);
     Ok(response)
 }
 
 /// The definition alone, in the form that `Accept` asks for.
-fn written(agent: &AgentInfo, form: Form, media: &'static str) -> Result<HttpResponse, Error> {
+fn written(agent: &AgentDetail, form: Form, media: &'static str) -> Result<HttpResponse, Error> {
     let text = agent.definition.to_string();
-    let definition = Definition::read(text.as_bytes(), Form::Json, &agent.id).map_err(|_| Error::Internal)?;
+    let definition = Definition::read(text.as_bytes(), Form::Json, &agent.about.id).map_err(|_| Error::Internal)?;
     Ok(HttpResponse::Ok()
         .insert_header((header::CONTENT_TYPE, HeaderValue::from_static(media)))
         .insert_header((header::CACHE_CONTROL, headers::NO_STORE))
@@ -152,10 +149,10 @@ async fn restored(state: &State, request: &HttpRequest) -> Result<HttpResponse, 
 }
 
 fn answer(put: &Put) -> HttpResponse {
-    let is_new = put.changed && put.agent.version == Some(1);
+    let is_new = put.changed && put.agent.about.version == Some(1);
     let status = if is_new { StatusCode::CREATED } else { StatusCode::OK };
     let mut response = response(status, &put.agent);
-    tag(&mut response, &put.agent);
+    tag(&mut response, &put.agent.about);
     response
 }
 
@@ -181,9 +178,7 @@ fn expected(headers: &HeaderMap) -> Result<Option<i64>, Error> {
     if !headers.contains_key(header::IF_MATCH) {
         return Ok(None);
     }
-    let version = only(headers, &header::IF_MATCH)
-        .and_then(|value| value.to_str().ok()?.strip_prefix('"')?.strip_suffix('"')?.parse().ok())
-        .filter(|version: &i64| *version > 0);
+    let version = only(headers, &header::IF_MATCH).and_then(|value| as_tagged(value.to_str().ok()?));
     version.map(Some).ok_or(Error::InvalidHeader(
         "If-Match",
         "must be a version in double quotes, as ETag has it",
@@ -201,8 +196,18 @@ pub(super) fn agent(request: &HttpRequest) -> Result<&str, Error> {
 
 /// What is no number names no version.
 fn number(request: &HttpRequest) -> Result<i64, Error> {
-    let version = request.match_info().get("version").and_then(|text| text.parse().ok());
+    let version = request.match_info().get("version").and_then(version_number);
     version.ok_or(Error::NotFound)
+}
+
+/// The version in a tag, as [`tag`] writes it.
+fn as_tagged(text: &str) -> Option<i64> {
+    version_number(text.strip_prefix('"')?.strip_suffix('"')?)
+}
+
+/// 1, 2, 3 …, written in one way.
+fn version_number(text: &str) -> Option<i64> {
+    query::number(text).filter(|_| !text.starts_with('0'))
 }
 
 const MEDIA: [(&str, Form); 7] = [
@@ -224,7 +229,11 @@ fn form_of(value: &HeaderValue) -> Option<(Form, &'static str)> {
 /// A form other than JSON that `Accept` names first; JSON has more to tell than the definition.
 fn asked_for(headers: &HeaderMap) -> Option<(Form, &'static str)> {
     let value = only(headers, &header::ACCEPT)?;
-    let first = value.to_str().ok()?.split(',').next()?;
+    let first = value
+        .to_str()
+        .ok()?
+        .split(',')
+        .find(|range| !headers::is_refused(range))?;
     let (form, media) = form_of(&HeaderValue::from_str(first).ok()?)?;
     (form != Form::Json).then_some((form, media))
 }

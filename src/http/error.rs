@@ -326,7 +326,7 @@ impl Error {
             request_id,
             decision_id: told.decision,
             run_id: told.run,
-            errors: told.errors,
+            errors: bounded(told.errors),
         };
         let text = serde_json::to_string(&problem).unwrap_or_else(|error| unreachable!("a problem prints: {error}"));
         (status, text, told.headers)
@@ -343,6 +343,29 @@ impl Error {
         }
         response.body(text)
     }
+}
+
+/// Places that are told of one request, and their bytes as JSON: no request is answered with more than it is worth.
+const MOST_PLACES: usize = 101;
+const MOST_BYTES: usize = 48 << 10;
+
+/// As many places as are told, and how many more there are.
+fn bounded(mut errors: Vec<FieldError>) -> Vec<FieldError> {
+    let mut bytes = 0;
+    let fits = |error: &&FieldError| {
+        bytes += serde_json::to_string(error).map_or(MOST_BYTES, |text| text.len());
+        bytes <= MOST_BYTES
+    };
+    let told = errors.iter().take(MOST_PLACES).take_while(fits).count();
+    let more = errors.len() - told;
+    if more > 0 {
+        errors.truncate(told);
+        errors.push(FieldError {
+            pointer: String::new(),
+            detail: format!("{more} more are wrong; put these right first"),
+        });
+    }
+    errors
 }
 
 /// What goes wrong with agents and their runs.

@@ -90,6 +90,14 @@ pub(super) fn only<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a 
     if values.next().is_some() { None } else { first }
 }
 
+/// Is this range of an `Accept` one that is not wanted (RFC 9110, 12.4.2: a weight of 0)?
+pub(super) fn is_refused(range: &str) -> bool {
+    range.split(';').skip(1).any(|parameter| {
+        let (name, value) = parameter.split_once('=').unwrap_or_default();
+        name.trim().eq_ignore_ascii_case("q") && value.trim().parse() == Ok(0.0)
+    })
+}
+
 /// `Idempotency-Key`, 1..=255 visible ASCII characters.
 ///
 /// # Errors

@@ -4,6 +4,7 @@ use actix_web::http::header::{self, HeaderMap, HeaderValue};
 use bytes::{BufMut, BytesMut};
 use serde::Serialize;
 
+use super::headers::is_refused;
 use crate::domain::event::Numbered;
 
 /// How a stream is written.
@@ -111,7 +112,7 @@ impl Form {
 
 fn is_event_stream(range: &str) -> bool {
     let media = range.split(';').next().unwrap_or_default();
-    media.trim().eq_ignore_ascii_case("text/event-stream")
+    media.trim().eq_ignore_ascii_case("text/event-stream") && !is_refused(range)
 }
 
 fn json(value: &impl Serialize, out: &mut BytesMut) {
@@ -145,6 +146,7 @@ mod tests {
         assert_eq!(form("application/json, Text/Event-Stream;q=0.9"), Form::Sse);
         assert_eq!(form("*/*"), Form::Ndjson);
         assert_eq!(form("application/x-ndjson"), Form::Ndjson);
+        assert_eq!(form("text/event-stream; Q=0.0, */*"), Form::Ndjson);
     }
 
     #[test]

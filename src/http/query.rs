@@ -1,6 +1,7 @@
 //! Query parameters of lists: `page_size`, `page_token`, `filter`, `order_by`.
 
 use std::borrow::Cow;
+use std::str::FromStr;
 
 use super::error::Error;
 use crate::surfaces::chat::request::FieldError;
@@ -87,8 +88,13 @@ pub(super) fn none(query: &str) -> Result<(), Error> {
 }
 
 fn page_size(text: &str) -> Option<u32> {
-    let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-    text.parse().ok().filter(|size| digits && (1..=MAX_PAGE).contains(size))
+    number(text).filter(|size| (1..=MAX_PAGE).contains(size))
+}
+
+/// A whole number as it is written: digits, without a sign.
+pub(super) fn number<T: FromStr>(text: &str) -> Option<T> {
+    let digits = text.bytes().all(|byte| byte.is_ascii_digit());
+    text.parse().ok().filter(|_| digits)
 }
 
 /// An empty parameter is as if it were absent.

@@ -64,6 +64,8 @@ pub struct NewVersion {
     pub created_at: i64,
     /// The version that must be the current one; 0: there must be none yet.
     pub expected: Option<i64>,
+    /// The current versions of the project that it was checked beside; it is made only while these are current.
+    pub beside: Option<Arc<BTreeMap<Arc<str>, i64>>>,
 }
 
 /// What came of putting one.
@@ -75,6 +77,8 @@ pub enum PutVersion {
     Same(i64),
     /// Another version is current: this one, 0 for none.
     Conflict(i64),
+    /// Other versions than those it was checked beside are current in its project.
+    Changed,
 }
 
 /// A version as it is kept.

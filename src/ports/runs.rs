@@ -63,7 +63,19 @@ pub trait Runs: Send + Sync {
     fn standing(&self, run: RunId) -> BoxFuture<'_, Result<Option<Standing>, QueryError>>;
 
     /// A page of a journal, by number: what comes after `after`.
-    fn journal(&self, run: RunId, after: u64, most: u32) -> BoxFuture<'_, Result<Vec<StoredEntry>, QueryError>>;
+    fn journal(&self, run: RunId, after: u64, most: u32) -> BoxFuture<'_, Result<Vec<StoredEntry>, QueryError>> {
+        self.journal_within(run, after, most, usize::MAX)
+    }
+
+    /// As [`Self::journal`], for whoever holds the page for as long as a reader takes: it ends with the entry that makes it
+    /// longer than `bytes`. Empty where nothing comes after `after`.
+    fn journal_within(
+        &self,
+        run: RunId,
+        after: u64,
+        most: u32,
+        bytes: usize,
+    ) -> BoxFuture<'_, Result<Vec<StoredEntry>, QueryError>>;
 
     /// The row as everybody is shown it; `None` when the tenant (or the user, where one is given) has no such run.
     fn get<'a>(

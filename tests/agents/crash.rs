@@ -103,8 +103,14 @@ impl Runs for Dying {
     fn standing(&self, run: RunId) -> BoxFuture<'_, Result<Option<Standing>, QueryError>> {
         self.store.standing(run)
     }
-    fn journal(&self, run: RunId, after: u64, most: u32) -> BoxFuture<'_, Result<Vec<StoredEntry>, QueryError>> {
-        self.store.journal(run, after, most)
+    fn journal_within(
+        &self,
+        run: RunId,
+        after: u64,
+        most: u32,
+        bytes: usize,
+    ) -> BoxFuture<'_, Result<Vec<StoredEntry>, QueryError>> {
+        self.store.journal_within(run, after, most, bytes)
     }
     fn get<'a>(
         &'a self,

@@ -124,6 +124,25 @@ async fn an_agent_that_is_called_wrongly_is_not_begun() {
     assert_eq!(rig.runs().await, ["boss completed"]);
 }
 
+/// D-R4: a model that gives more wrong arguments than it can be told of is told of some, and its next prompt stays short.
+#[tokio::test]
+async fn of_a_thousand_wrong_arguments_a_model_is_told_few() {
+    let rig = rig("", "").await;
+    let wrong: Value = (0..1500)
+        .map(|n| (format!("{n}{}", "x".repeat(60)), json!(1)))
+        .collect::<serde_json::Map<_, _>>()
+        .into();
+    rig.model.script("boss", [call("helper", wrong), words("I failed.")]);
+    let run = rig.run("boss", go()).await;
+    assert_eq!(run.status(), RunStatus::Completed);
+    let (_, message) = told(&rig);
+    assert!(
+        message.contains("is no argument of helper; allowed: often, what"),
+        "{message}"
+    );
+    assert!(message.len() <= 8 << 10, "{} bytes", message.len());
+}
+
 /// a failing one is a tool error, not a crash.
 #[tokio::test]
 async fn a_failing_sub_agent_is_an_error_that_its_caller_is_told() {

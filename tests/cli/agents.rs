@@ -429,6 +429,18 @@ fn agents_convert_writes_over_nothing_unasked_and_under_no_wrong_ending() {
     convert("anything", &[]).ended(0);
 }
 
+/// Promise 5: what never ends is read no further than tells that it is too long.
+#[test]
+fn a_file_that_never_ends_is_too_long() {
+    let place = agents(&[("helper.md", HELPER)]);
+    let ran = place.run(&["agents", "convert", "/dev/zero", "--from", "yaml", "--to", "json"]);
+    assert!(ran.err.contains("allowed: at most 1 MiB"), "{}", ran.err);
+    ran.ended(2);
+    let ran = place.run(&["agents", "run", "helper", "--input-json", "/dev/zero"]);
+    assert!(ran.err.contains("is longer than 1 MiB"), "{}", ran.err);
+    ran.ended(2);
+}
+
 #[test]
 fn agents_schema_prints_a_json_schema() {
     let place = Place::new();

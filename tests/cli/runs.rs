@@ -313,9 +313,18 @@ async fn ctrl_c_twice_leaves_the_run_and_says_where_it_is() {
     terminal.types("\u{3}");
     terminal.shows("cancelling the run");
     terminal.types("\u{3}");
+    terminal.shows("is to be cancelled, by whoever works on it or else by the next `gavel serve`");
     terminal.shows(&format!("`gavel runs watch --server {server} "));
     assert_eq!(terminal.ends(), Some(130));
     assert!(tell("-CONT").unwrap().success());
+}
+
+/// `--server` that is no server's URL is a mistake of the command line, whatever there is.
+#[test]
+fn a_server_that_is_no_url_of_one_is_a_mistake() {
+    let ran = Place::new().run(&["runs", "list", "--server", "ftp://x"]);
+    assert!(ran.err.contains("give an http:// or https:// URL"), "{}", ran.err);
+    ran.ended(2);
 }
 
 /// what an agent that was called does stands under its caller.

@@ -22,7 +22,36 @@ fn version(agent: &str, content: &str) -> NewVersion {
         author: "key:ops".into(),
         created_at: T0,
         expected: None,
+        beside: None,
     }
+}
+
+/// Issue part 8, "a project stays whole": what was checked beside others is made only while those are current, in its project,
+/// on whatever process; of twenty at once that were checked beside the same ones, one is made.
+pub(crate) async fn of_definitions_checked_beside_the_same_others_one_is_made(db: TestDb) {
+    let stores = [db.open().await, db.open().await];
+    assert_eq!(stores[0].put(version("a", "one")).await.unwrap(), PutVersion::Made(1));
+    let mut elsewhere = version("a", "one");
+    elsewhere.project = ProjectId::parse("other").unwrap();
+    assert_eq!(stores[0].put(elsewhere).await.unwrap(), PutVersion::Made(1));
+    let beside = Arc::new(stores[1].numbers(&tenant(), &project()).await.unwrap());
+    let mut racing = tokio::task::JoinSet::new();
+    for n in 0..20 {
+        let store = Arc::clone(&stores[n % 2]);
+        let change = NewVersion {
+            beside: Some(Arc::clone(&beside)),
+            ..version(&format!("b{n}"), "one")
+        };
+        racing.spawn(async move { store.put(change).await.unwrap() });
+    }
+    let mut answers = racing.join_all().await;
+    answers.sort_by_key(|put| *put == PutVersion::Changed);
+    assert_eq!(answers[0], PutVersion::Made(1));
+    assert!(
+        answers[1..].iter().all(|put| *put == PutVersion::Changed),
+        "{answers:?}"
+    );
+    assert_eq!(stores[0].current(&tenant(), &project()).await.unwrap().len(), 2);
 }
 
 /// Issue 3.8: every change is a new version, the same content is none, and older ones stay as they were.

@@ -536,6 +536,7 @@ async fn a_commit_that_went_unheard_is_told_as_it_was() {
         author: "ann".into(),
         created_at: T0,
         expected: Some(0),
+        beside: None,
     };
     wire.lose_the_next_commit();
     assert_eq!(store.put(version).await.unwrap(), PutVersion::Made(1));

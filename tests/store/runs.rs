@@ -51,6 +51,12 @@ pub(crate) async fn a_run_reads_back_as_it_was_written(db: TestDb) {
     assert_eq!(page, [entry(69), entry(70)]);
     let page = store.journal(run.id, 0, 3).await.unwrap();
     assert_eq!(page, [entry(1), entry(2), entry(3)]);
+    // By bytes: it ends with the entry that is too much, so one there is in any case.
+    let (one, three) = (entry(1).body.len(), (1..=3).map(|n| entry(n).body.len()).sum::<usize>());
+    for (bytes, pages) in [(0, 1), (one - 1, 1), (one, 2), (three - 1, 3), (three, 4)] {
+        let page = store.journal_within(run.id, 0, 10, bytes).await.unwrap();
+        assert_eq!(page, (1..=pages).map(entry).collect::<Vec<_>>(), "{bytes}");
+    }
 
     let stored = store.load(run.id).await.unwrap().unwrap();
     assert_eq!(

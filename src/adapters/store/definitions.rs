@@ -20,6 +20,9 @@ use crate::ports::definitions::{
 use crate::ports::records::{ListQuery, QueryError, RecordError};
 
 const COLUMNS: &str = "agent_id, version, hash, definition, author, created_at";
+/// tenant, project → agent, version: of every agent the current one.
+pub(super) const CURRENT_NUMBERS: &str =
+    "SELECT agent_id, MAX(version) FROM agent_definition WHERE tenant = $1 AND project_id = $2 GROUP BY agent_id";
 /// Rows of a page at most.
 const MAX_PAGE: u32 = 1000;
 
@@ -34,13 +37,11 @@ impl Definitions for Store {
         tenant: &'a TenantId,
         project: &'a ProjectId,
     ) -> BoxFuture<'a, Result<BTreeMap<Arc<str>, i64>, QueryError>> {
-        let sql = "SELECT agent_id, MAX(version) FROM agent_definition WHERE tenant = $1 AND project_id = $2 \
-                   GROUP BY agent_id";
         let values = vec![Value::text(tenant.as_str()), Value::text(project.as_str())];
         Box::pin(async move {
             let mut numbers = BTreeMap::new();
             self.working
-                .rows(sql.into(), values, &mut |row| {
+                .rows(CURRENT_NUMBERS.into(), values, &mut |row| {
                     numbers.insert(row.text(0)?.into(), row.int(1)?);
                     Ok(ControlFlow::Continue(()))
                 })

@@ -1,13 +1,13 @@
 //! `gavel agents convert`: the same definition in another form.
 
 use std::fs;
-use std::io::{self, IsTerminal, Read, Write};
+use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use clap::ValueEnum;
 
-use super::{count, told};
+use super::{count, read_some, told};
 use crate::cli::exit::Exit;
 use crate::cli::output;
 use crate::domain::definition::{Definition, Form};
@@ -75,14 +75,8 @@ pub(super) fn run(args: &Args) -> anyhow::Result<Exit> {
         output::note(&format!("error: {wrong}"));
         return Ok(Exit::Wrong);
     }
-    let bytes = if is_standard_input {
-        let mut bytes = Vec::new();
-        io::stdin().lock().read_to_end(&mut bytes).map(|_| bytes)
-    } else {
-        fs::read(&args.file)
-    };
     let place = args.file.display().to_string();
-    let bytes = bytes.with_context(|| format!("{place} cannot be read"))?;
+    let bytes = read_some(&args.file).with_context(|| format!("{place} cannot be read"))?;
     let place = if is_standard_input {
         "standard input".to_owned()
     } else {

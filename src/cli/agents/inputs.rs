@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Number, Value};
 
-use crate::domain::definition::{Definition, InputType};
+use crate::domain::definition::{Definition, InputType, strict_json};
 
 /// What was given.
 #[derive(Debug, Default)]
@@ -78,7 +78,7 @@ fn object(given: &Given<'_>, mistakes: &mut Vec<String>) -> Map<String, Value> {
     let Some((place, text)) = given.object else {
         return Map::new();
     };
-    match serde_json::from_str(text) {
+    match strict_json(text.as_bytes()) {
         Ok(Value::Object(inputs)) => inputs,
         Ok(_) => {
             mistakes.push(format!("--input-json {place}: is no JSON object of inputs by name"));

@@ -9,13 +9,17 @@ mod schema;
 mod show;
 mod validate;
 
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::Path;
+
 use super::exit::Exit;
 use super::output;
 pub(super) use super::output::count;
 use crate::app::{self, Loaded};
 use crate::config::{Config, Flags};
-use crate::domain::definition::DefinitionError;
 use crate::domain::definition::nearest::nearest;
+use crate::domain::definition::{DefinitionError, MAX_BYTES};
 
 pub(super) use self::eval::run as eval;
 pub(super) use self::list::{run as list, unavailable};
@@ -81,4 +85,16 @@ fn others(name: &str, known: &[&str]) -> String {
         None if known.is_empty() => "; there are none".to_owned(),
         None => format!("; there are: {}", known.join(", ")),
     }
+}
+
+/// What is in a file, `-` being standard input; no more than tells that it is too long, since a device may never end.
+fn read_some(file: &Path) -> io::Result<Vec<u8>> {
+    let most = MAX_BYTES as u64 + 1;
+    let mut bytes = Vec::new();
+    if file == Path::new("-") {
+        io::stdin().lock().take(most).read_to_end(&mut bytes)?;
+    } else {
+        File::open(file)?.take(most).read_to_end(&mut bytes)?;
+    }
+    Ok(bytes)
 }

@@ -1,19 +1,18 @@
 //! `gavel agents run`: one run of an agent, in this process or by a gavel elsewhere, followed to its end.
 
-use std::io::Read;
+use std::path::Path;
 use std::time::Duration;
 
-use anyhow::{Context, bail};
-use serde_json::Value;
+use anyhow::bail;
 
 use super::inputs::{Given, inputs};
-use super::others;
+use super::{others, read_some};
 use crate::cli::exit::{Exit, Usage};
 use crate::cli::interrupt::unless_stopped;
 use crate::cli::output;
 use crate::cli::runs::{self, NewRun, OnInterrupt, STATUSES, Service, Showing, Where, follow};
 use crate::config::{Provider, Resolved};
-use crate::domain::definition::{Definition, Form};
+use crate::domain::definition::{Definition, Form, MAX_BYTES};
 use crate::domain::ids::ProjectId;
 use crate::surfaces::agents::DEFAULT_PROJECT;
 
@@ -112,18 +111,18 @@ async fn begin(args: &Args, object: Option<&str>, service: &Service) -> anyhow::
 
 /// The run that the command line asks for. Nothing has run when that is wrong, or the agent cannot run now.
 async fn asked_for(args: &Args, object: Option<&str>, service: &Service) -> anyhow::Result<NewRun> {
-    let agents = service.agents(&args.project, &args.name).await?;
-    let name = |agent: &Value| agent["id"].as_str().unwrap_or_default().to_owned();
-    let Some(agent) = agents.iter().find(|agent| name(agent) == args.name) else {
-        let known: Vec<_> = agents.iter().map(name).collect();
-        let known: Vec<_> = known.iter().map(String::as_str).collect();
-        return Err(Usage(format!(
-            "no agent of the project {} is called {:?}{}",
-            args.project,
-            args.name,
-            others(&args.name, &known)
-        ))
-        .into());
+    let agent = match service.agent(&args.project, &args.name).await? {
+        Ok(agent) => agent,
+        Err(known) => {
+            let known: Vec<_> = known.iter().map(String::as_str).collect();
+            return Err(Usage(format!(
+                "no agent of the project {} is called {:?}{}",
+                args.project,
+                args.name,
+                others(&args.name, &known)
+            ))
+            .into());
+        }
     };
     let text = agent["definition"].to_string();
     let Ok(definition) = Definition::read(text.as_bytes(), Form::Json, &args.name) else {
@@ -170,10 +169,10 @@ fn takes(definition: &Definition) -> String {
 }
 
 fn read(file: &str) -> anyhow::Result<String> {
-    if file == "-" {
-        let mut text = String::new();
-        let read = std::io::stdin().lock().read_to_string(&mut text);
-        return read.map(|_| text).context("standard input cannot be read");
+    let wrong = |problem: String| Usage(format!("--input-json {file}: {problem}"));
+    let bytes = read_some(Path::new(file)).map_err(|error| wrong(format!("cannot be read: {error}")))?;
+    if bytes.len() > MAX_BYTES {
+        return Err(wrong("is longer than 1 MiB".to_owned()).into());
     }
-    std::fs::read_to_string(file).map_err(|error| Usage(format!("--input-json {file}: cannot be read: {error}")).into())
+    String::from_utf8(bytes).map_err(|_| wrong("is no text in UTF-8".to_owned()).into())
 }

@@ -28,8 +28,9 @@ Examples:
   gavel runs cancel 0198c2b5-7d8e-7c52-9d3b-5a1c4e6f7a80
   gavel runs cancel --server http://localhost:8080 0198c2b5-7d8e-7c52-9d3b-5a1c4e6f7a80
 
-A run that is worked on ends when whoever works on it has heard of it, within seconds; what it has
-done stays done. One that is over stays as it is.";
+A run that is worked on ends when whoever works on it has heard of it, within seconds; one that nobody
+works on ends when the next `gavel serve` takes it up. What it has done stays done. One that is over
+stays as it is.";
 
 pub(super) async fn run(args: &Args, place: Place) -> anyhow::Result<Exit> {
     let service = Service::open(place).await?;
@@ -47,7 +48,7 @@ pub(super) async fn run(args: &Args, place: Place) -> anyhow::Result<Exit> {
         Some(RunStatus::Cancelled) => format!("run {} is cancelled", args.id),
         Some(status) if status.is_over() => format!("run {} was over already: {}", args.id, status.as_str()),
         _ => format!(
-            "run {} is being cancelled; `gavel runs watch{} {}` shows its end",
+            "run {} is to be cancelled: by whoever works on it, or else by the next `gavel serve`; `gavel runs watch{} {}` shows its end",
             args.id,
             args.place.repeated(),
             args.id

@@ -48,7 +48,17 @@ pub(in crate::cli) async fn follow(
     on_interrupt: OnInterrupt,
 ) -> anyhow::Result<Exit> {
     let mut progress = Progress::new(!showing.quiet && !showing.events);
-    let followed = until_over(service, place, run, showing, on_interrupt, &mut progress).await;
+    let mut is_cancelled = false;
+    let followed = until_over(
+        service,
+        place,
+        run,
+        showing,
+        on_interrupt,
+        &mut progress,
+        &mut is_cancelled,
+    )
+    .await;
     progress.end();
     match followed {
         Ok(Some(ended)) => {
@@ -56,8 +66,12 @@ pub(in crate::cli) async fn follow(
             exit(&ended)
         }
         Ok(None) => {
+            let what = match is_cancelled {
+                true => "is to be cancelled, by whoever works on it or else by the next `gavel serve`",
+                false => "goes on where it is worked on, or is taken up by the next `gavel serve`",
+            };
             output::note(&format!(
-                "run {run} goes on where it is worked on, or is taken up by the next `gavel serve`; `gavel runs watch{} {run}` shows it",
+                "run {run} {what}; `gavel runs watch{} {run}` shows it",
                 place.repeated()
             ));
             Ok(Exit::Interrupted)
@@ -74,10 +88,11 @@ async fn until_over(
     showing: &Showing,
     on_interrupt: OnInterrupt,
     progress: &mut Progress,
+    is_cancelled: &mut bool,
 ) -> anyhow::Result<Option<Value>> {
     let mut interrupted = Box::pin(told_to_stop());
     let mut events = service.events(run).await?;
-    let mut is_cancelled = false;
+    let mut has_asked = false;
     progress.note(&format!("run {run}"));
     loop {
         tokio::select! {
@@ -96,10 +111,10 @@ async fn until_over(
             stopped = &mut interrupted => {
                 stopped?;
                 interrupted = Box::pin(told_to_stop());
-                if is_cancelled || on_interrupt == OnInterrupt::Leaves {
+                if has_asked || on_interrupt == OnInterrupt::Leaves {
                     return Ok(None);
                 }
-                is_cancelled = true;
+                (has_asked, *is_cancelled) = (true, true);
                 progress.warn("cancelling the run, and waiting for its end; Ctrl-C once more leaves it");
                 let cancelled = tokio::select! {
                     cancelled = service.cancel(run) => cancelled,
@@ -109,6 +124,7 @@ async fn until_over(
                     }
                 };
                 if let Err(error) = cancelled {
+                    *is_cancelled = false;
                     progress.warn(&format!(
                         "it could not be cancelled: {error:#}; `gavel runs cancel{} {run}` tries again",
                         place.repeated()

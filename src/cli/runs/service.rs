@@ -70,32 +70,41 @@ impl Service {
         })
     }
 
-    /// The agents of a project, as the API shows them. Those that `wanted` leads to have had their servers waited for.
-    pub(in crate::cli) async fn agents(&self, project: &ProjectId, wanted: &str) -> anyhow::Result<Vec<Value>> {
+    /// An agent of a project, as the API shows it; where there is none of that name, the names there are. The servers of all that it
+    /// leads to have been waited for.
+    pub(in crate::cli) async fn agent(
+        &self,
+        project: &ProjectId,
+        name: &str,
+    ) -> anyhow::Result<Result<Value, Vec<String>>> {
         match self {
             Self::There(there) => {
-                let path = ["api", "projects", project.as_str(), "agents"];
-                let mut listed = there
-                    .client
-                    .get(&path, &[], None)
-                    .await
-                    .map_err(|error| no_project(error, project))?;
-                let agents = listed.get_mut("agents").and_then(Value::as_array_mut);
-                agents.map(std::mem::take).context("the answer lists no agents")
+                let agents = ["api", "projects", project.as_str(), "agents"];
+                let path = [&agents[..], &[name]].concat();
+                match there.client.get(&path, &[], None).await {
+                    Ok(agent) => Ok(Ok(agent)),
+                    Err(error) if is_missing(&error) => {
+                        // A page of them: for whoever has mistyped one.
+                        let page = there.client.get(&agents, &[("page_size", "1000")], None).await;
+                        let page = page.map_err(|error| no_project(error, project))?;
+                        let listed = page["agents"].as_array().context("the answer lists no agents")?;
+                        let names = listed.iter().filter_map(|agent| agent["id"].as_str());
+                        Ok(Err(names.map(str::to_owned).collect()))
+                    }
+                    Err(error) => Err(error),
+                }
             }
             Self::Here(own) => {
                 let directory = own.app.agents.directory();
-                let list = async || {
-                    let listed = directory.list(&own.caller.tenant, project).await;
-                    listed.map_err(|error| no_project(error.into(), project))
-                };
-                let tools = tools(&list().await?, wanted);
+                let listed = directory.list(&own.caller.tenant, project).await;
+                let listed = listed.map_err(|error| no_project(error.into(), project))?;
+                if listed.iter().all(|agent| agent.id != name) {
+                    return Ok(Err(listed.into_iter().map(|agent| agent.id).collect()));
+                }
+                let tools = tools(&listed, name);
                 own.app.mcp.ready(&tools, Instant::now() + SERVERS).await;
-                list()
-                    .await?
-                    .iter()
-                    .map(|agent| Ok(serde_json::to_value(agent)?))
-                    .collect()
+                let agent = directory.get(&own.caller.tenant, project, name).await.map_err(told)?;
+                Ok(Ok(serde_json::to_value(agent)?))
             }
         }
     }
@@ -238,12 +247,15 @@ fn tools(agents: &[crate::surfaces::agents::AgentInfo], name: &str) -> Vec<Strin
     tools
 }
 
-fn no_project(error: anyhow::Error, project: &ProjectId) -> anyhow::Error {
-    let is_missing = match error.downcast_ref::<Refused>() {
+fn is_missing(error: &anyhow::Error) -> bool {
+    match error.downcast_ref::<Refused>() {
         Some(refused) => refused.status.as_u16() == 404,
         None => matches!(error.downcast_ref(), Some(AgentError::NotFound)),
-    };
-    if is_missing {
+    }
+}
+
+fn no_project(error: anyhow::Error, project: &ProjectId) -> anyhow::Error {
+    if is_missing(&error) {
         Usage(format!("there is no project {project} with agents")).into()
     } else {
         error

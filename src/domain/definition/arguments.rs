@@ -1,51 +1,83 @@
 //! What an agent is given: checked against its inputs, and the schema of it for whoever calls the agent as a tool (D-4).
 
+use std::collections::HashSet;
+
 use serde_json::{Map, Value, json};
 
+use super::error::MOST_TOLD;
 use super::fields::unknown_name_message;
 use super::{Definition, InputType};
+use crate::domain::text;
+
+/// Longest name that is told whole, in bytes: that of an argument is no longer than 64.
+const LONGEST_NAME: usize = 128;
 
 /// What is wrong with one argument.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{name}: {detail}")]
+#[error("{name}{}{detail}", if .name.is_empty() { "" } else { ": " })]
 pub struct ArgumentError {
-    /// Which.
+    /// Which; empty for all that are not told of.
     pub name: String,
     /// What was found, and what is allowed.
     pub detail: String,
+}
+
+/// What is wrong with arguments, as it is found.
+#[derive(Default)]
+struct Errors {
+    told: Vec<ArgumentError>,
+    more: usize,
+}
+
+impl Errors {
+    fn add(&mut self, name: &str, detail: impl FnOnce() -> String) {
+        if self.told.len() < MOST_TOLD {
+            self.told.push(ArgumentError {
+                name: text::capped(name, LONGEST_NAME).into_owned(),
+                detail: detail(),
+            });
+        } else {
+            self.more += 1;
+        }
+    }
+
+    fn into_vec(mut self) -> Vec<ArgumentError> {
+        if self.more > 0 {
+            self.told.push(ArgumentError {
+                name: String::new(),
+                detail: format!("{} more are wrong; the first {MOST_TOLD} are told", self.more),
+            });
+        }
+        self.told
+    }
 }
 
 impl Definition {
     /// Checks arguments: each known, none missing, all of their types. A `null` counts as absent.
     ///
     /// # Errors
-    /// Everything that is wrong with them, at once.
+    /// Everything that is wrong with them, at once; of many mistakes the first, and how many more there are.
     pub fn check_arguments(&self, given: Map<String, Value>) -> Result<Map<String, Value>, Vec<ArgumentError>> {
-        let mut errors = Vec::new();
-        let mut wrong = |name: &str, detail: String| {
-            errors.push(ArgumentError {
-                name: name.to_owned(),
-                detail,
-            });
-        };
+        let mut errors = Errors::default();
+        let mut refused = HashSet::new();
         let mut taken = Map::new();
         for (name, value) in given {
             match self.inputs.get(&name) {
-                None => {
+                None => errors.add(&name, || {
                     let known: Vec<_> = self.inputs.keys().map(String::as_str).collect();
                     let allowed = if known.is_empty() {
                         "none".to_owned()
                     } else {
                         unknown_name_message(&name, &known)
                     };
-                    wrong(&name, format!("is no argument of {}; allowed: {allowed}", self.name));
-                }
+                    format!("is no argument of {}; allowed: {allowed}", self.name)
+                }),
                 Some(_) if value.is_null() => {}
                 Some(input) if !input.kind.admits(&value) => {
-                    wrong(
-                        &name,
-                        format!("{}; allowed: {}", input.kind.refused(&value), input.kind.as_str()),
-                    );
+                    errors.add(&name, || {
+                        format!("{}; allowed: {}", input.kind.refused(&value), input.kind.as_str())
+                    });
+                    refused.insert(name);
                 }
                 Some(_) => {
                     taken.insert(name, value);
@@ -53,13 +85,11 @@ impl Definition {
             }
         }
         for (name, input) in self.inputs.iter().filter(|(_, input)| input.required) {
-            if !taken.contains_key(name) && !errors.iter().any(|error| error.name == *name) {
-                errors.push(ArgumentError {
-                    name: name.clone(),
-                    detail: format!("is missing; {} is required", input.kind.as_str()),
-                });
+            if !taken.contains_key(name) && !refused.contains(name) {
+                errors.add(name, || format!("is missing; {} is required", input.kind.as_str()));
             }
         }
+        let errors = errors.into_vec();
         if errors.is_empty() { Ok(taken) } else { Err(errors) }
     }
 

@@ -7,7 +7,7 @@
 
 use std::collections::BTreeMap;
 
-use super::error::DefinitionError;
+use super::error::{DefinitionError, Mistakes};
 use super::nearest::nearest;
 use super::node::{Content, Key, Node};
 
@@ -373,7 +373,7 @@ pub(super) struct Given<'a> {
 pub(super) type Fields<'a> = BTreeMap<Field, Vec<Given<'a>>>;
 
 /// Sorts what a text gives by the table. Names that are not in it go to `errors`.
-pub(super) fn sort<'a>(root: &'a [(Key, Node)], file: &str, errors: &mut Vec<DefinitionError>) -> Fields<'a> {
+pub(super) fn sort<'a>(root: &'a [(Key, Node)], file: &str, errors: &mut Mistakes) -> Fields<'a> {
     let mut fields = Fields::new();
     for (key, node) in root {
         if let Some(group) = group_named(&key.name) {
@@ -385,29 +385,33 @@ pub(super) fn sort<'a>(root: &'a [(Key, Node)], file: &str, errors: &mut Vec<Def
                 node,
             });
         } else {
-            let known = TABLE
-                .iter()
-                .flat_map(|row| row.flat)
-                .chain(GROUPS.iter().map(|(name, _)| name));
-            let mut error = unknown(key, key.name.clone(), known.copied().collect(), file);
-            let in_group = TABLE.iter().find_map(|row| {
-                let (group, names) = row.grouped?;
-                names.contains(&key.name.as_str()).then_some((group, names[0]))
-            });
-            if let Some((group, name)) = in_group {
-                error.allowed = format!("did you mean `{group}.{name}`?");
-            }
-            if let Some((_, why)) = NOT_SUPPORTED
-                .iter()
-                .find(|(names, _)| names.contains(&key.name.as_str()))
-            {
-                error.found = "a field that gavel does not support".to_owned();
-                error.allowed = (*why).to_owned();
-            }
-            errors.push(error);
+            errors.add(|| unknown_at_the_top(key, file));
         }
     }
     fields
+}
+
+fn unknown_at_the_top(key: &Key, file: &str) -> DefinitionError {
+    let known = TABLE
+        .iter()
+        .flat_map(|row| row.flat)
+        .chain(GROUPS.iter().map(|(name, _)| name));
+    let mut error = unknown(key, key.name.clone(), known.copied().collect(), file);
+    let in_group = TABLE.iter().find_map(|row| {
+        let (group, names) = row.grouped?;
+        names.contains(&key.name.as_str()).then_some((group, names[0]))
+    });
+    if let Some((group, name)) = in_group {
+        error.allowed = format!("did you mean `{group}.{name}`?");
+    }
+    if let Some((_, why)) = NOT_SUPPORTED
+        .iter()
+        .find(|(names, _)| names.contains(&key.name.as_str()))
+    {
+        error.found = "a field that gavel does not support".to_owned();
+        error.allowed = (*why).to_owned();
+    }
+    error
 }
 
 fn group_named(name: &str) -> Option<&'static str> {
@@ -422,7 +426,7 @@ fn sort_group<'a>(
     group_key: &Key,
     node: &'a Node,
     file: &str,
-    errors: &mut Vec<DefinitionError>,
+    errors: &mut Mistakes,
     fields: &mut Fields<'a>,
 ) {
     let entries = match &node.content {
@@ -451,10 +455,10 @@ fn sort_group<'a>(
                 line: key.line,
                 node,
             }),
-            None => {
+            None => errors.add(|| {
                 let known = TABLE.iter().filter_map(in_group).flatten().copied().collect();
-                errors.push(unknown(key, path, known, file));
-            }
+                unknown(key, path, known, file)
+            }),
         }
     }
 }
@@ -465,15 +469,28 @@ fn unknown(key: &Key, path: String, known: Vec<&str>, file: &str) -> DefinitionE
         line: Some(key.line),
         field: path,
         found: "an unknown field".to_owned(),
-        allowed: unknown_name_message(&key.name, &known),
+        // All of them: they are the table's own, and who writes a definition may not have it at hand.
+        allowed: nearest_of(&key.name, &known).unwrap_or_else(|| known.join(", ")),
     }
 }
 
-/// What to say is allowed where `name` is not known: the nearest name, or all of them.
+fn nearest_of(name: &str, known: &[&str]) -> Option<String> {
+    let near = nearest(name, known.iter().copied())?;
+    Some(format!("did you mean `{near}`?"))
+}
+
+/// Names that are told where none is near.
+const MOST_NAMES: usize = 20;
+
+/// What to say is allowed where `name` is not known: the nearest name, or the first of them.
 pub(crate) fn unknown_name_message(name: &str, known: &[&str]) -> String {
-    match nearest(name, known.iter().copied()) {
-        Some(near) => format!("did you mean `{near}`?"),
-        None => known.join(", "),
+    if let Some(near) = nearest_of(name, known) {
+        return near;
+    }
+    let told = known[..known.len().min(MOST_NAMES)].join(", ");
+    match known.len().saturating_sub(MOST_NAMES) {
+        0 => told,
+        more => format!("{told} and {more} more"),
     }
 }
 

@@ -1,12 +1,12 @@
 //! How an agent goes about its work: `flow_type`, `steps`, `max_iterations`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use super::Input;
 use super::fields::{Field, unknown_name_message};
 use super::node::{Content, Node, quoted};
 use super::values::{self, NAME, Values};
-use crate::domain::templates::Template;
+use crate::domain::templates::{Template, malformed_at};
 
 /// How an agent goes about its work.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -234,8 +234,8 @@ fn step(values: &mut Values<'_>, path: &str, n: usize, node: &Node) -> Option<St
                 continue;
             }
             other => {
-                let allowed = unknown_name_message(other, &["name", "agent", "input"]);
-                values.error(Some(key.line), &path, "an unknown field", &allowed);
+                let allowed = || unknown_name_message(other, &["name", "agent", "input"]);
+                values.error_with(Some(key.line), &path, "an unknown field", allowed);
                 continue;
             }
         }
@@ -284,31 +284,37 @@ fn templates(values: &mut Values<'_>, path: &str, n: usize, node: &Node) -> Opti
 
 /// Each placeholder of a step names an input of the flow or a step whose output there is by then.
 fn check_names(values: &mut Values<'_>, flow: &Flow, inputs: &BTreeMap<String, Input>) {
+    // Of two steps of one name, which are wrong, the first.
+    let numbered = flow.steps().iter().enumerate().rev();
+    let places: HashMap<&str, usize> = numbered.map(|(n, step)| (step.name.as_str(), n)).collect();
     for (n, step) in flow.steps().iter().enumerate() {
         let steps = flow.known_to(n).iter().map(|step| step.name.as_str());
-        let known: Vec<&str> = inputs.keys().map(String::as_str).chain(steps).collect();
+        let known: BTreeSet<&str> = inputs.keys().map(String::as_str).chain(steps).collect();
         for (argument, text) in &step.input {
             let path = format!("steps[{n}].input.{argument}");
             let line = values.places.line(&path);
             let path = values.places.spelled(&path);
-            let (template, errors) = Template::read(text);
-            for error in errors {
-                let line = line.map(|line| values.line_within(line, text, error.at));
-                values.error(line, &path, &error.found, &error.allowed);
+            let (template, malformed) = Template::read(text);
+            for at in malformed {
+                values.error_within(line, &path, (text, at), || malformed_at(text, at));
             }
-            for name in template.names().filter(|name| !known.contains(name)) {
-                let allowed = match flow.steps().iter().position(|step| step.name == name) {
-                    Some(at) if at == n => "an input of the flow or an earlier step, not the step itself".to_owned(),
-                    Some(_) => "an input of the flow or an earlier step, not a later one".to_owned(),
-                    None => format!(
-                        "an input of the flow or an earlier step: {}",
-                        unknown_name_message(name, &known)
-                    ),
+            let mut told = HashSet::new();
+            let unknown = template.places().filter(|(name, _)| !known.contains(name));
+            for (name, at) in unknown.filter(|(name, _)| told.insert(*name)) {
+                let found_and_allowed = || {
+                    let allowed = match places.get(name) {
+                        Some(at) if *at == n => {
+                            "an input of the flow or an earlier step, not the step itself".to_owned()
+                        }
+                        Some(_) => "an input of the flow or an earlier step, not a later one".to_owned(),
+                        None => format!(
+                            "an input of the flow or an earlier step: {}",
+                            unknown_name_message(name, &known.iter().copied().collect::<Vec<_>>())
+                        ),
+                    };
+                    (format!("the placeholder ${{{name}}}"), allowed)
                 };
-                let found = format!("the placeholder ${{{name}}}");
-                let at = text.find(&found["the placeholder ".len()..]).unwrap_or_default();
-                let line = line.map(|line| values.line_within(line, text, at));
-                values.error(line, &path, &found, &allowed);
+                values.error_within(line, &path, (text, at), found_and_allowed);
             }
         }
     }

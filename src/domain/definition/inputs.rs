@@ -1,14 +1,15 @@
 //! What goes into an agent and what comes out: `inputConfig`, `outputConfig` and `processOutput`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
 use super::fields::{Field, unknown_name_message};
 use super::node::{Content, Node, quoted};
-use super::values::{self, NAME, Part, Values};
+use super::values::{self, MOST_ITEMS, NAME, Part, Values};
 use super::{Input, InputType, Output, OutputSchema, schema};
-use crate::domain::templates::Template;
+use crate::domain::templates::{Template, malformed_at};
+use crate::domain::text;
 
 /// The one input of an agent without `inputConfig`.
 pub(super) const QUERY: &str = "query";
@@ -33,7 +34,8 @@ pub(super) fn inputs(values: &mut Values<'_>) -> BTreeMap<String, Input> {
     };
     let mut inputs = BTreeMap::new();
     for (key, node) in entries {
-        let path = format!("{path}.{}", key.name);
+        // A name that is none may be as long as the definition, and what is below it has it in its path.
+        let path = format!("{path}.{}", text::prefix(&key.name, 64));
         if !values::is_name(&key.name) {
             values.error(Some(key.line), &path, &quoted(&key.name), NAME);
         }
@@ -80,8 +82,8 @@ fn input(values: &mut Values<'_>, path: &str, node: &Node) -> Option<Input> {
                 _ => bad("true or false"),
             },
             other => {
-                let allowed = unknown_name_message(other, &["description", "type", "required"]);
-                values.error(Some(key.line), &path, "an unknown field", &allowed);
+                let allowed = || unknown_name_message(other, &["description", "type", "required"]);
+                values.error_with(Some(key.line), &path, "an unknown field", allowed);
             }
         }
     }
@@ -138,7 +140,9 @@ fn output_config(values: &mut Values<'_>) -> (Option<String>, Option<String>, Op
         let wrong = given
             .first()
             .map(|given| schema::errors(given.node, values.file, &given.path));
-        values.errors.extend(wrong.into_iter().flatten());
+        for error in wrong.into_iter().flatten() {
+            values.errors.push(error);
+        }
     }
     for (field, allowed) in fields.into_iter().zip(["a name", "what the output is", allowed]) {
         if values.line(field).is_none() {
@@ -153,18 +157,17 @@ fn process_output(values: &mut Values<'_>, output: Option<&str>, schema: Option<
     let text = values.text(Field::ProcessOutput)?;
     let line = values.line(Field::ProcessOutput);
     let field = Field::ProcessOutput.portable();
-    let (template, errors) = Template::read(&text);
-    for error in errors {
-        let line = line.map(|line| values.line_within(line, &text, error.at));
-        values.error(line, &field, &error.found, &error.allowed);
+    let (template, malformed) = Template::read(&text);
+    for at in malformed {
+        values.error_within(line, &field, (&text, at), || malformed_at(&text, at));
     }
     match output {
         Some(output) => {
             values.names.process_output = Some((output.to_owned(), text.clone()));
             if let Some(OutputSchema::Inline(schema)) = schema {
                 for name in unknown_in_output(&template, output, schema) {
-                    let (found, allowed) = unknown_property(name, output, schema);
-                    values.error(line, &field, &found, &allowed);
+                    let found = format!("the placeholder ${{{name}}}");
+                    values.error_with(line, &field, &found, || known_in_output(name, output, schema));
                 }
             }
         }
@@ -177,19 +180,18 @@ fn process_output(values: &mut Values<'_>, output: Option<&str>, schema: Option<
     Some(text)
 }
 
-/// The placeholders of `processOutput` that name neither the output nor a property of it.
-pub(super) fn unknown_in_output<'t>(template: &'t Template, output: &str, schema: &Value) -> Vec<&'t str> {
-    let known = |name: &str| name == output || schema::properties(schema).any(|property| property == name);
-    template.names().filter(|name| !known(name)).collect()
+/// The placeholders of `processOutput` that name neither the output nor a property of it, each once.
+pub(super) fn unknown_in_output<'t>(template: &'t Template, output: &str, schema: &Value) -> BTreeSet<&'t str> {
+    let known: BTreeSet<&str> = schema::properties(schema).chain([output]).collect();
+    template.names().filter(|name| !known.contains(name)).collect()
 }
 
-/// What is found and what is allowed, for such a placeholder.
-pub(super) fn unknown_property(name: &str, output: &str, schema: &Value) -> (String, String) {
-    let known: Vec<&str> = std::iter::once(output).chain(schema::properties(schema)).collect();
-    (
-        format!("the placeholder ${{{name}}}"),
-        format!("the output or a property of it: {}", unknown_name_message(name, &known)),
-    )
+/// What is allowed in the place of such a placeholder.
+pub(super) fn known_in_output(name: &str, output: &str, schema: &Value) -> String {
+    // A schema may have more properties than it pays to compare with.
+    let properties = schema::properties(schema).take(MOST_ITEMS);
+    let known: Vec<&str> = std::iter::once(output).chain(properties).collect();
+    format!("the output or a property of it: {}", unknown_name_message(name, &known))
 }
 
 /// The name of an input's type.

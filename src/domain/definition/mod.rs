@@ -40,13 +40,33 @@ pub use agents::{Agent, Agents, Checked, GrantedTool, SchemaSource, Source, chec
 pub use arguments::ArgumentError;
 pub use constitution::{ChatLimits, Constitution};
 pub use error::DefinitionError;
+pub(crate) use error::MOST_TOLD;
 pub(crate) use fields::unknown_name_message;
 pub use flow::{Flow, Step};
 pub use form::{Form, MAX_BYTES};
 pub use json_schema::{json_schema, json_schema_of_front_matter};
 pub use model_settings::ModelSettings;
+use node::SyntaxError;
 pub(crate) use node::{Content, Key, Node};
 pub use reference::reference;
+
+/// Reads JSON of a caller in which no key may stand twice: what one reader takes first another takes last.
+///
+/// # Errors
+/// What is wrong, with its line.
+pub(crate) fn strict_json(bytes: &[u8]) -> Result<Value, String> {
+    let text = std::str::from_utf8(bytes).map_err(|error| error.to_string())?;
+    match json::parse(text) {
+        Ok((node, twice)) => match twice.first() {
+            None => Ok(node.to_json()),
+            Some(Key { line, name }) => Err(format!("the key {} a second time at line {line}", node::quoted(name))),
+        },
+        Err(SyntaxError { line, message }) => Err(match line {
+            Some(line) => format!("{message} at line {line}"),
+            None => message,
+        }),
+    }
+}
 
 /// An agent: persona, grant, model and limits.
 #[derive(Clone, Debug, PartialEq)]
@@ -101,6 +121,14 @@ impl Definition {
         match form::read(bytes, form, path) {
             Ok((definition, _)) => Ok(definition),
             Err(refused) => Err(refused.errors),
+        }
+    }
+
+    /// As [`Self::read`] for whoever has the errors already: what one that is wrong calls itself, if it says so.
+    pub(crate) fn read_named(bytes: &[u8], form: Form) -> Result<Self, Option<String>> {
+        match form::read(bytes, form, "") {
+            Ok((definition, _)) => Ok(definition),
+            Err(refused) => Err(refused.name),
         }
     }
 

@@ -1,39 +1,61 @@
 //! The known name nearest to a mistyped one.
 
+/// Letters of a name that are looked at. Names are no longer, and what is longer is no misspelling of one.
+const MOST_LETTERS: usize = 64;
+
+/// Edits that still are a slip of the finger. A name may be looked for among hundreds and with many others, so each pair
+/// must cost little.
+const MOST_EDITS: usize = 4;
+
 /// The candidate with the fewest edits from `name`, if that is at most a third of its letters.
 /// Letter case, `_` and `-` do not count as a difference. A name with no letter in common is not near, however short it is.
 pub(crate) fn nearest<'a>(name: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    if name.len() > 4 * MOST_LETTERS {
+        return None;
+    }
     let plain = plain(name);
-    let most = (plain.len() / 3).max(1);
+    let most = (plain.len() / 3).clamp(1, MOST_EDITS);
     candidates
         .into_iter()
-        .map(|candidate| (edits(&plain, &self::plain(candidate)), candidate))
-        .filter(|(edits, _)| *edits <= most && *edits < plain.len())
+        .filter_map(|candidate| Some((edits(&plain, &self::plain(candidate), most)?, candidate)))
+        .filter(|(edits, _)| *edits < plain.len())
         .min_by_key(|(edits, _)| *edits)
         .map(|(_, candidate)| candidate)
 }
 
 fn plain(name: &str) -> Vec<char> {
-    // A longer name is no misspelling of a field, and the table below is quadratic.
-    let letters = name.chars().filter(|c| !matches!(c, '_' | '-')).take(64);
+    let letters = name.chars().filter(|c| !matches!(c, '_' | '-')).take(MOST_LETTERS);
     letters.flat_map(char::to_lowercase).collect()
 }
 
-/// Insertions, deletions, replacements and swaps of neighbours that turn `a` into `b`.
-fn edits(a: &[char], b: &[char]) -> usize {
-    // Row i, column j: the edits that turn the first i letters of `a` into the first j of `b`.
-    let mut rows: Vec<Vec<usize>> = (0..=a.len()).map(|i| (i..=i + b.len()).collect()).collect();
+/// Insertions, deletions, replacements and swaps of neighbours that turn `a` into `b`; `None` for more than `most`.
+fn edits(a: &[char], b: &[char], most: usize) -> Option<usize> {
+    if a.len().abs_diff(b.len()) > most {
+        return None;
+    }
+    // Row i, column j: the edits that turn the first i letters of `a` into the first j of `b`. Only what lies within `most`
+    // of the diagonal can be few.
+    let far = most + 1;
+    let mut above = vec![far; b.len() + 1];
+    let mut row: Vec<usize> = (0..=b.len()).map(|j| j.min(far)).collect();
     for i in 1..=a.len() {
-        for j in 1..=b.len() {
-            let replaced = rows[i - 1][j - 1] + usize::from(a[i - 1] != b[j - 1]);
-            let mut least = replaced.min(rows[i - 1][j] + 1).min(rows[i][j - 1] + 1);
+        let two_above = std::mem::replace(&mut above, row);
+        row = vec![far; b.len() + 1];
+        row[0] = i.min(far);
+        for j in i.saturating_sub(most).max(1)..=(i + most).min(b.len()) {
+            let replaced = above[j - 1] + usize::from(a[i - 1] != b[j - 1]);
+            let mut least = replaced.min(above[j] + 1).min(row[j - 1] + 1);
             if i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] {
-                least = least.min(rows[i - 2][j - 2] + 1);
+                least = least.min(two_above[j - 2] + 1);
             }
-            rows[i][j] = least;
+            row[j] = least.min(far);
+        }
+        // A swap comes from two rows above.
+        if row.iter().chain(&above).all(|edits| *edits == far) {
+            return None;
         }
     }
-    rows[a.len()][b.len()]
+    row.last().copied().filter(|edits| *edits <= most)
 }
 
 #[cfg(test)]
@@ -41,6 +63,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
 
     use super::*;
+    use proptest::prelude::*;
 
     #[test]
     fn a_slip_of_the_finger_finds_its_name() {
@@ -53,5 +76,23 @@ mod tests {
         assert_eq!(nearest("x", ["r", "year"]), None);
         assert_eq!(nearest("R", ["r", "year"]), Some("r"));
         assert_eq!(nearest("yr", ["r", "year"]), Some("r"));
+        assert_eq!(nearest("dscrptn", names), None);
+    }
+
+    #[test]
+    fn a_name_among_hundreds_of_long_ones_is_found() {
+        let names: Vec<_> = (0..512).map(|n| format!("{n:03}{}", "x".repeat(60))).collect();
+        let slip = format!("01{}7", "x".repeat(60));
+        assert_eq!(nearest(&slip, names.iter().map(String::as_str)), Some(&*names[1]));
+    }
+
+    proptest! {
+        /// What is left out of the table changes no answer.
+        #[test]
+        fn edits_are_counted_as_in_the_whole_table(a in "[abc]{0,9}", b in "[abc]{0,9}", most in 1..5usize) {
+            let (a, b): (Vec<_>, Vec<_>) = (a.chars().collect(), b.chars().collect());
+            let whole = edits(&a, &b, a.len().max(b.len()));
+            prop_assert_eq!(edits(&a, &b, most), whole.filter(|edits| *edits <= most));
+        }
     }
 }

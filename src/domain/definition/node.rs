@@ -7,6 +7,8 @@ use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_json::Value;
 use serde_saphyr::{DuplicateKeyPolicy, Spanned, UserMessageFormatter, options};
 
+use crate::domain::text;
+
 /// A value with the line it begins on.
 #[derive(Clone, Debug)]
 pub(crate) struct Node {
@@ -34,6 +36,9 @@ pub(crate) struct Key {
     pub(crate) line: u64,
     pub(crate) name: String,
 }
+
+/// Bytes of a path of a key that are kept, at least as many as are told.
+const LONGEST_PATH: usize = 256;
 
 /// Text that is not YAML.
 #[derive(Clone, Debug)]
@@ -91,34 +96,39 @@ impl Node {
     /// Takes out the keys that are given a second time, with their paths for names.
     pub(super) fn take_twice(&mut self) -> Vec<Key> {
         let mut twice = Vec::new();
-        self.take_twice_below("", &mut twice);
+        self.take_twice_below(&mut String::new(), &mut twice);
         twice.sort_by_key(|key| key.line);
         twice
     }
 
-    fn take_twice_below(&mut self, path: &str, twice: &mut Vec<Key>) {
+    fn take_twice_below(&mut self, path: &mut String, twice: &mut Vec<Key>) {
+        let above = path.len();
         match &mut self.content {
             Content::List(items) => {
                 for (n, item) in items.iter_mut().enumerate() {
-                    item.take_twice_below(&format!("{path}[{n}]"), twice);
+                    path.push_str(&format!("[{n}]"));
+                    item.take_twice_below(path, twice);
+                    path.truncate(above);
                 }
             }
             Content::Map(entries) => {
                 let mut seen = BTreeSet::new();
                 entries.retain_mut(|(key, node)| {
-                    let path = match path {
-                        "" => key.name.clone(),
-                        path => format!("{path}.{}", key.name),
-                    };
+                    if above > 0 {
+                        path.push('.');
+                    }
+                    path.push_str(&key.name);
                     let is_first = seen.insert(key.name.clone());
                     if is_first {
-                        node.take_twice_below(&path, twice);
+                        node.take_twice_below(path, twice);
                     } else {
                         twice.push(Key {
                             line: key.line,
-                            name: path,
+                            // There may be many, each below a name that is as long as the definition.
+                            name: text::prefix(path, LONGEST_PATH).to_owned(),
                         });
                     }
+                    path.truncate(above);
                     is_first
                 });
             }

@@ -1,12 +1,12 @@
 //! What the model is told: `promptConfig`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 
 use super::fields::{Field, unknown_name_message};
 use super::inputs::QUERY;
-use super::values::Values;
+use super::values::{Values, lines_of};
 use super::{Input, Prompt};
-use crate::domain::templates::Template;
+use crate::domain::templates::{Template, malformed_at};
 
 /// Checks the placeholders of both texts: each names an input, and each input is named.
 pub(super) fn prompt(values: &mut Values<'_>, inputs: &BTreeMap<String, Input>) -> Option<Prompt> {
@@ -25,23 +25,17 @@ pub(super) fn prompt(values: &mut Values<'_>, inputs: &BTreeMap<String, Input>) 
         }
     };
     let system_prompt = system_prompt?;
-    let mut named = Vec::new();
+    let mut named = HashSet::new();
     for (field, text) in [(Field::Query, &query), (Field::SystemPrompt, &system_prompt)] {
-        let (template, errors) = Template::read(text);
-        for error in errors {
-            let line = line_of(values, field, text, error.at);
-            values.error(line, &field.portable(), &error.found, &error.allowed);
+        let (template, malformed) = Template::read(text);
+        let line = values.line(field);
+        for at in malformed {
+            values.error_within(line, &field.portable(), (text, at), || malformed_at(text, at));
         }
-        let mut told: Vec<&str> = Vec::new();
-        for name in template.names() {
-            if !inputs.contains_key(name) && !told.contains(&name) {
-                told.push(name);
-                unknown_placeholder(values, inputs, field, text, name);
-            }
-            named.push(name.to_owned());
-        }
+        unknown_placeholders(values, inputs, field, text, &template);
+        named.extend(template.names().map(str::to_owned));
     }
-    for input in inputs.keys().filter(|input| !named.contains(input)) {
+    for input in inputs.keys().filter(|input| !named.contains(*input)) {
         let line = values.line(Field::Query).or(values.line(Field::Inputs));
         let allowed = format!("every input named in the query or the system prompt, here ${{{input}}}");
         values.error(
@@ -54,31 +48,34 @@ pub(super) fn prompt(values: &mut Values<'_>, inputs: &BTreeMap<String, Input>) 
     Some(Prompt { query, system_prompt })
 }
 
-/// Tells of a placeholder that is no input, once a line.
-fn unknown_placeholder(
+/// Tells of each placeholder that is no input, once a line.
+fn unknown_placeholders(
     values: &mut Values<'_>,
     inputs: &BTreeMap<String, Input>,
     field: Field,
     text: &str,
-    name: &str,
+    template: &Template,
 ) {
-    let known: Vec<_> = inputs.keys().map(String::as_str).collect();
-    let mut allowed = format!("an input: {}", unknown_name_message(name, &known));
-    if !allowed.ends_with('?') {
-        allowed.push_str("; or `$${` where the text means `${`");
+    let first = values.line(field);
+    let mut lines = lines_of(values.text, first.unwrap_or_default(), text);
+    let mut told = HashSet::new();
+    for (name, at) in template.places().filter(|(name, _)| !inputs.contains_key(*name)) {
+        // From one to the next, so that the text is gone through once.
+        let line = first
+            .and_then(|_| lines.find(|(mark, _)| *mark == at))
+            .map(|(_, line)| line);
+        if !told.insert((name, line)) {
+            continue;
+        }
+        let allowed = || {
+            let known: Vec<_> = inputs.keys().map(String::as_str).collect();
+            let mut allowed = format!("an input: {}", unknown_name_message(name, &known));
+            if !allowed.ends_with('?') {
+                allowed.push_str("; or `$${` where the text means `${`");
+            }
+            allowed
+        };
+        let found = format!("the placeholder ${{{name}}}");
+        values.error_with(line, &field.portable(), &found, allowed);
     }
-    let found = format!("the placeholder ${{{name}}}");
-    let places = text.match_indices(&found["the placeholder ".len()..]);
-    let unescaped = places.filter(|(at, _)| !text[..*at].ends_with('$'));
-    let mut lines: Vec<_> = unescaped.map(|(at, _)| line_of(values, field, text, at)).collect();
-    lines.dedup();
-    for line in lines {
-        values.error(line, &field.portable(), &found, &allowed);
-    }
-}
-
-/// The line of a place in a field's text, where a `${` is.
-fn line_of(values: &Values<'_>, field: Field, text: &str, at: usize) -> Option<u64> {
-    let given = values.fields.get(&field)?.first()?;
-    Some(values.line_within(given.line, text, at))
 }

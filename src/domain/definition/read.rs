@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::error::DefinitionError;
+use super::error::{DefinitionError, Mistakes};
 use super::fields::{self, Field};
 use super::flow::{flow, only_for_models};
 use super::inputs::{inputs, output};
@@ -45,7 +45,7 @@ impl Refused {
         };
         Self {
             name: None,
-            errors: vec![error],
+            errors: vec![error.clipped()],
             names: Box::default(),
             places: Places::default(),
         }
@@ -76,7 +76,10 @@ impl<'a> Text<'a> {
 /// Reads a definition. `body` is the system prompt of a form that keeps it apart, with its line.
 pub(super) fn read(root: &Node, body: Option<&Node>, text: Text<'_>) -> Result {
     let Text { file, text, twice } = text;
-    let mut errors: Vec<_> = twice.iter().map(|key| given_twice(key, file)).collect();
+    let mut errors = Mistakes::default();
+    for key in &twice {
+        errors.add(|| given_twice(key, file));
+    }
     let entries = match &root.content {
         Content::Map(entries) => entries.as_slice(),
         Content::Null => &[],
@@ -112,20 +115,12 @@ pub(super) fn read(root: &Node, body: Option<&Node>, text: Text<'_>) -> Result {
     }
     match definition {
         Some(definition) if values.errors.is_empty() => Ok((definition, places)),
-        _ => {
-            let mut errors = values.errors;
-            for error in &mut errors {
-                // A form without lines has all on line 0.
-                error.line = error.line.filter(|line| *line > 0);
-            }
-            errors.sort_by_key(|error| error.line);
-            Err(Refused {
-                name,
-                errors,
-                names: Box::new(values.names),
-                places,
-            })
-        }
+        _ => Err(Refused {
+            name,
+            errors: values.errors.into_vec(file),
+            names: Box::new(values.names),
+            places,
+        }),
     }
 }
 
@@ -151,9 +146,9 @@ fn definition(values: &mut Values<'_>, name: Option<String>) -> Option<Definitio
             "what the agent does, for whoever decides to call it",
         );
     }
-    let before = values.errors.len();
+    let before = values.errors.count();
     let inputs = inputs(values);
-    values.names.inputs = (values.errors.len() == before).then(|| inputs.clone());
+    values.names.inputs = (values.errors.count() == before).then(|| inputs.clone());
     let flow = flow(values, &inputs);
     let has_steps = match flow {
         Flow::Single => false,

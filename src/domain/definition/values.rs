@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::error::DefinitionError;
+use super::error::{DefinitionError, Mistakes};
 use super::fields::{Field, Fields, Given};
 use super::node::{Content, Node, quoted};
 use super::{Flow, Input};
@@ -45,7 +45,7 @@ pub(super) struct Values<'a> {
     /// The text of the file; empty for a form without lines.
     pub(super) text: &'a str,
     pub(super) fields: Fields<'a>,
-    pub(super) errors: Vec<DefinitionError>,
+    pub(super) errors: Mistakes,
     /// Of the items of lists and maps; fields are added in the end.
     pub(super) places: Places,
     /// What is named and stands elsewhere.
@@ -87,12 +87,42 @@ impl PartialEq for Same<'_> {
 impl<'a> Values<'a> {
     /// Records an error.
     pub(super) fn error(&mut self, line: Option<u64>, field: &str, found: &str, allowed: &str) {
-        self.errors.push(DefinitionError {
-            file: self.file.to_owned(),
+        self.error_with(line, field, found, || allowed.to_owned());
+    }
+
+    /// As [`Self::error`], where it takes a while to tell what is allowed.
+    pub(super) fn error_with(&mut self, line: Option<u64>, field: &str, found: &str, allowed: impl FnOnce() -> String) {
+        let file = self.file;
+        self.errors.add(|| DefinitionError {
+            file: file.to_owned(),
             line,
             field: field.to_owned(),
             found: found.to_owned(),
-            allowed: allowed.to_owned(),
+            allowed: allowed(),
+        });
+    }
+
+    /// Records an error of the `${` at `at` in a text that begins on `line`: what was found and what is allowed.
+    pub(super) fn error_within(
+        &mut self,
+        line: Option<u64>,
+        field: &str,
+        (text, at): (&str, usize),
+        told: impl FnOnce() -> (String, String),
+    ) {
+        let (file, whole) = (self.file, self.text);
+        self.errors.add(|| {
+            let (found, allowed) = told();
+            DefinitionError {
+                file: file.to_owned(),
+                line: line.map(|line| {
+                    let within = lines_of(whole, line, text).find(|(mark, _)| *mark == at);
+                    within.map_or(line, |(_, line)| line)
+                }),
+                field: field.to_owned(),
+                found,
+                allowed,
+            }
         });
     }
 
@@ -110,6 +140,7 @@ impl<'a> Values<'a> {
         };
         let misspelled = self
             .errors
+            .told()
             .iter()
             .filter_map(meant)
             .any(|meant| spellings.contains(&meant));
@@ -124,16 +155,6 @@ impl<'a> Values<'a> {
             .get(&field)
             .and_then(|given| given.first())
             .map(|given| given.line)
-    }
-
-    /// The line of the `${` at `at` in a text that begins on `line` of the file: as many of them come before it there. Where the
-    /// file has fewer, since it spells them in another way, the line on which the text begins.
-    pub(super) fn line_within(&self, line: u64, text: &str, at: usize) -> u64 {
-        let before = text[..at].matches("${").count();
-        let skipped = usize::try_from(line.saturating_sub(1)).unwrap_or(usize::MAX);
-        let lines = self.text.lines().zip(1u64..).skip(skipped);
-        let mut found = lines.flat_map(|(text, line)| text.matches("${").map(move |_| line));
-        found.nth(before).unwrap_or(line)
     }
 
     /// The value of a field; `read` says `None` for what is not `allowed`. An explicit null counts as
@@ -262,6 +283,28 @@ impl<'a> Values<'a> {
         let allowed: Vec<_> = names.iter().map(|(name, _)| *name).collect();
         self.get(field, &allowed.join(", "), |node| choice(node, names))
     }
+}
+
+/// Each `${` of a text that begins on `line` of the file `whole`, with its line: as many of them come before it there. Where the
+/// file has fewer, since it spells them in another way, the line on which the text begins.
+pub(super) fn lines_of<'t>(whole: &'t str, line: u64, text: &'t str) -> impl Iterator<Item = (usize, u64)> + 't {
+    let whole = whole.as_bytes();
+    let lines_before = usize::try_from(line.saturating_sub(1)).unwrap_or(usize::MAX);
+    let start = match lines_before.checked_sub(1) {
+        Some(last) => memchr::memchr_iter(b'\n', whole)
+            .nth(last)
+            .map_or(whole.len(), |end| end + 1),
+        None => 0,
+    };
+    let (mut counted, mut at_line) = (start, line);
+    let lines = memchr::memmem::find_iter(&whole[start..], "${").map(move |at| {
+        // From one to the next, so that the file is gone through once.
+        at_line += memchr::memchr_iter(b'\n', &whole[counted..start + at]).count() as u64;
+        counted = start + at;
+        at_line
+    });
+    let marks = text.match_indices("${").map(|(at, _)| at);
+    marks.zip(lines.chain(std::iter::repeat(line)))
 }
 
 /// Text that is not blank, without the white space around it.

@@ -4,4 +4,5 @@ mod replies;
 mod template;
 
 pub use replies::{Progress, ReplyArgs, Templates, TemplatesError};
+pub(crate) use template::malformed_at;
 pub use template::{Template, TemplateError};

@@ -12,7 +12,8 @@ pub struct Template {
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Piece {
     Text(String),
-    Name(String),
+    /// With where its `${` stands in the text, in bytes.
+    Name(String, usize),
 }
 
 /// A placeholder that is none.
@@ -33,18 +34,22 @@ impl Template {
     /// # Errors
     /// A `${` without `}`, or with something between them that is no name.
     pub fn parse(text: &str) -> Result<Self, TemplateError> {
-        let (template, errors) = Self::read(text);
-        match errors.into_iter().next() {
-            Some(error) => Err(error),
+        let (template, malformed) = Self::read(text);
+        match malformed.first() {
+            Some(&at) => {
+                let (found, allowed) = malformed_at(text, at);
+                Err(TemplateError { at, found, allowed })
+            }
             None => Ok(template),
         }
     }
 
-    /// As [`Template::parse`], for who tells all errors: what is no placeholder stands for itself.
+    /// As [`Template::parse`], for who tells all errors: what is no placeholder stands for itself. Where those stand in the text, in
+    /// bytes, comes with it; [`malformed_at`] says what is wrong with one.
     #[must_use]
-    pub fn read(text: &str) -> (Self, Vec<TemplateError>) {
+    pub fn read(text: &str) -> (Self, Vec<usize>) {
         let mut pieces = Vec::new();
-        let mut errors = Vec::new();
+        let mut malformed = Vec::new();
         let mut literal = String::new();
         let mut rest = text;
         while let Some(at) = rest.find("${") {
@@ -55,9 +60,13 @@ impl Template {
                 continue;
             }
             literal.push_str(&rest[..at]);
-            let named = rest[at + 2..].split_once('}').filter(|(name, _)| is_name(name));
-            let Some((name, after)) = named else {
-                errors.push(malformed(text, text.len() - rest.len() + at));
+            // No further than a name may go: the next `}` may be far, and as far from each that follows.
+            let name = name_at_start(&rest[at + 2..]);
+            let after = rest[at + 2 + name.len()..]
+                .strip_prefix('}')
+                .filter(|_| !name.is_empty());
+            let Some(after) = after else {
+                malformed.push(text.len() - rest.len() + at);
                 literal.push_str("${");
                 rest = &rest[at + 2..];
                 continue;
@@ -65,20 +74,25 @@ impl Template {
             if !literal.is_empty() {
                 pieces.push(Piece::Text(std::mem::take(&mut literal)));
             }
-            pieces.push(Piece::Name(name.to_owned()));
+            pieces.push(Piece::Name(name.to_owned(), text.len() - rest.len() + at));
             rest = after;
         }
         literal.push_str(rest);
         if !literal.is_empty() {
             pieces.push(Piece::Text(literal));
         }
-        (Self { pieces }, errors)
+        (Self { pieces }, malformed)
     }
 
     /// The names of its placeholders, in order, each as often as it stands there.
     pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.places().map(|(name, _)| name)
+    }
+
+    /// The same names, each with where its `${` stands in the text, in bytes.
+    pub fn places(&self) -> impl Iterator<Item = (&str, usize)> {
         self.pieces.iter().filter_map(|piece| match piece {
-            Piece::Name(name) => Some(name.as_str()),
+            Piece::Name(name, at) => Some((name.as_str(), *at)),
             Piece::Text(_) => None,
         })
     }
@@ -92,27 +106,24 @@ impl Template {
         for piece in &self.pieces {
             match piece {
                 Piece::Text(text) => out.push_str(text),
-                Piece::Name(name) => out.push_str(&value(name).ok_or(name.as_str())?),
+                Piece::Name(name, _) => out.push_str(&value(name).ok_or(name.as_str())?),
             }
         }
         Ok(out)
     }
 }
 
-fn is_name(text: &str) -> bool {
-    !text.is_empty()
-        && text
-            .bytes()
-            .all(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-'))
+fn name_at_start(text: &str) -> &str {
+    let in_name = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-');
+    let end = text.bytes().position(|b| !in_name(b)).unwrap_or(text.len());
+    &text[..end]
 }
 
-fn malformed(text: &str, at: usize) -> TemplateError {
+/// What is found at a `${` that begins no placeholder, and what is allowed there.
+pub(crate) fn malformed_at(text: &str, at: usize) -> (String, String) {
     let shown: String = text[at..].chars().take(24).collect();
-    TemplateError {
-        at,
-        found: format!("{shown:?}"),
-        allowed: "`${name}` with letters, digits, `_` or `-`, or `$${` for a literal `${`".to_owned(),
-    }
+    let allowed = "`${name}` with letters, digits, `_` or `-`, or `$${` for a literal `${`";
+    (format!("{shown:?}"), allowed.to_owned())
 }
 
 #[cfg(test)]
@@ -151,9 +162,9 @@ mod tests {
 
     #[test]
     fn what_is_no_placeholder_hides_none_behind_it() {
-        let (template, errors) = Template::read("${a} ${ ${b} ${c d} ${e");
+        let (template, malformed) = Template::read("${a} ${ ${b} ${c d} ${e");
         assert_eq!(template.names().collect::<Vec<_>>(), ["a", "b"]);
-        assert_eq!(errors.iter().map(|error| error.at).collect::<Vec<_>>(), [5, 13, 20]);
+        assert_eq!(malformed, [5, 13, 20]);
     }
 
     #[test]

@@ -13,6 +13,7 @@ use crate::domain::definition::Flow;
 use crate::domain::ids::RunId;
 use crate::domain::journal::{CallFailure, CallResult, Entry, Judgement, Proposed, Target};
 use crate::domain::nesting;
+use crate::domain::text;
 use crate::domain::tool::FailureCode;
 use crate::engine::act::{child_begun, children_begun};
 use crate::engine::flow::{self, StepOutput};
@@ -21,6 +22,9 @@ use crate::engine::log::{Log, Stop};
 use crate::engine::{Engine, Run};
 use crate::ports::records::{OpenDecision, QueryError, RecordError};
 use crate::ports::runs::{Created, NewRun, Parent};
+
+/// Longest word to a model about its arguments, in bytes: it may have given more wrong ones than it can be told of.
+const LONGEST_MESSAGE: usize = 8 << 10;
 
 /// May this agent be called, and with which exact arguments?
 pub(crate) fn judge(run: &Run, name: &str, given: &RawValue) -> Judgement {
@@ -47,7 +51,7 @@ pub(crate) fn judge(run: &Run, name: &str, given: &RawValue) -> Judgement {
     let checked = match read {
         Ok(given) => member.definition.check_arguments(given).map_err(|errors| {
             let errors: Vec<_> = errors.iter().map(ToString::to_string).collect();
-            errors.join("; ")
+            text::capped(&errors.join("; "), LONGEST_MESSAGE).into_owned()
         }),
         Err(error) => Err(format!("the arguments must be a JSON object: {error}")),
     };

@@ -110,7 +110,7 @@ const RESUME: &[Code] = &[
 pub(super) fn about(route: Route) -> About {
     match route {
         Route::Agents => About {
-            parameters: listed([project()]),
+            parameters: listed([project()].into_iter().chain(parts::paging())),
             problems: GET_PROBLEMS,
             ..get(
                 "listAgents",
@@ -125,7 +125,7 @@ pub(super) fn about(route: Route) -> About {
             parameters: listed([project(), agent()]),
             problems: GET_PROBLEMS,
             answers: vec![(200, definition_in_any_form())],
-            ..get("getAgent", "agents", "Reads one agent", AGENT, "AgentInfo", None)
+            ..get("getAgent", "agents", "Reads one agent", AGENT, "AgentDetail", None)
         },
         Route::PutAgent => About {
             parameters: listed([
@@ -272,7 +272,7 @@ pub(super) fn about(route: Route) -> About {
     }
 }
 
-const AGENTS: &str = "By name. Those from files belong to the project `default`, and those put there beside them.";
+const AGENTS: &str = "By name, without the definitions. Those from files belong to the project `default`, and those put there beside them.";
 const AGENT: &str =
     "With `Accept: application/yaml`, `text/markdown` or `application/x-protobuf` the definition alone, in that form.";
 const PUT_AGENT: &str = "Needs the role `operator`: a definition says which tools run without asking. It is checked beside the \
@@ -367,7 +367,7 @@ fn definition_in_any_form() -> ResponseBuilder {
 }
 
 fn info(about: &str) -> ResponseBuilder {
-    response(about).content(JSON, content("AgentInfo", None))
+    response(about).content(JSON, content("AgentDetail", None))
 }
 
 fn run_answer(about: &str) -> ResponseBuilder {

@@ -12,7 +12,7 @@ use crate::domain::decision::{AgentDecision, DecisionType, Outcome};
 use crate::domain::event::Event;
 use crate::http::error::{Code, Problem};
 use crate::http::health::{Live, Ready};
-use crate::surfaces::agents::{AgentInfo, RunEvent, VersionDetail, VersionInfo};
+use crate::surfaces::agents::{AgentDetail, AgentInfo, RunEvent, VersionDetail, VersionInfo};
 
 /// Every schema, with those it refers to.
 pub(super) fn all(components: ComponentsBuilder) -> ComponentsBuilder {
@@ -25,6 +25,7 @@ pub(super) fn all(components: ComponentsBuilder) -> ComponentsBuilder {
     ToolInvocationPage::schemas(&mut nested);
     AgentRun::schemas(&mut nested);
     AgentInfo::schemas(&mut nested);
+    AgentDetail::schemas(&mut nested);
     VersionInfo::schemas(&mut nested);
     VersionDetail::schemas(&mut nested);
     RunEvent::schemas(&mut nested);
@@ -50,11 +51,12 @@ pub(super) fn all(components: ComponentsBuilder) -> ComponentsBuilder {
         .schema_from::<ToolInvocationPage>()
         .schema_from::<AgentRun>()
         .schema_from::<AgentInfo>()
+        .schema_from::<AgentDetail>()
         .schema_from::<VersionInfo>()
         .schema_from::<VersionDetail>()
         .schema_from::<RunEvent>()
         .schema("RunLine", run_line())
-        .schema("AgentPage", listing("agents", "AgentInfo"))
+        .schema("AgentPage", paged("agents", "AgentInfo"))
         .schema("VersionPage", paged("versions", "VersionInfo"))
         .schema("RunPage", paged("runs", "AgentRun"))
         .schema("Inputs", inputs())

@@ -10,7 +10,6 @@ use actix_web::http::StatusCode;
 use actix_web::http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use actix_web::web::{Data, Payload};
 use actix_web::{HttpRequest, HttpResponse};
-use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use tracing::Instrument;
 
@@ -21,7 +20,9 @@ use super::headers::{self, IDEMPOTENCY_REPLAYED};
 use super::routes::Route;
 use super::{State, acting, body, query};
 use crate::domain::agent_run::{AgentRun, RunStatus};
+use crate::domain::definition::strict_json;
 use crate::domain::ids::{ActionId, RunId, UserId};
+use crate::domain::text;
 use crate::surfaces::agents::{AgentError, MOST_TIME, Resume, Trigger, Triggered};
 use crate::surfaces::caller::Caller;
 use crate::surfaces::chat::RequestMeta;
@@ -85,12 +86,49 @@ async fn triggered(
     wait(state, &caller, triggered, patience, keyed).await
 }
 
-/// `POST /api/runs/{id}/resume`.
-#[derive(Default, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct ResumeBody {
-    #[serde(default)]
-    settled: BTreeMap<ActionId, bool>,
+/// `POST /api/runs/{id}/resume`: `settled` says of each call in doubt whether it happened. No call may be settled twice, also
+/// under another spelling of its id.
+fn settled(body: &[u8]) -> Result<BTreeMap<ActionId, bool>, Error> {
+    const ALLOWED: &str = r#"{"settled": {ACTION_ID: true or false}}"#;
+    let wrong = |pointer: String, found: &str| {
+        let detail = format!("is not valid: {found}; allowed: {ALLOWED}");
+        FieldError { pointer, detail }
+    };
+    let refused = |error: FieldError| Err(Error::Invalid(vec![error]));
+    let mut fields = match strict_json(body) {
+        Ok(Value::Object(fields)) => fields,
+        Ok(_) => return refused(wrong(String::new(), "it is no object")),
+        Err(error) => return refused(wrong(String::new(), &error)),
+    };
+    let given = fields.remove("settled");
+    let mut errors: Vec<_> = fields
+        .keys()
+        .map(|name| wrong(format!("/{}", text::prefix(name, 64)), "an unknown field"))
+        .collect();
+    let mut settled = BTreeMap::new();
+    match given {
+        None => {}
+        Some(Value::Object(given)) => {
+            for (key, happened) in given {
+                let pointer = || format!("/settled/{}", text::prefix(&key, 64));
+                match (ActionId::parse(&key), happened) {
+                    (None, _) => errors.push(wrong(pointer(), "no id of a call")),
+                    (Some(id), Value::Bool(happened)) => {
+                        if settled.insert(id, happened).is_some() {
+                            errors.push(wrong(pointer(), "this call a second time"));
+                        }
+                    }
+                    (Some(_), _) => errors.push(wrong(pointer(), "neither true nor false")),
+                }
+            }
+        }
+        Some(_) => errors.push(wrong("/settled".to_owned(), "it is no object")),
+    }
+    if errors.is_empty() {
+        Ok(settled)
+    } else {
+        Err(Error::Invalid(errors))
+    }
 }
 
 async fn resumed(
@@ -101,13 +139,7 @@ async fn resumed(
 ) -> Result<HttpResponse, Error> {
     let caller = state.edge.auth.caller(request).await?;
     let body = body::read(request, payload, &state.edge.limits).await?;
-    let given: ResumeBody = serde_json::from_slice(&body).map_err(|error| {
-        let detail = format!("is not valid: {error}; allowed: {{\"settled\": {{ACTION_ID: true or false}}}}");
-        Error::Invalid(vec![FieldError {
-            pointer: String::new(),
-            detail,
-        }])
-    })?;
+    let settled = settled(&body)?;
     let timeout = timeout(request.query_string())?;
     let patience = Patience::of(request.headers())?;
     let user = acting::user(state, &caller, request)?;
@@ -116,7 +148,7 @@ async fn resumed(
     let asking = user.clone().or_else(|| UserId::parse(caller.name()).ok());
     let asking = asking.ok_or(Error::Internal)?;
     let resume = Resume {
-        settled: given.settled,
+        settled,
         timeout,
         background: patience == Patience::None,
         meta: meta(exchange, request, &caller, &asking, &body)?,
@@ -186,8 +218,8 @@ impl Patience {
                 if name.trim().eq_ignore_ascii_case("respond-async") {
                     patience = Self::None;
                 } else if name.trim().eq_ignore_ascii_case("wait") && patience != Self::None {
-                    let seconds = value.trim().trim_matches('"').parse();
-                    let seconds = seconds.map_err(|_| Error::InvalidHeader("Prefer", "wait must be whole seconds"))?;
+                    let seconds = query::number(value.trim().trim_matches('"'));
+                    let seconds = seconds.ok_or(Error::InvalidHeader("Prefer", "wait must be whole seconds"))?;
                     patience = Self::Some(Duration::from_secs(seconds));
                 }
             }
@@ -294,7 +326,7 @@ fn object(body: &[u8]) -> Result<Map<String, Value>, Error> {
             detail,
         }])
     };
-    match serde_json::from_slice(body) {
+    match strict_json(body) {
         Ok(Value::Object(inputs)) => Ok(inputs),
         Ok(_) => Err(invalid("must be a JSON object: the agent's inputs by name".to_owned())),
         Err(error) => Err(invalid(format!("is not JSON: {error}"))),
@@ -310,7 +342,7 @@ fn timeout(text: &str) -> Result<Option<Duration>, Error> {
             "is no known parameter; allowed is timeout_s".to_owned()
         } else if timeout.is_some() {
             "is given more than once".to_owned()
-        } else if let Some(seconds) = value.parse().ok().filter(|seconds| (1..=most).contains(seconds)) {
+        } else if let Some(seconds) = query::number(&value).filter(|seconds| (1..=most).contains(seconds)) {
             timeout = Some(Duration::from_secs(seconds));
             continue;
         } else {

@@ -1,9 +1,12 @@
 //! Which agents there are: those from files, and those that came by the API (DESIGN.md section 4).
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use arc_swap::ArcSwap;
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use chrono::{DateTime, SecondsFormat, Utc};
 use serde::Serialize;
 use serde_json::Value;
@@ -11,15 +14,18 @@ use tokio::sync::Semaphore;
 use utoipa::ToSchema;
 
 use super::{AgentError, Unheard, unheard};
-use crate::domain::definition::{Agent, Agents, Definition, DefinitionError, Form, SchemaSource, Source, check};
+use crate::domain::definition::{
+    Agent, Agents, Definition, DefinitionError, Form, MOST_TOLD, SchemaSource, Source, check,
+};
 use crate::domain::ids::{ProjectId, TenantId};
+use crate::domain::text;
 use crate::engine::Toolset;
 use crate::engine::agent::Models;
 use crate::engine::toolset::by_reason;
 use crate::ports::definitions::{Definitions, ListedVersion, NewVersion, OneVersion, PutVersion, StoredVersion};
+use crate::ports::records::QueryError;
 use crate::ports::tools::{Catalog, Tools};
 use crate::surfaces::caller::{Caller, OPERATOR};
-use crate::surfaces::chat::request::FieldError;
 use crate::surfaces::decisions::ListQuery;
 
 /// The project of agents from files.
@@ -48,6 +54,8 @@ pub struct Directory {
     tools: Arc<dyn Tools>,
     models: Models,
     checked: Mutex<HashMap<Key, Checked>>,
+    /// Whose turn it is to put into a project; several projects may share one.
+    putting: [tokio::sync::Mutex<()>; TURNS],
     /// Places for those who check: of many that meet the same change at once a few do, and the others find it done.
     checking: Semaphore,
 }
@@ -65,9 +73,16 @@ type Stamp = (u64, BTreeMap<Arc<str>, i64>);
 const MOST_KEPT: usize = 1024;
 /// Projects checked at once.
 const CHECKED_AT_ONCE: usize = 2;
-/// Agents that one project may have by the API: all of them are checked together whenever one changes. Of several that are put
-/// at once into the last place each may find it free.
+/// Agents that one project may have by the API: all of them are checked together whenever one changes.
 const MOST_AGENTS: usize = 1000;
+/// Definitions put at once by this process, into different projects.
+const TURNS: usize = 16;
+/// How often a definition is checked again, since other processes have put others meanwhile.
+const MOST_TRIES: usize = 8;
+/// Bytes of texts after which a page of agents ends.
+const MOST_PAGE_BYTES: usize = 1 << 20;
+/// Longest reason why an agent cannot run, in bytes.
+const LONGEST_REASON: usize = 4 << 10;
 
 /// The agents of one project.
 #[derive(Debug, Default)]
@@ -89,7 +104,7 @@ pub struct Broken {
     pub errors: Vec<DefinitionError>,
 }
 
-/// An agent as everybody is shown it.
+/// An agent as everybody is shown it in a list.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 pub struct AgentInfo {
     /// Its name.
@@ -119,9 +134,26 @@ pub struct AgentInfo {
     /// Why not.
     #[schema(required = true)]
     pub unavailable_reason: Option<String>,
+}
+
+/// One agent whole.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+pub struct AgentDetail {
+    /// All but what is in it.
+    #[serde(flatten)]
+    pub about: AgentInfo,
     /// The definition as JSON.
     #[schema(value_type = Object)]
     pub definition: Value,
+}
+
+/// A page of agents, by name.
+#[derive(Clone, Debug)]
+pub struct AgentPage {
+    /// The agents.
+    pub agents: Vec<AgentInfo>,
+    /// For the next page; absent on the last.
+    pub next_page_token: Option<String>,
 }
 
 /// A version of an agent, as a list has it.
@@ -163,7 +195,7 @@ pub struct VersionDetail {
 #[derive(Clone, Debug)]
 pub struct Put {
     /// The agent as it is now.
-    pub agent: AgentInfo,
+    pub agent: AgentDetail,
     /// Is it a new version?
     pub changed: bool,
 }
@@ -183,6 +215,7 @@ impl Directory {
             tools,
             models,
             checked: Mutex::default(),
+            putting: Default::default(),
             checking: Semaphore::new(CHECKED_AT_ONCE),
         }
     }
@@ -255,14 +288,51 @@ impl Directory {
             .collect())
     }
 
+    /// A page of the agents of a project, by name. It ends early where it grows too long: what agents say of themselves may be
+    /// long.
+    ///
+    /// # Errors
+    /// As [`Directory::project`]; the token is of another list.
+    pub async fn page(&self, tenant: &TenantId, id: &ProjectId, query: &ListQuery) -> Result<AgentPage, AgentError> {
+        let after = query.page_token.as_deref().map(|token| read_token(id, token));
+        let after = after.transpose()?;
+        let project = self.project(tenant, id).await?;
+        let catalog = self.tools.catalog();
+        let names: BTreeSet<_> = project.agents.keys().chain(project.broken.keys()).collect();
+        let mut left = names
+            .into_iter()
+            .filter(|name| after.as_ref().is_none_or(|after| *name > after))
+            .peekable();
+        let (mut agents, mut bytes) = (Vec::new(), 0);
+        while agents.len() < query.page_size as usize
+            && bytes < MOST_PAGE_BYTES
+            && let Some(name) = left.next()
+        {
+            let Some(agent) = self.info(id, &project, name, &catalog) else {
+                continue;
+            };
+            let texts = [&agent.description].into_iter().chain(&agent.tools).chain(&agent.calls);
+            bytes += texts.map(String::len).sum::<usize>();
+            agents.push(agent);
+        }
+        let last = agents.last().filter(|_| left.peek().is_some());
+        let next_page_token = last.map(|last| token(id, &last.id));
+        Ok(AgentPage {
+            agents,
+            next_page_token,
+        })
+    }
+
     /// One agent.
     ///
     /// # Errors
     /// As [`Directory::project`]; there is no such agent.
-    pub async fn get(&self, tenant: &TenantId, id: &ProjectId, name: &str) -> Result<AgentInfo, AgentError> {
+    pub async fn get(&self, tenant: &TenantId, id: &ProjectId, name: &str) -> Result<AgentDetail, AgentError> {
         let project = self.project(tenant, id).await?;
-        self.info(id, &project, name, &self.tools.catalog())
-            .ok_or(AgentError::NotFound)
+        let about = self.info(id, &project, name, &self.tools.catalog());
+        let definition = definition(&project, name).ok_or(AgentError::NotFound)?.to_json();
+        let about = about.ok_or(AgentError::NotFound)?;
+        Ok(AgentDetail { about, definition })
     }
 
     /// A new version of an agent. It is checked beside the others of its project, and refused where one of them could not
@@ -280,12 +350,33 @@ impl Directory {
         now_us: i64,
     ) -> Result<Put, AgentError> {
         may_put(caller)?;
-        let source = Source {
-            file: BODY.to_owned(),
-            form,
-            bytes: body.to_vec(),
-        };
-        let mut stored = self.store.current(&caller.tenant, id).await?;
+        let key = (caller.tenant.clone(), id.clone());
+        // One after another here, so that only other processes can come between the check and what is written.
+        let _turn = self.putting[turn(&key)].lock().await;
+        for _ in 0..MOST_TRIES {
+            let source = Source {
+                file: BODY.to_owned(),
+                form,
+                bytes: body.to_vec(),
+            };
+            if let Some(put) = self.put_once(caller, id, name, source, expected, now_us).await? {
+                return Ok(put);
+            }
+        }
+        Err(AgentError::Overloaded)
+    }
+
+    /// As [`Directory::put`]; `None` where the others that it was checked beside are not the current ones any more.
+    async fn put_once(
+        &self,
+        caller: &Caller,
+        id: &ProjectId,
+        name: &str,
+        source: Source,
+        expected: Option<i64>,
+        now_us: i64,
+    ) -> Result<Option<Put>, AgentError> {
+        let stored = self.store.current(&caller.tenant, id).await?;
         let files = self.files.load_full();
         let is_default = id.as_str() == DEFAULT_PROJECT;
         if is_default && files.agents.contains_key(name) {
@@ -294,14 +385,15 @@ impl Directory {
         if stored.len() >= MOST_AGENTS && stored.iter().all(|one| &*one.agent != name) {
             return Err(AgentError::TooManyAgents(MOST_AGENTS));
         }
+        let numbers = stored.iter().map(|one| (Arc::clone(&one.agent), one.version));
+        let numbers = Arc::new(numbers.collect());
         let (beside, named) = (Arc::clone(&files), name.to_owned());
-        let (definition, known) = aside(move || {
+        let (definition, mut stored) = aside(move || {
             let definition = checked_beside(&beside, is_default, &stored, &named, source);
             (definition, stored)
         })
         .await;
         let definition = definition?;
-        stored = known;
         let version = NewVersion {
             tenant: caller.tenant.clone(),
             project: id.clone(),
@@ -311,12 +403,14 @@ impl Directory {
             author: Arc::from(caller.name()),
             created_at: now_us,
             expected,
+            beside: Some(numbers),
         };
         let put = self.store.put(version.clone()).await;
         let (number, changed) = match put.map_err(|error| unheard(&error, Unheard::Put))? {
             PutVersion::Made(number) => (number, true),
             PutVersion::Same(number) => (number, false),
             PutVersion::Conflict(current) => return Err(AgentError::VersionConflict(current)),
+            PutVersion::Changed => return Ok(None),
         };
         // From here on it is done, so nothing is read any more: that could fail.
         stored.retain(|one| &*one.agent != name);
@@ -333,10 +427,13 @@ impl Directory {
             true => unavailable(name, &project.agents, &self.tools.catalog(), &self.models),
             false => project.broken.get(name).map(|broken| told(&broken.errors)),
         };
-        Ok(Put {
-            agent: agent_info(id, name, &definition, Some(number), reason),
+        Ok(Some(Put {
+            agent: AgentDetail {
+                about: agent_info(id, name, &definition, Some(number), reason),
+                definition: definition.to_json(),
+            },
             changed,
-        })
+        }))
     }
 
     /// A page of the versions of an agent that came by the API, newest first.
@@ -415,16 +512,35 @@ impl Directory {
     }
 
     fn info(&self, id: &ProjectId, project: &Project, name: &str, catalog: &Catalog) -> Option<AgentInfo> {
-        let (definition, reason) = match (project.agents.get(name), project.broken.get(name)) {
-            (Some(agent), _) => (
-                &*agent.definition,
-                unavailable(name, &project.agents, catalog, &self.models),
-            ),
-            (None, Some(broken)) => (&broken.definition, Some(told(&broken.errors))),
-            (None, None) => return None,
+        let definition = definition(project, name)?;
+        let reason = match project.agents.contains_key(name) {
+            true => unavailable(name, &project.agents, catalog, &self.models),
+            false => project.broken.get(name).map(|broken| told(&broken.errors)),
         };
         let version = project.versions.get(name).copied();
         Some(agent_info(id, name, definition, version, reason))
+    }
+}
+
+fn definition<'a>(project: &'a Project, name: &str) -> Option<&'a Definition> {
+    let right = project.agents.get(name).map(|agent| &*agent.definition);
+    right.or_else(|| Some(&project.broken.get(name)?.definition))
+}
+
+/// Where a page ended: base64url over project and agent. Neither has a `/` in its name.
+fn token(project: &ProjectId, agent: &str) -> String {
+    URL_SAFE_NO_PAD.encode(format!("{}/{agent}", project.as_str()))
+}
+
+fn read_token(project: &ProjectId, token: &str) -> Result<String, QueryError> {
+    let bytes = URL_SAFE_NO_PAD.decode(token).unwrap_or_default();
+    let text = String::from_utf8(bytes).unwrap_or_default();
+    match text.split_once('/') {
+        Some((of, agent)) if of == project.as_str() => Ok(agent.to_owned()),
+        _ => Err(QueryError::Invalid {
+            field: "page_token",
+            detail: "is no token of this list; take next_page_token of the page before".to_owned(),
+        }),
     }
 }
 
@@ -448,8 +564,13 @@ fn agent_info(
         definition_hash: definition.hash.to_string(),
         available: reason.is_none(),
         unavailable_reason: reason,
-        definition: definition.to_json(),
     }
+}
+
+fn turn(key: &Key) -> usize {
+    let mut hasher = DefaultHasher::new();
+    key.hash(&mut hasher);
+    hasher.finish() as usize % TURNS
 }
 
 /// Does work that may take a while where it holds up nobody else; a panic in it goes on here.
@@ -586,24 +707,44 @@ fn checked_beside(
     name: &str,
     source: Source,
 ) -> Result<Definition, AgentError> {
-    let definition = Definition::read(&source.bytes, source.form, BODY).map_err(AgentError::WrongDefinition)?;
-    if definition.name != name {
-        let detail = format!(
-            "is {:?}, and the path says {name:?}; both must be the same",
-            definition.name
-        );
-        return Err(AgentError::Invalid(vec![FieldError::new("/name", detail)]));
-    }
+    let read = Definition::read_named(&source.bytes, source.form);
     let others: Vec<_> = stored.iter().filter(|one| &*one.agent != name).cloned().collect();
     let (project, mut errors) = checked_project(files, is_default, &others, Some(source));
+    let called = match &read {
+        Ok(definition) => Some(&definition.name),
+        Err(called) => called.as_ref(),
+    };
+    let misnamed = called.filter(|called| *called != name).map(|called| DefinitionError {
+        file: BODY.to_owned(),
+        line: None,
+        field: "name".to_owned(),
+        found: format!("{called:?}"),
+        allowed: format!("{name:?}, as the path says"),
+    });
+    let definition = match read {
+        Ok(definition) if misnamed.is_none() => definition,
+        // What the others could not do beside it nobody knows, as long as nobody knows what it is; and whether it has the name
+        // of one of them is no matter where it is to have another.
+        _ => {
+            errors.retain(|error| error.file == BODY && !(misnamed.is_some() && error.field == "name"));
+            errors.extend(misnamed);
+            return Err(AgentError::WrongDefinition(errors));
+        }
+    };
     if !errors.is_empty() {
         // What is wrong already, since a file has changed, does not keep others from being put, nor from being mended one
         // after another.
         let (_, before) = checked_project(files, is_default, stored, None);
         // What is allowed names all others, and the new one among them.
         let what = |error: &DefinitionError| (error.file.clone(), error.field.clone(), error.found.clone());
-        let before: BTreeSet<_> = before.iter().map(what).collect();
-        errors.retain(|error| error.file == BODY || !before.contains(&what(error)));
+        let known: BTreeSet<_> = before.iter().map(what).collect();
+        let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
+        for error in &before {
+            *counts.entry(&error.file).or_default() += 1;
+        }
+        // Of one with more mistakes than are told others may be told now; it was wrong before.
+        let untold = |file: &str| counts.get(file).is_some_and(|count| *count > MOST_TOLD);
+        errors.retain(|error| error.file == BODY || !(known.contains(&what(error)) || untold(&error.file)));
     }
     if !errors.is_empty() {
         return Err(AgentError::WrongDefinition(errors));
@@ -651,7 +792,7 @@ fn lacking(definition: &Definition, file: &str, right: &Agents) -> Option<Defini
 
 fn told(errors: &[DefinitionError]) -> String {
     let errors: Vec<_> = errors.iter().map(ToString::to_string).collect();
-    errors.join("; ")
+    text::capped(&errors.join("; "), LONGEST_REASON).into_owned()
 }
 
 fn version_info(listed: &ListedVersion) -> VersionInfo {

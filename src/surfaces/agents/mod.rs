@@ -21,7 +21,8 @@ use tokio_util::task::TaskTracker;
 use tracing::Instrument;
 
 pub use directory::{
-    AgentInfo, DEFAULT_PROJECT, Directory, FileAgents, Project, Put, VersionDetail, VersionInfo, Versions, unavailable,
+    AgentDetail, AgentInfo, AgentPage, DEFAULT_PROJECT, Directory, FileAgents, Project, Put, VersionDetail,
+    VersionInfo, Versions, unavailable,
 };
 pub use error::{AgentError, Unheard};
 pub use watch::{Cursor, RunEvent, Told, Watch};
@@ -184,8 +185,15 @@ impl AgentRuns {
         };
         let definition = &agent.definition;
         let inputs = definition.check_arguments(trigger.inputs).map_err(|errors| {
+            let pointer = |name: &str| {
+                if name.is_empty() {
+                    String::new()
+                } else {
+                    format!("/{name}")
+                }
+            };
             let places = errors.into_iter().map(|error| FieldError {
-                pointer: format!("/{}", error.name),
+                pointer: pointer(&error.name),
                 detail: error.detail,
             });
             AgentError::Invalid(places.collect())

@@ -24,8 +24,9 @@ use crate::engine::agent::Agents;
 use crate::engine::live::LiveEvent;
 use crate::engine::{log, tool_name};
 
-/// Entries read at once.
-const PAGE: u32 = 200;
+/// Entries read at once, and their bytes but for the last: a reader that takes nothing holds no more of a journal than this.
+const PAGE: u32 = 32;
+const PAGE_BYTES: usize = 256 << 10;
 /// Between two looks for more at a run that this process works on: it tells what it has written, and the looks are for what got
 /// lost on the way.
 pub(super) const TOLD: Duration = Duration::from_secs(5);
@@ -42,7 +43,13 @@ impl Cursor {
     /// Reads `12`, `12.5`; `None` for what is none.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
-        let numbers = text.split('.').map(|part| part.parse().ok());
+        // Digits alone: a sign would be taken by the parser.
+        let number = |part: &str| {
+            part.parse()
+                .ok()
+                .filter(|_| part.bytes().all(|byte| byte.is_ascii_digit()))
+        };
+        let numbers = text.split('.').map(number);
         let numbers: Vec<u64> = numbers.collect::<Option<_>>()?;
         (numbers.len() <= 16).then_some(Self(numbers))
     }
@@ -456,7 +463,7 @@ async fn begins(agents: &Agents, run: RunId, most: Duration) {
 
 /// What comes next in a journal, a page of it.
 async fn entries(agents: &Agents, run: RunId, after: u64) -> Result<Vec<(u64, Entry)>, AgentError> {
-    let stored = agents.runs.journal(run, after, PAGE).await?;
+    let stored = agents.runs.journal_within(run, after, PAGE, PAGE_BYTES).await?;
     let read = stored.iter().map(|stored| match log::read(stored) {
         Ok(entry) => Ok((stored.number, entry)),
         Err(error) => {
@@ -506,15 +513,16 @@ impl Level {
             let mut after = 0;
             loop {
                 let page = entries(agents, run, after).await?;
+                if page.is_empty() {
+                    break;
+                }
                 for (number, entry) in &page {
                     after = *number;
                     self.learn(entry);
+                    self.forget(entry);
                     if let Entry::Resumed { from } = entry {
                         at = Some(*from);
                     }
-                }
-                if page.len() < PAGE as usize {
-                    break;
                 }
             }
         }
@@ -536,8 +544,17 @@ impl Level {
         }
     }
 
+    /// A call that has succeeded is not told of by the run that goes on with this one; of one in doubt a person may say more.
+    fn forget(&mut self, entry: &Entry) {
+        if let Entry::Result { call, result } = entry
+            && result.outcome.is_ok()
+        {
+            self.calls.remove(call);
+        }
+    }
+
     /// What of an entry is told.
-    fn event(&self, entry: Entry) -> Option<What> {
+    fn event(&mut self, entry: Entry) -> Option<What> {
         Some(match entry {
             Entry::User(text) => What::Input { text },
             Entry::ModelTurn { turn, calls } => What::Turn {
@@ -595,9 +612,10 @@ impl Level {
         })
     }
 
-    fn result(&self, call: ActionId, result: &CallResult) -> What {
-        let known = self.calls.get(&call);
-        let (sequence, tool) = known.map_or((0, String::new()), |call| (call.sequence, call.tool.clone()));
+    /// The last that is told of a call.
+    fn result(&mut self, call: ActionId, result: &CallResult) -> What {
+        let known = self.calls.remove(&call);
+        let (sequence, tool) = known.map_or((0, String::new()), |call| (call.sequence, call.tool));
         let (data, error) = match &result.outcome {
             Ok(data) => (serde_json::from_str(data.get()).ok(), None),
             Err(failure) => (

@@ -370,7 +370,15 @@ async fn a_wrong_definition_is_refused_with_every_mistake() {
             colour["detail"].as_str().unwrap().starts_with("line 3: found"),
             "{problem}"
         );
-        // What binds it to others is told when it is right by itself.
+        // As `gavel agents validate` does: what it does not find in others, and another name than the path's, are told with it.
+        assert!(fields.contains(&"sub_agents[0]"), "{problem}");
+        let problem = put(&app, "/api/projects/shop/agents/other", "text/markdown", &[], wrong).await;
+        let problem = problem.problem(422, "wrong_definition");
+        assert_eq!(
+            problem["errors"].as_array().unwrap().len(),
+            errors.len() + 1,
+            "{problem}"
+        );
         let wrong = "---\nname: seller\ndescription: d\nsub_agents: [nobody]\n---\n\nSell.\n";
         let problem = put(&app, PATH, "text/markdown", &[], wrong)
             .await
@@ -381,13 +389,181 @@ async fn a_wrong_definition_is_refused_with_every_mistake() {
             "{problem}"
         );
         let problem = put(&app, "/api/projects/shop/agents/other", "text/markdown", &[], SELLER).await;
-        let problem = problem.problem(400, "invalid_request");
-        assert_eq!(problem["errors"][0]["pointer"], "/name", "{problem}");
+        let problem = problem.problem(422, "wrong_definition");
+        let misnamed = json!([{"pointer": "name", "detail": "found \"seller\"; allowed: \"other\", as the path says"}]);
+        assert_eq!(problem["errors"], misnamed, "{problem}");
         get(&app, PATH).await.problem(404, "not_found");
         let long = format!("{SELLER}{}", "x".repeat(1 << 20));
         put(&app, PATH, "text/markdown", &[], long)
             .await
             .problem(413, "body_too_large");
+    }
+}
+
+/// D-R4, C-EC-002: whatever a body of 1 MiB has wrong, it is answered soon and in few bytes; what is not told is counted.
+#[tokio::test]
+async fn a_body_full_of_mistakes_is_answered_soon_and_in_few_bytes() {
+    let [setup, _] = both();
+    let app = spawn_app(setup).await;
+    let name = |n: usize| format!("i{n:03}{}", "x".repeat(58));
+    let inputs = |most: usize| {
+        (0..most)
+            .map(|n| format!("    {}: {{description: d, type: string}}\n", name(n)))
+            .collect::<String>()
+    };
+    let many = |kind: &str, of: &dyn Fn(usize) -> String| (0..5000).map(of).collect::<Vec<_>>().join(kind);
+    let named = (0..512).map(|n| format!("${{{}}}", name(n))).collect::<String>();
+    let agent = |prompt: &str| {
+        let inputs = inputs(512);
+        format!(
+            "---\nname: seller\ndescription: d\ninputConfig:\n  inputs:\n{inputs}query: \"{named}\"\n---\n\nGo.\n{prompt}"
+        )
+    };
+    let told = |problem: Value| {
+        let bytes = problem.to_string().len();
+        assert!(bytes <= 64 << 10, "{bytes} bytes");
+        let errors = problem["errors"].as_array().unwrap();
+        assert!(errors.len() > 20, "{problem}");
+        assert!(
+            errors.last().unwrap()["detail"].as_str().unwrap().contains(" more "),
+            "{problem}"
+        );
+    };
+    put(&app, PATH, "text/markdown", &[], agent("")).await.expect(201);
+    let unknown: serde_json::Map<_, _> = (0..5000).map(|n| (format!("k{n}"), json!(1))).collect();
+    let trigger = format!("{PATH}/trigger");
+    let unknown = Value::Object(unknown);
+    let begun = std::time::Instant::now();
+    told(
+        app.trigger_with(&trigger, &[], &unknown)
+            .await
+            .problem(400, "invalid_request"),
+    );
+    for wrong in [
+        // Placeholders that are no inputs, all apart; one of 500 KiB of lines; fields; a field of an input, under a long name.
+        agent(&many("\n", &|n| format!("${{p{n}}}"))),
+        agent(&many(" ", &|n| format!("${{i{n:05}{}}}", "x".repeat(20)))),
+        format!("---\n{}\n---\nGo.\n", many("\n", &|n| format!("colour{n}: red"))),
+        format!(
+            "---\nname: seller\ndescription: d\ninputConfig:\n  inputs:\n    {}: {{{}}}\n---\nGo.\n",
+            "y".repeat(1000),
+            many(", ", &|n| format!("f{n}: 1"))
+        ),
+        format!(
+            "---\nname: seller\ndescription: d\nflow_type: sequential\nsteps:\n  - {{agent: seller, input: {{query: \"{}\"}}}}\n---\n",
+            many(" ", &|n| format!("${{p{n}}}"))
+        ),
+    ] {
+        told(
+            put(&app, PATH, "text/markdown", &[], wrong)
+                .await
+                .problem(422, "wrong_definition"),
+        );
+    }
+    // One of them alone took longer, on a fast processor.
+    assert!(begun.elapsed().as_secs() < 100, "{:?}", begun.elapsed());
+}
+
+/// DESIGN.md 9, Lists: what agents say of themselves may be long, and a page of them is not.
+#[tokio::test]
+async fn a_page_of_agents_that_say_much_ends_early() {
+    let [setup, _] = both();
+    let app = spawn_app(setup).await;
+    let words = "x".repeat(600 << 10);
+    for name in ["a", "b", "c"] {
+        let text = format!("---\nname: {name}\ndescription: {words}\n---\n\nGo.\n");
+        put(
+            &app,
+            &format!("/api/projects/shop/agents/{name}"),
+            "text/markdown",
+            &[],
+            text,
+        )
+        .await
+        .expect(201);
+    }
+    let page = get(&app, "/api/projects/shop/agents").await.expect(200);
+    assert_eq!(page["agents"].as_array().unwrap().len(), 2);
+    let token = page["next_page_token"].as_str().unwrap();
+    let page = get(&app, &format!("/api/projects/shop/agents?page_token={token}"))
+        .await
+        .expect(200);
+    assert_eq!(
+        (&page["agents"][0]["id"], &page["next_page_token"]),
+        (&json!("c"), &Value::Null)
+    );
+}
+
+/// RFC 9110: a number is written in one way, no key is given twice, and a form that is not wanted is not given.
+#[tokio::test]
+async fn what_could_be_read_in_two_ways_is_refused() {
+    let [setup, _] = both();
+    let app = spawn_app(setup).await;
+    put_seller(&app, "Sell it.", &[]).await.expect(201);
+    for wrong in ["\"+1\"", "\"01\"", "\"0\""] {
+        put_seller(&app, "Sell.", &[("if-match", wrong)])
+            .await
+            .problem(400, "invalid_request");
+    }
+    for wrong in ["+1", "01"] {
+        get(&app, &format!("{PATH}/versions/{wrong}"))
+            .await
+            .problem(404, "not_found");
+    }
+    let twice = app.request(
+        "POST",
+        &format!("{PATH}/trigger"),
+        &[("content-type", "application/json")],
+    );
+    let problem = Answer::of(twice.body(r#"{"query": "x", "query": "y"}"#))
+        .await
+        .problem(400, "invalid_request");
+    let detail = problem["errors"][0]["detail"].as_str().unwrap();
+    assert!(
+        detail.contains("the key \"query\" a second time at line 1"),
+        "{problem}"
+    );
+    let trigger = app
+        .trigger_with(&format!("{PATH}/trigger?timeout_s=%2B5"), &[], &json!({"query": "x"}))
+        .await;
+    trigger.problem(400, "invalid_request");
+    let trigger = app
+        .trigger_with(
+            &format!("{PATH}/trigger"),
+            &[("prefer", "wait=+1")],
+            &json!({"query": "x"}),
+        )
+        .await;
+    trigger.problem(400, "invalid_request");
+    let accept = [("accept", "application/yaml;q=0, application/json")];
+    let answer = app.request("GET", PATH, &accept).send().await.unwrap();
+    assert_eq!(answer.headers()["content-type"], "application/json");
+}
+
+/// Issue part 8: a project stays whole, also where two agents that lead to each other are put at once.
+#[tokio::test]
+async fn of_two_puts_at_once_that_lead_to_each_other_one_is_refused() {
+    for setup in both() {
+        let app = spawn_app(setup).await;
+        let path = |name: &str| format!("/api/projects/shop/agents/{name}");
+        let text =
+            |name: &str, calls: &str| format!("---\nname: {name}\ndescription: d\nsub_agents: [{calls}]\n---\n\nGo.\n");
+        for round in 0..5 {
+            let (a, b) = (format!("a{round}"), format!("b{round}"));
+            for name in [&a, &b] {
+                put(&app, &path(name), "text/markdown", &[], text(name, ""))
+                    .await
+                    .expect(201);
+            }
+            let (path_a, path_b) = (path(&a), path(&b));
+            let (one, other) = tokio::join!(
+                put(&app, &path_a, "text/markdown", &[], text(&a, &b)),
+                put(&app, &path_b, "text/markdown", &[], text(&b, &a)),
+            );
+            let mut statuses = [one.status, other.status];
+            statuses.sort_unstable();
+            assert_eq!(statuses, [200, 422]);
+        }
     }
 }
 
@@ -455,6 +631,27 @@ async fn an_agent_from_a_file_is_read_only() {
             .map(|agent| agent["source"].clone())
             .collect();
         assert_eq!(sources, ["file", "file", "api"]);
+        // Page by page it is the same list, without the definitions.
+        let (mut token, mut names) = (String::new(), Vec::new());
+        loop {
+            let path = format!("/api/projects/default/agents?page_size=2&page_token={token}");
+            let page = get(&app, &path).await.expect(200);
+            let agents = page["agents"].as_array().unwrap();
+            assert!(
+                agents.len() <= 2 && agents.iter().all(|agent| agent["definition"].is_null()),
+                "{page}"
+            );
+            names.extend(agents.iter().map(|agent| agent["id"].clone()));
+            match page["next_page_token"].as_str() {
+                Some(next) => token = next.to_owned(),
+                None => break,
+            }
+        }
+        assert_eq!(names, ["chief", "helper", "seller"]);
+        for wrong in ["x", "c2hvcC9zZWxsZXI"] {
+            let path = format!("/api/projects/default/agents?page_token={wrong}");
+            get(&app, &path).await.problem(400, "invalid_request");
+        }
         // A project of its own has none of the files' agents.
         put_seller(&app, "Sell it.", &[]).await.expect(201);
         let page = get(&app, "/api/projects/shop/agents").await.expect(200);
@@ -555,6 +752,16 @@ async fn files_are_read_again_and_a_wrong_change_leaves_what_was() {
     })
     .await;
     assert_eq!(app.get("/api/projects/default/agents/new").await.0, 404);
+    // A folder that is away is no folder without agents; one that comes back empty is.
+    let folder = app.folder.path().join("agents");
+    std::fs::rename(&folder, app.folder.path().join("away")).unwrap();
+    tokio::time::sleep(std::time::Duration::from_millis(2500)).await;
+    assert_eq!(prompt(&app).await, "You are a third helper.");
+    std::fs::create_dir(&folder).unwrap();
+    until("the empty folder to be read", || async {
+        app.get("/api/projects/default/agents/helper").await.0 == 404
+    })
+    .await;
 }
 
 /// A file that changes may break what came by the API: that is listed with the reason and not run, keeps nobody else from

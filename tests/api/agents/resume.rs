@@ -8,7 +8,7 @@ use sqlx::{AssertSqlSafe, Connection, PgConnection, SqliteConnection};
 
 use super::{CHIEF, HELPER, both, id, path_of, said, types};
 use crate::gemini::Reply;
-use crate::harness::{App, Setup, spawn_app};
+use crate::harness::{Answer, App, Setup, spawn_app};
 use crate::raw::{Answer as ToolAnswer, RawServer};
 
 /// One step, then it has to sum up.
@@ -193,6 +193,36 @@ async fn a_run_with_a_call_in_doubt_goes_on_when_somebody_says_what_happened() {
             app.resume(&id(&paused), wrong).await.problem(400, "invalid_request");
             let wrong = json!({"happened": {&call: true}});
             app.resume(&id(&paused), wrong).await.problem(400, "invalid_request");
+
+            // Whoever says both has said nothing; nor is a list an object without fields.
+            let upper = call.to_uppercase();
+            for (wrong, pointer) in [
+                (
+                    format!(r#"{{"settled": {{"{call}": true, "{call}": false}}}}"#),
+                    String::new(),
+                ),
+                (
+                    format!(r#"{{"settled": {{"{upper}": true, "{call}": false}}}}"#),
+                    format!("/settled/{call}"),
+                ),
+                (
+                    format!(r#"{{"settled": {{"{call}": true}}, "settled": {{}}}}"#),
+                    String::new(),
+                ),
+                (r#"{"settled": []}"#.to_owned(), "/settled".to_owned()),
+                ("[]".to_owned(), String::new()),
+            ] {
+                let json = [("content-type", "application/json")];
+                let resume = app.request("POST", &format!("/api/runs/{}/resume", id(&paused)), &json);
+                let problem = Answer::of(resume.body(wrong.clone()))
+                    .await
+                    .problem(400, "invalid_request");
+                assert_eq!(
+                    problem["errors"][0]["pointer"].as_str(),
+                    Some(&*pointer),
+                    "{wrong}: {problem}"
+                );
+            }
 
             let settled = json!({"settled": {&call: happened}});
             let resumed = app.resume(&id(&paused), settled).await.expect(200);

@@ -99,8 +99,14 @@ impl Runs for Store {
         Box::pin(self.standing_of(run))
     }
 
-    fn journal(&self, run: RunId, after: u64, most: u32) -> BoxFuture<'_, Result<Vec<StoredEntry>, QueryError>> {
-        Box::pin(self.entries(run, after, most))
+    fn journal_within(
+        &self,
+        run: RunId,
+        after: u64,
+        most: u32,
+        bytes: usize,
+    ) -> BoxFuture<'_, Result<Vec<StoredEntry>, QueryError>> {
+        Box::pin(self.entries(run, after, most, bytes))
     }
 
     fn get<'a>(

@@ -93,4 +93,12 @@ impl RunOp {
             Self::Define(..) => {}
         }
     }
+
+    /// The project whose definitions it judges by.
+    pub(super) fn project(&self) -> Option<(&str, &str)> {
+        match self {
+            Self::Define(version, _) => Some((version.tenant.as_str(), version.project.as_str())),
+            _ => None,
+        }
+    }
 }

@@ -100,22 +100,34 @@ impl Store {
         Ok(found)
     }
 
-    pub(super) async fn entries(&self, run: RunId, after: u64, most: u32) -> Result<Vec<StoredEntry>, QueryError> {
+    pub(super) async fn entries(
+        &self,
+        run: RunId,
+        after: u64,
+        most: u32,
+        bytes: usize,
+    ) -> Result<Vec<StoredEntry>, QueryError> {
         let values = vec![
             Value::text(&run.to_string()),
             Value::Int(Some(i64::try_from(after).unwrap_or(i64::MAX))),
             Value::Int(Some(i64::from(most))),
         ];
-        let mut entries = Vec::new();
+        let (mut entries, mut held) = (Vec::new(), 0);
         self.working
             .rows(JOURNAL.into(), values, &mut |row| {
-                entries.push(StoredEntry {
+                let entry = StoredEntry {
                     number: row.int(0)?.unsigned_abs(),
                     at_us: row.int(1)?,
                     elapsed_us: row.int(2)?,
                     body: row.text(3)?.into(),
-                });
-                Ok(ControlFlow::Continue(()))
+                };
+                held += entry.body.len();
+                entries.push(entry);
+                Ok(if held > bytes {
+                    ControlFlow::Break(())
+                } else {
+                    ControlFlow::Continue(())
+                })
             })
             .await?;
         Ok(entries)

@@ -13,6 +13,8 @@ pub(super) const MANY: usize = 32;
 pub(in super::super) struct RunStatements {
     /// [`MANY`] runs, in order, locked one after another; on PostgreSQL, where there are several writers.
     pub(super) lock: Option<Sql>,
+    /// tenant, project: until the transaction ends nobody else puts a definition into it; on PostgreSQL.
+    pub(super) lock_project: Option<Sql>,
     /// root, fence, holder, run: a row when the lease is held and the run is running.
     pub(super) holds: Sql,
     /// caller, call → run.
@@ -239,6 +241,7 @@ impl RunStatements {
             prune_snapshot: "DELETE FROM agent_snapshot WHERE hash = $1 \
                              AND NOT EXISTS (SELECT 1 FROM agent_run WHERE snapshot_hash = $1)"
                 .into(),
+            lock_project: on_postgres("SELECT pg_advisory_xact_lock(hashtextextended(? || '/' || ?, 0))".into()),
             defined: "SELECT version, hash, id FROM agent_definition WHERE tenant = $1 AND project_id = $2 \
                       AND agent_id = $3 ORDER BY CASE WHEN id = $4 THEN 0 ELSE 1 END, version DESC LIMIT 1"
                 .into(),

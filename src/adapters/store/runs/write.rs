@@ -10,13 +10,14 @@ use uuid::Uuid;
 use super::super::batch::Batch;
 use super::super::config::ContentMode;
 use super::super::db::{Conn, Row, Sql, Value};
+use super::super::definitions::CURRENT_NUMBERS;
 use super::super::error::Fault;
 use super::super::op::Op;
 use super::op::{Abandoned, RunDone, RunOp};
 use super::statements::{MANY, RunStatements};
 use crate::domain::agent_run::{DoubtfulCall, RunStatus};
 use crate::domain::decision::Usage;
-use crate::domain::ids::{ActionId, RunId};
+use crate::domain::ids::{ActionId, ProjectId, RunId, TenantId};
 use crate::ports::definitions::{NewVersion, PutVersion};
 use crate::ports::runs::{Append, Created, FinishedRun, Held, Lease, NewRun, Renewed, StoredEntry};
 
@@ -58,25 +59,30 @@ impl Batch<'_> {
         Ok(())
     }
 
-    /// Locks every run that the ops judge by, in one order for all writers, so that none waits for another in a circle. On
-    /// SQLite the transaction holds the only lock there is.
+    /// Locks every run, and every project, that the ops judge by, in one order for all writers, so that none waits for another
+    /// in a circle. On SQLite the transaction holds the only lock there is.
     pub(in super::super) async fn lock_runs<'a>(
         &self,
         conn: &mut Conn,
         ops: impl Iterator<Item = &'a Op>,
     ) -> Result<(), Fault> {
-        let Some(lock) = &self.texts().lock else {
+        let (Some(lock), Some(lock_project)) = (&self.texts().lock, &self.texts().lock_project) else {
             return Ok(());
         };
-        let mut runs = BTreeSet::new();
+        let (mut runs, mut projects) = (BTreeSet::new(), BTreeSet::new());
         for op in ops {
             if let Op::Run(op) = op {
                 op.locks(&mut runs);
+                projects.extend(op.project());
             }
         }
         let runs: Vec<_> = runs.into_iter().collect();
         for runs in many(&runs) {
             each(conn, lock, runs, |_| Ok(())).await?;
+        }
+        for (tenant, project) in projects {
+            let values = vec![Value::text(tenant), Value::text(project)];
+            each(conn, lock_project, values, |_| Ok(())).await?;
         }
         Ok(())
     }
@@ -455,6 +461,11 @@ impl Batch<'_> {
             if new.expected.is_some_and(|expected| expected != version) {
                 return Ok(PutVersion::Conflict(version));
             }
+            if let Some(beside) = &new.beside
+                && self.numbers(conn, &new.tenant, &new.project).await? != **beside
+            {
+                return Ok(PutVersion::Changed);
+            }
             let mut values = key.to_vec();
             values.extend([
                 int(version + 1),
@@ -469,6 +480,23 @@ impl Batch<'_> {
             }
             // Somebody else made that version meanwhile: now it can be seen.
         }
+    }
+
+    /// Which version of every agent of a project is the current one, for as long as the project is locked.
+    async fn numbers(
+        &self,
+        conn: &mut Conn,
+        tenant: &TenantId,
+        project: &ProjectId,
+    ) -> Result<BTreeMap<Arc<str>, i64>, Fault> {
+        let values = vec![Value::text(tenant.as_str()), Value::text(project.as_str())];
+        let mut numbers = BTreeMap::new();
+        each(conn, &CURRENT_NUMBERS.into(), values, |row| {
+            numbers.insert(row.text(0)?.into(), row.int(1)?);
+            Ok(())
+        })
+        .await?;
+        Ok(numbers)
     }
 
     fn lease_length(&self) -> Value {
@@ -647,6 +675,7 @@ mod tests {
             author: "ann".into(),
             created_at: 0,
             expected: None,
+            beside: None,
         };
         let another = NewVersion {
             hash: "another".into(),

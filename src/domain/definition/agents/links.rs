@@ -1,6 +1,6 @@
 //! Which agents call which: all exist, and no chain of calls comes back to where it began.
 
-use super::super::error::DefinitionError;
+use super::super::error::{DefinitionError, Mistakes};
 use super::super::fields::{Field, unknown_name_message};
 use super::super::node::quoted;
 use super::{Agents, Folder, Place};
@@ -17,26 +17,22 @@ pub(super) fn called(definition: &Definition) -> Vec<(String, &str)> {
 }
 
 /// Every agent that is called is there, right or wrong.
-pub(super) fn check(
-    called: &[(String, &str)],
-    own: &str,
-    place: &Place,
-    folder: &Folder,
-    errors: &mut Vec<DefinitionError>,
-) {
-    let broken = folder.broken.iter().filter_map(|broken| broken.name.as_deref());
-    let known: Vec<&str> = folder.agents.keys().map(String::as_str).chain(broken).collect();
-    let unread = folder.broken.iter().filter(|broken| broken.name.is_none());
-    let likely: Vec<&str> = unread.filter_map(|broken| broken.likely.as_deref()).collect();
-    let is_there = |name: &str| known.contains(&name) || likely.contains(&name);
-    for (path, name) in called.iter().filter(|(_, name)| !is_there(name)) {
-        let others: Vec<_> = known.iter().copied().filter(|other| *other != own).collect();
-        let allowed = if others.is_empty() {
-            "the name of another agent; there is none here".to_owned()
-        } else {
-            format!("an agent that is there: {}", unknown_name_message(name, &others))
-        };
-        errors.push(place.error(path, quoted(name), allowed));
+pub(super) fn check(called: &[(String, &str)], own: &str, place: &Place, folder: &Folder, errors: &mut Mistakes) {
+    for (path, name) in called.iter().filter(|(_, name)| !folder.has(name)) {
+        errors.add(|| {
+            let known = folder
+                .agents
+                .keys()
+                .chain(folder.broken_names.keys())
+                .map(String::as_str);
+            let others: Vec<_> = known.filter(|other| *other != own).collect();
+            let allowed = if others.is_empty() {
+                "the name of another agent; there is none here".to_owned()
+            } else {
+                format!("an agent that is there: {}", unknown_name_message(name, &others))
+            };
+            place.error(path, quoted(name), allowed)
+        });
     }
 }
 

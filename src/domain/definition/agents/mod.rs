@@ -8,15 +8,15 @@ mod limits;
 mod links;
 mod steps;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::error::DefinitionError;
+use super::error::{DefinitionError, Mistakes};
 use super::fields::{Field, unknown_name_message};
-use super::inputs::{unknown_in_output, unknown_property};
+use super::inputs::{known_in_output, unknown_in_output};
 use super::node::quoted;
 use super::read::{Refused, given_twice};
 use super::values::{Named, Places};
@@ -127,8 +127,6 @@ struct Read {
 struct Broken {
     /// What it calls itself.
     name: Option<String>,
-    /// Its file's name, where it cannot be read at all: what it is most likely called. Nobody is told to name it.
-    likely: Option<String>,
     names: Named,
     place: Place,
 }
@@ -138,6 +136,10 @@ struct Folder {
     agents: BTreeMap<String, Read>,
     /// What is wrong: not unknown to others, and what it names itself is looked for.
     broken: Vec<Broken>,
+    /// What those call themselves, each with its place among them; of several of one name the first.
+    broken_names: BTreeMap<String, usize>,
+    /// What those that do not say it are most likely called: as their files. Nobody is told to name one.
+    likely_names: BTreeSet<String>,
     schemas: BTreeMap<String, Arc<Value>>,
     /// Schemas that are there and wrong, as far as they are JSON.
     broken_schemas: BTreeMap<String, Option<Value>>,
@@ -146,11 +148,15 @@ struct Folder {
 impl Folder {
     /// What an agent takes, right or wrong, where that is known.
     fn takes(&self, name: &str) -> Option<&BTreeMap<String, Input>> {
-        let broken = || self.broken.iter().find(|broken| broken.name.as_deref() == Some(name));
         match self.agents.get(name) {
             Some(agent) => Some(&agent.definition.inputs),
-            None => broken()?.names.inputs.as_ref(),
+            None => self.broken[*self.broken_names.get(name)?].names.inputs.as_ref(),
         }
+    }
+
+    /// Is an agent there, right or wrong?
+    fn has(&self, name: &str) -> bool {
+        self.agents.contains_key(name) || self.broken_names.contains_key(name) || self.likely_names.contains(name)
     }
 
     /// A named schema, right or wrong.
@@ -166,30 +172,18 @@ pub fn check(sources: &[Source], schemas: &[SchemaSource]) -> Checked {
     let mut checked = Checked::default();
     let folder = read(sources, schemas, &mut checked.errors);
     for agent in folder.agents.values() {
-        let before = checked.errors.len();
-        let output_schema = output_schema(agent, &folder, &mut checked.errors);
+        let mut errors = Mistakes::default();
+        let output_schema = output_schema(agent, &folder, &mut errors);
         let called = links::called(&agent.definition);
         let tools = agent.definition.tools.iter().enumerate();
         let tools = tools.map(|(n, name)| (format!("{}[{n}]", Field::Tools.portable()), name.clone()));
         checked.tools.extend(tools.map(|tool| agent.place.granted(tool)));
-        links::check(
-            &called,
-            &agent.definition.name,
-            &agent.place,
-            &folder,
-            &mut checked.errors,
-        );
+        links::check(&called, &agent.definition.name, &agent.place, &folder, &mut errors);
         let definition = &agent.definition;
-        steps::check(
-            &definition.flow,
-            &definition.inputs,
-            &agent.place,
-            &folder,
-            &mut checked.errors,
-        );
+        steps::check(&definition.flow, &definition.inputs, &agent.place, &folder, &mut errors);
         limits::check(agent, &folder, &mut checked.warnings);
         gemini_cli(agent, &mut checked.warnings);
-        if checked.errors.len() == before {
+        if errors.is_empty() {
             let right = Agent {
                 definition: agent.definition.clone(),
                 file: agent.place.file.clone(),
@@ -198,6 +192,7 @@ pub fn check(sources: &[Source], schemas: &[SchemaSource]) -> Checked {
             };
             checked.agents.insert(agent.definition.name.clone(), right);
         }
+        checked.errors.extend(errors.into_vec(&agent.place.file));
     }
     for broken in &folder.broken {
         let tools = broken.names.tools.iter().cloned();
@@ -209,25 +204,27 @@ pub fn check(sources: &[Source], schemas: &[SchemaSource]) -> Checked {
             .iter()
             .map(|(path, name)| (path.clone(), name.as_str()))
             .collect();
-        links::check(&called, own, &broken.place, &folder, &mut checked.errors);
+        let mut errors = Mistakes::default();
+        links::check(&called, own, &broken.place, &folder, &mut errors);
         if let Some(name) = &broken.names.schema {
             // One that is there and wrong has been told of.
             let error = unknown_schema(name, &broken.place, &folder);
-            checked
-                .errors
-                .extend(error.filter(|_| !folder.broken_schemas.contains_key(name)));
+            if let Some(error) = error.filter(|_| !folder.broken_schemas.contains_key(name)) {
+                errors.push(error);
+            }
             if let (Some((output, template)), Some(schema)) = (&broken.names.process_output, folder.schema(name)) {
-                template_of_output(template, output, schema, &broken.place, &mut checked.errors);
+                template_of_output(template, output, schema, &broken.place, &mut errors);
             }
         }
         if let Some(inputs) = &broken.names.inputs {
-            steps::check(&broken.names.flow, inputs, &broken.place, &folder, &mut checked.errors);
+            steps::check(&broken.names.flow, inputs, &broken.place, &folder, &mut errors);
         }
+        checked.errors.extend(errors.into_vec(&broken.place.file));
     }
     links::cycles(&folder, &mut checked.errors, &mut checked.agents);
     links::drop_those_without_all(&mut checked.agents);
     for list in [&mut checked.errors, &mut checked.warnings] {
-        list.sort_by(|a, b| (&a.file, a.line).cmp(&(&b.file, b.line)));
+        list.sort_by(|a, b| (&a.file, a.is_rest(), a.line).cmp(&(&b.file, b.is_rest(), b.line)));
     }
     checked
 }
@@ -236,6 +233,8 @@ fn read(sources: &[Source], schemas: &[SchemaSource], errors: &mut Vec<Definitio
     let mut folder = Folder {
         agents: BTreeMap::new(),
         broken: Vec::new(),
+        broken_names: BTreeMap::new(),
+        likely_names: BTreeSet::new(),
         schemas: BTreeMap::new(),
         broken_schemas: BTreeMap::new(),
     };
@@ -256,9 +255,15 @@ fn read(sources: &[Source], schemas: &[SchemaSource], errors: &mut Vec<Definitio
             Err(refused) => {
                 errors.extend(refused.errors);
                 let file = source.file.clone();
+                match &refused.name {
+                    Some(name) => {
+                        let place = folder.broken.len();
+                        folder.broken_names.entry(name.clone()).or_insert(place);
+                    }
+                    None => folder.likely_names.extend(stem(&file)),
+                }
                 folder.broken.push(Broken {
                     name: refused.name,
-                    likely: stem(&file),
                     names: *refused.names,
                     place: Place {
                         file,
@@ -324,23 +329,30 @@ fn named_schema(source: &SchemaSource) -> Result<Value, (Vec<DefinitionError>, O
         Ok(node) => node,
         Err(error) => return fail(error.line, format!("text that is not JSON ({})", error.message), "JSON"),
     };
-    let mut errors: Vec<_> = twice.iter().map(|key| given_twice(key, &source.file)).collect();
-    errors.extend(schema::errors(&node, &source.file, "the schema"));
+    let mut errors = Mistakes::default();
+    for key in &twice {
+        errors.add(|| given_twice(key, &source.file));
+    }
+    for error in schema::errors(&node, &source.file, "the schema") {
+        errors.push(error);
+    }
     if errors.is_empty() {
         Ok(node.to_json())
     } else {
-        Err((errors, Some(node.to_json())))
+        Err((errors.into_vec(&source.file), Some(node.to_json())))
     }
 }
 
 /// The schema of an agent's output, and what `processOutput` names of it.
-fn output_schema(agent: &Read, folder: &Folder, errors: &mut Vec<DefinitionError>) -> Option<Arc<Value>> {
+fn output_schema(agent: &Read, folder: &Folder, errors: &mut Mistakes) -> Option<Arc<Value>> {
     let output = agent.definition.output.as_ref()?;
     let name = match &output.schema {
         OutputSchema::Inline(schema) => return Some(Arc::new(schema.clone())),
         OutputSchema::Named(name) => name,
     };
-    errors.extend(unknown_schema(name, &agent.place, folder));
+    if let Some(error) = unknown_schema(name, &agent.place, folder) {
+        errors.push(error);
+    }
     if let (Some(template), Some(schema)) = (&agent.definition.process_output, folder.schema(name)) {
         template_of_output(template, &output.name, schema, &agent.place, errors);
     }
@@ -348,11 +360,12 @@ fn output_schema(agent: &Read, folder: &Folder, errors: &mut Vec<DefinitionError
 }
 
 /// Each placeholder of `processOutput` names the output or a property of it.
-fn template_of_output(template: &str, output: &str, schema: &Value, place: &Place, errors: &mut Vec<DefinitionError>) {
+fn template_of_output(template: &str, output: &str, schema: &Value, place: &Place, errors: &mut Mistakes) {
     let (template, _) = Template::read(template);
+    let path = Field::ProcessOutput.portable();
     for name in unknown_in_output(&template, output, schema) {
-        let (found, allowed) = unknown_property(name, output, schema);
-        errors.push(place.error(&Field::ProcessOutput.portable(), found, allowed));
+        let found = format!("the placeholder ${{{name}}}");
+        errors.add(|| place.error(&path, found, known_in_output(name, output, schema)));
     }
 }
 

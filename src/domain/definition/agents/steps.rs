@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::super::error::DefinitionError;
+use super::super::error::Mistakes;
 use super::super::fields::{Field, unknown_name_message};
 use super::super::inputs::type_name;
 use super::super::node::quoted;
@@ -16,7 +16,7 @@ pub(super) fn check(
     inputs: &BTreeMap<String, Input>,
     place: &Place,
     folder: &Folder,
-    errors: &mut Vec<DefinitionError>,
+    errors: &mut Mistakes,
 ) {
     let mut used: BTreeSet<&str> = BTreeSet::new();
     let mut all_known = true;
@@ -32,11 +32,15 @@ pub(super) fn check(
             continue;
         };
         for argument in step.input.keys().filter(|argument| !takes.contains_key(*argument)) {
-            let known: Vec<_> = takes.keys().map(String::as_str).collect();
-            let found = format!("an argument that {} does not take", step.agent);
-            let allowed = unknown_name_message(argument, &known);
-            errors.push(place.error(&format!("steps[{n}].input.{argument}"), found, allowed));
+            errors.add(|| {
+                let known: Vec<_> = takes.keys().map(String::as_str).collect();
+                let found = format!("an argument that {} does not take", step.agent);
+                let path = format!("steps[{n}].input.{argument}");
+                place.error(&path, found, unknown_name_message(argument, &known))
+            });
         }
+        let earlier = flow.known_to(n).iter().rev();
+        let earlier: BTreeMap<&str, &Step> = earlier.map(|other| (other.name.as_str(), other)).collect();
         for (argument, input) in takes {
             let template = step.input.get(argument);
             let path = match template {
@@ -52,10 +56,7 @@ pub(super) fn check(
                 Some(text) => only_placeholder(text),
                 None => Some(argument.clone()),
             };
-            let earlier = flow
-                .known_to(n)
-                .iter()
-                .find(|other| Some(&other.name) == source.as_ref());
+            let earlier = source.as_deref().and_then(|name| earlier.get(name));
             let given = source.as_deref().and_then(|name| inputs.get_key_value(name));
             match (earlier, given, template) {
                 // A step's output goes before an input of the flow; both cannot have one name.
