@@ -19,7 +19,7 @@ mod shipped;
 use std::time::Duration;
 
 use gavel::domain::definition::{
-    Approval, ChatLimits, Constitution, Definition, DefinitionError, InputType, OutputSchema,
+    Approval, ChatLimits, Constitution, Definition, DefinitionError, Form, InputType, OutputSchema,
 };
 use proptest::prelude::*;
 use serde_json::json;
@@ -210,6 +210,50 @@ fn what_is_no_front_matter_is_said_with_its_line() {
     assert_eq!(
         errors(&format!("---\n{}\n---\n", "x".repeat(1 << 20)))[0].allowed,
         "at most 1 MiB"
+    );
+}
+
+/// D-R4, C-EC-002: of a text of 1 MiB that is full of mistakes the first are told, each with its line, and the rest counted; what
+/// each costs does not grow with the others, or this would go on for minutes.
+#[test]
+fn of_very_many_mistakes_the_first_are_told_and_the_rest_counted() {
+    let told = |text: &str, form: Form, mistakes: usize| {
+        assert!(text.len() <= 1 << 20, "{}", text.len());
+        let mut errors = Definition::read(text.as_bytes(), form, "x").expect_err("the definition is wrong");
+        let rest = errors.pop().unwrap();
+        assert_eq!(errors.len(), 100);
+        assert_eq!(rest.found, format!("{} more mistakes", mistakes - 100));
+        assert!(errors.iter().all(|error| error.to_string().len() < 2000));
+        errors
+    };
+    let unclosed = told(
+        &format!("{SMALL}${{query}}{}", "${".repeat(500_000)),
+        Form::Markdown,
+        500_000,
+    );
+    assert!(unclosed.iter().all(|error| error.line == Some(6)), "{}", unclosed[0]);
+    let unknown = told(&format!("{SMALL}{}", "${x}\n".repeat(200_000)), Form::Markdown, 200_000);
+    let lines: Vec<_> = unknown.iter().map(|error| error.line).collect();
+    assert_eq!(lines, (6..106).map(Some).collect::<Vec<_>>());
+    let text = |more: &str| format!("{{\"name\": \"a\", \"description\": \"d\", \"systemPrompt\": \"Go.\", {more}}}");
+    // The key is unknown, and below it everything but the first key of a map comes a second time.
+    let twice = text(&format!(
+        "\"{}\": [{{\"b\": 1{}}}]",
+        "k".repeat(500_000),
+        ", \"b\": 1".repeat(60_000)
+    ));
+    told(&twice, Form::Json, 60_001);
+    let input: Vec<_> = (0..60_000).map(|n| format!("\n\"{n}\": \"${{\"")).collect();
+    let steps = format!("{{\"agent\": \"b\", \"input\": {{{}}}}}", input.join(","));
+    let flow =
+        format!("{{\"name\": \"a\", \"description\": \"d\", \"flow_type\": \"sequential\", \"steps\": [{steps}]}}");
+    // By name, each with its own line.
+    let steps = told(&flow, Form::Json, 60_000);
+    let line = |error: &DefinitionError| error.field.rsplit('.').next().unwrap().parse::<u64>().unwrap() + 2;
+    assert!(
+        steps.iter().all(|error| error.line == Some(line(error))),
+        "{}",
+        steps[0]
     );
 }
 

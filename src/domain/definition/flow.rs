@@ -1,6 +1,6 @@
 //! How an agent goes about its work: `flow_type`, `steps`, `max_iterations`.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use super::Input;
 use super::fields::{Field, unknown_name_message};
@@ -289,7 +289,8 @@ fn check_names(values: &mut Values<'_>, flow: &Flow, inputs: &BTreeMap<String, I
     let places: HashMap<&str, usize> = numbered.map(|(n, step)| (step.name.as_str(), n)).collect();
     for (n, step) in flow.steps().iter().enumerate() {
         let steps = flow.known_to(n).iter().map(|step| step.name.as_str());
-        let known: BTreeSet<&str> = inputs.keys().map(String::as_str).chain(steps).collect();
+        let listed: Vec<&str> = inputs.keys().map(String::as_str).chain(steps).collect();
+        let known: HashSet<&str> = listed.iter().copied().collect();
         for (argument, text) in &step.input {
             let path = format!("steps[{n}].input.{argument}");
             let line = values.places.line(&path);
@@ -309,7 +310,7 @@ fn check_names(values: &mut Values<'_>, flow: &Flow, inputs: &BTreeMap<String, I
                         Some(_) => "an input of the flow or an earlier step, not a later one".to_owned(),
                         None => format!(
                             "an input of the flow or an earlier step: {}",
-                            unknown_name_message(name, &known.iter().copied().collect::<Vec<_>>())
+                            unknown_name_message(name, &listed)
                         ),
                     };
                     (format!("the placeholder ${{{name}}}"), allowed)

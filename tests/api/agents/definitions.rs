@@ -371,7 +371,7 @@ async fn a_wrong_definition_is_refused_with_every_mistake() {
             "{problem}"
         );
         // As `gavel agents validate` does: what it does not find in others, and another name than the path's, are told with it.
-        assert!(fields.contains(&"sub_agents[0]"), "{problem}");
+        assert!(fields.contains(&"/sub_agents/0"), "{problem}");
         let problem = put(&app, "/api/projects/shop/agents/other", "text/markdown", &[], wrong).await;
         let problem = problem.problem(422, "wrong_definition");
         assert_eq!(
@@ -390,7 +390,8 @@ async fn a_wrong_definition_is_refused_with_every_mistake() {
         );
         let problem = put(&app, "/api/projects/shop/agents/other", "text/markdown", &[], SELLER).await;
         let problem = problem.problem(422, "wrong_definition");
-        let misnamed = json!([{"pointer": "name", "detail": "found \"seller\"; allowed: \"other\", as the path says"}]);
+        let misnamed =
+            json!([{"pointer": "/name", "detail": "found \"seller\"; allowed: \"other\", as the path says"}]);
         assert_eq!(problem["errors"], misnamed, "{problem}");
         get(&app, PATH).await.problem(404, "not_found");
         let long = format!("{SELLER}{}", "x".repeat(1 << 20));
