@@ -154,7 +154,7 @@ mod tests {
                 "gemini-4-argon",
                 -1,
                 r#""maxOutputTokens":1000,"thinkingConfig":{"thinkingLevel":"HIGH"}"#,
-                3,
+                2,
             ),
             (
                 "gemini-flash-latest",
