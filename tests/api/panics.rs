@@ -325,8 +325,13 @@ async fn a_panic_anywhere_in_a_run_ends_it(database: Database) {
             }
             ends.push(status);
         }
-        assert_eq!(ends[0], 500, "in the quota there is no run yet");
-        assert!(ends.len() >= 8 && ends[1..].iter().all(|end| *end == 200), "{ends:?}");
+        // In the quota, and when the clock is asked since when the lease counts, there is no run yet.
+        let none_yet = ends.iter().take_while(|end| **end == 500).count();
+        assert!((1..=2).contains(&none_yet), "{ends:?}");
+        assert!(
+            ends.len() >= 8 && ends[none_yet..].iter().all(|end| *end == 200),
+            "{ends:?}"
+        );
     }
     let due = Runs::due(&*served.store, 0, 10).await.unwrap();
     assert!(due.is_empty(), "{due:?}");

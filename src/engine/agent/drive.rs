@@ -35,6 +35,17 @@ const MOST_TAKES: i64 = 200;
 /// Entries read at once.
 const PAGE: u32 = 500;
 
+/// Waits until somebody else may have the run, since its lease was not prolonged in time: whatever became of the renewals.
+async fn run_out(hold: &Hold) {
+    loop {
+        let left = hold.left();
+        if left.is_zero() {
+            return;
+        }
+        tokio::time::sleep(left).await;
+    }
+}
+
 /// How a run came out, for whoever called it.
 #[derive(Clone, Debug)]
 pub struct Ended {
@@ -160,8 +171,16 @@ impl Agents {
                 halt,
                 intending: false,
             };
-            let driven = AssertUnwindSafe(self.driven(log.clone(), cancel, known));
-            match driven.catch_unwind().await {
+            let hold = log.hold.clone();
+            let driven = async {
+                tokio::select! {
+                    // First: what has ended by itself is not cut short.
+                    biased;
+                    driven = self.driven(log.clone(), cancel, known) => driven,
+                    () = run_out(&hold) => Err(Stop::LeaseLost),
+                }
+            };
+            match AssertUnwindSafe(driven).catch_unwind().await {
                 Ok(driven) => driven,
                 // Whoever took it up next would break down as well.
                 Err(_) => self.broken_down(log, known).await,

@@ -85,9 +85,7 @@ impl AgentRuns {
             between_steps: halt,
             at_once: self.cut.clone(),
         };
-        let driven = self
-            .agents
-            .drive(lease.run, hold.clone(), Live::new(lease.run), cancel, halt);
+        let driven = self.agents.drive(lease.run, hold, Live::new(lease.run), cancel, halt);
         let out_of_time = async {
             self.cut.cancelled().await;
             tokio::time::sleep(LAST_ENTRY).await;
@@ -97,7 +95,7 @@ impl AgentRuns {
             biased;
             driven = AssertUnwindSafe(driven).catch_unwind() => match driven {
                 Ok(Ok(_)) => None,
-                Ok(Err(Stop::LeaseLost)) => Some("its lease is lost"),
+                Ok(Err(Stop::LeaseLost)) => Some("its lease has run out, or somebody else has it"),
                 Ok(Err(Stop::Halted)) => Some("the service stops"),
                 // Its lease is not given up: what is still to be written is written under it, when the store is back.
                 Ok(Err(Stop::Record(error))) => {
@@ -111,7 +109,6 @@ impl AgentRuns {
                 }
             },
             () = lost.cancelled() => Some("somebody else has it"),
-            () = run_out(&hold) => Some("its lease has run out"),
             () = out_of_time => Some("the service stops"),
         };
         self.leases.lock().remove(&lease.run);
@@ -214,17 +211,6 @@ impl AgentRuns {
     /// Ends the keeping of leases.
     pub fn end(&self) {
         self.ended.cancel();
-    }
-}
-
-/// Waits until somebody else may have it, since it was not prolonged in time: whatever became of the renewals.
-async fn run_out(hold: &Hold) {
-    loop {
-        let left = hold.left();
-        if left.is_zero() {
-            return;
-        }
-        tokio::time::sleep(left).await;
     }
 }
 
