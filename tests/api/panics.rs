@@ -313,8 +313,18 @@ async fn a_panic_anywhere_in_a_run_ends_it(database: Database) {
                 assert_eq!((status, &body["status"]), (200, &json!("completed")), "{body}");
                 break;
             }
-            assert_eq!(row["outcome_category"], "ERROR:INTERNAL", "touch {touch}: {body}");
             assert!(!body.to_string().contains("fuse"), "{body}");
+            // A timer that blows while the end is being written finds a run that is over.
+            if (status, &body["status"]) == (200, &json!("completed")) {
+                assert_eq!(
+                    row["outcome_category"].as_str().unwrap().split(':').next(),
+                    Some("SUCCESS"),
+                    "{row}"
+                );
+                ends.push(status);
+                continue;
+            }
+            assert_eq!(row["outcome_category"], "ERROR:INTERNAL", "touch {touch}: {body} {row}");
             let id = row["decision_id"].as_str().unwrap();
             if status == 200 {
                 assert_eq!((&body["id"], &body["status"]), (&json!(id), &json!("failed")), "{body}");
