@@ -10,7 +10,8 @@ use crate::rig::{Begun, Outcome, Rig};
 use crate::support::TestDb;
 use crate::tools::Does;
 
-const CLERK: &str = r#"
+/// May do all that the tools can, without leave.
+pub(crate) const CLERK: &str = r#"
 name: clerk
 description: Works.
 promptConfig: { query: "${query}", systemPrompt: clerk }
@@ -18,14 +19,15 @@ toolConfig: { tools: [read, send, book, put] }
 approval: never
 "#;
 
-const BOSS: &str = r#"
+/// Has the clerk do it.
+pub(crate) const BOSS: &str = r#"
 name: boss
 description: Leads.
 promptConfig: { query: "${query}", systemPrompt: boss }
 sub_agents: [clerk]
 "#;
 
-fn go() -> Value {
+pub(crate) fn go() -> Value {
     json!({"query": "go"})
 }
 

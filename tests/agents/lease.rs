@@ -3,30 +3,12 @@
 
 use gavel::domain::agent_run::{RunStatus, StopReason};
 use gavel::engine::log::Stop;
-use serde_json::{Value, json};
+use serde_json::json;
 
+use crate::in_doubt::{BOSS, CLERK, go};
 use crate::model::{call, words};
 use crate::rig::{Begun, Outcome, Rig, seconds};
 use crate::tools::Does;
-
-const CLERK: &str = r#"
-name: clerk
-description: Works.
-promptConfig: { query: "${query}", systemPrompt: clerk }
-toolConfig: { tools: [read, send, book, put] }
-approval: never
-"#;
-
-const BOSS: &str = r#"
-name: boss
-description: Leads.
-promptConfig: { query: "${query}", systemPrompt: boss }
-sub_agents: [clerk]
-"#;
-
-fn go() -> Value {
-    json!({"query": "go"})
-}
 
 /// A process works under a lease of 10 s until that has run out, which it knows by itself: the store would still take
 /// whatever it writes.

@@ -314,7 +314,8 @@ async fn a_panic_anywhere_in_a_run_ends_it(database: Database) {
                 break;
             }
             assert!(!body.to_string().contains("fuse"), "{body}");
-            // A timer that blows while the end is being written finds a run that is over.
+            // The lease's timer looks at the clock when the run first waits. On PostgreSQL that can be for its end to be written: it
+            // blows, and finds a run that is over.
             if (status, &body["status"]) == (200, &json!("completed")) {
                 assert_eq!(
                     row["outcome_category"].as_str().unwrap().split(':').next(),
