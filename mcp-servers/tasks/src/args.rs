@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-use crate::secret::Secret;
+use gavel_mcp_base::Secret;
 
 /// Options of the task server.
 #[derive(Debug, Clone, clap::Args)]

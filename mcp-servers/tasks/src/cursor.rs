@@ -3,9 +3,10 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use gavel_mcp_base::ToolError;
 use sha2::{Digest, Sha256};
 
-use crate::error::{Code, ToolError};
+use crate::error::Code;
 use crate::task::{Filter, Place};
 
 type Fields = (i64, i64, i64, i64, String, u64, String);

@@ -2,7 +2,9 @@
 
 use chrono::{DateTime, Days, FixedOffset, NaiveDate, NaiveTime, SecondsFormat};
 
-use crate::error::{Code, ToolError};
+use gavel_mcp_base::ToolError;
+
+use crate::error::Code;
 
 const ALLOWED: &str = "allowed are a date (YYYY-MM-DD, such as 2026-03-31) or an RFC 3339 date-time \
                        with its offset (such as 2026-03-31T09:00:00Z or 2026-03-31T09:00:00+02:00)";
@@ -95,8 +97,8 @@ mod tests {
             "2026-01-01Z",
         ] {
             let error = Due::parse("due", text).expect_err(text);
-            assert_eq!(error.code, Code::InvalidDue);
-            assert!(error.message.contains("YYYY-MM-DD"), "{text}");
+            assert_eq!(error.code(), "invalid_due");
+            assert!(error.message().contains("YYYY-MM-DD"), "{text}");
         }
     }
 

@@ -5,22 +5,19 @@
 //! else it does not exist.
 //!
 //! One call, from the outside in:
-//! 1. [`transport`] carries it: standard streams, or `POST /mcp`.
+//! 1. [`stdio`] carries it, or [`transport`]: `POST /mcp`.
 //! 2. [`server`] takes it from the protocol, and [`identity`] says whose call it is.
-//! 3. [`tools`] turns the arguments into a typed request ([`arguments`], [`due`], [`error`]).
+//! 3. [`tools`] turns the arguments into a typed request ([`due`], [`error`]).
 //! 4. [`store`] carries the request out in one transaction, together with its idempotency key.
 //!
 //! Absent on purpose: the server reads no user from tool arguments, keeps nothing in memory between
 //! calls, and never shows a database message to a caller.
 
-mod answer;
 mod args;
-mod arguments;
 mod cursor;
 mod due;
 mod error;
 mod identity;
-mod secret;
 mod server;
 mod settings;
 mod store;
@@ -30,20 +27,22 @@ mod tools;
 mod transport;
 
 pub use args::Args;
-pub use secret::Secret;
+pub use gavel_mcp_base::Secret;
 pub use transport::http::HttpServer;
 
+use gavel_mcp_base::server::Server;
+use gavel_mcp_base::stdio;
 use tokio_util::sync::CancellationToken;
 
 use crate::identity::Identity;
-use crate::server::TaskServer;
+use crate::server::Tasks;
 use crate::settings::{Settings, Wire};
 use crate::store::Store;
 
 /// Serves until the client leaves (stdio) or the process is told to stop (SIGTERM, SIGINT).
 pub async fn run(args: Args) -> anyhow::Result<()> {
     let settings = Settings::try_from(args)?;
-    transport::until_signalled(|stop| serve(settings, stop)).await
+    stdio::until_signalled(|stop| serve(settings, stop)).await
 }
 
 async fn serve(settings: Settings, stop: CancellationToken) -> anyhow::Result<()> {
@@ -53,8 +52,8 @@ async fn serve(settings: Settings, stop: CancellationToken) -> anyhow::Result<()
     };
     let store = Store::open(&settings.database).await?;
     let pruning = store.keep_pruned(stop.child_token());
-    let server = TaskServer::new(store.clone(), Identity::Stdio { user });
-    let served = transport::stdio::serve(server, stop).await;
+    let server = Server::new(Tasks::new(store.clone(), Identity::Stdio { user }));
+    let served = stdio::serve(server, stop).await;
     pruning.stop().await;
     store.close().await;
     served

@@ -1,13 +1,11 @@
 //! What the options mean together; a combination that would be unsafe or senseless is refused.
 
-use std::path::Path;
-
 use anyhow::{Context, bail, ensure};
+use gavel_mcp_base::store::Location;
+use gavel_mcp_base::{Secret, UserId, secret};
 
 use crate::args::Args;
-use crate::identity::{Identity, UserId, Verifier};
-use crate::secret::Secret;
-use crate::store::Location;
+use crate::identity::{Identity, Verifier};
 
 /// Options that agree with each other.
 #[derive(Debug)]
@@ -33,7 +31,7 @@ impl TryFrom<Args> for Settings {
     type Error = anyhow::Error;
 
     fn try_from(args: Args) -> anyhow::Result<Self> {
-        let database = Location::parse(&database(&args)?)?;
+        let database = Location::parse(WHAT, &database(&args)?)?;
         let wire = match &args.http {
             None => stdio(&args)?,
             Some(address) => Wire::Http(HttpSettings {
@@ -49,25 +47,19 @@ impl TryFrom<Args> for Settings {
 /// Where tasks are kept when nothing is said.
 const DEFAULT_DATABASE: &str = "sqlite://tasks.db";
 
-/// An empty variable is not given: `mcp.json` hands on both, whichever is set.
-fn database(args: &Args) -> anyhow::Result<String> {
-    let url = args.database.as_deref().filter(|url| !url.is_empty());
-    let file = args.database_file.as_deref().filter(|path| !path.is_empty());
-    match (url, file) {
-        (Some(_), Some(_)) => bail!(
-            "the tasks database is given twice; keep one of TASKS_DATABASE_URL (--database) and \
-             TASKS_DATABASE_URL_FILE (--database-file)"
-        ),
-        (Some(url), None) => Ok(url.to_owned()),
-        (None, Some(path)) => secret_file("the URL of the tasks database", Path::new(path)),
-        (None, None) => Ok(DEFAULT_DATABASE.to_owned()),
-    }
-}
+/// Its name in errors.
+const WHAT: &str = "the tasks database";
 
-/// What a file holds, without the newline at its end.
-fn secret_file(what: &str, path: &Path) -> anyhow::Result<String> {
-    let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {what}, {}", path.display()))?;
-    Ok(text.trim_end_matches(['\r', '\n']).to_owned())
+/// A shorter key can be guessed offline from one token (RFC 7518, section 3.2).
+const MIN_SECRET_BYTES: usize = 32;
+
+fn database(args: &Args) -> anyhow::Result<String> {
+    let names = (
+        "TASKS_DATABASE_URL (--database)",
+        "TASKS_DATABASE_URL_FILE (--database-file)",
+    );
+    let given = secret::either(WHAT, names, args.database.as_deref(), args.database_file.as_deref())?;
+    Ok(given.unwrap_or_else(|| DEFAULT_DATABASE.to_owned()))
 }
 
 fn stdio(args: &Args) -> anyhow::Result<Wire> {
@@ -85,7 +77,7 @@ fn http_identity(args: &Args) -> anyhow::Result<Identity> {
         "--user is for standard input and output; over HTTP the user comes from a signed identity \
          token (--identity-secret), or for one user on this machine from --insecure-user NAME"
     );
-    match (&args.insecure_user, secret(args)?) {
+    match (&args.insecure_user, identity_secret(args)?) {
         (Some(_), Some(_)) => bail!(
             "an identity secret and --insecure-user exclude each other: with the secret, users come \
              from signed tokens alone"
@@ -99,26 +91,26 @@ fn http_identity(args: &Args) -> anyhow::Result<Identity> {
             "over HTTP the server has to know its callers: set GAVEL_IDENTITY_SECRET (or \
              GAVEL_IDENTITY_SECRET_FILE) to at least {} bytes, or serve one user on this machine \
              alone with --insecure-user NAME",
-            Secret::MIN_BYTES
+            MIN_SECRET_BYTES
         ),
     }
 }
 
-fn secret(args: &Args) -> anyhow::Result<Option<Secret>> {
+fn identity_secret(args: &Args) -> anyhow::Result<Option<Secret>> {
     let secret = match (&args.identity_secret, &args.identity_secret_file) {
         (Some(_), Some(_)) => bail!(
             "the identity secret is given twice; keep one of GAVEL_IDENTITY_SECRET and \
              GAVEL_IDENTITY_SECRET_FILE"
         ),
         (Some(secret), None) => secret.clone(),
-        (None, Some(path)) => Secret::new(secret_file("the identity secret", path)?),
+        (None, Some(path)) => Secret::new(secret::file("the identity secret", path)?),
         (None, None) => return Ok(None),
     };
     ensure!(
-        secret.bytes().len() >= Secret::MIN_BYTES,
+        secret.bytes().len() >= MIN_SECRET_BYTES,
         "the identity secret has {} bytes; at least {} are needed (openssl rand -hex 32 makes one)",
         secret.bytes().len(),
-        Secret::MIN_BYTES
+        MIN_SECRET_BYTES
     );
     Ok(Some(secret))
 }

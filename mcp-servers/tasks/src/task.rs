@@ -1,6 +1,6 @@
 //! The task and what can be asked about it.
 
-use chrono::{DateTime, SecondsFormat, Utc};
+use gavel_mcp_base::Moment;
 use serde::Serialize;
 
 use crate::due::Due;
@@ -55,23 +55,6 @@ pub(crate) struct Task {
     pub(crate) updated_at: Moment,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) completed_at: Option<Moment>,
-}
-
-/// A point in time: microseconds since 1970 in the store, RFC 3339 in UTC to a reader.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Moment(pub(crate) i64);
-
-impl Moment {
-    pub(crate) fn now() -> Self {
-        Self(Utc::now().timestamp_micros())
-    }
-}
-
-impl Serialize for Moment {
-    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let moment = DateTime::<Utc>::from_timestamp_micros(self.0).unwrap_or_default();
-        serializer.serialize_str(&moment.to_rfc3339_opts(SecondsFormat::Secs, true))
-    }
 }
 
 /// A task to be added.

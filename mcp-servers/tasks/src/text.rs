@@ -32,15 +32,6 @@ pub(crate) fn containing(key: &str) -> String {
     format!("%{}%", exactly(key))
 }
 
-/// Whether a reader would see nothing: only white space, control and zero-width characters.
-pub(crate) fn is_blank(text: &str) -> bool {
-    text.chars().all(|character| {
-        character.is_whitespace()
-            || character.is_control()
-            || matches!(character, '\u{200b}'..='\u{200f}' | '\u{2060}' | '\u{feff}')
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -57,11 +48,5 @@ mod tests {
     #[test]
     fn wildcards_in_a_text_stand_for_themselves() {
         assert_eq!(containing("100%_!"), "%100!%!_!!%");
-    }
-
-    #[test]
-    fn invisible_text_is_blank() {
-        assert!(is_blank(" \t\u{200b}\u{feff}"));
-        assert!(!is_blank(" x "));
     }
 }

@@ -4,18 +4,13 @@
 //! anybody can send `_meta`, so the user is taken only from a token signed with a shared secret.
 
 mod token;
-mod user_id;
 
 use std::fmt;
 
+use gavel_mcp_base::{Code, ToolError, UserId, meta};
 use rmcp::model::JsonObject;
 
 pub(crate) use token::Verifier;
-pub(crate) use user_id::UserId;
-
-use crate::error::{Code, ToolError};
-
-const USER_KEY: &str = "gavel/user_id";
 
 /// How callers are told apart.
 #[derive(Clone)]
@@ -32,28 +27,23 @@ pub(crate) enum Identity {
 }
 
 impl Identity {
-    pub(crate) fn user(&self, meta: &JsonObject) -> Result<UserId, ToolError> {
+    pub(crate) fn user(&self, given: &JsonObject) -> Result<UserId, ToolError> {
         match self {
-            Self::Stdio { user } => match meta.get(USER_KEY) {
-                Some(named) => named.as_str().and_then(UserId::parse).ok_or_else(|| {
-                    invalid(&format!(
-                        "`_meta[\"{USER_KEY}\"]` has to be a text of 1 to {} characters without \
-                         control characters.",
-                        UserId::MAX_CHARS
-                    ))
-                }),
+            Self::Stdio { user } => match meta::named_user(given)? {
+                Some(named) => Ok(named),
                 None => user.clone().ok_or_else(|| {
                     ToolError::new(
                         Code::UserRequired,
                         format!(
                             "Nobody said whose tasks these are. The client has to send the user's \
-                             id in `_meta[\"{USER_KEY}\"]`, or the server has to be started with \
-                             `--user NAME`."
+                             id in `_meta[\"{}\"]`, or the server has to be started with \
+                             `--user NAME`.",
+                            meta::USER
                         ),
                     )
                 }),
             },
-            Self::Signed(verifier) => verifier.user(meta),
+            Self::Signed(verifier) => verifier.user(given),
             Self::Single(user) => Ok(user.clone()),
         }
     }

@@ -1,12 +1,11 @@
 //! Identity tokens: JWT, HS256 and nothing else.
 
+use gavel_mcp_base::{Code, Secret, ToolError, UserId};
 use jsonwebtoken::{Algorithm, DecodingKey, Validation, errors::ErrorKind};
 use rmcp::model::JsonObject;
 use serde::Deserialize;
 
-use super::{UserId, invalid};
-use crate::error::{Code, ToolError};
-use crate::secret::Secret;
+use super::invalid;
 
 const TOKEN_KEY: &str = "gavel/identity";
 const ISSUER: &str = "gavel";

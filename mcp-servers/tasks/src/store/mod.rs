@@ -1,20 +1,14 @@
 //! Where tasks are kept: SQLite or PostgreSQL, with one SQL text for both.
 
-mod location;
-mod migrate;
-mod open;
-mod pruning;
 mod queries;
 mod sql;
 
-use sqlx::{PgPool, SqlitePool};
+use gavel_mcp_base::store::{Location, Migration, Pools, Pruning, Schema};
+use gavel_mcp_base::{Answer, Moment, ToolError, UserId};
+use tokio_util::sync::CancellationToken;
 
-pub(crate) use location::Location;
-
-use crate::answer::Answer;
-use crate::error::{Code, ToolError};
-use crate::identity::UserId;
-use crate::task::{Change, Filter, Moment, Place, Task};
+use crate::error::Code;
+use crate::task::{Change, Filter, Place, Task};
 
 /// How many candidates an `ambiguous_title` error names.
 const MAX_CANDIDATES: usize = 10;
@@ -50,21 +44,33 @@ impl From<sqlx::Error> for ChangeFault {
     }
 }
 
+const SCHEMA: Schema = Schema {
+    name: "tasks",
+    lock: 7_239_418_501_266,
+    migrations: &[Migration {
+        version: 1,
+        sqlite: include_str!("../../migrations/sqlite/0001_tasks.sql"),
+        postgres: include_str!("../../migrations/postgres/0001_tasks.sql"),
+    }],
+};
+
 /// A handle to the database; clones share its connections.
 #[derive(Debug, Clone)]
-pub(crate) enum Store {
-    /// One connection writes, so writers in this process queue instead of failing; a few read.
-    Sqlite {
-        writer: SqlitePool,
-        readers: SqlitePool,
-    },
-    Postgres(PgPool),
-}
+pub(crate) struct Store(Pools);
 
 impl Store {
     /// Opens the database, creates what is missing and brings its tables up to date.
     pub(crate) async fn open(location: &Location) -> anyhow::Result<Self> {
-        open::open(location).await
+        Pools::open(location, &SCHEMA).await.map(Self)
+    }
+
+    /// Forgets idempotency keys that are past their life, at start and every hour.
+    pub(crate) fn keep_pruned(&self, stop: CancellationToken) -> Pruning {
+        let store = self.clone();
+        Pruning::start("old idempotency keys", stop, move |now| {
+            let store = store.clone();
+            async move { store.prune(now).await }
+        })
     }
 
     /// Carries out a change and keeps its answer under the key, in one transaction. A key that was
@@ -76,9 +82,9 @@ impl Store {
         claim: Option<&Claim>,
         now: Moment,
     ) -> Result<Answer, ChangeFault> {
-        match self {
-            Self::Sqlite { writer, .. } => queries::sqlite::change(writer, user, change, claim, now).await,
-            Self::Postgres(pool) => queries::postgres::change(pool, user, change, claim, now).await,
+        match &self.0 {
+            Pools::Sqlite { writer, .. } => queries::sqlite::change(writer, user, change, claim, now).await,
+            Pools::Postgres(pool) => queries::postgres::change(pool, user, change, claim, now).await,
         }
     }
 
@@ -90,36 +96,30 @@ impl Store {
         after: &Place,
         limit: i64,
     ) -> Result<(Vec<(Task, Place)>, u64), sqlx::Error> {
-        match self {
-            Self::Sqlite { readers, .. } => queries::sqlite::list(readers, user, filter, after, limit).await,
-            Self::Postgres(pool) => queries::postgres::list(pool, user, filter, after, limit).await,
+        match &self.0 {
+            Pools::Sqlite { readers, .. } => queries::sqlite::list(readers, user, filter, after, limit).await,
+            Pools::Postgres(pool) => queries::postgres::list(pool, user, filter, after, limit).await,
         }
     }
 
     /// Forgets idempotency keys that are past their life.
     pub(crate) async fn prune(&self, now: Moment) -> Result<u64, sqlx::Error> {
-        match self {
-            Self::Sqlite { writer, .. } => queries::sqlite::prune(writer, now).await,
-            Self::Postgres(pool) => queries::postgres::prune(pool, now).await,
+        match &self.0 {
+            Pools::Sqlite { writer, .. } => queries::sqlite::prune(writer, now).await,
+            Pools::Postgres(pool) => queries::postgres::prune(pool, now).await,
         }
     }
 
     /// Whether the database answers.
     pub(crate) async fn ping(&self) -> Result<(), sqlx::Error> {
-        match self {
-            Self::Sqlite { readers, .. } => queries::sqlite::ping(readers).await,
-            Self::Postgres(pool) => queries::postgres::ping(pool).await,
+        match &self.0 {
+            Pools::Sqlite { readers, .. } => queries::sqlite::ping(readers).await,
+            Pools::Postgres(pool) => queries::postgres::ping(pool).await,
         }
     }
 
     pub(crate) async fn close(&self) {
-        match self {
-            Self::Sqlite { writer, readers } => {
-                readers.close().await;
-                writer.close().await;
-            }
-            Self::Postgres(pool) => pool.close().await,
-        }
+        self.0.close().await;
     }
 }
 
@@ -161,11 +161,4 @@ fn too_many_tasks() -> ToolError {
         format!("The user has {MAX_TASKS} tasks, which is the most there can be. Tasks that are done can be deleted."),
     )
     .with("limit", MAX_TASKS)
-}
-
-fn key_reused() -> ToolError {
-    ToolError::new(
-        Code::IdempotencyKeyReused,
-        "This idempotency key was used for a call with other arguments. A new call needs a new key.",
-    )
 }

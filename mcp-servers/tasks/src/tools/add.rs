@@ -1,16 +1,15 @@
 //! `add_task`
 
+use gavel_mcp_base::{Arguments, ToolError, missing, text};
 use rmcp::model::{JsonObject, Tool};
 use serde_json::json;
 use uuid::Uuid;
 
 use super::schema::{self, Behaviour};
 use super::{MAX_DESCRIPTION, MAX_NOTES};
-use crate::arguments::{Arguments, missing};
 use crate::due::Due;
-use crate::error::{Code, ToolError};
+use crate::error::Code;
 use crate::task::{Change, NewTask, Priority};
-use crate::text;
 
 pub(super) const NAME: &str = "add_task";
 
@@ -52,6 +51,7 @@ pub(super) fn tool() -> Tool {
             read_only: false,
             destructive: false,
             idempotent: false,
+            open_world: false,
         },
     )
 }

@@ -1,12 +1,11 @@
 //! `complete_task`
 
+use gavel_mcp_base::{Arguments, ToolError};
 use rmcp::model::{JsonObject, Tool};
 use serde_json::{Value, json};
 
 use super::schema::{self, Behaviour};
 use super::target;
-use crate::arguments::Arguments;
-use crate::error::ToolError;
 use crate::task::Change;
 
 pub(super) const NAME: &str = "complete_task";
@@ -40,6 +39,7 @@ pub(super) fn tool() -> Tool {
             read_only: false,
             destructive: false,
             idempotent: true,
+            open_world: false,
         },
     )
 }

@@ -1,12 +1,11 @@
 //! `delete_task`
 
+use gavel_mcp_base::{Arguments, ToolError};
 use rmcp::model::{JsonObject, Tool};
 use serde_json::Value;
 
 use super::schema::{self, Behaviour};
 use super::target;
-use crate::arguments::Arguments;
-use crate::error::ToolError;
 use crate::task::Change;
 
 pub(super) const NAME: &str = "delete_task";
@@ -32,6 +31,7 @@ pub(super) fn tool() -> Tool {
             read_only: false,
             destructive: true,
             idempotent: false,
+            open_world: false,
         },
     )
 }

@@ -1,17 +1,14 @@
 //! `list_tasks`
 
+use gavel_mcp_base::{Answer, Arguments, ToolError, UserId};
 use rmcp::model::{JsonObject, Tool};
 use serde::Serialize;
 use serde_json::json;
 
 use super::MAX_DESCRIPTION;
 use super::schema::{self, Behaviour};
-use crate::answer::Answer;
-use crate::arguments::Arguments;
 use crate::cursor;
 use crate::due::Due;
-use crate::error::ToolError;
-use crate::identity::UserId;
 use crate::store::Store;
 use crate::task::{Filter, Place, Task};
 use crate::text;
@@ -95,6 +92,7 @@ pub(super) fn tool() -> Tool {
             read_only: true,
             destructive: false,
             idempotent: true,
+            open_world: false,
         },
     )
 }

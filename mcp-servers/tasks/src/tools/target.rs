@@ -1,11 +1,10 @@
 //! "This task": by id, or by the words of its description.
 
+use gavel_mcp_base::{Arguments, Code, ToolError};
 use serde_json::{Map, Value, json};
 
 use super::MAX_DESCRIPTION;
 use super::schema::properties;
-use crate::arguments::Arguments;
-use crate::error::{Code, ToolError};
 use crate::task::Target;
 
 const MAX_ID: usize = 200;

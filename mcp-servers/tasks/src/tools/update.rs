@@ -1,12 +1,12 @@
 //! `update_task`
 
+use gavel_mcp_base::{Arguments, ToolError};
 use rmcp::model::{JsonObject, Tool};
 use serde_json::{Value, json};
 
 use super::schema::{self, Behaviour};
 use super::{add, target};
-use crate::arguments::Arguments;
-use crate::error::{Code, ToolError};
+use crate::error::Code;
 use crate::task::{Change, Patch, Priority};
 
 pub(super) const NAME: &str = "update_task";
@@ -65,6 +65,7 @@ pub(super) fn tool() -> Tool {
             read_only: false,
             destructive: true,
             idempotent: false,
+            open_world: false,
         },
     )
 }

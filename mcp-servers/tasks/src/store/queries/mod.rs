@@ -9,16 +9,14 @@ mod rows;
 macro_rules! queries_on {
     ($module:ident, $database:ty, $row:ty, $begin:literal) => {
         pub(super) mod $module {
+            use gavel_mcp_base::{Answer, Moment, ToolError, UserId, key_reused};
             use sqlx::{FromRow, Pool, Row, Transaction};
 
-            use crate::answer::Answer;
-            use crate::error::ToolError;
-            use crate::identity::UserId;
             use crate::store::{
-                ChangeFault, Claim, KEY_LIFE_MICROS, MAX_CANDIDATES, MAX_TASKS, ambiguous, key_reused, sql,
-                too_many_tasks, unknown_task,
+                ChangeFault, Claim, KEY_LIFE_MICROS, MAX_CANDIDATES, MAX_TASKS, ambiguous, sql, too_many_tasks,
+                unknown_task,
             };
-            use crate::task::{Change, Filter, Moment, NewTask, Patch, Place, Priority, Status, Target, Task};
+            use crate::task::{Change, Filter, NewTask, Patch, Place, Priority, Status, Target, Task};
             use crate::text;
 
             type Db = $database;

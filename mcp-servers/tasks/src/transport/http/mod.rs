@@ -23,7 +23,7 @@ use tokio_util::task::TaskTracker;
 use self::routes::{Mcp, Routes};
 use crate::args::Args;
 use crate::identity::Identity;
-use crate::server::TaskServer;
+use crate::server::{TaskServer, Tasks};
 use crate::settings::{HttpSettings, Settings, Wire};
 use crate::store::Store;
 
@@ -76,7 +76,7 @@ impl HttpServer {
         Ok(Self {
             listener,
             address,
-            server: TaskServer::new(store.clone(), identity),
+            server: TaskServer::new(Tasks::new(store.clone(), identity)),
             store,
             allowed_hosts,
             places: Arc::new(Semaphore::new(MAX_CONNECTIONS)),

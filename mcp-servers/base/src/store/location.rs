@@ -9,36 +9,35 @@ use sqlx::sqlite::SqliteConnectOptions;
 
 /// A database that was named in a way that can be opened.
 #[derive(Clone)]
-pub(crate) enum Location {
+pub enum Location {
+    /// A file.
     Sqlite(Box<SqliteConnectOptions>),
+    /// A server.
     Postgres(Box<PgConnectOptions>),
 }
 
 impl Location {
-    pub(crate) fn parse(url: &str) -> anyhow::Result<Self> {
+    /// Reads a URL; `what` names the database in errors: "the tasks database".
+    pub fn parse(what: &str, url: &str) -> anyhow::Result<Self> {
         let (scheme, rest) = url.split_once(':').unwrap_or_default();
         match scheme {
             "sqlite" => {
                 let path = rest.strip_prefix("//").unwrap_or(rest);
                 ensure!(
                     !path.is_empty() && !path.starts_with([':', '?']) && !url.contains("mode="),
-                    "the tasks database has to be a file: sqlite://PATH"
+                    "{what} has to be a file: sqlite://PATH"
                 );
                 let options = SqliteConnectOptions::from_str(url)
-                    .context("the tasks database is not a URL of the form sqlite://PATH")?;
+                    .with_context(|| format!("{what} is not a URL of the form sqlite://PATH"))?;
                 Ok(Self::Sqlite(Box::new(options)))
             }
             "postgres" | "postgresql" => {
-                let options = PgConnectOptions::from_str(url).ok().context(
-                    "the tasks database is not a URL of the form \
-                     postgres://USER:PASSWORD@HOST:PORT/DATABASE",
-                )?;
+                let options = PgConnectOptions::from_str(url).ok().with_context(|| {
+                    format!("{what} is not a URL of the form postgres://USER:PASSWORD@HOST:PORT/DATABASE")
+                })?;
                 Ok(Self::Postgres(Box::new(options)))
             }
-            _ => bail!(
-                "the tasks database has to be a URL: sqlite://PATH or \
-                 postgres://USER:PASSWORD@HOST:PORT/DATABASE"
-            ),
+            _ => bail!("{what} has to be a URL: sqlite://PATH or postgres://USER:PASSWORD@HOST:PORT/DATABASE"),
         }
     }
 }
@@ -56,6 +55,8 @@ impl fmt::Debug for Location {
 mod tests {
     use super::*;
 
+    const WHAT: &str = "the tasks database";
+
     #[test]
     fn files_and_postgres_are_databases_and_nothing_else_is() {
         for url in [
@@ -65,7 +66,7 @@ mod tests {
             "postgres://u:p@localhost/tasks",
             "postgresql://localhost:5433/tasks",
         ] {
-            assert!(Location::parse(url).is_ok(), "{url}");
+            assert!(Location::parse(WHAT, url).is_ok(), "{url}");
         }
         for url in [
             "",
@@ -76,15 +77,15 @@ mod tests {
             "sqlite://x?mode=memory",
             "mysql://localhost/tasks",
         ] {
-            assert!(Location::parse(url).is_err(), "{url}");
+            assert!(Location::parse(WHAT, url).is_err(), "{url}");
         }
     }
 
     #[test]
     fn a_password_is_neither_printed_nor_part_of_an_error() {
-        let location = Location::parse("postgres://u:canary@localhost/tasks").expect("a URL");
+        let location = Location::parse(WHAT, "postgres://u:canary@localhost/tasks").expect("a URL");
         assert!(!format!("{location:?}").contains("canary"));
-        let error = Location::parse("postgres://u:canary@localhost:x/tasks").expect_err("no port");
+        let error = Location::parse(WHAT, "postgres://u:canary@localhost:x/tasks").expect_err("no port");
         assert!(!format!("{error:?}").contains("canary"));
     }
 }

@@ -3,17 +3,16 @@
 use rmcp::model::JsonObject;
 use serde_json::Value;
 
-use crate::error::{Code, ToolError};
-use crate::text;
+use crate::{Code, ToolError, text};
 
 /// The arguments of one call. An explicit `null` counts as left out, except where [`Self::is_null`]
 /// is asked.
 #[derive(Debug)]
-pub(crate) struct Arguments(JsonObject);
+pub struct Arguments(JsonObject);
 
 impl Arguments {
     /// Takes the arguments if each is one of `allowed`.
-    pub(crate) fn new(given: Option<JsonObject>, allowed: &[&str]) -> Result<Self, ToolError> {
+    pub fn new(given: Option<JsonObject>, allowed: &[&str]) -> Result<Self, ToolError> {
         let given = given.unwrap_or_default();
         match given.keys().find(|name| !allowed.contains(&name.as_str())) {
             Some(unknown) => {
@@ -33,30 +32,21 @@ impl Arguments {
         }
     }
 
-    pub(crate) fn is_null(&self, name: &str) -> bool {
+    /// Whether the argument is there and `null`.
+    pub fn is_null(&self, name: &str) -> bool {
         self.0.get(name).is_some_and(Value::is_null)
     }
 
     /// Whether the argument is there at all, be it `null`.
-    pub(crate) fn is_given(&self, name: &str) -> bool {
+    pub fn is_given(&self, name: &str) -> bool {
         self.0.contains_key(name)
     }
 
     /// A text without surrounding white space, of at most `max` characters.
-    pub(crate) fn text(&self, name: &str, max: usize) -> Result<Option<String>, ToolError> {
-        let Some(value) = self.value(name) else {
+    pub fn text(&self, name: &str, max: usize) -> Result<Option<String>, ToolError> {
+        let Some(text) = self.exact_text(name)? else {
             return Ok(None);
         };
-        let Value::String(text) = value else {
-            return Err(wrong(name, "has to be a text"));
-        };
-        if text.contains('\0') {
-            return Err(ToolError::new(
-                Code::NulCharacter,
-                format!("`{name}` holds a NUL character (U+0000), which no text here may."),
-            )
-            .about(name));
-        }
         let text = text.trim();
         let length = text.chars().count();
         if length > max {
@@ -71,8 +61,26 @@ impl Arguments {
         Ok(Some(text.to_owned()))
     }
 
+    /// A text as it was given.
+    pub fn exact_text(&self, name: &str) -> Result<Option<&str>, ToolError> {
+        let Some(value) = self.value(name) else {
+            return Ok(None);
+        };
+        let Value::String(text) = value else {
+            return Err(wrong(name, "has to be a text"));
+        };
+        if text.contains('\0') {
+            return Err(ToolError::new(
+                Code::NulCharacter,
+                format!("`{name}` holds a NUL character (U+0000), which no text here may."),
+            )
+            .about(name));
+        }
+        Ok(Some(text))
+    }
+
     /// A text in which there is something to read.
-    pub(crate) fn visible_text(&self, name: &str, max: usize) -> Result<Option<String>, ToolError> {
+    pub fn visible_text(&self, name: &str, max: usize) -> Result<Option<String>, ToolError> {
         match self.text(name, max)? {
             Some(given) if text::is_blank(&given) => Err(wrong(name, "is empty")),
             given => Ok(given),
@@ -80,7 +88,7 @@ impl Arguments {
     }
 
     /// One of a few names.
-    pub(crate) fn choice<T: Copy>(&self, name: &str, choices: &[(&str, T)]) -> Result<Option<T>, ToolError> {
+    pub fn choice<T: Copy>(&self, name: &str, choices: &[(&str, T)]) -> Result<Option<T>, ToolError> {
         let Some(value) = self.value(name) else {
             return Ok(None);
         };
@@ -95,7 +103,7 @@ impl Arguments {
     }
 
     /// A whole number between `min` and `max`.
-    pub(crate) fn integer(&self, name: &str, min: u32, max: u32) -> Result<Option<u32>, ToolError> {
+    pub fn integer(&self, name: &str, min: u32, max: u32) -> Result<Option<u32>, ToolError> {
         let Some(value) = self.value(name) else {
             return Ok(None);
         };
@@ -108,15 +116,42 @@ impl Arguments {
             .ok_or_else(|| wrong(name, &format!("has to be a whole number from {min} to {max}")))
     }
 
+    /// Yes or no.
+    pub fn boolean(&self, name: &str) -> Result<Option<bool>, ToolError> {
+        match self.value(name) {
+            None => Ok(None),
+            Some(Value::Bool(value)) => Ok(Some(*value)),
+            Some(_) => Err(wrong(name, "has to be true or false")),
+        }
+    }
+
+    /// The members of a list of at most `max`; none where it is left out.
+    pub fn list(&self, name: &str, max: usize) -> Result<Option<&[Value]>, ToolError> {
+        match self.value(name) {
+            None => Ok(None),
+            Some(Value::Array(items)) if items.len() <= max => Ok(Some(items)),
+            Some(Value::Array(items)) => Err(ToolError::new(
+                Code::TooLong,
+                format!("`{name}` has {} entries; at most {max} are allowed.", items.len()),
+            )
+            .about(name)
+            .with("max", max)
+            .with("length", items.len())),
+            Some(_) => Err(wrong(name, "has to be a list")),
+        }
+    }
+
     fn value(&self, name: &str) -> Option<&Value> {
         self.0.get(name).filter(|value| !value.is_null())
     }
 }
 
-pub(crate) fn missing(name: &str) -> ToolError {
+/// The tool cannot do without this argument.
+pub fn missing(name: &str) -> ToolError {
     ToolError::new(Code::MissingArgument, format!("`{name}` is missing.")).about(name)
 }
 
-fn wrong(name: &str, rule: &str) -> ToolError {
+/// The argument breaks a rule, which is told without its name: "has to be a text".
+pub fn wrong(name: &str, rule: &str) -> ToolError {
     ToolError::new(Code::InvalidArgument, format!("`{name}` {rule}.")).about(name)
 }

@@ -7,7 +7,7 @@ use anyhow::Context;
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous};
 
-use super::{Location, Store, migrate};
+use super::{Location, Pools, Schema, migrate};
 
 const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(5);
 const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
@@ -15,14 +15,14 @@ const START_PATIENCE: Duration = Duration::from_secs(15);
 const READERS: u32 = 4;
 const POSTGRES_CONNECTIONS: u32 = 8;
 
-pub(super) async fn open(location: &Location) -> anyhow::Result<Store> {
+pub(super) async fn open(location: &Location, schema: &Schema) -> anyhow::Result<Pools> {
     match location {
-        Location::Sqlite(options) => open_sqlite(options).await,
-        Location::Postgres(options) => open_postgres(options).await,
+        Location::Sqlite(options) => open_sqlite(options, schema).await,
+        Location::Postgres(options) => open_postgres(options, schema).await,
     }
 }
 
-async fn open_sqlite(options: &SqliteConnectOptions) -> anyhow::Result<Store> {
+async fn open_sqlite(options: &SqliteConnectOptions, schema: &Schema) -> anyhow::Result<Pools> {
     let path = options.get_filename().to_owned();
     if let Some(parent) = path.parent() {
         tokio::fs::create_dir_all(parent)
@@ -31,7 +31,7 @@ async fn open_sqlite(options: &SqliteConnectOptions) -> anyhow::Result<Store> {
     }
     create_file(&path)
         .await
-        .with_context(|| format!("cannot create the tasks database {}", path.display()))?;
+        .with_context(|| format!("cannot create the {} database {}", schema.name, path.display()))?;
     let options = options
         .clone()
         .create_if_missing(false)
@@ -41,13 +41,13 @@ async fn open_sqlite(options: &SqliteConnectOptions) -> anyhow::Result<Store> {
         .busy_timeout(BUSY_TIMEOUT);
     let begun = Instant::now();
     loop {
-        match try_open_sqlite(&options).await {
+        match try_open_sqlite(&options, schema).await {
             // SQLite does not wait for another process that is creating the file or its log.
             Err(error) if is_busy(&error) && begun.elapsed() < START_PATIENCE => {
                 tokio::time::sleep(Duration::from_millis(50)).await;
             }
             opened => {
-                return opened.with_context(|| format!("cannot open the tasks database {}", path.display()));
+                return opened.with_context(|| format!("cannot open the {} database {}", schema.name, path.display()));
             }
         }
     }
@@ -63,19 +63,19 @@ async fn create_file(path: &Path) -> std::io::Result<()> {
     options.open(path).await.map(drop)
 }
 
-async fn try_open_sqlite(options: &SqliteConnectOptions) -> anyhow::Result<Store> {
+async fn try_open_sqlite(options: &SqliteConnectOptions, schema: &Schema) -> anyhow::Result<Pools> {
     let writer = SqlitePoolOptions::new()
         .max_connections(1)
         .acquire_timeout(ACQUIRE_TIMEOUT)
         .connect_with(options.clone())
         .await?;
-    migrate::sqlite(&writer).await?;
+    migrate::sqlite(&writer, schema).await?;
     let readers = SqlitePoolOptions::new()
         .max_connections(READERS)
         .acquire_timeout(ACQUIRE_TIMEOUT)
         .connect_with(options.clone().pragma("query_only", "ON"))
         .await?;
-    Ok(Store::Sqlite { writer, readers })
+    Ok(Pools::Sqlite { writer, readers })
 }
 
 fn is_busy(error: &anyhow::Error) -> bool {
@@ -89,8 +89,8 @@ fn is_busy(error: &anyhow::Error) -> bool {
     code.is_some_and(|code| matches!(code & 0xff, BUSY | LOCKED))
 }
 
-async fn open_postgres(options: &PgConnectOptions) -> anyhow::Result<Store> {
-    let options = options.clone().application_name("gavel-mcp-tasks");
+async fn open_postgres(options: &PgConnectOptions, schema: &Schema) -> anyhow::Result<Pools> {
+    let options = options.clone().application_name(&format!("gavel-mcp-{}", schema.name));
     let opened = async {
         // Until the first connection the pool goes on trying, so a database may start later.
         let pool = PgPoolOptions::new()
@@ -98,15 +98,19 @@ async fn open_postgres(options: &PgConnectOptions) -> anyhow::Result<Store> {
             .acquire_timeout(START_PATIENCE)
             .connect_with(options.clone())
             .await?;
-        migrate::postgres(&pool).await?;
+        migrate::postgres(&pool, schema).await?;
         pool.close().await;
         let pool = PgPoolOptions::new()
             .max_connections(POSTGRES_CONNECTIONS)
             .acquire_timeout(ACQUIRE_TIMEOUT)
             .connect_lazy_with(options.clone());
-        anyhow::Ok(Store::Postgres(pool))
+        anyhow::Ok(Pools::Postgres(pool))
     };
-    opened
-        .await
-        .with_context(|| format!("cannot open the tasks database on PostgreSQL at {}", options.get_host()))
+    opened.await.with_context(|| {
+        format!(
+            "cannot open the {} database on PostgreSQL at {}",
+            schema.name,
+            options.get_host()
+        )
+    })
 }

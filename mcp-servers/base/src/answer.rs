@@ -1,25 +1,30 @@
 //! What a tool answers: one JSON object, good or bad.
 
-use rmcp::model::CallToolResult;
+use rmcp::model::{CallToolResult, MetaObject};
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use crate::error::ToolError;
+use crate::error::CLASS;
+use crate::{Code, ToolError, meta};
 
 /// A finished answer, as it goes to the caller and as it is kept for a repeated call.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Answer {
-    pub(crate) is_error: bool,
-    pub(crate) body: Value,
+pub struct Answer {
+    /// Did the tool refuse or fail?
+    pub is_error: bool,
+    /// The object.
+    pub body: Value,
 }
 
 impl Answer {
-    pub(crate) fn of(body: &impl Serialize) -> Self {
+    /// A good answer.
+    pub fn of(body: &impl Serialize) -> Self {
         match serde_json::to_value(body) {
             Ok(body) => Self { is_error: false, body },
             Err(error) => {
                 tracing::error!(%error, "an answer could not be written as JSON");
-                ToolError::internal().into()
+                let words = "The server failed. Nothing more is known here; its log has the details.";
+                ToolError::new(Code::Internal, words).into()
             }
         }
     }
@@ -37,7 +42,14 @@ impl From<ToolError> for Answer {
 impl From<Answer> for CallToolResult {
     fn from(answer: Answer) -> Self {
         if answer.is_error {
-            CallToolResult::structured_error(answer.body)
+            let class = answer.body["error"].get(CLASS).cloned();
+            let mut result = CallToolResult::structured_error(answer.body);
+            if let Some(class) = class {
+                let mut said = MetaObject::new();
+                said.0.insert(meta::ERROR_CLASS.to_owned(), class);
+                result.meta = Some(said);
+            }
+            result
         } else {
             CallToolResult::structured(answer.body)
         }

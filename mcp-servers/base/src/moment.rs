@@ -1,0 +1,27 @@
+//! Points in time.
+
+use chrono::{DateTime, SecondsFormat, Utc};
+use serde::Serialize;
+
+/// A point in time: microseconds since 1970 in the store, RFC 3339 in UTC to a reader.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Moment(pub i64);
+
+impl Moment {
+    /// This moment.
+    pub fn now() -> Self {
+        Self(Utc::now().timestamp_micros())
+    }
+
+    /// RFC 3339, in whole seconds.
+    pub fn text(self) -> String {
+        let moment = DateTime::<Utc>::from_timestamp_micros(self.0).unwrap_or_default();
+        moment.to_rfc3339_opts(SecondsFormat::Secs, true)
+    }
+}
+
+impl Serialize for Moment {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&self.text())
+    }
+}
