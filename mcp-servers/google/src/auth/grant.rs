@@ -1,0 +1,129 @@
+//! The token endpoint (RFC 6749): something is given, an access token is got.
+
+use std::time::Duration;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use gavel_mcp_base::Secret;
+use reqwest::header::{CONTENT_TYPE, HeaderValue};
+use reqwest::{Method, Request};
+use serde::Deserialize;
+use tokio::time::Instant;
+use url::Url;
+use url::form_urlencoded::Serializer;
+
+use crate::google::http::{Http, Lost, Reply};
+use crate::google::pause;
+use crate::google::refusal::is_label;
+use crate::settings::OAuthClient;
+
+/// Asking again does no harm.
+const ATTEMPTS: u32 = 2;
+/// A token endpoint that does not answer must not use up the whole call.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// Without a lifetime a short one is assumed; a day is the longest that is believed.
+const ASSUMED: u64 = 300;
+const LONGEST: u64 = 86_400;
+
+/// What the endpoint gave.
+#[derive(Debug)]
+pub(crate) struct Granted {
+    pub(crate) access_token: Secret,
+    pub(crate) lifetime: Duration,
+    pub(crate) refresh_token: Option<Secret>,
+    pub(crate) scope: Option<String>,
+    /// The address of the account, where the identity token tells it.
+    pub(crate) account: Option<String>,
+}
+
+/// Why it gave nothing.
+#[derive(Debug)]
+pub(crate) enum GrantFault {
+    /// It does not answer, or not in a way that can be read.
+    Unavailable,
+    /// It says no, with this code of RFC 6749.
+    Refused(String),
+}
+
+#[derive(Deserialize)]
+struct Answer {
+    access_token: String,
+    expires_in: Option<u64>,
+    refresh_token: Option<String>,
+    scope: Option<String>,
+    id_token: Option<String>,
+}
+
+pub(super) fn refresh(client: &OAuthClient, token: &Secret) -> String {
+    Serializer::new(String::new())
+        .append_pair("grant_type", "refresh_token")
+        .append_pair("client_id", &client.id)
+        .append_pair("client_secret", client.secret.expose())
+        .append_pair("refresh_token", token.expose())
+        .finish()
+}
+
+/// Asks the endpoint; a second time when it does not answer.
+pub(crate) async fn ask(http: &Http, url: &Url, form: String, deadline: Instant) -> Result<Granted, GrantFault> {
+    let mut attempt = 1;
+    loop {
+        let patience = deadline.min(Instant::now() + PATIENCE);
+        let reply = http.send(request(url, form.clone()), patience).await;
+        let wait = pause(attempt, reply.as_ref().ok());
+        match reply {
+            Ok(reply) if reply.status.is_success() => return read(&reply).ok_or(GrantFault::Unavailable),
+            Ok(reply) if reply.status.is_client_error() && reply.status != 429 && reply.status != 408 => {
+                return Err(GrantFault::Refused(code(&reply)));
+            }
+            Ok(_) | Err(Lost::NotSent | Lost::Unknown) => {}
+        }
+        if attempt == ATTEMPTS || Instant::now() + wait >= deadline {
+            return Err(GrantFault::Unavailable);
+        }
+        tokio::time::sleep(wait).await;
+        attempt += 1;
+    }
+}
+
+/// A form that is posted.
+pub(crate) fn request(url: &Url, form: String) -> Request {
+    let mut request = Request::new(Method::POST, url.clone());
+    let kind = HeaderValue::from_static("application/x-www-form-urlencoded");
+    request.headers_mut().insert(CONTENT_TYPE, kind);
+    *request.body_mut() = Some(form.into());
+    request
+}
+
+fn read(reply: &Reply) -> Option<Granted> {
+    let answer: Answer = serde_json::from_slice(&reply.body)
+        .inspect_err(|_| tracing::warn!("an answer of the token endpoint cannot be read"))
+        .ok()?;
+    Some(Granted {
+        access_token: Secret::new(answer.access_token),
+        lifetime: Duration::from_secs(answer.expires_in.unwrap_or(ASSUMED).min(LONGEST)),
+        refresh_token: answer.refresh_token.map(Secret::new),
+        scope: answer.scope,
+        account: answer.id_token.as_deref().and_then(account),
+    })
+}
+
+fn code(reply: &Reply) -> String {
+    #[derive(Deserialize)]
+    struct Refused {
+        error: String,
+    }
+    let refused = serde_json::from_slice::<Refused>(&reply.body).ok();
+    let code = refused.map(|refused| refused.error).filter(|code| is_label(code));
+    code.unwrap_or_else(|| format!("http_{}", reply.status.as_u16()))
+}
+
+/// The address in an identity token. It came from Google over TLS, so its signature has nothing to add
+/// (OpenID Connect Core, section 3.1.3.7).
+fn account(id_token: &str) -> Option<String> {
+    #[derive(Deserialize)]
+    struct Claims {
+        email: Option<String>,
+    }
+    let payload = URL_SAFE_NO_PAD.decode(id_token.split('.').nth(1)?).ok()?;
+    serde_json::from_slice::<Claims>(&payload).ok()?.email
+}

@@ -1,0 +1,307 @@
+//! Letting a user connect a Google account, for a command line with a loopback listener and for a callback route alike.
+//!
+//! [`Connector::begin`] gives the address to send the user to; Google sends the user back with `state` and `code`, which
+//! [`Connector::finish`] exchanges. An authorization is finished once, within ten minutes, by the user who began it: else
+//! somebody could have another person's mailbox connected to an account of their own, by a link.
+//!
+//! A callback route knows nobody ([`Connector::finish_at_callback`]): there the authorization says whose it is, which holds as long
+//! as only an operator, who may act for everybody, can begin one that leads back there.
+
+use std::time::Duration;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use gavel_mcp_base::{Moment, Secret, UserId};
+use sha2::{Digest, Sha256};
+use tokio::time::Instant;
+use url::Url;
+use url::form_urlencoded::Serializer;
+use uuid::Uuid;
+
+use crate::auth::{GrantFault, ask};
+use crate::google::http::Http;
+use crate::sealing::{Kind, SealError, random};
+use crate::settings::{Credentials, OAuthClient, Places, Settings, is_loopback};
+use crate::store::{Authorization, Connection, Store};
+
+/// How long a user may take to consent.
+const AUTHORIZATION_LIFE: Duration = Duration::from_secs(10 * 60);
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Connects accounts and disconnects them.
+#[derive(Debug)]
+pub struct Connector {
+    client: OAuthClient,
+    scopes: Vec<String>,
+    places: Places,
+    callback: Option<Url>,
+    store: Store,
+    http: Http,
+}
+
+/// An authorization that was begun.
+#[derive(Debug, Clone)]
+pub struct Begun {
+    /// Where to send the user's browser.
+    pub url: String,
+    /// What Google will hand back; whoever listens compares it.
+    pub state: String,
+}
+
+/// An account that is connected. It holds no secret.
+#[derive(Debug, Clone)]
+pub struct Account {
+    /// Whose it is here.
+    pub user: String,
+    /// Its address at Google, where that is known.
+    pub address: Option<String>,
+    /// What the user consented to.
+    pub scopes: Vec<String>,
+    /// Since when.
+    pub connected_at: Moment,
+    /// Google does not honour it any more; the user has to connect again.
+    pub reconnect_required: bool,
+}
+
+/// What came of disconnecting an account.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Disconnected {
+    /// There was none.
+    None,
+    /// It is forgotten, and Google has taken the consent back.
+    TakenBack,
+    /// It is forgotten here. At Google the consent may stand; the user alone can take it back there.
+    Forgotten,
+}
+
+/// Why an account is not connected. The words are for the user, and hold no secret.
+#[derive(Debug, thiserror::Error)]
+pub enum ConnectError {
+    /// With a service account there is nothing to connect.
+    #[error("this server acts by a service account; users connect no accounts of their own")]
+    ServiceAccount,
+    /// The user's id is none.
+    #[error("a user's id is a text of 1 to 512 characters without control characters")]
+    InvalidUser,
+    /// The place to come back to would let others see the code.
+    #[error("the redirect URI has to begin with https://, or with http:// for a loopback address")]
+    InvalidRedirect,
+    /// Never begun, finished already, begun by another user, or expired.
+    #[error("this authorization was not begun by this user, is finished already, or has expired; begin again")]
+    UnknownState,
+    /// There is no callback route.
+    #[error("no callback is configured (GOOGLE_CALLBACK_URL)")]
+    NoCallback,
+    /// Google says no.
+    #[error("Google refused the authorization ({0}); begin again")]
+    Refused(String),
+    /// Google gave no lasting permission.
+    #[error(
+        "Google gave no lasting permission; remove this application at myaccount.google.com/permissions and begin again"
+    )]
+    NoRefreshToken,
+    /// Google does not answer.
+    #[error("Google cannot be reached just now; begin again later")]
+    Unavailable,
+    /// Sealing failed; the source says how.
+    #[error("the connection cannot be sealed")]
+    Sealing(#[source] anyhow::Error),
+    /// The database failed; the source says how.
+    #[error("the server's database cannot be reached")]
+    Store(#[from] sqlx::Error),
+}
+
+impl From<SealError> for ConnectError {
+    fn from(error: SealError) -> Self {
+        Self::Sealing(error.into())
+    }
+}
+
+impl Connector {
+    /// Opens the database that the server uses.
+    ///
+    /// # Errors
+    /// It cannot be opened, or the settings are those of a service account.
+    pub async fn open(settings: &Settings) -> anyhow::Result<Self> {
+        let Credentials::Client(client) = &settings.credentials else {
+            return Err(ConnectError::ServiceAccount.into());
+        };
+        Ok(Self {
+            client: client.clone(),
+            scopes: settings.scopes.clone(),
+            places: settings.places.clone(),
+            callback: settings.callback.clone(),
+            http: Http::new(&settings.places)?,
+            store: Store::open(&settings.database).await?,
+        })
+    }
+
+    /// Begins an authorization, in place of one that this user began before. The user is who is logged in, never what a
+    /// request says.
+    pub async fn begin(&self, user: &str, redirect_uri: &str) -> Result<Begun, ConnectError> {
+        let user = user_id(user)?;
+        let redirect = Url::parse(redirect_uri).map_err(|_| ConnectError::InvalidRedirect)?;
+        if redirect.scheme() != "https" && !(redirect.scheme() == "http" && is_loopback(&redirect)) {
+            return Err(ConnectError::InvalidRedirect);
+        }
+        let state = URL_SAFE_NO_PAD.encode(random::<32>()?);
+        let verifier = Secret::new(URL_SAFE_NO_PAD.encode(random::<32>()?));
+        self.store
+            .begin(&Authorization {
+                state: digest(&state),
+                verifier: self.client.sealer.seal(Kind::Verifier, &user, &verifier)?,
+                redirect_uri: redirect_uri.to_owned(),
+                expires_at: Moment(Moment::now().0 + AUTHORIZATION_LIFE.as_micros() as i64),
+                user,
+            })
+            .await?;
+        let mut url = self.places.auth.clone();
+        url.query_pairs_mut()
+            .append_pair("response_type", "code")
+            .append_pair("client_id", &self.client.id)
+            .append_pair("redirect_uri", redirect_uri)
+            .append_pair("scope", &self.scopes.join(" "))
+            .append_pair("state", &state)
+            .append_pair("code_challenge", &digest(verifier.expose()))
+            .append_pair("code_challenge_method", "S256")
+            // Without these two there is no refresh token, or only the first time.
+            .append_pair("access_type", "offline")
+            .append_pair("prompt", "consent");
+        Ok(Begun { url: url.into(), state })
+    }
+
+    /// Exchanges the code that Google sent the user back with, and keeps the connection in place of the one the user had.
+    /// `user` is who came back, as the caller knows by itself: the session of a browser, the person at a terminal.
+    pub async fn finish(&self, user: &str, state: &str, code: &str) -> Result<Account, ConnectError> {
+        let user = user_id(user)?;
+        let taken = self.store.take(&user, &digest(state)).await?;
+        self.exchange(taken, code).await
+    }
+
+    /// The same for a callback route, which cannot know who came back: the authorization says whose account it is. Only one
+    /// that leads back to the configured callback is taken.
+    pub async fn finish_at_callback(&self, state: &str, code: &str) -> Result<Account, ConnectError> {
+        let callback = self.callback.as_ref().ok_or(ConnectError::NoCallback)?;
+        let taken = self.store.take_from(callback.as_str(), &digest(state)).await?;
+        self.exchange(taken, code).await
+    }
+
+    /// The person said no: what was begun cannot be finished any more.
+    pub async fn declined_at_callback(&self, state: &str) -> Result<(), ConnectError> {
+        let callback = self.callback.as_ref().ok_or(ConnectError::NoCallback)?;
+        self.store.take_from(callback.as_str(), &digest(state)).await?;
+        Ok(())
+    }
+
+    async fn exchange(&self, taken: Option<Authorization>, code: &str) -> Result<Account, ConnectError> {
+        let begun = taken
+            .filter(|begun| begun.expires_at > Moment::now())
+            .ok_or(ConnectError::UnknownState)?;
+        let user = begun.user;
+        let verifier = self.client.sealer.open(Kind::Verifier, &user, &begun.verifier)?.secret;
+        let form = Serializer::new(String::new())
+            .append_pair("grant_type", "authorization_code")
+            .append_pair("code", code)
+            .append_pair("redirect_uri", &begun.redirect_uri)
+            .append_pair("client_id", &self.client.id)
+            .append_pair("client_secret", self.client.secret.expose())
+            .append_pair("code_verifier", verifier.expose())
+            .finish();
+        let granted = ask(&self.http, &self.places.token, form, Instant::now() + PATIENCE)
+            .await
+            .map_err(|fault| match fault {
+                GrantFault::Unavailable => ConnectError::Unavailable,
+                GrantFault::Refused(code) => ConnectError::Refused(code),
+            })?;
+        let token = granted.refresh_token.ok_or(ConnectError::NoRefreshToken)?;
+        let connection = Connection {
+            generation: Uuid::now_v7().to_string(),
+            refresh_token: self.client.sealer.seal(Kind::RefreshToken, &user, &token)?,
+            scopes: granted.scope.unwrap_or_else(|| self.scopes.join(" ")),
+            account: granted.account,
+            connected_at: Moment::now(),
+            refused_at: None,
+            user,
+        };
+        self.store.connect(&connection).await?;
+        tracing::info!("a Google account was connected");
+        Ok(account(connection))
+    }
+
+    /// The address of the callback route, where one is configured.
+    #[must_use]
+    pub fn callback(&self) -> Option<&str> {
+        self.callback.as_ref().map(Url::as_str)
+    }
+
+    /// Forgets a user's connection, and takes the consent back at Google as far as Google answers. The connection is forgotten
+    /// first: whatever Google says, nothing is done with it any more.
+    pub async fn disconnect(&self, user: &str) -> Result<Disconnected, ConnectError> {
+        let user = user_id(user)?;
+        let Some(connection) = self.store.disconnect(&user).await? else {
+            return Ok(Disconnected::None);
+        };
+        let sealed = &connection.refresh_token;
+        let taken_back = match self.client.sealer.open(Kind::RefreshToken, &user, sealed) {
+            Ok(opened) => self.revoke(&opened.secret).await,
+            Err(error) => {
+                tracing::warn!(%error, "a consent was not taken back at Google");
+                false
+            }
+        };
+        Ok(match taken_back {
+            true => Disconnected::TakenBack,
+            false => Disconnected::Forgotten,
+        })
+    }
+
+    /// Tells whether Google took it.
+    async fn revoke(&self, token: &Secret) -> bool {
+        let form = Serializer::new(String::new())
+            .append_pair("token", token.expose())
+            .finish();
+        let request = crate::auth::request(&self.places.revoke, form);
+        match self.http.send(request, Instant::now() + PATIENCE).await {
+            // 400: it was taken back before.
+            Ok(reply) if reply.status.is_success() || reply.status == 400 => true,
+            Ok(reply) => {
+                tracing::warn!(status = reply.status.as_u16(), "a consent was not taken back at Google");
+                false
+            }
+            Err(lost) => {
+                tracing::warn!(?lost, "a consent was not taken back at Google");
+                false
+            }
+        }
+    }
+
+    /// Every account that is connected, in the order of the users' ids.
+    pub async fn connected(&self) -> Result<Vec<Account>, ConnectError> {
+        let connections = self.store.connections().await?;
+        Ok(connections.into_iter().map(account).collect())
+    }
+
+    /// Closes the database.
+    pub async fn close(self) {
+        self.store.close().await;
+    }
+}
+
+fn user_id(user: &str) -> Result<UserId, ConnectError> {
+    UserId::parse(user).ok_or(ConnectError::InvalidUser)
+}
+
+/// Base64url of SHA-256, as PKCE's S256 asks for (RFC 7636, section 4.2).
+fn digest(text: &str) -> String {
+    URL_SAFE_NO_PAD.encode(Sha256::digest(text))
+}
+
+fn account(connection: Connection) -> Account {
+    Account {
+        user: connection.user.as_str().to_owned(),
+        address: connection.account,
+        scopes: connection.scopes.split_ascii_whitespace().map(str::to_owned).collect(),
+        connected_at: connection.connected_at,
+        reconnect_required: connection.refused_at.is_some(),
+    }
+}

@@ -1,0 +1,147 @@
+//! Calendar: an event is made under an id of our own, so that it cannot be made twice.
+
+use gavel_mcp_base::ToolError;
+use serde::Deserialize;
+use serde_json::Value;
+use tokio::time::Instant;
+
+use super::refusal::{is_rate_limit, refusal};
+use super::{As, Google, Right, Sent, at, get, is_transient, parsed, pause, post};
+use crate::error::{Fault, unavailable};
+
+const ATTEMPTS: u32 = 3;
+
+/// An event as Google keeps it, as far as it is told.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Event {
+    pub(crate) id: String,
+    pub(crate) status: Option<String>,
+    pub(crate) html_link: Option<String>,
+    pub(crate) hangout_link: Option<String>,
+    pub(crate) summary: Option<String>,
+    pub(crate) start: Option<Value>,
+    pub(crate) end: Option<Value>,
+    #[serde(default)]
+    pub(crate) attendees: Vec<Attendee>,
+    #[serde(default)]
+    extended_properties: Extended,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+pub(crate) struct Attendee {
+    pub(crate) email: Option<String>,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+struct Extended {
+    #[serde(default)]
+    private: serde_json::Map<String, Value>,
+}
+
+/// The property of an event that stands for the arguments it was made from.
+pub(crate) const DIGEST: &str = "gavelArguments";
+
+impl Event {
+    pub(crate) fn digest(&self) -> Option<&str> {
+        self.extended_properties.private.get(DIGEST).and_then(Value::as_str)
+    }
+}
+
+/// What is to be made, and where.
+#[derive(Debug)]
+pub(crate) struct NewEvent {
+    pub(crate) id: String,
+    pub(crate) calendar_id: String,
+    pub(crate) send_updates: &'static str,
+    pub(crate) conference: bool,
+    /// Its time has come: it may be found, but it is not made any more.
+    pub(crate) is_past: bool,
+    pub(crate) body: Value,
+}
+
+/// An event that is there.
+#[derive(Debug)]
+pub(crate) struct Made {
+    pub(crate) event: Event,
+    /// It was there before this request.
+    pub(crate) existed: bool,
+}
+
+impl Google {
+    /// Makes an event, or finds the one that an earlier attempt made. `perhaps_there`: an earlier call may have made it.
+    pub(crate) async fn make_event(&self, who: As<'_>, new: &NewEvent, perhaps_there: bool) -> Result<Made, Fault> {
+        const NO_ANSWER: &str = "Google did not answer";
+        let mut url = at(&self.places.calendar, &["calendars", &new.calendar_id, "events"]);
+        url.query_pairs_mut()
+            .append_pair("sendUpdates", new.send_updates)
+            .append_pair("conferenceDataVersion", if new.conference { "1" } else { "0" });
+        let request = post(url, &new.body)?;
+        let mut lost = perhaps_there;
+        for attempt in 1.. {
+            // Google says that two equal ids may not be noticed at once, so it is looked for first.
+            if lost
+                && let Some(event) = self
+                    .event(who, new)
+                    .await
+                    .map_err(|_| Fault::Unsettled("it could not be looked up".to_owned()))?
+            {
+                return Ok(Made { event, existed: true });
+            }
+            if new.is_past {
+                let why = "it is not in the calendar, and would begin in the past by now";
+                return Err(Fault::Unsettled(why.to_owned()));
+            }
+            let wait = match self.change(who, Right::WriteEvents, &request).await {
+                Sent::Answered(reply) if reply.status.is_success() => match parsed(&reply) {
+                    Some(event) => return Ok(Made { event, existed: false }),
+                    None => {
+                        lost = true;
+                        pause(attempt, None)
+                    }
+                },
+                Sent::Answered(reply) if reply.status == 409 => {
+                    let found = self.event(who, new).await;
+                    return match found {
+                        Ok(Some(event)) => Ok(Made { event, existed: true }),
+                        Ok(None) | Err(_) => Err(Fault::Unsettled(
+                            "Google says that there is one, and does not show it".to_owned(),
+                        )),
+                    };
+                }
+                Sent::Answered(reply) if is_transient(&reply) => {
+                    lost |= !is_rate_limit(&reply);
+                    let wait = pause(attempt, Some(&reply));
+                    if !lost && (attempt == ATTEMPTS || Instant::now() + wait >= who.deadline) {
+                        return Err(refusal(&reply, Right::WriteEvents.name()).into());
+                    }
+                    wait
+                }
+                Sent::Answered(reply) if !lost => return Err(refusal(&reply, Right::WriteEvents.name()).into()),
+                Sent::Never(error) if !lost => return Err(error.into()),
+                Sent::Answered(_) | Sent::Never(_) => return Err(Fault::Unsettled(NO_ANSWER.to_owned())),
+                Sent::Unknown => {
+                    lost = true;
+                    pause(attempt, None)
+                }
+            };
+            if attempt == ATTEMPTS || Instant::now() + wait >= who.deadline {
+                break;
+            }
+            tokio::time::sleep(wait).await;
+        }
+        Err(Fault::Unsettled(NO_ANSWER.to_owned()))
+    }
+
+    async fn event(&self, who: As<'_>, new: &NewEvent) -> Result<Option<Event>, ToolError> {
+        let url = at(
+            &self.places.calendar,
+            &["calendars", &new.calendar_id, "events", &new.id],
+        );
+        match self.read(who, Right::WriteEvents, &get(url)).await {
+            Ok(reply) => parsed(&reply).map(Some).ok_or_else(unavailable),
+            Err(error) if error.code() == "not_found" => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+}

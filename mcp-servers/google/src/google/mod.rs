@@ -1,0 +1,208 @@
+//! Google's REST APIs: which requests there are, what is sent again and what never, what an answer means.
+
+pub(crate) mod calendar;
+pub(crate) mod gmail;
+pub(crate) mod http;
+pub(crate) mod refusal;
+
+use std::time::Duration;
+
+use gavel_mcp_base::{ToolError, UserId};
+use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue};
+use reqwest::{Method, Request};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use tokio::time::Instant;
+use url::Url;
+
+use self::http::{Http, Lost, Reply};
+use self::refusal::{is_rate_limit, refusal};
+use crate::auth::{Access, Tokens};
+use crate::error::{internal, unavailable};
+use crate::settings::Places;
+
+/// How often a request that only reads is made.
+const ATTEMPTS: u32 = 3;
+
+/// A right that a request needs, and the scopes that give it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Right {
+    Send,
+    ReadMail,
+    WriteEvents,
+}
+
+impl Right {
+    /// The least scope that gives it comes first.
+    pub(crate) fn scopes(self) -> &'static [&'static str] {
+        match self {
+            Self::Send => &[
+                "https://www.googleapis.com/auth/gmail.send",
+                "https://www.googleapis.com/auth/gmail.compose",
+                "https://www.googleapis.com/auth/gmail.modify",
+                "https://mail.google.com/",
+            ],
+            Self::ReadMail => &[
+                "https://www.googleapis.com/auth/gmail.readonly",
+                "https://www.googleapis.com/auth/gmail.metadata",
+                "https://www.googleapis.com/auth/gmail.modify",
+                "https://mail.google.com/",
+            ],
+            Self::WriteEvents => &[
+                "https://www.googleapis.com/auth/calendar.events",
+                "https://www.googleapis.com/auth/calendar.events.owned",
+                "https://www.googleapis.com/auth/calendar.app.created",
+                "https://www.googleapis.com/auth/calendar",
+            ],
+        }
+    }
+
+    pub(crate) fn name(self) -> &'static str {
+        self.scopes()[0]
+    }
+
+    pub(crate) fn granted_by(self, scopes: &str) -> bool {
+        let mut granted = scopes.split_ascii_whitespace();
+        granted.any(|scope| self.scopes().contains(&scope))
+    }
+}
+
+/// Google, as one user at a time.
+#[derive(Debug)]
+pub(crate) struct Google {
+    http: Http,
+    tokens: Tokens,
+    places: Places,
+}
+
+/// What came of a request that changes something.
+#[derive(Debug)]
+pub(crate) enum Sent {
+    /// Google answered; whether that is a refusal is for the caller to see.
+    Answered(Reply),
+    /// Google knows nothing of it.
+    Never(ToolError),
+    /// It may have been done.
+    Unknown,
+}
+
+/// One user's call, and until when it may take.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct As<'a> {
+    pub(crate) user: &'a UserId,
+    pub(crate) deadline: Instant,
+}
+
+impl Google {
+    pub(crate) fn new(http: Http, tokens: Tokens, places: Places) -> Self {
+        Self { http, tokens, places }
+    }
+
+    /// The right to do something as this user.
+    pub(crate) async fn access(&self, who: As<'_>, right: Right) -> Result<Access, ToolError> {
+        self.tokens.access(who, right).await
+    }
+
+    /// A request that changes something. It is made once; a second time only where the first was refused for its token, or
+    /// no connection could be made.
+    async fn change(&self, who: As<'_>, right: Right, request: &Request) -> Sent {
+        let mut access = match self.access(who, right).await {
+            Ok(access) => access,
+            Err(error) => return Sent::Never(error),
+        };
+        let (mut renewed, mut again) = (false, true);
+        loop {
+            let Some(authorized) = authorized(request, &access) else {
+                return Sent::Never(internal());
+            };
+            match self.http.send(authorized, who.deadline).await {
+                Ok(reply) if reply.status == 401 && !renewed => {
+                    renewed = true;
+                    access = match self.tokens.renew(who, right, &access).await {
+                        Ok(access) => access,
+                        Err(error) => return Sent::Never(error),
+                    };
+                }
+                Ok(reply) => return Sent::Answered(reply),
+                Err(Lost::NotSent) if again => again = false,
+                Err(Lost::NotSent) => return Sent::Never(unavailable()),
+                Err(Lost::Unknown) => return Sent::Unknown,
+            }
+        }
+    }
+
+    /// A request that only reads. It is made again while that may help and there is time.
+    async fn read(&self, who: As<'_>, right: Right, request: &Request) -> Result<Reply, ToolError> {
+        let mut attempt = 1;
+        loop {
+            let reply = match self.change(who, right, request).await {
+                Sent::Answered(reply) if reply.status.is_success() => return Ok(reply),
+                Sent::Answered(reply) => Some(reply),
+                Sent::Never(error) => return Err(error),
+                Sent::Unknown => None,
+            };
+            let transient = reply.as_ref().is_none_or(is_transient);
+            let wait = pause(attempt, reply.as_ref());
+            if !transient || attempt == ATTEMPTS || Instant::now() + wait >= who.deadline {
+                return Err(reply.map_or_else(unavailable, |reply| refusal(&reply, right.name())));
+            }
+            tokio::time::sleep(wait).await;
+            attempt += 1;
+        }
+    }
+}
+
+/// A refusal that a later request may not meet.
+pub(crate) fn is_transient(reply: &Reply) -> bool {
+    is_rate_limit(reply) || reply.status.is_server_error() || reply.status == 408
+}
+
+/// How long to wait: what Google says, else longer each time, never all at once.
+pub(crate) fn pause(attempt: u32, reply: Option<&Reply>) -> Duration {
+    let own = Duration::from_millis(250 * 2_u64.pow(attempt.min(6)));
+    let own = own.mul_f64(0.5 + fastrand::f64() / 2.0);
+    reply
+        .and_then(|reply| reply.retry_after)
+        .map_or(own, |said| said.max(own))
+}
+
+fn authorized(request: &Request, access: &Access) -> Option<Request> {
+    let mut request = request.try_clone()?;
+    request.headers_mut().insert(AUTHORIZATION, access.header.clone());
+    Some(request)
+}
+
+/// `base` with further segments, each one escaped.
+fn at(base: &Url, segments: &[&str]) -> Url {
+    let mut url = base.clone();
+    if let Ok(mut path) = url.path_segments_mut() {
+        path.pop_if_empty().extend(segments);
+    }
+    url
+}
+
+fn get(url: Url) -> Request {
+    Request::new(Method::GET, url)
+}
+
+fn post(url: Url, body: &impl Serialize) -> Result<Request, ToolError> {
+    let body = serde_json::to_vec(body).map_err(|error| {
+        tracing::error!(%error, "a request could not be written as JSON");
+        internal()
+    })?;
+    let mut request = Request::new(Method::POST, url);
+    let json = HeaderValue::from_static("application/json");
+    request.headers_mut().insert(CONTENT_TYPE, json);
+    *request.body_mut() = Some(body.into());
+    Ok(request)
+}
+
+/// Reads an answer. One that cannot be read is as good as none.
+pub(crate) fn parsed<T: DeserializeOwned>(reply: &Reply) -> Option<T> {
+    serde_json::from_slice(&reply.body)
+        .inspect_err(|error| {
+            let (line, column) = (error.line(), error.column());
+            tracing::warn!(line, column, "an answer of Google cannot be read");
+        })
+        .ok()
+}

@@ -1,0 +1,106 @@
+//! What Google's refusals mean. Its words are not handed on, since they may quote a person; its reasons are a closed vocabulary.
+
+use gavel_mcp_base::ToolError;
+use serde::Deserialize;
+
+use super::http::Reply;
+use crate::error::{Code, missing_scope, reconnect_required, unavailable};
+
+#[derive(Debug, Default, Deserialize)]
+struct Body {
+    #[serde(default)]
+    error: Described,
+}
+
+#[derive(Debug, Default, Deserialize)]
+struct Described {
+    #[serde(default)]
+    errors: Vec<Reason>,
+    #[serde(default)]
+    details: Vec<Reason>,
+    #[serde(default)]
+    status: Option<String>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Reason {
+    #[serde(default)]
+    reason: Option<String>,
+}
+
+/// The reasons that an answer gives, as far as they are words of a vocabulary.
+pub(crate) fn reasons(reply: &Reply) -> Vec<String> {
+    let body: Body = serde_json::from_slice(&reply.body).unwrap_or_default();
+    let Described {
+        errors,
+        details,
+        status,
+    } = body.error;
+    let reasons = errors.into_iter().chain(details).filter_map(|each| each.reason);
+    reasons.chain(status).filter(|reason| is_label(reason)).collect()
+}
+
+/// Letters, digits and underscores, and not many of them.
+pub(crate) fn is_label(text: &str) -> bool {
+    (1..=64).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
+}
+
+/// Does it say that there were too many calls? Then nothing was done.
+pub(crate) fn is_rate_limit(reply: &Reply) -> bool {
+    const REASONS: [&str; 6] = [
+        "rateLimitExceeded",
+        "userRateLimitExceeded",
+        "quotaExceeded",
+        "dailyLimitExceeded",
+        "RATE_LIMIT_EXCEEDED",
+        "RESOURCE_EXHAUSTED",
+    ];
+    match reply.status.as_u16() {
+        429 => true,
+        403 => reasons(reply).iter().any(|reason| REASONS.contains(&reason.as_str())),
+        _ => false,
+    }
+}
+
+/// A refusal that says that nothing was done. `scope` is what the request needed.
+pub(crate) fn refusal(reply: &Reply, scope: &str) -> ToolError {
+    let reasons = reasons(reply);
+    let has = |names: &[&str]| reasons.iter().any(|reason| names.contains(&reason.as_str()));
+    let error = if is_rate_limit(reply) {
+        let error = ToolError::new(
+            Code::RateLimited,
+            "Google takes no more calls for this user just now. Nothing was done; try again later.",
+        );
+        let seconds = reply.retry_after.map_or(60, |wait| wait.as_secs());
+        error.with("retryable", true).with("retry_after_s", seconds)
+    } else if reply.status == 401 {
+        reconnect_required()
+    } else if has(&["insufficientPermissions", "ACCESS_TOKEN_SCOPE_INSUFFICIENT"]) {
+        missing_scope(scope)
+    } else if has(&["accessNotConfigured", "SERVICE_DISABLED"]) {
+        ToolError::new(
+            Code::Misconfigured,
+            "Google's API is not switched on for the operator's project. The operator has to switch it on; nothing was done.",
+        )
+    } else {
+        match reply.status.as_u16() {
+            403 => ToolError::new(
+                Code::AccessDenied,
+                "Google does not let this user do that. Nothing was done; another attempt will not help.",
+            ),
+            404 => ToolError::new(
+                Code::NotFound,
+                "Google knows no such message, thread, event or calendar of this user. Nothing was done.",
+            ),
+            408 | 500.. => unavailable(),
+            _ => ToolError::new(
+                Code::GoogleRefused,
+                "Google did not take the request as it is. Nothing was done; change the arguments.",
+            ),
+        }
+    };
+    match reasons.first() {
+        Some(reason) => error.with("reason", reason.as_str()),
+        None => error,
+    }
+}

@@ -1,0 +1,73 @@
+//! An e-mail as it travels (RFC 5322, MIME). The library encodes; what reaches it here was checked before.
+
+use std::borrow::Cow;
+
+use mail_builder::MessageBuilder;
+use mail_builder::headers::address::Address;
+use mail_builder::headers::message_id::MessageId;
+use mail_builder::headers::text::Text;
+
+use crate::address::Recipient;
+use crate::google::gmail::{KEY_HEADER, Original};
+
+/// An e-mail that can be sent.
+#[derive(Debug)]
+pub(crate) struct Email {
+    pub(crate) to: Vec<Recipient>,
+    pub(crate) cc: Vec<Recipient>,
+    pub(crate) bcc: Vec<Recipient>,
+    pub(crate) subject: String,
+    pub(crate) text: String,
+    pub(crate) html: Option<String>,
+}
+
+/// Writes it. Gmail puts the sender in, and takes Bcc out for everybody but the sender.
+pub(crate) fn write(
+    email: &Email,
+    message_id: &str,
+    key: &str,
+    original: Option<&Original>,
+) -> std::io::Result<Vec<u8>> {
+    let mut message = MessageBuilder::new()
+        .message_id(message_id)
+        .header(KEY_HEADER, Text::new(key))
+        .to(addresses(&email.to))
+        .subject(email.subject.as_str())
+        .text_body(lines(&email.text));
+    if !email.cc.is_empty() {
+        message = message.cc(addresses(&email.cc));
+    }
+    if !email.bcc.is_empty() {
+        message = message.bcc(addresses(&email.bcc));
+    }
+    if let Some(html) = &email.html {
+        message = message.html_body(lines(html));
+    }
+    if let Some(original) = original {
+        if let Some(message_id) = &original.message_id {
+            message = message.in_reply_to(message_id.as_str());
+        }
+        if !original.references.is_empty() {
+            message = message.references(MessageId::new_list(original.references.iter().map(String::as_str)));
+        }
+    }
+    message.write_to_vec()
+}
+
+fn addresses(recipients: &[Recipient]) -> Address<'_> {
+    Address::new_list(
+        recipients
+            .iter()
+            .map(|recipient| Address::new_address(recipient.name.as_deref(), recipient.address.as_str()))
+            .collect(),
+    )
+}
+
+/// Lines end in CR LF, whatever they ended in.
+fn lines(text: &str) -> Cow<'_, str> {
+    if !text.contains(['\n', '\r']) {
+        return Cow::Borrowed(text);
+    }
+    let unix = text.replace("\r\n", "\n").replace('\r', "\n");
+    Cow::Owned(unix.replace('\n', "\r\n"))
+}

@@ -1,0 +1,221 @@
+//! The protocol's side of a tool call.
+
+use std::time::Duration;
+
+use gavel_mcp_base::server::Tools;
+use gavel_mcp_base::{Answer, Code as Common, ToolError, UserId, digest, meta};
+use rmcp::ErrorData;
+use rmcp::model::{
+    CallToolRequestParams, Implementation, JsonObject, RequestMetaObject, ServerCapabilities, ServerConfig, Tool,
+};
+use tokio::time::Instant;
+use url::Url;
+
+use crate::auth::{Access, Tokens};
+use crate::effect::{Begin, Effect};
+use crate::error::{Fault, internal, with_next_step};
+use crate::google::http::Http;
+use crate::google::{As, Google, Right};
+use crate::settings::{Credentials, Limits, Settings};
+use crate::store::{Claim, Store};
+use crate::tools::{self, calendar_event_create, gmail_send};
+
+/// What is left of a call's time after Google had its share: for writing the answer down.
+const RESERVE: Duration = Duration::from_secs(5);
+
+const INSTRUCTIONS: &str = "\
+The user's own Gmail and Google Calendar. Both tools reach other people at once and cannot be taken back: use only addresses that \
+the user gave or that another tool found, and say whom it goes to. not_connected, reconnect_required and missing_scope mean that \
+the user has to connect the Google account (again); nothing else helps.";
+
+/// The tools, and what they need.
+#[derive(Debug)]
+pub(crate) struct GoogleTools {
+    google: Google,
+    store: Store,
+    limits: Limits,
+    user: Option<UserId>,
+    /// Where users are told to connect their account. Absent with a service account, where there is nothing to connect.
+    connecting: Option<Connecting>,
+}
+
+/// How users connect.
+#[derive(Debug)]
+struct Connecting {
+    page: Option<Url>,
+}
+
+/// Whose call it is, and what it is to do.
+struct Call {
+    user: UserId,
+    name: &'static str,
+    arguments: Option<JsonObject>,
+    claim: Option<Claim>,
+}
+
+/// A call whose arguments have been understood.
+enum Request {
+    Mail(gmail_send::Request),
+    Event(calendar_event_create::Request),
+}
+
+impl Request {
+    fn right(&self) -> Right {
+        match self {
+            Self::Mail(_) => Right::Send,
+            Self::Event(_) => Right::WriteEvents,
+        }
+    }
+}
+
+impl GoogleTools {
+    pub(crate) fn new(settings: Settings, store: Store) -> anyhow::Result<Self> {
+        let Settings {
+            user,
+            database: _,
+            credentials,
+            scopes,
+            places,
+            limits,
+            callback: _,
+            connect_page,
+        } = settings;
+        let connecting = match &credentials {
+            Credentials::Client(_) => Some(Connecting { page: connect_page }),
+            Credentials::ServiceAccount(_) => None,
+        };
+        let http = Http::new(&places)?;
+        let tokens = Tokens::new(http.clone(), store.clone(), places.token.clone(), credentials, scopes);
+        Ok(Self {
+            google: Google::new(http, tokens, places),
+            store,
+            limits,
+            user,
+            connecting,
+        })
+    }
+
+    fn taken(&self, call: CallToolRequestParams, given: &RequestMetaObject) -> Result<Call, ToolError> {
+        let user = meta::named_user(given)?
+            .or_else(|| self.user.clone())
+            .ok_or_else(user_required)?;
+        let name = match &*call.name {
+            gmail_send::NAME => gmail_send::NAME,
+            calendar_event_create::NAME => calendar_event_create::NAME,
+            _ => return Err(internal()),
+        };
+        let claim = meta::idempotency_key(given)?.map(|key| Claim {
+            user: user.clone(),
+            tool: name,
+            key,
+            digest: digest(call.arguments.as_ref()),
+        });
+        Ok(Call {
+            user,
+            name,
+            arguments: call.arguments,
+            claim,
+        })
+    }
+
+    async fn carry_out(&self, call: Call) -> Result<Answer, Fault> {
+        let Call {
+            user,
+            name,
+            arguments,
+            claim,
+        } = call;
+        let deadline = Instant::now() + self.limits.timeout;
+        let who = As { user: &user, deadline };
+        let effect = Effect {
+            store: &self.store,
+            claim,
+        };
+        let work = async {
+            // What was done before is not judged anew: since then an event may have begun, or an account have been disconnected.
+            let open = match effect.begin().await? {
+                Begin::First => None,
+                Begin::Answered(answer) => return Ok(answer),
+                Begin::Unknown(open) => Some(open),
+            };
+            let (request, access) = match self.prepared(name, arguments, who).await {
+                Ok(prepared) => prepared,
+                Err(error) if open.is_some() => {
+                    let why = format!("this one was refused before that could be looked up: {}", error.code());
+                    return Err(effect.unsettled("an earlier call with this key took effect", &why));
+                }
+                Err(error) => return Err(error.into()),
+            };
+            match request {
+                Request::Mail(request) => {
+                    gmail_send::carry_out(&self.google, &effect, who, access, open, request, &self.limits).await
+                }
+                Request::Event(request) => {
+                    calendar_event_create::carry_out(&self.google, &effect, who, access, open, request).await
+                }
+            }
+        };
+        tokio::time::timeout_at(deadline + RESERVE, work)
+            .await
+            .unwrap_or_else(|_| Err(effect.unsettled("this call took effect", "the time was over")))
+    }
+
+    /// What has to hold before Google is asked.
+    async fn prepared(
+        &self,
+        name: &str,
+        arguments: Option<JsonObject>,
+        who: As<'_>,
+    ) -> Result<(Request, Access), ToolError> {
+        let request = if name == gmail_send::NAME {
+            Request::Mail(gmail_send::parse(arguments, &self.limits)?)
+        } else {
+            Request::Event(calendar_event_create::parse(arguments, &self.limits)?)
+        };
+        let access = self.google.access(who, request.right()).await?;
+        Ok((request, access))
+    }
+}
+
+impl Tools for GoogleTools {
+    fn about(&self) -> ServerConfig {
+        let mut server = Implementation::new("gavel-mcp-google", env!("CARGO_PKG_VERSION"));
+        server.title = Some("Gmail and Google Calendar".to_owned());
+        server.description = Some(env!("CARGO_PKG_DESCRIPTION").to_owned());
+        ServerConfig::new(ServerCapabilities::builder().enable_tools().build())
+            .with_server_info(server)
+            .with_instructions(INSTRUCTIONS)
+    }
+
+    fn all(&self) -> &[Tool] {
+        tools::all()
+    }
+
+    /// A call that is dropped while Google works on it stays in doubt under its key.
+    async fn answer(&self, call: CallToolRequestParams, meta: &RequestMetaObject) -> Result<Answer, ErrorData> {
+        let call = match self.taken(call, meta) {
+            Ok(taken) => taken,
+            Err(error) => return Ok(error.into()),
+        };
+        let user = call.user.clone();
+        match self.carry_out(call).await {
+            Ok(answer) => Ok(answer),
+            Err(Fault::Refused(error)) => Ok(match &self.connecting {
+                Some(connecting) => with_next_step(error, &user, connecting.page.as_ref()).into(),
+                None => error.into(),
+            }),
+            Err(Fault::Unsettled(why)) => Err(ErrorData::internal_error(why, None)),
+        }
+    }
+}
+
+fn user_required() -> ToolError {
+    ToolError::new(
+        Common::UserRequired,
+        format!(
+            "Nobody said whose account this is. The client has to send the user's id in `_meta[\"{}\"]`, or the \
+             server has to be started with `--user NAME`.",
+            meta::USER
+        ),
+    )
+}

@@ -1,0 +1,336 @@
+//! What the options mean together; a combination that would be unsafe or senseless is refused.
+
+use std::collections::HashMap;
+use std::ffi::OsStr;
+use std::fmt;
+use std::ops::RangeInclusive;
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context, bail, ensure};
+use gavel_mcp_base::store::Location;
+use gavel_mcp_base::{Secret, UserId, secret};
+use jsonwebtoken::EncodingKey;
+use serde::Deserialize;
+use url::Url;
+
+use crate::address;
+use crate::args::Args;
+use crate::sealing::Sealer;
+
+/// Settings that agree with each other.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    pub(crate) user: Option<UserId>,
+    pub(crate) database: Location,
+    pub(crate) credentials: Credentials,
+    pub(crate) scopes: Vec<String>,
+    pub(crate) places: Places,
+    pub(crate) limits: Limits,
+    /// Where Google sends people back to.
+    pub(crate) callback: Option<Url>,
+    /// Where users are sent who have to connect.
+    pub(crate) connect_page: Option<Url>,
+}
+
+impl Settings {
+    /// Are users sent back to a callback route?
+    #[must_use]
+    pub fn takes_callbacks(&self) -> bool {
+        self.callback.is_some() && matches!(self.credentials, Credentials::Client(_))
+    }
+}
+
+/// How an access token is come by.
+#[derive(Debug, Clone)]
+pub(crate) enum Credentials {
+    /// Each user has connected an account.
+    Client(OAuthClient),
+    /// One key acts for everybody in a domain.
+    ServiceAccount(ServiceAccount),
+}
+
+#[derive(Debug, Clone)]
+pub(crate) struct OAuthClient {
+    pub(crate) id: String,
+    pub(crate) secret: Secret,
+    pub(crate) sealer: Sealer,
+}
+
+#[derive(Clone)]
+pub(crate) struct ServiceAccount {
+    pub(crate) email: String,
+    pub(crate) key_id: Option<String>,
+    pub(crate) key: EncodingKey,
+    /// The users it acts for, where that is not everybody whose id is an address.
+    pub(crate) users: Option<HashMap<String, String>>,
+}
+
+impl fmt::Debug for ServiceAccount {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ServiceAccount")
+            .field("email", &self.email)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Where Google is.
+#[derive(Debug, Clone)]
+pub(crate) struct Places {
+    pub(crate) gmail: Url,
+    pub(crate) calendar: Url,
+    pub(crate) token: Url,
+    pub(crate) auth: Url,
+    pub(crate) revoke: Url,
+}
+
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Limits {
+    pub(crate) recipients: usize,
+    pub(crate) message_bytes: usize,
+    pub(crate) timeout: Duration,
+    pub(crate) settle: Duration,
+}
+
+const SCOPES: [&str; 5] = [
+    "openid",
+    "https://www.googleapis.com/auth/userinfo.email",
+    "https://www.googleapis.com/auth/gmail.send",
+    "https://www.googleapis.com/auth/gmail.readonly",
+    "https://www.googleapis.com/auth/calendar.events",
+];
+
+/// Scopes that tell who somebody is; a service account needs none of them.
+const PROFILE: [&str; 3] = ["openid", "email", "https://www.googleapis.com/auth/userinfo.email"];
+
+impl TryFrom<Args> for Settings {
+    type Error = anyhow::Error;
+
+    fn try_from(args: Args) -> anyhow::Result<Self> {
+        const DATABASE: &str = "the google database";
+        let names = (
+            "GOOGLE_DATABASE_URL (--database)",
+            "GOOGLE_DATABASE_URL_FILE (--database-file)",
+        );
+        let database = secret::either(DATABASE, names, args.database.as_deref(), args.database_file.as_deref())?;
+        let user = args.user.as_deref().map(|name| {
+            UserId::parse(name).context("--user has to be a name of 1 to 512 characters without control characters")
+        });
+        let credentials = credentials(&args)?;
+        Ok(Self {
+            user: user.transpose()?,
+            database: Location::parse(DATABASE, database.as_deref().unwrap_or("sqlite://google.db"))?,
+            scopes: scopes(args.scopes.as_deref(), &credentials)?,
+            callback: optional("GOOGLE_CALLBACK_URL", &args.callback_url)?,
+            connect_page: optional("GOOGLE_CONNECT_URL", &args.connect_url)?,
+            credentials,
+            places: Places {
+                gmail: place("GOOGLE_GMAIL_URL", &args.gmail_url, "https://gmail.googleapis.com")?,
+                calendar: place(
+                    "GOOGLE_CALENDAR_URL",
+                    &args.calendar_url,
+                    "https://www.googleapis.com/calendar/v3",
+                )?,
+                token: place(
+                    "GOOGLE_TOKEN_URL",
+                    &args.token_url,
+                    "https://oauth2.googleapis.com/token",
+                )?,
+                auth: place(
+                    "GOOGLE_AUTH_URL",
+                    &args.auth_url,
+                    "https://accounts.google.com/o/oauth2/v2/auth",
+                )?,
+                revoke: place(
+                    "GOOGLE_REVOKE_URL",
+                    &args.revoke_url,
+                    "https://oauth2.googleapis.com/revoke",
+                )?,
+            },
+            limits: Limits {
+                recipients: number("GOOGLE_MAX_RECIPIENTS", &args.max_recipients, 50, 1..=2000)?,
+                // Gmail itself takes 35 MiB.
+                message_bytes: number(
+                    "GOOGLE_MAX_MESSAGE_BYTES",
+                    &args.max_message_bytes,
+                    5 << 20,
+                    1024..=35 << 20,
+                )?,
+                timeout: seconds("GOOGLE_TIMEOUT_SECONDS", &args.timeout_seconds, 25, 1..=600)?,
+                settle: seconds("GOOGLE_SETTLE_SECONDS", &args.settle_seconds, 120, 0..=86_400)?,
+            },
+        })
+    }
+}
+
+/// Empty is not given.
+fn given(text: Option<&str>) -> Option<&str> {
+    text.filter(|text| !text.is_empty())
+}
+
+fn credentials(args: &Args) -> anyhow::Result<Credentials> {
+    let account = args.service_account_file.as_deref().filter(|path| !path.is_empty());
+    match (given(args.client_id.as_deref()), account) {
+        (Some(_), Some(_)) => bail!(
+            "GOOGLE_CLIENT_ID and GOOGLE_SERVICE_ACCOUNT_FILE exclude each other: either users connect their own accounts, \
+             or a service account acts for them"
+        ),
+        (Some(id), None) => client(id, args).map(Credentials::Client),
+        (None, Some(path)) => service_account(path, args).map(Credentials::ServiceAccount),
+        (None, None) => bail!(
+            "no credentials: set GOOGLE_CLIENT_ID, GOOGLE_CLIENT_SECRET and GOOGLE_TOKEN_KEY (users connect their own \
+             accounts), or GOOGLE_SERVICE_ACCOUNT_FILE (a service account with domain-wide delegation)"
+        ),
+    }
+}
+
+fn client(id: &str, args: &Args) -> anyhow::Result<OAuthClient> {
+    ensure!(
+        args.service_account_users_file.as_deref().is_none_or(OsStr::is_empty),
+        "GOOGLE_SERVICE_ACCOUNT_USERS_FILE is for a service account, and GOOGLE_CLIENT_ID is set"
+    );
+    let expose = |secret: &Option<Secret>| secret.as_ref().map(|secret| secret.expose().to_owned());
+    let (names, value) = (
+        ("GOOGLE_CLIENT_SECRET", "GOOGLE_CLIENT_SECRET_FILE"),
+        expose(&args.client_secret),
+    );
+    let secret = secret::either(
+        "the secret of the OAuth client",
+        names,
+        value.as_deref(),
+        args.client_secret_file.as_deref(),
+    )?
+    .context("GOOGLE_CLIENT_ID is set, so GOOGLE_CLIENT_SECRET (or GOOGLE_CLIENT_SECRET_FILE) has to be")?;
+    let (names, value) = (("GOOGLE_TOKEN_KEY", "GOOGLE_TOKEN_KEY_FILE"), expose(&args.token_key));
+    let keys = secret::either(
+        "the key of the tokens",
+        names,
+        value.as_deref(),
+        args.token_key_file.as_deref(),
+    )?
+    .context(
+        "GOOGLE_CLIENT_ID is set, so GOOGLE_TOKEN_KEY (or GOOGLE_TOKEN_KEY_FILE) has to be: refresh tokens are not \
+             stored unsealed (openssl rand -base64 32 makes a key)",
+    )?;
+    Ok(OAuthClient {
+        id: id.to_owned(),
+        secret: Secret::new(secret),
+        sealer: Sealer::parse(&keys).context("GOOGLE_TOKEN_KEY")?,
+    })
+}
+
+fn service_account(path: &OsStr, args: &Args) -> anyhow::Result<ServiceAccount> {
+    #[derive(Deserialize)]
+    struct KeyFile {
+        r#type: String,
+        client_email: String,
+        private_key: String,
+        private_key_id: Option<String>,
+    }
+    const WHAT: &str = "GOOGLE_SERVICE_ACCOUNT_FILE";
+    let text = secret::file(WHAT, Path::new(path))?;
+    // The reader's own words could quote the key.
+    let file: KeyFile = serde_json::from_str(&text)
+        .ok()
+        .with_context(|| format!("{WHAT} is not the JSON key file of a service account"))?;
+    ensure!(
+        file.r#type == "service_account",
+        "{WHAT}: its type has to be service_account"
+    );
+    let key = EncodingKey::from_rsa_pem(file.private_key.as_bytes())
+        .ok()
+        .with_context(|| format!("{WHAT}: private_key is no RSA key in PEM form"))?;
+    let users = args
+        .service_account_users_file
+        .as_deref()
+        .filter(|path| !path.is_empty());
+    Ok(ServiceAccount {
+        email: file.client_email,
+        key_id: file.private_key_id,
+        key,
+        users: users.map(users_file).transpose()?,
+    })
+}
+
+fn users_file(path: &OsStr) -> anyhow::Result<HashMap<String, String>> {
+    const WHAT: &str = "GOOGLE_SERVICE_ACCOUNT_USERS_FILE";
+    let text = secret::file(WHAT, Path::new(path))?;
+    let users: HashMap<String, String> = serde_json::from_str(&text)
+        .with_context(|| format!("{WHAT} has to be a JSON object of users' ids and e-mail addresses"))?;
+    for (user, mailbox) in &users {
+        ensure!(
+            address::is_bare(mailbox),
+            "{WHAT}: `{}` is mapped to something that is no e-mail address",
+            user.escape_debug()
+        );
+    }
+    Ok(users)
+}
+
+fn scopes(given_scopes: Option<&str>, credentials: &Credentials) -> anyhow::Result<Vec<String>> {
+    let scopes: Vec<String> = match given(given_scopes) {
+        Some(text) => text.split_ascii_whitespace().map(str::to_owned).collect(),
+        None => SCOPES.map(str::to_owned).to_vec(),
+    };
+    ensure!(!scopes.is_empty(), "GOOGLE_SCOPES names no scope");
+    Ok(match credentials {
+        Credentials::Client(_) => scopes,
+        Credentials::ServiceAccount(_) => {
+            let useful = scopes.into_iter().filter(|scope| !PROFILE.contains(&scope.as_str()));
+            useful.collect()
+        }
+    })
+}
+
+/// An address to which secrets are sent: https, or this machine.
+fn place(name: &str, text: &Option<String>, default: &str) -> anyhow::Result<Url> {
+    let text = given(text.as_deref()).unwrap_or(default);
+    let url = Url::parse(text).with_context(|| format!("{name} is not a URL such as {default}"))?;
+    let safe = url.scheme() == "https" || url.scheme() == "http" && is_loopback(&url);
+    ensure!(
+        safe && url.query().is_none() && url.fragment().is_none() && url.username().is_empty(),
+        "{name} has to begin with https:// (http:// for a loopback address alone), without a query or a user, such as {default}"
+    );
+    Ok(url)
+}
+
+/// An address that people are sent to, where one is given.
+fn optional(name: &str, text: &Option<String>) -> anyhow::Result<Option<Url>> {
+    match given(text.as_deref()) {
+        Some(_) => place(name, text, "https://gavel.example/page").map(Some),
+        None => Ok(None),
+    }
+}
+
+/// Does it stay on this machine?
+pub(crate) fn is_loopback(url: &Url) -> bool {
+    match url.host() {
+        Some(url::Host::Ipv4(address)) => address.is_loopback(),
+        Some(url::Host::Ipv6(address)) => address.is_loopback(),
+        Some(url::Host::Domain(name)) => name == "localhost",
+        None => false,
+    }
+}
+
+fn number(name: &str, text: &Option<String>, default: usize, allowed: RangeInclusive<usize>) -> anyhow::Result<usize> {
+    let Some(text) = given(text.as_deref()) else {
+        return Ok(default);
+    };
+    let number = text.parse().ok().filter(|number| allowed.contains(number));
+    number.with_context(|| {
+        format!(
+            "{name} has to be a whole number from {} to {}",
+            allowed.start(),
+            allowed.end()
+        )
+    })
+}
+
+fn seconds(
+    name: &str,
+    text: &Option<String>,
+    default: usize,
+    allowed: RangeInclusive<usize>,
+) -> anyhow::Result<Duration> {
+    number(name, text, default, allowed).map(|seconds| Duration::from_secs(seconds as u64))
+}

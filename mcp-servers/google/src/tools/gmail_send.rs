@@ -1,0 +1,335 @@
+//! `gmail_send`
+
+use gavel_mcp_base::schema::{self, Behaviour};
+use gavel_mcp_base::{Answer, Arguments, Code as Common, Moment, ToolError, missing, wrong};
+use rmcp::model::{JsonObject, Tool};
+use serde_json::json;
+use uuid::Uuid;
+
+use super::{recipients, reference};
+use crate::address::{Recipient, is_unsafe, some_recipients, too_many};
+use crate::auth::Access;
+use crate::effect::Effect;
+use crate::error::{Code, Fault, internal};
+use crate::google::gmail::{Lookup, Mail, Original, ReplyTo};
+use crate::google::refusal::{is_rate_limit, refusal};
+use crate::google::{As, Google, Right, Sent};
+use crate::mime::{self, Email};
+use crate::settings::Limits;
+use crate::store::Open;
+use crate::{address, google};
+
+pub(crate) const NAME: &str = "gmail_send";
+
+const MAX_SUBJECT: usize = 900;
+const MAX_ID: usize = 200;
+const SENT: &str = "this e-mail was sent";
+
+const DESCRIPTION: &str = "\
+Send one e-mail from the user's own Gmail account, as plain text and if need be as HTML too. It goes out at once and cannot be \
+taken back, so the recipients, the subject and the text have to be what the user wants; never make up an address. To answer a \
+message give reply_to_message_id or thread_id; the recipients still have to be named. Attachments are not supported. \
+Answers with the ids of the message and of its thread.";
+
+pub(crate) fn tool() -> Tool {
+    schema::tool(
+        NAME,
+        "Send an e-mail",
+        DESCRIPTION,
+        schema::input(
+            json!({
+                "to": recipients("The recipients: ann@example.com, or Ann Example <ann@example.com>. At least one."),
+                "cc": recipients("Who gets a copy that everybody sees."),
+                "bcc": recipients("Who gets a copy that nobody else sees."),
+                "subject": {
+                    "type": "string",
+                    "description": "The subject, in one line. Leave it out only in a reply, which keeps the subject of the original."
+                },
+                "body": { "type": "string", "description": "The text, plain." },
+                "html_body": {
+                    "type": "string",
+                    "description": "The same text as HTML, for programs that show it. Leave it out unless formatting matters."
+                },
+                "reply_to_message_id": {
+                    "type": "string",
+                    "description": "The Gmail id of the message that this answers."
+                },
+                "thread_id": {
+                    "type": "string",
+                    "description": "The Gmail id of the thread whose last message this answers."
+                }
+            }),
+            &["to", "body"],
+        ),
+        schema::output(
+            schema::properties([
+                (
+                    "message",
+                    json!({
+                        "type": "object",
+                        "description": "The message that was sent.",
+                        "properties": {
+                            "id": { "type": "string" },
+                            "thread_id": { "type": "string" },
+                            "subject": { "type": "string" },
+                            "to": { "type": "array", "items": { "type": "string" } },
+                            "cc": { "type": "array", "items": { "type": "string" } },
+                            "bcc": { "type": "array", "items": { "type": "string" } }
+                        },
+                        "required": ["id", "thread_id", "subject", "to", "cc", "bcc"],
+                        "additionalProperties": false
+                    }),
+                ),
+                (
+                    "recovered",
+                    json!({
+                        "type": "boolean",
+                        "description": "An earlier call with the same key had sent it, and its answer was lost."
+                    }),
+                ),
+            ]),
+            &["message", "recovered"],
+        ),
+        Behaviour {
+            read_only: false,
+            destructive: true,
+            idempotent: false,
+            open_world: true,
+        },
+    )
+}
+
+/// A call whose arguments have been understood.
+#[derive(Debug)]
+pub(crate) struct Request {
+    email: Email,
+    reply_to: Option<ReplyTo>,
+    /// Where both a message and a thread are named, they have to belong together.
+    thread_id: Option<String>,
+}
+
+pub(crate) fn parse(arguments: Option<JsonObject>, limits: &Limits) -> Result<Request, ToolError> {
+    let arguments = Arguments::new(
+        arguments,
+        &[
+            "to",
+            "cc",
+            "bcc",
+            "subject",
+            "body",
+            "html_body",
+            "reply_to_message_id",
+            "thread_id",
+        ],
+    )?;
+    let max = limits.recipients;
+    let to = some_recipients(&arguments, "to", max)?;
+    let cc = address::recipients(&arguments, "cc", max)?;
+    let bcc = address::recipients(&arguments, "bcc", max)?;
+    let count = to.len() + cc.len() + bcc.len();
+    if count > max {
+        return Err(too_many(count, max));
+    }
+    let message_id = id(&arguments, "reply_to_message_id")?;
+    let thread_id = id(&arguments, "thread_id")?;
+    let reply_to = match (message_id, &thread_id) {
+        (Some(id), _) => Some(ReplyTo::Message(id)),
+        (None, Some(id)) => Some(ReplyTo::Thread(id.clone())),
+        (None, None) => None,
+    };
+    let subject = arguments.visible_text("subject", MAX_SUBJECT)?;
+    if subject.is_none() && reply_to.is_none() {
+        return Err(missing("subject"));
+    }
+    let subject = subject.unwrap_or_default();
+    if subject.chars().any(char::is_control) {
+        return Err(ToolError::new(
+            Code::UnsafeText,
+            "`subject` holds a line break or another control character.",
+        )
+        .about("subject"));
+    }
+    let text = arguments.exact_text("body")?.ok_or_else(|| missing("body"))?;
+    Ok(Request {
+        email: Email {
+            to,
+            cc,
+            bcc,
+            subject,
+            text: text.to_owned(),
+            html: arguments.exact_text("html_body")?.map(str::to_owned),
+        },
+        reply_to,
+        thread_id,
+    })
+}
+
+fn id(arguments: &Arguments, name: &str) -> Result<Option<String>, ToolError> {
+    let id = arguments.visible_text(name, MAX_ID)?;
+    let plain = |id: &String| {
+        id.bytes()
+            .all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte))
+    };
+    match id {
+        Some(id) if !plain(&id) => Err(wrong(name, "is not an id that Gmail gave")),
+        id => Ok(id),
+    }
+}
+
+/// Sends it, once under its key. `open`: an earlier call with the key may have sent it.
+pub(crate) async fn carry_out(
+    google: &Google,
+    effect: &Effect<'_>,
+    who: As<'_>,
+    access: Access,
+    open: Option<Open>,
+    mut request: Request,
+    limits: &Limits,
+) -> Result<Answer, Fault> {
+    let key = match &effect.claim {
+        Some(claim) => reference(NAME, who.user, &claim.key),
+        None => Uuid::new_v4().simple().to_string(),
+    };
+    let message_id = format!("{key}@{}", domain(&access));
+    if let Some(open) = &open {
+        // In another mailbox nothing can be seen of it.
+        if open.mailbox != access.mailbox {
+            let why = "the user has connected another account since";
+            return Err(effect.unsettled(SENT, why));
+        }
+        let since = open.attempted_at;
+        match google.find_mail(who, &access, &key, &message_id, since).await {
+            Lookup::Found(mail) => {
+                tracing::info!("an e-mail whose sending was in doubt had been sent");
+                // A reply's subject came from the original.
+                if request.email.subject.is_empty()
+                    && let Some(reply_to) = &request.reply_to
+                    && let Ok(original) = google.original(who, reply_to).await
+                {
+                    request.email.subject = reply_subject(&original);
+                }
+                return Ok(effect.done(answer(&request.email, &mail, true)).await);
+            }
+            Lookup::Unclear(why) => return Err(effect.unsettled(SENT, why)),
+            Lookup::NotThere if Moment::now().0 - since.0 < limits.settle.as_micros() as i64 => {
+                let why = "it is not in the mailbox yet, and the attempt was only just made";
+                return Err(effect.unsettled(SENT, why));
+            }
+            Lookup::NotThere => tracing::info!("an e-mail whose sending was in doubt had not been sent"),
+        }
+    }
+    let original = original(google, who, &mut request).await;
+    let prepared = original.and_then(|original| {
+        let message = written(&request.email, &message_id, &key, original.as_ref(), limits)?;
+        Ok((message, original))
+    });
+    let (message, original) = match prepared {
+        Ok(prepared) => prepared,
+        Err(error) => return Err(error.into()),
+    };
+    let ours = match &open {
+        Some(open) => effect.try_again(open).await?,
+        None => effect.claim(&access.mailbox).await?,
+    };
+    if !ours {
+        let why = "another call with the same key is under way";
+        return Err(effect.unsettled(SENT, why));
+    }
+    let thread_id = original.map(|original| original.thread_id);
+    match google.send_mail(who, &message, thread_id.as_deref()).await {
+        Sent::Answered(reply) if reply.status.is_success() => match google::parsed::<Mail>(&reply) {
+            Some(mail) => Ok(effect.done(answer(&request.email, &mail, false)).await),
+            None => Err(effect.unsettled(SENT, "Google's answer cannot be read")),
+        },
+        // A fault of Google's own may come after the fact.
+        Sent::Answered(reply) if (reply.status.is_server_error() || reply.status == 408) && !is_rate_limit(&reply) => {
+            Err(effect.unsettled(SENT, "Google answered with a fault of its own"))
+        }
+        Sent::Answered(reply) => {
+            effect.undone().await;
+            Err(refusal(&reply, Right::Send.name()).into())
+        }
+        Sent::Never(error) => {
+            effect.undone().await;
+            Err(error.into())
+        }
+        Sent::Unknown => Err(effect.unsettled(SENT, "Google did not answer")),
+    }
+}
+
+/// What is answered; the reply gets its subject where it was given none.
+async fn original(google: &Google, who: As<'_>, request: &mut Request) -> Result<Option<Original>, ToolError> {
+    let Some(reply_to) = &request.reply_to else {
+        return Ok(None);
+    };
+    let original = google.original(who, reply_to).await?;
+    if let Some(thread_id) = &request.thread_id
+        && *thread_id != original.thread_id
+    {
+        return Err(wrong("thread_id", "is not the thread of `reply_to_message_id`"));
+    }
+    if request.email.subject.is_empty() {
+        request.email.subject = reply_subject(&original);
+    }
+    Ok(Some(original))
+}
+
+/// `Re:`, once. The original's subject is somebody else's text.
+fn reply_subject(original: &Original) -> String {
+    let visible: String = original
+        .subject
+        .chars()
+        .filter(|character| !is_unsafe(*character))
+        .collect();
+    let subject = visible.trim();
+    let is_reply = subject.get(..3).is_some_and(|start| start.eq_ignore_ascii_case("re:"));
+    let subject = if is_reply {
+        subject.to_owned()
+    } else {
+        format!("Re: {subject}")
+    };
+    subject.chars().take(MAX_SUBJECT).collect()
+}
+
+fn written(
+    email: &Email,
+    message_id: &str,
+    key: &str,
+    original: Option<&Original>,
+    limits: &Limits,
+) -> Result<Vec<u8>, ToolError> {
+    let message = mime::write(email, message_id, key, original).map_err(|error| {
+        tracing::error!(%error, "an e-mail could not be written");
+        internal()
+    })?;
+    let (length, max) = (message.len(), limits.message_bytes);
+    if length > max {
+        let words = format!("The e-mail has {length} bytes; at most {max} are allowed.");
+        let error = ToolError::new(Common::TooLong, words);
+        return Err(error.with("max", max).with("length", length));
+    }
+    Ok(message)
+}
+
+/// The domain of a Message-ID: the mailbox's own, where that is an address.
+fn domain(access: &Access) -> &str {
+    access
+        .mailbox
+        .rsplit_once('@')
+        .map_or("gmail.com", |(_, domain)| domain)
+}
+
+fn answer(email: &Email, mail: &Mail, recovered: bool) -> Answer {
+    let shown = |recipients: &[Recipient]| recipients.iter().map(Recipient::to_string).collect::<Vec<_>>();
+    Answer::of(&json!({
+        "message": {
+            "id": mail.id,
+            "thread_id": mail.thread_id,
+            "subject": email.subject,
+            "to": shown(&email.to),
+            "cc": shown(&email.cc),
+            "bcc": shown(&email.bcc),
+        },
+        "recovered": recovered,
+    }))
+}

@@ -1,0 +1,125 @@
+use gavel_mcp_google::connect::{ConnectError, Disconnected};
+use serde_json::json;
+
+use crate::google::{EVENTS, READ, SEND, Trouble};
+use crate::harness::{REDIRECT, account};
+
+on_both! {
+    /// R-9, R-16
+    async fn an_account_is_connected_used_listed_and_disconnected(world: World) {
+        let connector = world.connector().await;
+        let begun = connector.begin("anna", REDIRECT).await.expect("begun");
+        for part in ["scope=", "gmail.send", "state=", "code_challenge="] {
+            assert!(begun.url.contains(part), "{}", begun.url);
+        }
+        let scopes = format!("{SEND} {READ} {EVENTS}");
+        let code = world.google.consent(&begun.url, &account("anna"), &scopes);
+        let connected = connector.finish("anna", &begun.state, &code).await.expect("connected");
+        assert_eq!(connected.address.as_deref(), Some("anna@gmail.example"));
+        assert_eq!(connected.scopes.join(" "), scopes);
+        let server = world.server().await;
+        let email = json!({ "to": ["ben@example.com"], "subject": "x", "body": "x" });
+        server.call("anna", "gmail_send", email.clone()).await.ok();
+        let listed = connector.connected().await.expect("a list");
+        assert_eq!(listed.len(), 1);
+        assert!(listed[0].user == "anna" && !listed[0].reconnect_required);
+
+        // The server's token is still good at Google, and is not used any more.
+        assert_eq!(connector.disconnect("anna").await.expect("disconnected"), Disconnected::TakenBack);
+        assert_eq!(connector.disconnect("anna").await.expect("nothing to disconnect"), Disconnected::None);
+        assert!(world.google.refresh_tokens().is_empty(), "the consent is taken back at Google");
+        assert_eq!(server.call("anna", "gmail_send", email).await.code(), "not_connected");
+        assert_eq!(world.google.seen("send").len(), 1);
+    }
+
+    /// R-16: nobody is told that Google has taken back what it may not have.
+    async fn a_consent_that_google_did_not_take_back_is_told(world: World) {
+        let connector = world.connector().await;
+        for trouble in [Trouble::Refuse(503, "backendError"), Trouble::CutBefore, Trouble::CutAfter] {
+            world.connect("anna").await;
+            world.google.trouble("revoke", [trouble]);
+            assert_eq!(connector.disconnect("anna").await.expect("forgotten"), Disconnected::Forgotten);
+            assert!(connector.connected().await.expect("listed").is_empty());
+        }
+        // What the user has taken back before needs nothing more.
+        world.connect("anna").await;
+        world.google.take_back(&account("anna"));
+        assert_eq!(connector.disconnect("anna").await.expect("disconnected"), Disconnected::TakenBack);
+    }
+
+    /// R-1: else a link would connect one person's mailbox to another's account.
+    async fn an_authorization_is_finished_once_in_time_by_who_began_it(world: World) {
+        let connector = world.connector().await;
+        let consent = |url: &str| world.google.consent(url, "victim@gmail.example", SEND);
+        let begun = connector.begin("eve", REDIRECT).await.expect("begun");
+        let code = consent(&begun.url);
+        for (user, state) in [("anna", begun.state.as_str()), ("eve", "made up"), ("eve", "")] {
+            let refused = connector.finish(user, state, &code).await;
+            assert!(matches!(refused, Err(ConnectError::UnknownState)), "{refused:?}");
+        }
+        connector.finish("eve", &begun.state, &code).await.expect("connected");
+        let again = connector.finish("eve", &begun.state, &code).await;
+        assert!(matches!(again, Err(ConnectError::UnknownState)), "{again:?}");
+
+        let begun = connector.begin("anna", REDIRECT).await.expect("begun");
+        let code = consent(&begun.url);
+        world.sql("UPDATE google_authorizations SET expires_at = expires_at - 600000001").await;
+        let late = connector.finish("anna", &begun.state, &code).await;
+        assert!(matches!(late, Err(ConnectError::UnknownState)), "{late:?}");
+
+        // The code of one authorization does not fit another one: PKCE.
+        let first = connector.begin("anna", REDIRECT).await.expect("begun");
+        let stolen = consent(&first.url);
+        let second = connector.begin("anna", REDIRECT).await.expect("begun");
+        let refused = connector.finish("anna", &second.state, &stolen).await;
+        assert!(matches!(&refused, Err(ConnectError::Refused(code)) if code == "invalid_grant"), "{refused:?}");
+        let listed = connector.connected().await.expect("a list");
+        assert_eq!(listed.iter().map(|one| one.user.as_str()).collect::<Vec<_>>(), ["eve"]);
+    }
+
+    /// R-16
+    async fn what_cannot_be_begun_is_refused(world: World) {
+        let connector = world.connector().await;
+        for redirect in ["http://gavel.example/callback", "ftp://x", "callback", "http://127.0.0.1.evil.example/x"] {
+            let refused = connector.begin("anna", redirect).await;
+            assert!(matches!(refused, Err(ConnectError::InvalidRedirect)), "{redirect}");
+        }
+        for user in ["", " ", "a\nb"] {
+            let refused = connector.begin(user, REDIRECT).await;
+            assert!(matches!(refused, Err(ConnectError::InvalidUser)), "{user:?}");
+        }
+        connector.begin("anna", "https://gavel.example/callback").await.expect("begun");
+        connector.begin("anna", "http://localhost:8080/callback").await.expect("begun");
+    }
+
+    /// Promise 7 of the design's records: secrets reach no row.
+    async fn nothing_in_the_database_can_be_used_by_who_reads_it(world: World) {
+        let connector = world.connector().await;
+        world.connect("anna").await;
+        let begun = connector.begin("ben", REDIRECT).await.expect("begun");
+        let state = world.text("SELECT state FROM google_authorizations").await;
+        assert!(!begun.state.contains(&state) && !state.contains(&begun.state));
+        let token = world.google.refresh_tokens().remove(0);
+        let kept = world.text("SELECT refresh_token FROM google_connections").await;
+        assert!(!kept.contains(&token) && !kept.contains("canary"));
+        if world.database == crate::harness::Database::Sqlite {
+            let folder = world.directory().join("new");
+            for file in std::fs::read_dir(folder).expect("a folder") {
+                let bytes = std::fs::read(file.expect("a file").path()).expect("bytes");
+                let holds = |secret: &str| bytes.windows(secret.len()).any(|part| part == secret.as_bytes());
+                assert!(!holds(&token) && !holds(&begun.state) && !holds("canary"));
+            }
+        }
+        // Nor does a row work for another user.
+        world
+            .sql(
+                "INSERT INTO google_connections (user_id, generation, refresh_token, scopes, connected_at)
+                 SELECT 'eve', generation, refresh_token, scopes, connected_at FROM google_connections",
+            )
+            .await;
+        let server = world.server().await;
+        let email = json!({ "to": ["ben@example.com"], "subject": "x", "body": "x" });
+        assert_eq!(server.call("eve", "gmail_send", email).await.code(), "misconfigured");
+        assert!(world.google.seen("send").is_empty());
+    }
+}

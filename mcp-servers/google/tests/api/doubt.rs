@@ -1,0 +1,269 @@
+//! An answer is lost after the fact: nothing goes out twice, and nothing is said not to have gone out.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::google::{EVENTS, METADATA, READ, SEND, Trouble};
+use crate::harness::account;
+
+const TOOL: &str = "gmail_send";
+
+fn email() -> Value {
+    json!({ "to": ["ben@example.com"], "cc": ["ann@example.com"], "subject": "Late", "body": "I am late." })
+}
+
+on_both! {
+    /// DESIGN promise 3: the connection is cut after the send.
+    async fn a_lost_answer_is_found_in_the_mailbox_and_nothing_is_sent_again(world: World) {
+        world.connect("anna").await;
+        let server = world.server().await;
+        let troubles = [
+            Trouble::CutAfter,
+            Trouble::FaultAfter(500),
+            Trouble::FaultAfter(503),
+            Trouble::Garbage,
+        ];
+        for (number, trouble) in troubles.into_iter().enumerate() {
+            let key = format!("k{number}");
+            world.google.trouble("send", [trouble.clone()]);
+            let said = server.doubt(&key, "anna", TOOL, email()).await;
+            assert!(said.contains("not known whether this e-mail was sent"), "{trouble:?}: {said}");
+            let found = server.with_key(&key, "anna", TOOL, email()).await;
+            let sent = world.google.sent(&account("anna"));
+            assert_eq!(sent.len(), number + 1, "{trouble:?}");
+            let body = found.clone().ok();
+            assert_eq!(body["recovered"], true, "{trouble:?}");
+            assert_eq!(body["message"]["id"], sent[number].id);
+            assert_eq!(body["message"]["cc"][0], "ann@example.com");
+            // The answer is kept from then on.
+            let asked = world.google.seen("list").len();
+            assert_eq!(server.with_key(&key, "anna", TOOL, email()).await, found);
+            assert_eq!(world.google.seen("list").len(), asked);
+        }
+    }
+
+    /// DESIGN promise 3: a Gmail that keeps Message-IDs is simply searched.
+    async fn a_message_id_that_was_kept_is_found_by_a_search(world: World) {
+        world.connect("anna").await;
+        world.google.keep_message_ids();
+        let server = world.server().await;
+        world.google.trouble("send", [Trouble::CutAfter]);
+        server.doubt("k", "anna", TOOL, email()).await;
+        assert_eq!(server.with_key("k", "anna", TOOL, email()).await.ok()["recovered"], true);
+        assert_eq!(world.google.sent(&account("anna")).len(), 1);
+        assert!(world.google.seen("get").is_empty(), "there was no need to look through the folder");
+    }
+
+    /// DESIGN promise 3: kill -9 between the send and its record.
+    async fn a_process_that_dies_after_the_send_leaves_nothing_to_be_sent_again(world: World) {
+        world.connect("anna").await;
+        let server = world.server().await;
+        world.google.trouble("send", [Trouble::Silence]);
+        {
+            let call = server.try_with_key("k", "anna", TOOL, email());
+            let sent = async {
+                while world.google.sent(&account("anna")).is_empty() {
+                    tokio::time::sleep(Duration::from_millis(10)).await;
+                }
+            };
+            tokio::select! {
+                answer = call => panic!("an answer: {answer:?}"),
+                () = sent => {}
+            }
+        }
+        server.kill().await;
+        let server = world.server().await;
+        let body = server.with_key("k", "anna", TOOL, email()).await.ok();
+        assert_eq!(body["recovered"], true);
+        assert_eq!(world.google.sent(&account("anna")).len(), 1);
+    }
+
+    /// DESIGN promise 3: the record after the send fails.
+    async fn a_database_that_fails_after_the_send_does_not_hide_it(world: World) {
+        world.connect("anna").await;
+        let server = world.server().await;
+        world.google.trouble("send", [Trouble::Late(Duration::from_millis(1500))]);
+        let broken = async {
+            while world.google.sent(&account("anna")).is_empty() {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+            world.sql("ALTER TABLE google_calls RENAME TO elsewhere").await;
+        };
+        let (answer, ()) = tokio::join!(server.with_key("k", "anna", TOOL, email()), broken);
+        assert_eq!(answer.ok()["recovered"], false);
+        // While it is away nothing is sent, and nobody can see whether something was.
+        for key in ["k", "k2"] {
+            let said = server.doubt(key, "anna", TOOL, email()).await;
+            assert!(said.contains("not known whether an earlier call with this key took effect"), "{said}");
+        }
+        world.sql("ALTER TABLE elsewhere RENAME TO google_calls").await;
+        assert_eq!(server.with_key("k", "anna", TOOL, email()).await.ok()["recovered"], true);
+        assert_eq!(world.google.sent(&account("anna")).len(), 1);
+    }
+
+    /// DESIGN promise 3
+    async fn what_was_never_sent_is_sent_once_it_is_certain(world: World) {
+        let mut world = world;
+        world.environment.insert("GOOGLE_SETTLE_SECONDS", "2".to_owned());
+        world.connect("anna").await;
+        world.google.put_mail(&account("anna"), "Subject: old\n\nx\n", "SENT", Duration::from_secs(3600));
+        let server = world.server().await;
+        world.google.trouble("send", [Trouble::CutBefore]);
+        server.doubt("k", "anna", TOOL, email()).await;
+        let said = server.doubt("k", "anna", TOOL, email()).await;
+        assert!(said.contains("only just made"), "{said}");
+        assert_eq!(world.google.seen("send").len(), 1);
+        tokio::time::sleep(Duration::from_millis(2100)).await;
+        assert_eq!(server.with_key("k", "anna", TOOL, email()).await.ok()["recovered"], false);
+        assert_eq!(world.google.sent(&account("anna")).len(), 2);
+        server.with_key("k", "anna", TOOL, email()).await.ok();
+        assert_eq!(world.google.seen("send").len(), 2);
+    }
+
+    /// DESIGN promise 3: whatever a search misses and nobody can explain stays in doubt.
+    async fn an_unexplained_e_mail_in_the_folder_keeps_the_doubt(world: World) {
+        let mut world = world;
+        world.environment.insert("GOOGLE_SETTLE_SECONDS", "0".to_owned());
+        world.connect("anna").await;
+        let server = world.server().await;
+        world.google.trouble("send", [Trouble::CutBefore]);
+        server.doubt("k", "anna", TOOL, email()).await;
+        // Another one of ours explains itself.
+        server.with_key("k2", "anna", TOOL, email()).await.ok();
+        world.google.put_mail(&account("anna"), "Subject: by hand\n\nx\n", "SENT", Duration::ZERO);
+        let said = server.doubt("k", "anna", TOOL, email()).await;
+        assert!(said.contains("could be it"), "{said}");
+        assert_eq!(world.google.seen("send").len(), 2);
+    }
+
+    /// DESIGN promise 3
+    async fn a_lookup_that_fails_or_is_not_allowed_is_no_leave_to_send(world: World) {
+        let mut world = world;
+        world.environment.insert("GOOGLE_SETTLE_SECONDS", "0".to_owned());
+        world.connect("anna").await;
+        world.connect_with("ben", &format!("{SEND} {EVENTS}")).await;
+        let server = world.server().await;
+        world.google.trouble("send", [Trouble::CutBefore, Trouble::CutBefore]);
+        for user in ["anna", "ben"] {
+            server.doubt("k", user, TOOL, email()).await;
+        }
+        world.google.trouble("list", vec![Trouble::Refuse(503, "backendError"); 3]);
+        let said = server.doubt("k", "anna", TOOL, email()).await;
+        assert!(said.contains("could not be searched"), "{said}");
+        world.google.trouble("list", [Trouble::Fine, Trouble::Refuse(403, "forbidden")]);
+        let said = server.doubt("k", "anna", TOOL, email()).await;
+        assert!(said.contains("could not be read"), "{said}");
+        let said = server.doubt("k", "ben", TOOL, email()).await;
+        assert!(said.contains("does not allow to look"), "{said}");
+        assert_eq!(world.google.seen("send").len(), 2);
+        // Another mailbox shows nothing of what the first one did.
+        world.connect_as("anna", "other@gmail.example", &format!("{SEND} {READ} {EVENTS}")).await;
+        let said = server.doubt("k", "anna", TOOL, email()).await;
+        assert!(said.contains("another account"), "{said}");
+        assert_eq!(world.google.seen("send").len(), 2);
+    }
+
+    /// DESIGN promise 3: with gmail.metadata nothing can be searched for, and no body can be read.
+    async fn the_least_scope_that_can_look_is_enough(world: World) {
+        world.connect_with("anna", &format!("{SEND} {METADATA}")).await;
+        let server = world.server().await;
+        world.google.trouble("send", [Trouble::CutAfter]);
+        server.doubt("k", "anna", TOOL, email()).await;
+        assert_eq!(server.with_key("k", "anna", TOOL, email()).await.ok()["recovered"], true);
+        assert_eq!(world.google.sent(&account("anna")).len(), 1);
+    }
+
+    /// DESIGN promise 3: an index that is behind is no proof.
+    async fn a_search_that_is_behind_does_not_send_twice(world: World) {
+        let mut world = world;
+        world.environment.insert("GOOGLE_SETTLE_SECONDS", "0".to_owned());
+        world.google.keep_message_ids();
+        world.google.let_search_lag();
+        world.connect("anna").await;
+        let server = world.server().await;
+        world.google.trouble("send", [Trouble::CutAfter]);
+        server.doubt("k", "anna", TOOL, email()).await;
+        assert_eq!(server.with_key("k", "anna", TOOL, email()).await.ok()["recovered"], true);
+        assert_eq!(world.google.sent(&account("anna")).len(), 1);
+    }
+
+    /// DESIGN promise 3
+    async fn a_slow_google_ends_in_doubt_and_never_in_a_second_send(world: World) {
+        let mut world = world;
+        world.environment.insert("GOOGLE_TIMEOUT_SECONDS", "1".to_owned());
+        world.connect("anna").await;
+        let server = world.server().await;
+        world.google.trouble("send", [Trouble::Silence]);
+        server.doubt("k", "anna", TOOL, email()).await;
+        assert_eq!(server.with_key("k", "anna", TOOL, email()).await.ok()["recovered"], true);
+        // Without a key there is nothing to look for.
+        world.google.trouble("send", [Trouble::CutAfter]);
+        let said = server.try_call(TOOL, email(), json!({ "gavel/user_id": "anna" })).await;
+        assert!(said.expect_err("doubt").to_string().contains("no idempotency key"));
+        assert_eq!(world.google.sent(&account("anna")).len(), 2);
+    }
+
+    /// DESIGN promise 3: a week later as well. What was answered is forgotten a week after its answer.
+    async fn a_doubt_does_not_age_and_an_answer_does(world: World) {
+        world.connect("anna").await;
+        let server = world.server().await;
+        server.with_key("answered", "anna", TOOL, email()).await.ok();
+        world.google.trouble("send", [Trouble::CutAfter]);
+        server.doubt("k", "anna", TOOL, email()).await;
+        server.kill().await;
+        let age = "UPDATE google_calls SET attempted_at = attempted_at - 691200000000, \
+                   answered_at = answered_at - 691200000000";
+        world.sql(age).await;
+        let server = world.server().await;
+        while !server.log().contains("were forgotten") {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        assert_eq!(server.with_key("k", "anna", TOOL, email()).await.ok()["recovered"], true);
+        assert_eq!(server.with_key("k", "anna", TOOL, email()).await.ok()["recovered"], true, "as it was answered");
+        assert_eq!(world.google.sent(&account("anna")).len(), 2);
+        world.sql(age).await;
+        assert_eq!(server.with_key("k", "anna", TOOL, email()).await.ok()["recovered"], false);
+        assert_eq!(world.google.sent(&account("anna")).len(), 3);
+    }
+
+    /// DESIGN promise 3: a repeat that gets nowhere does not say that nothing was done.
+    async fn a_repeat_that_is_refused_leaves_the_doubt(world: World) {
+        const EVENT: &str = "calendar_event_create";
+        let mut world = world;
+        world.environment.insert("GOOGLE_TIMEOUT_SECONDS", "1".to_owned());
+        world.connect("anna").await;
+        let server = world.server().await;
+        let begins = chrono::Utc::now() + Duration::from_secs(8);
+        let event = json!({
+            "summary": "Soon", "start": begins.to_rfc3339(), "end": (begins + Duration::from_secs(60)).to_rfc3339()
+        });
+        world.google.trouble("insert", [Trouble::Silence]);
+        world.google.trouble("insert", vec![Trouble::Refuse(503, "backendError"); 3]);
+        for key in ["made", "not made"] {
+            server.doubt(key, "anna", EVENT, event.clone()).await;
+        }
+        world.google.trouble("send", [Trouble::CutAfter]);
+        server.doubt("k", "anna", TOOL, email()).await;
+        server.kill().await;
+
+        world.sql("ALTER TABLE google_connections RENAME TO elsewhere").await;
+        let server = world.server().await;
+        let said = server.doubt("k", "anna", TOOL, email()).await;
+        assert!(said.contains("earlier call with this key") && said.contains("store_unavailable"), "{said}");
+        world.sql("ALTER TABLE elsewhere RENAME TO google_connections").await;
+        world.google.trouble("token", vec![Trouble::Refuse(503, "backendError"); 2]);
+        let said = server.doubt("k", "anna", TOOL, email()).await;
+        assert!(said.contains("google_unavailable"), "{said}");
+        assert_eq!(server.with_key("k", "anna", TOOL, email()).await.ok()["recovered"], true);
+        assert_eq!(world.google.sent(&account("anna")).len(), 1);
+
+        // By now the event has begun: it is looked for, and not made any more.
+        tokio::time::sleep((begins - chrono::Utc::now()).to_std().unwrap_or_default()).await;
+        assert_eq!(server.with_key("made", "anna", EVENT, event.clone()).await.ok()["recovered"], true);
+        let said = server.doubt("not made", "anna", EVENT, event.clone()).await;
+        assert!(said.contains("would begin in the past by now"), "{said}");
+        assert_eq!(server.with_key("new", "anna", EVENT, event).await.code(), "in_the_past");
+        assert_eq!(world.google.events(&account("anna")).len(), 1);
+    }
+}

@@ -1,0 +1,271 @@
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::google::Trouble;
+use crate::harness::account;
+
+fn email() -> Value {
+    json!({ "to": ["ben@example.com"], "subject": "Late", "body": "I am late." })
+}
+
+on_both! {
+    /// R-9
+    async fn an_e_mail_arrives_as_it_was_written_in_every_script(world: World) {
+        world.connect("anna").await;
+        let server = world.server().await;
+        let subject = "Grüße → 你好, שלום 👩‍🚀 ".repeat(12);
+        let body = "Liebe Ann,\n\nich komme später – 10 € Strafe.\n.\nFrom here on\r\nEnde\n".to_owned() + &"ü".repeat(3000);
+        let answer = server
+            .call(
+                "anna",
+                "gmail_send",
+                json!({
+                    "to": ["\"Müller, Ann\" <ann@example.com>", "李 <li@例え.jp>", "ben@example.com"],
+                    "cc": ["Çem <cem@example.com>"],
+                    "subject": subject, "body": body, "html_body": "<p>später 👩‍🚀</p>"
+                }),
+            )
+            .await
+            .ok();
+        let sent = world.google.sent(&account("anna"));
+        let [mail] = &sent[..] else { panic!("{sent:?}") };
+        let message = mail.message();
+        assert_eq!(message.subject(), Some(subject.trim()));
+        assert_eq!(message.body_text(0).expect("a text").replace("\r\n", "\n"), body.replace("\r\n", "\n"));
+        assert_eq!(message.body_html(0).expect("HTML"), "<p>später 👩‍🚀</p>");
+        let named: Vec<_> = message
+            .to()
+            .expect("To")
+            .iter()
+            .map(|one| (one.name().map(str::to_owned), one.address().expect("an address").to_owned()))
+            .collect();
+        assert_eq!(
+            named,
+            [
+                (Some("Müller, Ann".to_owned()), "ann@example.com".to_owned()),
+                (Some("李".to_owned()), "li@xn--r8jz45g.jp".to_owned()),
+                (None, "ben@example.com".to_owned())
+            ]
+        );
+        let cc = message.cc().and_then(|list| list.first()).expect("Cc");
+        assert_eq!((cc.name(), cc.address()), (Some("Çem"), Some("cem@example.com")));
+        assert!(mail.raw.is_ascii(), "headers and bodies are encoded");
+        assert_eq!(answer["message"]["id"], mail.id);
+        assert_eq!(answer["message"]["thread_id"], mail.thread_id);
+        assert_eq!(answer["message"]["to"][1], "李 <li@xn--r8jz45g.jp>");
+        assert_eq!(answer["recovered"], false);
+    }
+
+    /// R-9: Gmail takes Bcc from the message, and takes it out for everybody else.
+    async fn a_blind_copy_is_delivered_and_nobody_else_sees_it(world: World) {
+        world.connect("anna").await;
+        let server = world.server().await;
+        let mut arguments = email();
+        arguments["bcc"] = json!(["Boss <boss@example.com>"]);
+        server.call("anna", "gmail_send", arguments).await.ok();
+        let mail = &world.google.sent(&account("anna"))[0];
+        assert_eq!(mail.delivered_to, ["ben@example.com", "boss@example.com"]);
+        let delivered = String::from_utf8(mail.delivered.clone()).expect("text");
+        assert!(delivered.contains("ben@example.com") && !delivered.contains("boss"), "{delivered}");
+    }
+
+    /// R-9
+    async fn a_reply_goes_into_the_thread_and_names_its_ancestors(world: World) {
+        world.connect("anna").await;
+        let server = world.server().await;
+        let original = "From: ben@example.com\nTo: anna@gmail.example\nSubject: Plans\nMessage-ID: <two@example.com>\n\
+                        References: <zero@example.com> <one@example.com>\n\nCome?\n";
+        let (id, thread) = world.google.put_mail(&account("anna"), original, "INBOX", Duration::from_secs(60));
+        let reply = |more: Value| {
+            let mut arguments = json!({ "to": ["ben@example.com"], "body": "Yes." });
+            arguments.as_object_mut().expect("an object").extend(more.as_object().expect("an object").clone());
+            arguments
+        };
+        let by_message = reply(json!({ "reply_to_message_id": id }));
+        let by_thread = reply(json!({ "thread_id": thread, "subject": "Re: Plans" }));
+        let both = reply(json!({ "reply_to_message_id": id, "thread_id": thread }));
+        for arguments in [by_message, by_thread.clone(), both] {
+            let answer = server.call("anna", "gmail_send", arguments).await.ok();
+            assert_eq!(answer["message"]["thread_id"], thread);
+            assert_eq!(answer["message"]["subject"], "Re: Plans");
+        }
+        let sent = world.google.sent(&account("anna"));
+        let ids = |mail: &crate::google::Mail, name: &'static str| {
+            let message = mail.message();
+            match message.header(name).cloned() {
+                Some(mail_parser::HeaderValue::Text(text)) => vec![text.into_owned()],
+                Some(mail_parser::HeaderValue::TextList(list)) => list.into_iter().map(|id| id.into_owned()).collect(),
+                other => panic!("{name}: {other:?}"),
+            }
+        };
+        for mail in [&sent[0], &sent[2]] {
+            assert_eq!(mail.message().subject(), Some("Re: Plans"));
+            assert_eq!(ids(mail, "In-Reply-To"), ["two@example.com"]);
+            assert_eq!(ids(mail, "References"), ["zero@example.com", "one@example.com", "two@example.com"]);
+            assert_eq!(mail.thread_id, thread);
+        }
+        // The second was an answer to the first, the last message of the thread by then.
+        assert_eq!(ids(&sent[1], "In-Reply-To"), [sent[0].message_id.clone()]);
+
+        let elsewhere = reply(json!({ "reply_to_message_id": id, "thread_id": "t000099" }));
+        assert_eq!(server.call("anna", "gmail_send", elsewhere).await.code(), "invalid_argument");
+        let nowhere = reply(json!({ "reply_to_message_id": "m000099" }));
+        assert_eq!(server.call("anna", "gmail_send", nowhere).await.code(), "not_found");
+        assert_eq!(server.call("anna", "gmail_send", reply(json!({}))).await.code(), "missing_argument");
+        assert_eq!(world.google.sent(&account("anna")).len(), 3);
+    }
+
+    /// R-9: what stands in somebody else's e-mail becomes no header of ours.
+    async fn a_poisoned_original_puts_nothing_into_a_reply(world: World) {
+        world.connect("anna").await;
+        let server = world.server().await;
+        let poisoned = "From: eve@example.com\nSubject: =?utf-8?B?SGkNCkJjYzogZXZlQGV4YW1wbGUub3Jn?=\n\
+                        Message-ID: <a@b>\nReferences: =?utf-8?Q?<x@y>=0D=0ABcc:_eve@example.org?=\n\nHi\n";
+        let (id, _) = world.google.put_mail(&account("anna"), poisoned, "INBOX", Duration::from_secs(60));
+        let arguments = json!({ "to": ["ben@example.com"], "body": "x", "reply_to_message_id": id });
+        server.call("anna", "gmail_send", arguments).await.ok();
+        let mail = &world.google.sent(&account("anna"))[0];
+        assert_eq!(mail.delivered_to, ["ben@example.com"]);
+        assert!(mail.message().bcc().is_none());
+    }
+
+    /// R-12: in depth; the host's gate refuses the same before anybody is asked.
+    async fn what_could_begin_a_header_or_is_no_address_is_refused_and_nothing_is_sent(world: World) {
+        world.connect("anna").await;
+        let server = world.server().await;
+        let many: Vec<_> = (0..51).map(|number| format!("u{number}@example.com")).collect();
+        let cases = [
+            (json!({ "to": ["ben@example.com\r\nBcc: eve@example.org"] }), "invalid_recipient", "to/0"),
+            (json!({ "cc": ["ok@example.com", "Ben\nBcc: eve@example.org <ben@example.com>"] }), "invalid_recipient", "cc/1"),
+            (json!({ "bcc": ["boss@example.com <eve@example.org>"] }), "invalid_recipient", "bcc/0"),
+            (json!({ "to": [""] }), "invalid_recipient", "to/0"),
+            (json!({ "to": [7] }), "invalid_recipient", "to/0"),
+            (json!({ "to": "ben@example.com" }), "invalid_argument", "to"),
+            (json!({ "to": [] }), "missing_argument", "to"),
+            (json!({ "to": Value::Null }), "missing_argument", "to"),
+            (json!({ "to": many }), "too_many_recipients", "to"),
+            (json!({ "subject": "Late\r\nBcc: eve@example.org" }), "unsafe_text", "subject"),
+            (json!({ "subject": "Late\u{7f}" }), "unsafe_text", "subject"),
+            (json!({ "subject": " \u{200b} " }), "invalid_argument", "subject"),
+            (json!({ "subject": "x".repeat(901) }), "too_long", "subject"),
+            (json!({ "body": Value::Null }), "missing_argument", "body"),
+            (json!({ "body": "a\0b" }), "nul_character", "body"),
+            (json!({ "reply_to_message_id": "../drafts" }), "invalid_argument", "reply_to_message_id"),
+            (json!({ "user_id": "ben" }), "unknown_argument", "user_id"),
+            (json!({ "from": "ben@example.com" }), "unknown_argument", "from"),
+        ];
+        for (change, code, argument) in cases {
+            let mut arguments = email();
+            arguments.as_object_mut().expect("an object").extend(change.as_object().expect("an object").clone());
+            let reply = server.call("anna", "gmail_send", arguments).await;
+            assert_eq!(reply.code(), code, "{change}");
+            assert_eq!(reply.error()["argument"], argument, "{change}");
+        }
+        // Together, too.
+        let half = |from: usize| (from..from + 20).map(|number| format!("u{number}@example.com")).collect::<Vec<_>>();
+        let together = json!({ "to": half(0), "cc": half(20), "bcc": half(40), "subject": "x", "body": "x" });
+        assert_eq!(server.call("anna", "gmail_send", together).await.code(), "too_many_recipients");
+        assert!(world.google.sent(&account("anna")).is_empty());
+        assert!(world.google.seen("send").is_empty());
+    }
+
+    /// R-9
+    async fn an_e_mail_that_is_too_long_is_refused_before_it_is_sent(world: World) {
+        let mut world = world;
+        world.environment.insert("GOOGLE_MAX_MESSAGE_BYTES", "2000".to_owned());
+        world.connect("anna").await;
+        let server = world.server().await;
+        let mut arguments = email();
+        arguments["body"] = json!("x".repeat(2000));
+        let reply = server.with_key("k", "anna", "gmail_send", arguments).await;
+        assert_eq!(reply.code(), "too_long");
+        assert_eq!(reply.error()["max"], 2000);
+        assert!(world.google.seen("send").is_empty());
+        // A refusal does not use up the key.
+        server.with_key("k", "anna", "gmail_send", email()).await.ok();
+    }
+
+    /// R-1: a token is of the user whom `_meta` names, whatever else is connected.
+    async fn each_user_sends_from_the_own_account_alone(world: World) {
+        for user in ["anna", "ben"] {
+            world.connect(user).await;
+        }
+        let server = world.server().await;
+        let calls = (0..12).map(|number| {
+            let user = ["anna", "ben"][number % 2];
+            let arguments = json!({ "to": ["x@example.com"], "subject": user, "body": "x" });
+            let server = &server;
+            async move { server.call(user, "gmail_send", arguments).await.ok() }
+        });
+        for call in calls.collect::<Vec<_>>() {
+            call.await;
+        }
+        for user in ["anna", "ben"] {
+            let sent = world.google.sent(&account(user));
+            assert_eq!(sent.len(), 6);
+            assert!(sent.iter().all(|mail| mail.message().subject() == Some(user)));
+        }
+        assert_eq!(server.call("eve", "gmail_send", email()).await.code(), "not_connected");
+        let nobody = server.try_call("gmail_send", email(), json!({})).await.expect("an answer");
+        assert_eq!(nobody.code(), "user_required");
+        let odd = server.try_call("gmail_send", email(), json!({ "gavel/user_id": ["anna"] })).await.expect("an answer");
+        assert_eq!(odd.code(), "invalid_identity");
+        // One key of two users is two keys.
+        for user in ["anna", "ben"] {
+            server.with_key("same", user, "gmail_send", email()).await.ok();
+        }
+        assert_eq!(world.google.sent(&account("ben")).len(), 7);
+    }
+
+    /// DESIGN promise 3
+    async fn a_repeated_call_sends_nothing_and_gets_the_first_answer(world: World) {
+        world.connect("anna").await;
+        let server = world.server().await;
+        let first = server.with_key("k", "anna", "gmail_send", email()).await;
+        assert!(!first.is_error);
+        assert_eq!(server.with_key("k", "anna", "gmail_send", email()).await, first);
+        let other = json!({ "to": ["eve@example.org"], "subject": "Late", "body": "I am late." });
+        assert_eq!(server.with_key("k", "anna", "gmail_send", other).await.code(), "idempotency_key_reused");
+        let again = world.server().await;
+        assert_eq!(again.with_key("k", "anna", "gmail_send", email()).await, first);
+        assert_eq!(world.google.sent(&account("anna")).len(), 1);
+    }
+
+    /// DESIGN promise 3: two processes, as replicas are.
+    async fn ten_calls_at_once_with_one_key_send_one_e_mail(world: World) {
+        world.connect("anna").await;
+        let servers = [world.server().await, world.server().await];
+        world.google.trouble("send", [Trouble::Late(Duration::from_millis(300))]);
+        let calls = (0..10).map(|number| servers[number % 2].try_with_key("k", "anna", "gmail_send", email()));
+        let answers = join_all(calls).await;
+        let good = answers.iter().filter(|answer| answer.as_ref().is_ok_and(|reply| !reply.is_error)).count();
+        assert!(good >= 1, "{answers:?}");
+        // Who could not tell said so; nobody was told that nothing was done.
+        assert!(answers.iter().all(|answer| answer.as_ref().is_err() || !answer.as_ref().expect("ok").is_error));
+        assert_eq!(world.google.sent(&account("anna")).len(), 1);
+    }
+}
+
+async fn join_all<F: Future + Send>(futures: impl Iterator<Item = F>) -> Vec<F::Output> {
+    let mut all: Vec<_> = futures.map(Box::pin).collect();
+    let mut out: Vec<Option<F::Output>> = all.iter().map(|_| None).collect();
+    std::future::poll_fn(|context| {
+        let mut waiting = false;
+        for (future, out) in all.iter_mut().zip(&mut out) {
+            if out.is_none() {
+                match future.as_mut().poll(context) {
+                    std::task::Poll::Ready(value) => *out = Some(value),
+                    std::task::Poll::Pending => waiting = true,
+                }
+            }
+        }
+        if waiting {
+            std::task::Poll::Pending
+        } else {
+            std::task::Poll::Ready(())
+        }
+    })
+    .await;
+    out.into_iter().flatten().collect()
+}
