@@ -6,32 +6,7 @@ use utoipa::ToSchema;
 
 use super::decision::Usage;
 use super::ids::{ActionId, RunId};
-
-macro_rules! names {
-    ($(#[$doc:meta])* $name:ident { $($(#[$variant_doc:meta])* $variant:ident = $text:literal,)+ }) => {
-        $(#[$doc])*
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, serde::Deserialize, ToSchema)]
-        #[serde(rename_all = "snake_case")]
-        pub enum $name { $($(#[$variant_doc])* $variant,)+ }
-
-        impl $name {
-            /// Every one there is.
-            pub const ALL: &'static [Self] = &[$(Self::$variant,)+];
-
-            /// The name on the wire and in the database.
-            #[must_use]
-            pub const fn as_str(self) -> &'static str {
-                match self { $(Self::$variant => $text,)+ }
-            }
-
-            /// Reads the name; `None` for what is not in the list.
-            #[must_use]
-            pub fn parse(text: &str) -> Option<Self> {
-                match text { $($text => Some(Self::$variant),)+ _ => None }
-            }
-        }
-    };
-}
+use super::names::names;
 
 names! {
     /// Where a run is.

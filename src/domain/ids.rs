@@ -60,6 +60,19 @@ impl RunId {
 }
 
 uuid_id!(
+    /// One question to a person, about one action.
+    ApprovalId
+);
+uuid_id!(
+    /// One standing leave.
+    GrantId
+);
+uuid_id!(
+    /// One conversation of a user.
+    ThreadId
+);
+
+uuid_id!(
     /// One running gavel process, the owner of the rows it has open.
     InstanceId
 );

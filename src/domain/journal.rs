@@ -8,9 +8,11 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
+use super::address::Recipients;
 use super::agent_run::StopReason;
 use super::decision::{Outcome, Usage};
 use super::ids::{ActionId, RunId};
+use super::policy::DecidedBy;
 use super::tool::{FailureCode, Tool};
 
 /// Who said an earlier line of the conversation.
@@ -209,6 +211,9 @@ pub enum Judgement {
     Allow {
         /// Identity injected, checked, canonical.
         arguments: Arc<RawValue>,
+        /// What gave leave; nothing where none was needed.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        by: Option<DecidedBy>,
     },
     /// A person must agree first.
     RequireApproval {
@@ -216,6 +221,18 @@ pub enum Judgement {
         arguments: Arc<RawValue>,
         /// Why it needs leave.
         reason: String,
+        /// What asks for it.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        by: Vec<DecidedBy>,
+        /// What whoever agrees should know, in words.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        warnings: Vec<String>,
+        /// Everybody whom it would reach.
+        #[serde(default, skip_serializing_if = "Recipients::is_empty")]
+        recipients: Recipients,
+        /// It gives an argument that leave for good does not cover.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        ungrantable: bool,
     },
     /// It does not run.
     Refuse {
@@ -315,12 +332,14 @@ pub enum Entry {
         /// The answer.
         judgement: Judgement,
     },
-    /// A person's answer for a call.
+    /// A person's answer for a call, or that none came in time.
     Settled {
         /// Which call.
         call: ActionId,
         /// Whether it may run.
         approved: bool,
+        /// Who answered; nobody did in time where it is absent.
+        by: Option<String>,
         /// Why not, in the person's words.
         reason: Option<String>,
     },
@@ -364,6 +383,8 @@ pub enum Entry {
     OutputDue(String),
     /// The process that ran it was stopped, in order, between two steps of it.
     Halted,
+    /// It waits for a person; whoever takes it up after the answer goes on.
+    Suspended,
     /// Another process took the run up, since the one before had died.
     Recovered,
     /// What follows belongs to the run that goes on with the one before; its limits count from here.
@@ -382,5 +403,40 @@ impl Entry {
             Self::Step { call, .. } => std::slice::from_ref(call),
             _ => &[],
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+
+    /// Runs that were begun before gates told what decided can be gone on with.
+    #[test]
+    fn judgements_of_older_journals_are_read() {
+        let allow: Judgement = serde_json::from_str(r#"{"allow":{"arguments":{"a":1}}}"#).unwrap();
+        assert!(matches!(&allow, Judgement::Allow { arguments, by: None } if arguments.get() == r#"{"a":1}"#));
+        assert_eq!(
+            serde_json::to_string(&allow).unwrap(),
+            r#"{"allow":{"arguments":{"a":1}}}"#
+        );
+        let ask: Judgement = serde_json::from_str(r#"{"require_approval":{"arguments":{},"reason":"r"}}"#).unwrap();
+        assert!(
+            matches!(&ask, Judgement::RequireApproval { reason, by, warnings, recipients, .. }
+                if reason == "r" && by.is_empty() && warnings.is_empty() && recipients.is_empty())
+        );
+    }
+
+    #[test]
+    fn what_decided_is_kept_in_the_journal() {
+        let by = vec![
+            DecidedBy::SideEffects,
+            DecidedBy::Rule("r".into()),
+            DecidedBy::Grant("g".into()),
+        ];
+        let text = serde_json::to_string(&by).unwrap();
+        assert_eq!(text, r#"["side_effects",{"rule":"r"},{"grant":"g"}]"#);
+        assert_eq!(serde_json::from_str::<Vec<DecidedBy>>(&text).unwrap(), by);
     }
 }

@@ -1,6 +1,9 @@
 //! Plain data and its state machines. No I/O, no clock, no randomness but the making of ids.
 
+pub mod action;
+pub mod address;
 pub mod agent_run;
+pub mod argument_path;
 pub mod canonical;
 pub mod decision;
 pub mod definition;
@@ -8,8 +11,13 @@ pub mod event;
 pub mod ids;
 pub mod journal;
 pub(crate) mod model_schema;
+pub(crate) mod names;
 pub mod nesting;
+pub mod policy;
 pub mod surrogates;
 pub mod templates;
 pub(crate) mod text;
+pub mod thread;
+pub mod time;
+pub mod times;
 pub mod tool;

@@ -33,7 +33,8 @@ fn is_symbol(c: char) -> bool {
     ) || matches!(c, '\u{1f000}'..='\u{1faff}')
 }
 
-fn is_hidden(c: char) -> bool {
+/// Is it one that [`visible`] leaves out, whatever stands beside it?
+pub(crate) fn is_hidden(c: char) -> bool {
     match c {
         '\n' | '\t' => false,
         c if c.is_control() => true,

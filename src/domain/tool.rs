@@ -10,6 +10,9 @@ use serde_json::value::RawValue;
 use utoipa::openapi::{Object, RefOr, Schema, Type};
 use utoipa::{PartialSchema, ToSchema};
 
+use super::argument_path::ArgumentPath;
+use super::times::Times;
+
 /// May a call be sent twice? (DESIGN.md section 5, `idempotency`.)
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Idempotency {
@@ -129,7 +132,13 @@ pub struct Tool {
     /// The argument that carries the acting user's id, set by code and hidden from the model.
     pub identity_argument: Option<Arc<str>>,
     /// Paths of the arguments that name recipients (`recipients` of `mcp.json`).
-    pub recipients: Vec<String>,
+    pub recipients: Vec<ArgumentPath>,
+    /// Paths of the arguments that leave for good does not cover (`ungrantable` of `mcp.json`).
+    pub ungrantable: Vec<ArgumentPath>,
+    /// Paths of the arguments that must be one line (`oneLine` of `mcp.json`).
+    pub one_line: Vec<ArgumentPath>,
+    /// The arguments that hold times (`times` of `mcp.json`).
+    pub times: Option<Times>,
     /// Hex SHA-256 over the canonical JSON of what the server sent: `name`, `description` (or `title`, where it has none),
     /// `inputSchema`, `outputSchema`, the five annotations of the protocol (`title`, `readOnlyHint`, `destructiveHint`,
     /// `idempotentHint`, `openWorldHint`), and `_meta["gavel/idempotency"]` where it is given. Nothing of `mcp.json`.
@@ -141,6 +150,12 @@ impl Tool {
     #[must_use]
     pub fn qualified_name(&self) -> String {
         format!("{}__{}", self.server, self.name)
+    }
+
+    /// Is it meant by `name`, bare or `server__tool`? A bare name that looks like another server's tool does not count.
+    #[must_use]
+    pub fn is_called(&self, name: &str) -> bool {
+        self.qualified_name() == name || (*self.name == *name && !name.contains("__"))
     }
 
     /// May this call be sent again when it is not known whether the first one arrived?
@@ -176,6 +191,10 @@ failure_codes! {
     InvalidArguments = "invalid_arguments",
     /// The gate said no.
     Denied = "denied",
+    /// A person said no.
+    Rejected = "rejected",
+    /// A person was asked, and did not answer in time.
+    Expired = "expired",
     /// More calls in one turn than allowed.
     TooManyCalls = "too_many_calls",
     /// A verdict came together with calls, so none of them ran.
@@ -188,6 +207,8 @@ failure_codes! {
     Cancelled = "cancelled",
     /// The server could not be reached, or is left alone for a while; nothing was sent.
     Unavailable = "unavailable",
+    /// The user's own credentials or consent are missing, as the tool says; only the user can mend that. Nothing was done.
+    AuthRequired = "auth_required",
     /// The tool ran and reported an error.
     ToolError = "tool_error",
     /// The server turned the call away, or answered a call that only reads with an error of the protocol or not at all.

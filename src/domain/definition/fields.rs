@@ -285,7 +285,8 @@ pub(super) const TABLE: &[Row] = &[
         (TOOLS, &["tools"]),
         &["tools"],
         Holds::Tools,
-        "The tools granted, and no others: TOOL, or SERVER__TOOL. Absent: none.",
+        "The tools granted, and no others: TOOL, or SERVER__TOOL; a TOOL that holds `__` itself only as SERVER__TOOL. \
+         Absent: none.",
     ),
     flat(
         Field::SubAgents,

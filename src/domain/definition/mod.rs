@@ -36,7 +36,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-pub use agents::{Agent, Agents, Checked, GrantedTool, SchemaSource, Source, check};
+pub use agents::{Agent, Agents, Checked, GrantedTool, SchemaSource, Source, answerer, check};
 pub use arguments::ArgumentError;
 pub use constitution::{ChatLimits, Constitution};
 pub use error::DefinitionError;
@@ -47,7 +47,7 @@ pub use form::{Form, MAX_BYTES};
 pub use json_schema::{json_schema, json_schema_of_front_matter};
 pub use model_settings::ModelSettings;
 use node::SyntaxError;
-pub(crate) use node::{Content, Key, Node};
+pub(crate) use node::{Content, Key, Node, quoted};
 pub use reference::reference;
 
 /// Reads JSON of a caller in which no key may stand twice: what one reader takes first another takes last.

@@ -307,10 +307,15 @@ pub(super) fn lines_of<'t>(whole: &'t str, line: u64, text: &'t str) -> impl Ite
     marks.zip(lines.chain(std::iter::repeat(line)))
 }
 
+/// Is there anything but space? As the JSON Schema's `\S` has it, to which a byte order mark is space (ECMA-262, WhiteSpace).
+fn has_words(text: &str) -> bool {
+    text.chars().any(|c| !c.is_whitespace() && c != '\u{feff}')
+}
+
 /// Text that is not blank, without the white space around it.
 pub(super) fn text(node: &Node) -> Option<String> {
     match &node.content {
-        Content::Text(text) if !text.trim().is_empty() => Some(text.trim().to_owned()),
+        Content::Text(text) if has_words(text) => Some(text.trim().to_owned()),
         _ => None,
     }
 }
@@ -347,4 +352,15 @@ pub(super) fn is_name(text: &str) -> bool {
         && text
             .bytes()
             .all(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-'))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_byte_order_mark_alone_is_no_text() {
+        assert!(!has_words("\u{feff} \n"));
+        assert!(has_words("\u{feff}a"));
+    }
 }

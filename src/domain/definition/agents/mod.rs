@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
 
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use super::error::{DefinitionError, Mistakes};
 use super::fields::{Field, unknown_name_message};
@@ -60,6 +60,32 @@ pub struct Agent {
 
 /// Agents by name.
 pub type Agents = BTreeMap<String, Agent>;
+
+/// The agent of this name, where it can answer the messages of a thread: each is its `query`, and all that it is given.
+///
+/// # Errors
+/// Why it cannot; in words.
+pub fn answerer<'a>(agents: &'a Agents, name: &str) -> Result<&'a Agent, String> {
+    let Some(agent) = agents.get(name) else {
+        let known: Vec<_> = agents.keys().map(String::as_str).collect();
+        let known = match known.is_empty() {
+            true => "none".to_owned(),
+            false => unknown_name_message(name, &known),
+        };
+        return Err(format!("there is no agent {name} that is right; allowed: {known}"));
+    };
+    let message = Map::from_iter([("query".to_owned(), Value::from("a message"))]);
+    match agent.definition.check_arguments(message) {
+        Ok(_) => Ok(agent),
+        Err(errors) => {
+            let told: Vec<_> = errors.iter().map(ToString::to_string).collect();
+            Err(format!(
+                "the agent {name} is given a query alone, and {}",
+                told.join("; ")
+            ))
+        }
+    }
+}
 
 /// A tool that a definition grants, right or wrong, and where it does.
 #[derive(Clone, Debug, PartialEq, Eq)]

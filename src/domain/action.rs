@@ -1,0 +1,232 @@
+//! An action: a call of a run that has consequences or needs leave, and the states it may pass through (DESIGN.md section 6).
+
+use serde::Serialize;
+use serde_json::value::RawValue;
+use utoipa::ToSchema;
+
+use super::ids::{ActionId, ApprovalId, GrantId, RunId, ThreadId};
+use super::names::names;
+
+names! {
+    /// Where an action is.
+    ActionStatus {
+        /// The model has proposed it, and nobody has judged it yet. Only a journal knows such a one.
+        Planned = "planned",
+        /// A person is asked.
+        AwaitingConfirmation = "awaiting_confirmation",
+        /// A person has agreed, and it has not begun.
+        Approved = "approved",
+        /// It was begun.
+        Executing = "executing",
+        /// It had its effect.
+        Completed = "completed",
+        /// It had none.
+        Failed = "failed",
+        /// It is not known whether it had its effect; a person settles that.
+        InDoubt = "in_doubt",
+        /// A person said no.
+        Rejected = "rejected",
+        /// Nobody answered in time, or the run was over first.
+        Expired = "expired",
+    }
+}
+
+impl ActionStatus {
+    /// The legal transitions. Each is one conditional UPDATE, so that of two who try only one succeeds.
+    #[must_use]
+    pub const fn may_become(self, next: Self) -> bool {
+        use ActionStatus::{
+            Approved, AwaitingConfirmation, Completed, Executing, Expired, Failed, InDoubt, Planned, Rejected,
+        };
+        matches!(
+            (self, next),
+            (Planned, AwaitingConfirmation | Executing | Failed)
+                | (AwaitingConfirmation, Approved | Rejected | Expired)
+                | (Approved, Executing | Failed | Expired)
+                | (Executing, Completed | Failed | InDoubt)
+                // By a person's word.
+                | (InDoubt, Completed | Failed)
+        )
+    }
+
+    /// Nothing will happen any more, unless a person settles it.
+    #[must_use]
+    pub const fn is_over(self) -> bool {
+        match self {
+            Self::Completed | Self::Failed | Self::InDoubt | Self::Rejected | Self::Expired => true,
+            Self::Planned | Self::AwaitingConfirmation | Self::Approved | Self::Executing => false,
+        }
+    }
+}
+
+names! {
+    /// A person's answer.
+    Resolution {
+        /// It must not run.
+        Reject = "reject",
+        /// It may run, this once.
+        ApproveOnce = "approve_once",
+        /// It may run, and so may later calls of this tool to exactly the same recipients.
+        ApproveAndAlwaysAllowRecipient = "approve_and_always_allow_recipient",
+    }
+}
+
+impl Resolution {
+    /// May it run?
+    #[must_use]
+    pub const fn approves(self) -> bool {
+        !matches!(self, Self::Reject)
+    }
+}
+
+/// What a person should know before they answer, beside the arguments.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, serde::Deserialize)]
+#[serde(default)]
+pub struct Details {
+    /// Why it needs leave.
+    pub reason: String,
+    /// What is odd about it: a look-alike domain, say.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub warnings: Vec<String>,
+    /// Everybody it goes to, canonical and in order; `None` where the tool names no recipients.
+    pub recipients: Option<Vec<String>>,
+    /// It gives an argument that leave for good does not cover, so it can be allowed once only.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub ungrantable: bool,
+}
+
+impl Details {
+    /// Can leave for good be given for it?
+    #[must_use]
+    pub fn is_grantable(&self) -> bool {
+        !self.ungrantable
+            && self
+                .recipients
+                .as_ref()
+                .is_some_and(|recipients| !recipients.is_empty())
+    }
+}
+
+/// An action as it is stored.
+#[derive(Clone, Debug)]
+pub struct Action {
+    /// Its id, that of the call.
+    pub id: ActionId,
+    /// The question to a person; none where nobody had to be asked.
+    pub approval: Option<ApprovalId>,
+    /// Its run.
+    pub run: RunId,
+    /// The outermost run.
+    pub root: RunId,
+    /// The thread of the outermost run.
+    pub thread: Option<ThreadId>,
+    /// On whose behalf.
+    pub user: String,
+    /// Whose agent.
+    pub project: String,
+    /// Which agent.
+    pub agent: String,
+    /// Place in its run.
+    pub sequence: u32,
+    /// The tool's server.
+    pub server: String,
+    /// The tool.
+    pub tool: String,
+    /// What the tool was when leave was asked for.
+    pub tool_digest: String,
+    /// Canonical arguments, JSON.
+    pub arguments: Box<RawValue>,
+    /// What a person should know.
+    pub details: Details,
+    /// Where it is.
+    pub status: ActionStatus,
+    /// Microseconds since the epoch.
+    pub created_at: i64,
+    /// When an answer comes too late; microseconds since the epoch.
+    pub expires_at: Option<i64>,
+    /// What a person said.
+    pub resolution: Option<Resolution>,
+    /// Who.
+    pub resolved_by: Option<String>,
+    /// Why, in their words.
+    pub reason: Option<String>,
+    /// The standing leave that came of it, or that made a question needless.
+    pub grant: Option<GrantId>,
+    /// Why it failed, from the closed list.
+    pub error_code: Option<String>,
+    /// The same in words, as far as words are kept.
+    pub error_message: Option<String>,
+    /// The model that proposed it.
+    pub model: String,
+    /// Hex SHA-256 of the canonical arguments.
+    pub input_hash: String,
+    /// What the policy said: `allow` or `require_approval`.
+    pub policy: String,
+    /// When a person answered; microseconds since the epoch.
+    pub resolved_at: Option<i64>,
+    /// When it was begun; microseconds since the epoch.
+    pub started_at: Option<i64>,
+    /// When it was over; microseconds since the epoch.
+    pub completed_at: Option<i64>,
+}
+
+/// Standing leave of a user: this tool, to exactly these recipients.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Grant {
+    /// Its id.
+    #[schema(value_type = String, format = "uuid")]
+    pub grant_id: GrantId,
+    /// Whose.
+    pub user_id: String,
+    /// The tool's server.
+    pub server: String,
+    /// The tool.
+    pub tool: String,
+    /// Everybody it covers: it holds for calls to all of these and nobody else.
+    pub recipients: Vec<String>,
+    /// Who gave it.
+    pub created_by: String,
+    /// When, RFC 3339.
+    pub created_at: String,
+    /// How often it was used.
+    pub uses: u64,
+    /// When last.
+    #[schema(required = true)]
+    pub last_used_at: Option<String>,
+    /// When it was taken back.
+    #[schema(required = true)]
+    pub revoked_at: Option<String>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// R-states, DESIGN.md section 6: nothing runs without leave, and what is over stays over but for a doubt that is settled.
+    #[test]
+    fn only_the_legal_transitions_are_possible() {
+        use ActionStatus::*;
+        let legal = [
+            (Planned, AwaitingConfirmation),
+            (Planned, Executing),
+            (Planned, Failed),
+            (AwaitingConfirmation, Approved),
+            (AwaitingConfirmation, Rejected),
+            (AwaitingConfirmation, Expired),
+            (Approved, Executing),
+            (Approved, Failed),
+            (Approved, Expired),
+            (Executing, Completed),
+            (Executing, Failed),
+            (Executing, InDoubt),
+            (InDoubt, Completed),
+            (InDoubt, Failed),
+        ];
+        for from in ActionStatus::ALL.iter().copied() {
+            for to in ActionStatus::ALL.iter().copied() {
+                assert_eq!(from.may_become(to), legal.contains(&(from, to)), "{from:?} → {to:?}");
+            }
+        }
+    }
+}

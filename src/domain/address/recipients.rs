@@ -1,0 +1,191 @@
+//! All recipients of a call: one canonical set.
+
+use std::collections::BTreeSet;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::Address;
+use crate::domain::argument_path::ArgumentPath;
+use crate::domain::definition::quoted;
+
+/// Most recipients of a call, where the policy says nothing else.
+pub const MOST_RECIPIENTS: usize = 50;
+
+/// Most errors that are told at once.
+const MOST_ERRORS: usize = 8;
+
+/// Canonical addresses: the order and the names in which they were given make no difference.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Recipients(BTreeSet<String>);
+
+impl Recipients {
+    /// In their order.
+    pub fn iter(&self) -> impl Iterator<Item = &str> {
+        self.0.iter().map(String::as_str)
+    }
+
+    /// How many there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Is there none?
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+impl FromIterator<Address> for Recipients {
+    fn from_iter<I: IntoIterator<Item = Address>>(addresses: I) -> Self {
+        Self(addresses.into_iter().map(|address| address.canonical).collect())
+    }
+}
+
+/// Recipients that were found right.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Checked {
+    /// The set.
+    pub recipients: Recipients,
+    /// What an approver should know, each with the place of what it speaks of.
+    pub warnings: Vec<String>,
+}
+
+/// Collects the recipients that stand at `paths`: at most `most` of them, and at least one where `needed`.
+///
+/// # Errors
+/// Up to 8 errors, each with place, value and what is allowed.
+pub fn recipients(
+    paths: &[ArgumentPath],
+    arguments: &Value,
+    most: usize,
+    needed: impl FnOnce() -> bool,
+) -> Result<Checked, Vec<String>> {
+    let mut texts = Vec::new();
+    for path in paths {
+        texts.extend(path.texts(arguments).map_err(|error| vec![error])?);
+    }
+    if texts.len() > most {
+        let found = texts.len();
+        return Err(vec![format!(
+            "{}: {found} recipients; allowed: at most {most} in all",
+            joined(paths)
+        )]);
+    }
+    let (mut addresses, mut errors, mut warnings) = (Vec::new(), Vec::new(), Vec::new());
+    for (place, text) in texts {
+        match Address::parse(text) {
+            Ok(address) => {
+                for warning in &address.warnings {
+                    let warning = format!("{place}: {warning}");
+                    if !warnings.contains(&warning) {
+                        warnings.push(warning);
+                    }
+                }
+                addresses.push(address);
+            }
+            Err(error) if errors.len() < MOST_ERRORS => errors.push(format!("{place}: {} {error}", quoted(text))),
+            Err(_) => {}
+        }
+    }
+    if addresses.is_empty() && errors.is_empty() {
+        if needed() {
+            return Err(vec![format!("{}: no recipient; allowed: at least one", joined(paths))]);
+        }
+        warnings.push("the call names no recipient".to_owned());
+    }
+    if errors.is_empty() {
+        Ok(Checked {
+            recipients: addresses.into_iter().collect(),
+            warnings,
+        })
+    } else {
+        Err(errors)
+    }
+}
+
+/// `/to, /cc, /bcc`
+fn joined(paths: &[ArgumentPath]) -> String {
+    let places: Vec<_> = paths
+        .iter()
+        .map(|path| format!("/{}", path.to_string().replace('.', "/").replace("[]", "")))
+        .collect();
+    places.join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use serde_json::json;
+
+    use super::*;
+
+    fn paths() -> Vec<ArgumentPath> {
+        ["to", "cc", "bcc"]
+            .map(|path| ArgumentPath::parse(path).unwrap())
+            .into()
+    }
+
+    fn set(arguments: &Value) -> Vec<String> {
+        let checked = recipients(&paths(), arguments, 3, || true).unwrap();
+        checked.recipients.iter().map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn the_set_is_sorted_without_names_and_has_each_once() {
+        let arguments = json!({"to": ["Zoe <zoe@x.org>", "ann@X.org"], "cc": "ann@x.org"});
+        assert_eq!(set(&arguments), ["ann@x.org", "zoe@x.org"]);
+    }
+
+    ///
+    #[test]
+    fn errors_name_the_place_the_value_and_what_is_allowed() {
+        let errors = |arguments: Value| recipients(&paths(), &arguments, 3, || true).unwrap_err();
+        let found = errors(json!({"to": ["ann@x.org", "eve"], "bcc": "a@b.org\nc"}));
+        assert_eq!(found.len(), 2, "{found:?}");
+        assert!(
+            found[0].starts_with("/to/1: \"eve\" has no `@`; allowed: "),
+            "{found:?}"
+        );
+        assert!(
+            found[1].starts_with("/bcc: \"a@b.org\\nc\" holds line ends"),
+            "{found:?}"
+        );
+        assert_eq!(
+            errors(json!({"to": []})),
+            ["/to, /cc, /bcc: no recipient; allowed: at least one"]
+        );
+        let many = json!({"to": ["a@x.org", "a@x.org"], "cc": ["b@x.org"], "bcc": ["c@x.org"]});
+        assert_eq!(
+            errors(many),
+            ["/to, /cc, /bcc: 4 recipients; allowed: at most 3 in all"]
+        );
+        assert_eq!(
+            recipients(&paths(), &json!({"to": vec!["eve"; 40]}), 50, || true)
+                .unwrap_err()
+                .len(),
+            8
+        );
+    }
+
+    #[test]
+    fn a_call_that_may_have_none_says_that_it_has_none() {
+        let checked = recipients(&paths(), &json!({}), 3, || false).unwrap();
+        assert!(checked.recipients.is_empty());
+        assert_eq!(checked.warnings, ["the call names no recipient"]);
+    }
+
+    #[test]
+    fn a_warning_names_the_place() {
+        let checked = recipients(&paths(), &json!({"to": ["ann@bücher.example"]}), 3, || true).unwrap();
+        assert!(
+            checked.warnings[0].starts_with("/to/0: the domain \"bücher.example\" has letters outside ASCII"),
+            "{:?}",
+            checked.warnings
+        );
+    }
+}

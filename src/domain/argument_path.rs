@@ -1,0 +1,248 @@
+//! Where in a call's arguments something stands: `to`, `message.cc`, `attendees[].email`.
+//!
+//! A path that is not there names nothing. One that meets something of another shape is an error and never nothing:
+//! whoever looks for recipients must not overlook one because it was written otherwise.
+
+use std::fmt;
+
+use serde::{Serialize, Serializer};
+use serde_json::Value;
+
+use super::definition::quoted;
+
+/// A path, parsed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ArgumentPath {
+    text: String,
+    steps: Vec<Step>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Step {
+    Field(String),
+    Each,
+}
+
+/// A value at a place (a JSON pointer).
+type Found<'a, T> = Vec<(String, &'a T)>;
+
+impl ArgumentPath {
+    /// What may be given.
+    pub const ALLOWED: &'static str = "a path such as to, message.cc or attendees[].email";
+
+    /// Reads a path; `None` when it is none.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        let mut steps = Vec::new();
+        for part in text.split('.') {
+            let name = part.strip_suffix("[]").unwrap_or(part);
+            if name.is_empty() || name.contains(['[', ']']) || name.chars().any(char::is_whitespace) {
+                return None;
+            }
+            steps.push(Step::Field(name.to_owned()));
+            if name.len() < part.len() {
+                steps.push(Step::Each);
+            }
+        }
+        Some(Self {
+            text: text.to_owned(),
+            steps,
+        })
+    }
+
+    /// The argument that the path begins with.
+    #[must_use]
+    pub fn argument(&self) -> &str {
+        match self.steps.first() {
+            Some(Step::Field(name)) => name,
+            _ => &self.text,
+        }
+    }
+
+    /// The values there; `null` counts as absent.
+    ///
+    /// # Errors
+    /// What stands where a list or an object belongs, with its place.
+    pub fn values<'a>(&self, arguments: &'a Value) -> Result<Found<'a, Value>, String> {
+        let mut found = Vec::new();
+        walk(&self.steps, arguments, String::new(), false, &mut found)?;
+        Ok(found)
+    }
+
+    /// The texts there: a text, a list of texts, or of objects with an `email`.
+    ///
+    /// # Errors
+    /// What is none of these, with its place.
+    pub fn texts<'a>(&self, arguments: &'a Value) -> Result<Found<'a, str>, String> {
+        let mut texts = Vec::new();
+        for (place, value) in self.values(arguments)? {
+            match value {
+                Value::Array(items) => {
+                    for (n, item) in items.iter().enumerate() {
+                        texts.push(text(format!("{place}/{n}"), item)?);
+                    }
+                }
+                value => texts.push(text(place, value)?),
+            }
+        }
+        Ok(texts)
+    }
+
+    /// The one text there.
+    ///
+    /// # Errors
+    /// What stands there in its place.
+    pub fn one_text<'a>(&self, arguments: &'a Value) -> Result<Option<(String, &'a str)>, String> {
+        match self.values(arguments)?.pop() {
+            None => Ok(None),
+            Some((place, Value::String(text))) => Ok(Some((place, text))),
+            Some((place, other)) => Err(format!("{place}: found {}; allowed: a text", shown(other))),
+        }
+    }
+}
+
+fn text(place: String, value: &Value) -> Result<(String, &str), String> {
+    let email = match value {
+        Value::String(text) => return Ok((place, text)),
+        Value::Object(object) => object.get("email").and_then(Value::as_str),
+        _ => None,
+    };
+    match email {
+        Some(email) => Ok((format!("{place}/email"), email)),
+        None => Err(format!(
+            "{place}: found {}; allowed: a text, or an object with an `email`",
+            shown(value)
+        )),
+    }
+}
+
+fn walk<'a>(
+    steps: &[Step],
+    value: &'a Value,
+    place: String,
+    in_list: bool,
+    found: &mut Found<'a, Value>,
+) -> Result<(), String> {
+    // An entry of a list is there for something; without what it is looked for it would be overlooked.
+    if value.is_null() && !in_list {
+        return Ok(());
+    }
+    match (steps.split_first(), value) {
+        (None, value) => found.push((place, value)),
+        (Some((Step::Field(name), rest)), Value::Object(object)) => match object.get(name) {
+            Some(value) => {
+                let place = format!("{place}/{}", name.replace('~', "~0").replace('/', "~1"));
+                walk(rest, value, place, in_list, found)?;
+            }
+            None if in_list => return Err(format!("{place}: has no `{name}`")),
+            None => {}
+        },
+        (Some((Step::Each, rest)), Value::Array(items)) => {
+            for (n, item) in items.iter().enumerate() {
+                walk(rest, item, format!("{place}/{n}"), true, found)?;
+            }
+        }
+        (Some((Step::Field(name), _)), other) => {
+            return Err(format!(
+                "{place}: found {}; allowed: an object with `{name}`",
+                shown(other)
+            ));
+        }
+        (Some((Step::Each, _)), other) => return Err(format!("{place}: found {}; allowed: a list", shown(other))),
+    }
+    Ok(())
+}
+
+/// What an error calls a value; long ones are cut.
+pub(super) fn shown(value: &Value) -> String {
+    match value {
+        Value::Null => "nothing".to_owned(),
+        Value::Array(_) => "a list".to_owned(),
+        Value::Object(_) => "an object".to_owned(),
+        Value::String(text) => quoted(text),
+        other => other.to_string(),
+    }
+}
+
+impl fmt::Display for ArgumentPath {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+impl Serialize for ArgumentPath {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&self.text)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use serde_json::json;
+
+    use super::*;
+
+    fn texts(path: &str, arguments: &Value) -> Result<Vec<(String, String)>, String> {
+        let found = ArgumentPath::parse(path).unwrap().texts(arguments)?;
+        Ok(found
+            .into_iter()
+            .map(|(place, text)| (place, text.to_owned()))
+            .collect())
+    }
+
+    #[test]
+    fn a_path_is_names_with_dots_and_lists() {
+        for right in ["to", "message.to", "attendees[].email", "a[].b[].c", "to[]", "x-y_z"] {
+            assert_eq!(ArgumentPath::parse(right).unwrap().to_string(), right);
+        }
+        for wrong in ["", ".", "a.", "[]", "a[0]", "a[]b", "a b", "a[][]", "/to"] {
+            assert!(ArgumentPath::parse(wrong).is_none() || wrong == "/to", "{wrong}");
+        }
+    }
+
+    #[test]
+    fn every_shape_of_recipients_is_found_with_its_place() {
+        let of = |found: &[(&str, &str)]| Ok(found.iter().map(|(p, t)| ((*p).to_owned(), (*t).to_owned())).collect());
+        for (path, arguments, expected) in [
+            ("to", json!({"to": "a"}), of(&[("/to", "a")])),
+            ("to", json!({"to": ["a", "b"]}), of(&[("/to/0", "a"), ("/to/1", "b")])),
+            ("to[]", json!({"to": ["a"]}), of(&[("/to/0", "a")])),
+            ("to", json!({"to": [{"email": "a"}]}), of(&[("/to/0/email", "a")])),
+            ("to", json!({"to": {"email": "a"}}), of(&[("/to/email", "a")])),
+            ("m.to", json!({"m": {"to": "a"}}), of(&[("/m/to", "a")])),
+            ("p[].email", json!({"p": [{"email": "a"}]}), of(&[("/p/0/email", "a")])),
+            ("to", json!({}), of(&[])),
+            ("to", json!({"to": null}), of(&[])),
+            ("m.to", json!({"m": {}}), of(&[])),
+            ("p[].email", json!({"p": []}), of(&[])),
+        ] {
+            assert_eq!(texts(path, &arguments), expected, "{path} of {arguments}");
+        }
+    }
+
+    /// what is written otherwise is never overlooked.
+    #[test]
+    fn another_shape_is_an_error_and_never_nothing() {
+        for (path, arguments, place) in [
+            ("p[].email", json!({"p": "eve@x.org"}), "/p: "),
+            ("p[].email", json!({"p": ["eve@x.org"]}), "/p/0: "),
+            ("p[].email", json!({"p": [{"mail": "eve@x.org"}]}), "/p/0: "),
+            ("p[].email", json!({"p": [{"email": null}]}), "/p/0/email: "),
+            ("p[].email", json!({"p": [null]}), "/p/0: "),
+            ("m.to", json!({"m": "eve@x.org"}), "/m: "),
+            ("m.to", json!({"m": ["eve@x.org"]}), "/m: "),
+            ("to", json!({"to": 7}), "/to: "),
+            ("to", json!({"to": [null]}), "/to/0: "),
+            ("to", json!({"to": [["eve@x.org"]]}), "/to/0: "),
+            ("to", json!({"to": {"address": "eve@x.org"}}), "/to: "),
+        ] {
+            let found = texts(path, &arguments);
+            assert!(
+                matches!(&found, Err(error) if error.starts_with(place)),
+                "{path} of {arguments}: {found:?}"
+            );
+        }
+    }
+}

@@ -1,0 +1,185 @@
+//! A thread: a conversation of one user with an agent, kept (REQUIREMENTS ).
+
+use serde::Serialize;
+use utoipa::ToSchema;
+
+use super::action::ActionStatus;
+use super::agent_run::RunStatus;
+use super::ids::{ActionId, RunId, ThreadId};
+use super::names::names;
+
+names! {
+    /// Who says something in a thread, or what it is.
+    MessageRole {
+        /// The user.
+        User = "user",
+        /// The agent.
+        Assistant = "assistant",
+        /// The service asks a person for leave.
+        ApprovalRequest = "approval_request",
+        /// A person has answered.
+        Approval = "approval",
+    }
+}
+
+/// What happens to a message while a run of its thread is going.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WhileBusy {
+    /// It is turned away, with the run's id.
+    Refuse,
+    /// Its run waits for its turn.
+    Queue,
+}
+
+/// What becomes of a run when a person says no to a call of it (`runs.on_reject`, R-13).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, serde::Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum OnReject {
+    /// The model is told, with the reason, and goes on.
+    #[default]
+    Continue,
+    /// It is over, and counts as completed.
+    Complete,
+    /// It is over, and counts as failed.
+    Fail,
+}
+
+/// One line of a thread.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ThreadMessage {
+    /// 1, 2, 3 …
+    pub number: u64,
+    /// Who.
+    pub role: MessageRole,
+    /// The words; untrusted where the role is `user` or `assistant`.
+    pub text: String,
+    /// The run it belongs to.
+    #[schema(value_type = String, format = "uuid")]
+    pub run_id: RunId,
+    /// The action that leave is asked for.
+    #[schema(value_type = Option<String>, format = "uuid", required = true)]
+    pub action_id: Option<ActionId>,
+    /// When, RFC 3339.
+    pub created_at: String,
+}
+
+/// A thread as its user is shown it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Thread {
+    /// Its id.
+    #[schema(value_type = String, format = "uuid")]
+    pub thread_id: ThreadId,
+    /// Whose.
+    pub user_id: String,
+    /// Who answers in it.
+    pub agent_id: String,
+    /// When it began, RFC 3339.
+    pub created_at: String,
+    /// When something was said last.
+    pub updated_at: String,
+    /// A page of its messages, the latest last.
+    pub messages: Vec<ThreadMessage>,
+    /// How many it has in all.
+    pub message_count: u64,
+}
+
+/// A thread in a list.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ThreadSummary {
+    /// Its id.
+    #[schema(value_type = String, format = "uuid")]
+    pub thread_id: ThreadId,
+    /// The beginning of its first line, to know it by; untrusted. Null where what was said is not kept.
+    #[schema(required = true)]
+    pub title: Option<String>,
+    /// Whose.
+    pub user_id: String,
+    /// Who answers in it.
+    pub agent_id: String,
+    /// When it began, RFC 3339.
+    pub created_at: String,
+    /// When something was said last.
+    pub updated_at: String,
+    /// How many messages it has.
+    pub message_count: u64,
+    /// How it stands; null where its runs are not kept.
+    #[schema(required = true)]
+    pub latest_run: Option<LatestRun>,
+}
+
+/// How the latest run of a thread stands.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct LatestRun {
+    /// The run.
+    #[schema(value_type = String, format = "uuid")]
+    pub run_id: RunId,
+    /// As the run's own: `executing` while a call with consequences is under way.
+    pub status: &'static str,
+    /// As the run's own.
+    pub state: &'static str,
+}
+
+impl LatestRun {
+    /// `acted` is what stands out among its actions: one that is executing, or else one in doubt.
+    #[must_use]
+    pub fn new(run_id: RunId, status: RunStatus, acted: Option<ActionStatus>) -> Self {
+        let acting = acted == Some(ActionStatus::Executing);
+        let (status, state) = run_words(status, acting, acted == Some(ActionStatus::InDoubt));
+        Self { run_id, status, state }
+    }
+}
+
+/// The wire's word for where a run stands, and the truth where it has none. Is a call of it executing, or in doubt?
+#[must_use]
+pub const fn run_words(run: RunStatus, acting: bool, doubtful: bool) -> (&'static str, &'static str) {
+    let status = match run {
+        RunStatus::Queued => "queued",
+        RunStatus::Running if acting => "executing",
+        RunStatus::Running => "planning",
+        RunStatus::AwaitingConfirmation => "awaiting_confirmation",
+        RunStatus::Completed => "completed",
+        RunStatus::Failed | RunStatus::Cancelled | RunStatus::Paused => "failed",
+    };
+    let state = match run {
+        RunStatus::Cancelled | RunStatus::Paused => run.as_str(),
+        RunStatus::Failed if doubtful => ActionStatus::InDoubt.as_str(),
+        _ => status,
+    };
+    (status, state)
+}
+
+/// The longest title, in characters.
+const TITLE: usize = 80;
+
+/// A thread's title: the first line of what was said first, as much of it as is needed to know it by.
+#[must_use]
+pub fn title(first: &str) -> Option<String> {
+    let line = first.lines().map(str::trim).find(|line| !line.is_empty())?;
+    Some(match line.char_indices().nth(TITLE) {
+        None => line.to_owned(),
+        Some(_) => line.chars().take(TITLE - 1).chain(['…']).collect(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_title_is_the_first_line_that_says_something_and_never_too_long() {
+        for (said, expected) in [
+            ("E-mail Ann.\nSay I am late.", Some("E-mail Ann.".to_owned())),
+            ("\n \t\r\n  milk \n", Some("milk".to_owned())),
+            (" \n", None),
+            ("", None),
+            (&"ä".repeat(80), Some("ä".repeat(80))),
+            (&"ä".repeat(81), Some(format!("{}…", "ä".repeat(79)))),
+        ] {
+            assert_eq!(title(said), expected, "{said:?}");
+        }
+    }
+}

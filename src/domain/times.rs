@@ -1,0 +1,270 @@
+//! Times that a model writes into a call: checked before anybody is asked for leave (R-12).
+
+use chrono::{DateTime, Days, LocalResult, NaiveDate, NaiveDateTime, Offset, TimeZone, Utc};
+use chrono_tz::Tz;
+use serde_json::Value;
+
+use super::argument_path::{ArgumentPath, shown};
+use super::definition::quoted;
+
+/// Which arguments of a tool hold times (`times` of `mcp.json`).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Times {
+    /// When it begins.
+    pub start: ArgumentPath,
+    /// When it ends.
+    pub end: Option<ArgumentPath>,
+    /// The name of a time zone.
+    pub zone: Option<ArgumentPath>,
+    /// `true` there says that the past is meant.
+    pub allow_past: Option<ArgumentPath>,
+}
+
+/// A moment, or a whole day.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Time {
+    At(DateTime<Utc>),
+    Day(NaiveDate),
+}
+
+const ALLOWED: &str =
+    "allowed: 2026-11-24T10:00:00+01:00, 2026-11-24T10:00:00 beside a time zone, or 2026-11-24 for a whole day";
+
+impl Times {
+    /// Checks them; what it gives is what an approver should know.
+    ///
+    /// # Errors
+    /// Every error, each with place, value and what is allowed.
+    pub fn check(&self, arguments: &Value, now_us: i64) -> Result<Vec<String>, Vec<String>> {
+        let zone = self.zone(arguments).map_err(|error| vec![error])?;
+        let (mut errors, mut warnings) = (Vec::new(), Vec::new());
+        let mut read = |path: &ArgumentPath| {
+            let read = path.one_text(arguments).and_then(|found| match found {
+                None => Ok(None),
+                Some((place, text)) => match time(text, zone) {
+                    Ok(time) => Ok(Some((place, text, time))),
+                    Err(error) => Err(format!("{place}: {} {error}", quoted(text))),
+                },
+            });
+            read.unwrap_or_else(|error| {
+                errors.push(error);
+                None
+            })
+        };
+        let start = read(&self.start);
+        let end = self.end.as_ref().and_then(&mut read);
+        if let (Some((_, from, start)), Some((place, to, end))) = (&start, &end) {
+            let in_order = match (start, end) {
+                (Time::At(start), Time::At(end)) => Some(start < end),
+                (Time::Day(start), Time::Day(end)) => Some(start < end),
+                _ => None,
+            };
+            match in_order {
+                Some(true) => {}
+                Some(false) => errors.push(format!(
+                    "{place}: {} is not after the start {}",
+                    quoted(to),
+                    quoted(from)
+                )),
+                None => errors.push(format!(
+                    "{place}: start and end must both be moments or both be days; found {} and {}",
+                    quoted(from),
+                    quoted(to)
+                )),
+            }
+        }
+        if let Some((place, text, time)) = &start
+            && is_past(*time, zone, now_us)
+        {
+            match self.past_is_meant(arguments) {
+                Ok(true) => warnings.push(format!("{place}: {} is in the past", quoted(text))),
+                Ok(false) => errors.push(format!("{place}: {} is in the past", quoted(text))),
+                Err(error) => errors.push(error),
+            }
+        }
+        if errors.is_empty() { Ok(warnings) } else { Err(errors) }
+    }
+
+    fn zone(&self, arguments: &Value) -> Result<Option<Tz>, String> {
+        let Some(path) = &self.zone else { return Ok(None) };
+        let Some((place, text)) = path.one_text(arguments)? else {
+            return Ok(None);
+        };
+        text.parse().map(Some).map_err(|_| {
+            format!(
+                "{place}: {} is no time zone; allowed: an IANA name such as Europe/Berlin",
+                quoted(text)
+            )
+        })
+    }
+
+    fn past_is_meant(&self, arguments: &Value) -> Result<bool, String> {
+        let Some(path) = &self.allow_past else { return Ok(false) };
+        match path.values(arguments)?.pop() {
+            None => Ok(false),
+            Some((_, Value::Bool(meant))) => Ok(*meant),
+            Some((place, other)) => Err(format!("{place}: found {}; allowed: true or false", shown(other))),
+        }
+    }
+}
+
+fn time(text: &str, zone: Option<Tz>) -> Result<Time, String> {
+    if let Ok(at) = DateTime::parse_from_rfc3339(text) {
+        // Z says when; any other offset says where as well, and models often get it wrong.
+        let (given, own) = (*at.offset(), zone.map(|zone| at.with_timezone(&zone).offset().fix()));
+        return match own {
+            Some(own) if own != given && given.local_minus_utc() != 0 => Err(format!(
+                "has the offset {given}, and the time zone has {own} then; allowed: that one, or none for the local time"
+            )),
+            _ => Ok(Time::At(at.to_utc())),
+        };
+    }
+    if let Some(day) = day(text) {
+        return Ok(Time::Day(day));
+    }
+    let local = ["%Y-%m-%dT%H:%M:%S%.f", "%Y-%m-%dT%H:%M"]
+        .iter()
+        .find_map(|form| NaiveDateTime::parse_from_str(text, form).ok());
+    match (local, zone) {
+        (None, _) => Err(format!("is no time; {ALLOWED}")),
+        (Some(_), None) => Err(format!("has no time zone; {ALLOWED}")),
+        (Some(local), Some(zone)) => match zone.from_local_datetime(&local) {
+            LocalResult::Single(at) => Ok(Time::At(at.to_utc())),
+            LocalResult::Ambiguous(first, second) => Err(format!(
+                "happens twice in {zone}, where clocks are put back then; allowed: {} or {}",
+                first.to_rfc3339(),
+                second.to_rfc3339()
+            )),
+            LocalResult::None => Err(format!(
+                "does not exist in {zone}, where clocks are put forward then; {ALLOWED}"
+            )),
+        },
+    }
+}
+
+/// `YYYY-MM-DD` and nothing else; the parser alone would also take signs and single digits.
+fn day(text: &str) -> Option<NaiveDate> {
+    let plain = text.len() == 10 && text.bytes().all(|byte| byte.is_ascii_digit() || byte == b'-');
+    NaiveDate::parse_from_str(text, "%Y-%m-%d").ok().filter(|_| plain)
+}
+
+/// A day is past when it is over wherever it may be meant.
+fn is_past(time: Time, zone: Option<Tz>, now_us: i64) -> bool {
+    let now = DateTime::<Utc>::from_timestamp_micros(now_us).unwrap_or(DateTime::<Utc>::MIN_UTC);
+    match (time, zone) {
+        (Time::At(at), _) => at < now,
+        (Time::Day(day), Some(zone)) => day < now.with_timezone(&zone).date_naive(),
+        (Time::Day(day), None) => now
+            .date_naive()
+            .checked_sub_days(Days::new(1))
+            .is_some_and(|yesterday| day < yesterday),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use serde_json::json;
+
+    use super::*;
+
+    /// 2026-11-24, 12:00 UTC.
+    const NOW: i64 = 1_795_521_600_000_000;
+
+    fn check(arguments: &Value) -> Result<Vec<String>, Vec<String>> {
+        let path = |text| ArgumentPath::parse(text).unwrap();
+        let times = Times {
+            start: path("start"),
+            end: Some(path("end")),
+            zone: Some(path("time_zone")),
+            allow_past: Some(path("allow_past")),
+        };
+        times.check(arguments, NOW)
+    }
+
+    #[test]
+    fn times_in_order_and_to_come_are_right() {
+        for right in [
+            json!({}),
+            json!({"start": "2026-11-24T13:00:00+01:00", "end": "2026-11-24T12:00:01Z"}),
+            json!({"start": "2026-11-25T10:00", "end": "2026-11-25T11:00:00", "time_zone": "Europe/Berlin"}),
+            json!({"start": "2026-11-25T10:00:00+01:00", "end": "2026-11-25T11:00:00Z", "time_zone": "Europe/Berlin"}),
+            json!({"start": "2027-10-31T02:30:00+01:00", "time_zone": "Europe/Berlin"}),
+            json!({"start": "2026-11-24", "end": "2026-11-25"}),
+            json!({"start": "2026-11-24", "end": "2026-11-25", "time_zone": "Pacific/Kiritimati", "allow_past": true}),
+        ] {
+            assert!(check(&right).is_ok(), "{right}: {:?}", check(&right));
+        }
+    }
+
+    /// R-12
+    #[test]
+    fn wrong_times_are_refused_with_their_place() {
+        for (wrong, says) in [
+            (
+                json!({"start": "2026-11-24T11:59:59Z"}),
+                "/start: \"2026-11-24T11:59:59Z\" is in the past",
+            ),
+            (json!({"start": "2026-11-22"}), "/start: \"2026-11-22\" is in the past"),
+            (
+                json!({"start": "2026-11-24", "time_zone": "Pacific/Kiritimati"}),
+                "/start: \"2026-11-24\" is in the past",
+            ),
+            (
+                json!({"start": "2026-11-25T10:00:00Z", "end": "2026-11-25T10:00:00Z"}),
+                "/end: \"2026-11-25T10:00:00Z\" is not after the start",
+            ),
+            (
+                json!({"start": "2026-11-25T10:00:00+01:00", "end": "2026-11-25T10:30:00+02:00"}),
+                "/end: ",
+            ),
+            (json!({"start": "2026-11-25", "end": "2026-11-25"}), "/end: "),
+            (
+                json!({"start": "2026-11-25", "end": "2026-11-26T10:00:00Z"}),
+                "/end: start and end must both",
+            ),
+            (
+                json!({"start": "2026-11-25T10:00:00"}),
+                "/start: \"2026-11-25T10:00:00\" has no time zone",
+            ),
+            (
+                json!({"start": "tomorrow"}),
+                "/start: \"tomorrow\" is no time; allowed: ",
+            ),
+            (json!({"start": "2026-02-30"}), "/start: \"2026-02-30\" is no time"),
+            (
+                json!({"start": "2026-11-25T10:00:00", "time_zone": "Europe/Bonn"}),
+                "/time_zone: \"Europe/Bonn\" is no time zone; allowed: an IANA name",
+            ),
+            (
+                json!({"start": "2027-03-28T02:30:00", "time_zone": "Europe/Berlin"}),
+                "/start: \"2027-03-28T02:30:00\" does not exist in Europe/Berlin",
+            ),
+            (
+                json!({"start": "2027-10-31T02:30:00", "time_zone": "Europe/Berlin"}),
+                "/start: \"2027-10-31T02:30:00\" happens twice in Europe/Berlin, where clocks are put back then; allowed: \
+                 2027-10-31T02:30:00+02:00 or 2027-10-31T02:30:00+01:00",
+            ),
+            (
+                json!({"start": "2026-11-25T10:00:00+02:00", "time_zone": "Europe/Berlin"}),
+                "/start: \"2026-11-25T10:00:00+02:00\" has the offset +02:00, and the time zone has +01:00 then",
+            ),
+            (json!({"start": "2026-12-1"}), "/start: \"2026-12-1\" is no time"),
+            (json!({"start": "+2026-12-01"}), "/start: \"+2026-12-01\" is no time"),
+            (json!({"start": 7}), "/start: found 7; allowed: a text"),
+            (json!({"start": "2020-01-01", "allow_past": "yes"}), "/allow_past: "),
+        ] {
+            let errors = check(&wrong).unwrap_err();
+            assert!(errors[0].starts_with(says), "{wrong}: {errors:?}");
+        }
+        let both = check(&json!({"start": "x", "end": "y"})).unwrap_err();
+        assert_eq!(both.len(), 2, "{both:?}");
+    }
+
+    #[test]
+    fn a_past_that_is_meant_is_told_to_the_approver() {
+        let warnings = check(&json!({"start": "2026-11-01", "allow_past": true})).unwrap();
+        assert_eq!(warnings, ["/start: \"2026-11-01\" is in the past"]);
+    }
+}
