@@ -3,6 +3,7 @@
 use std::future::Future;
 use std::pin::Pin;
 
+pub mod actions;
 pub mod clock;
 pub mod definitions;
 pub mod keys;
@@ -11,6 +12,7 @@ pub mod quota;
 pub mod records;
 pub mod run_queue;
 pub mod runs;
+pub mod sessions;
 pub mod tools;
 
 /// A boxed future, since these traits are used as `dyn`.

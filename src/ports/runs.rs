@@ -7,6 +7,7 @@
 //! What leaves for a tool's server is no write, and nothing there knows a fence. So a holder that cannot ask the store knows by
 //! its own clock until when nobody else can have the run, and sends nothing after that: a [`Hold`].
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -16,9 +17,11 @@ use serde_json::value::RawValue;
 use super::BoxFuture;
 use super::clock::Clock;
 use super::records::{ClosedDecision, Intent, ListQuery, OpenDecision, QueryError, RecordError};
+use crate::domain::action::{ActionStatus, Details};
 use crate::domain::agent_run::{AgentRun, DoubtfulCall, RunStatus, StopReason};
 use crate::domain::decision::Usage;
-use crate::domain::ids::{ActionId, ProjectId, RunId, TenantId, UserId};
+use crate::domain::ids::{ActionId, ApprovalId, GrantId, ProjectId, RunId, TenantId, ThreadId, UserId};
+use crate::domain::tool::{FailureCode, Tool};
 
 /// Where runs are kept. Writes return when they are durable. A [`NewRun`], an [`Append`] with intents, an end and a
 /// cancellation survive a loss of power; what else a journal loses with it is asked again, or is in doubt.
@@ -40,14 +43,18 @@ pub trait Runs: Send + Sync {
     /// The intents and effects it tells of have happened: when it fails, the writer keeps trying.
     fn finish(&self, run: FinishedRun) -> BoxFuture<'_, Result<Held, RecordError>>;
 
+    /// A run waits for a person: what is left of its journal, the questions, and its state, in one commit. The outermost
+    /// run's lease ends with it.
+    fn suspend(&self, suspend: Suspend) -> BoxFuture<'_, Result<Suspended, RecordError>>;
+
     /// Prolongs leases, and tells which are lost and which runs shall be cancelled (those that they called among them).
     fn renew(&self, leases: Vec<Lease>) -> BoxFuture<'_, Result<Renewed, RecordError>>;
 
     /// Gives leases up at once, without an end of the runs: the next process that looks takes them up.
     fn release(&self, leases: Vec<Lease>) -> BoxFuture<'_, Result<(), RecordError>>;
 
-    /// Asks for a run to be cancelled. One that is queued is cancelled at once, with its decision.
-    fn cancel(&self, run: RunId) -> BoxFuture<'_, Result<(), RecordError>>;
+    /// Asks for a run to be cancelled, by name. One that is queued is cancelled at once, with its decision.
+    fn cancel<'a>(&'a self, run: RunId, by: &'a str) -> BoxFuture<'a, Result<(), RecordError>>;
 
     /// Runs that need somebody: whose holder's lease has run out, and those queued for longer than `queued_for_us`. The oldest first.
     fn due(&self, queued_for_us: i64, most: u32) -> BoxFuture<'_, Result<Vec<RunId>, RecordError>>;
@@ -123,6 +130,8 @@ pub struct NewRun {
     pub parent: Option<Parent>,
     /// The paused run that this one goes on with. It must be paused, and no other run may have gone on with it.
     pub resumes: Option<RunId>,
+    /// What a person says of that run's calls in doubt. The surface tells the engine by `settings`; this is for the audit.
+    pub settled: Option<Settled>,
     /// The definitions it runs under, as whoever goes on with it needs them.
     pub snapshot: Snapshot,
     /// Inputs, a JSON object.
@@ -133,6 +142,30 @@ pub struct NewRun {
     pub queued: bool,
     /// The idempotency claim of the request: scope and fingerprint, hex SHA-256 each.
     pub claim: Option<(Arc<str>, Arc<str>)>,
+    /// The thread it belongs to.
+    pub thread: Option<InThread>,
+}
+
+/// Doubts that a person has settled.
+#[derive(Clone, Debug)]
+pub struct Settled {
+    /// Who, by name.
+    pub by: Arc<str>,
+    /// Did the call happen?
+    pub calls: BTreeMap<ActionId, bool>,
+}
+
+/// A run's place in a thread.
+#[derive(Clone, Debug)]
+pub struct InThread {
+    /// Which.
+    pub thread: ThreadId,
+    /// Does it begin with this run?
+    pub is_new: bool,
+    /// What the user says.
+    pub message: Arc<str>,
+    /// Shall the run wait its turn while another one of the thread is going? Else it is not made.
+    pub queue: bool,
 }
 
 /// The caller of a run.
@@ -172,6 +205,10 @@ pub enum Created {
     ResumedBy(RunId),
     /// The lease it was to be done under is lost.
     LeaseLost,
+    /// This run of its thread is going.
+    ThreadBusy(RunId),
+    /// The user has no such thread.
+    NoThread,
 }
 
 /// Who has an idempotency claim.
@@ -267,6 +304,8 @@ pub enum Held {
     Yes,
     /// It was not, and nothing is written.
     No,
+    /// It was, and nothing is written: leave for one of the calls is over, was taken back, or was never given.
+    NoLeave,
 }
 
 /// More of a journal.
@@ -280,6 +319,85 @@ pub struct Append {
     pub entries: Vec<StoredEntry>,
     /// Side effects that are about to be sent.
     pub intents: Vec<Intent>,
+    /// Calls that are about to be sent and that a person was asked about, whether or not they have side effects: their actions
+    /// were approved, and are now executing.
+    pub asked: Vec<ActionId>,
+    /// Actions among them that needed no leave.
+    pub actions: Vec<NewAction>,
+    /// What came of actions.
+    pub outcomes: Vec<ActionOutcome>,
+}
+
+impl Append {
+    /// Does it say that calls are about to be sent, which nobody may send before it is written?
+    #[must_use]
+    pub fn announces(&self) -> bool {
+        !self.intents.is_empty() || !self.asked.is_empty()
+    }
+}
+
+/// An action that is to be.
+#[derive(Clone, Debug)]
+pub struct NewAction {
+    /// Its id, that of the call.
+    pub id: ActionId,
+    /// The question to a person, and how long it stands; none where nobody needs to be asked.
+    pub approval: Option<(ApprovalId, Duration)>,
+    /// Place in its run.
+    pub sequence: u32,
+    /// The tool.
+    pub tool: Arc<Tool>,
+    /// Canonical arguments.
+    pub arguments: Arc<RawValue>,
+    /// The model that proposed it.
+    pub model: Arc<str>,
+    /// What a person should know.
+    pub details: Details,
+    /// The standing leave by which nobody is asked.
+    pub grant: Option<GrantId>,
+    /// The question as the thread tells it.
+    pub words: Arc<str>,
+}
+
+/// What came of an action.
+#[derive(Clone, Debug)]
+pub struct ActionOutcome {
+    /// Which.
+    pub id: ActionId,
+    /// Completed, failed or in doubt.
+    pub status: ActionStatus,
+    /// Why it failed: code and words.
+    pub error: Option<(FailureCode, Arc<str>)>,
+}
+
+/// A run that waits for a person.
+#[derive(Clone, Debug)]
+pub struct Suspend {
+    /// The right to say so.
+    pub lease: Lease,
+    /// Which run.
+    pub run: RunId,
+    /// What is left of its journal.
+    pub entries: Vec<StoredEntry>,
+    /// What came of actions before.
+    pub outcomes: Vec<ActionOutcome>,
+    /// The questions. Those that were asked before stay as they are.
+    pub actions: Vec<NewAction>,
+    /// All calls that it waits for a word on, whether they are asked about now or were before.
+    pub waits: Vec<ActionId>,
+    /// The run that it called and that waits; where this is given it asks nothing itself.
+    pub child: Option<RunId>,
+}
+
+/// What came of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Suspended {
+    /// It waits.
+    Yes,
+    /// Somebody has answered meanwhile, or nobody was ever asked: it goes on.
+    Answered,
+    /// The lease is lost, and nothing is written.
+    LeaseLost,
 }
 
 /// One entry of a journal.
@@ -322,6 +440,10 @@ pub struct FinishedRun {
     pub usage: Usage,
     /// What is left of its journal.
     pub entries: Vec<StoredEntry>,
+    /// What came of actions.
+    pub outcomes: Vec<ActionOutcome>,
+    /// What its thread tells of it.
+    pub words: Option<Arc<str>>,
     /// Microseconds since the epoch.
     pub completed_at: i64,
     /// Its decision; `opened` is true.
@@ -359,6 +481,8 @@ pub struct StoredRun {
     pub decision: OpenDecision,
     /// The run and the call that made it.
     pub parent: Option<(RunId, ActionId)>,
+    /// The thread it belongs to.
+    pub thread: Option<ThreadId>,
     /// The paused run it goes on with.
     pub resumes: Option<RunId>,
     /// The run that goes on with it.

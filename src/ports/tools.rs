@@ -22,6 +22,12 @@ pub trait Tools: Send + Sync {
     /// at most until `deadline`. Returns at once when nothing is being connected.
     fn ready<'a>(&'a self, names: &'a [String], deadline: Instant) -> BoxFuture<'a, ()>;
 
+    /// Has a server say anew what its tools are: a server need not tell when they change. The catalog has them then.
+    ///
+    /// # Errors
+    /// Why it did not say, in words for an operator.
+    fn read_anew<'a>(&'a self, server: &'a str) -> BoxFuture<'a, Result<(), String>>;
+
     /// Calls a tool. Only `engine/act.rs` and `gavel mcp call` do. Dropping the future cancels
     /// the call, and the server is told.
     fn call<'a>(&'a self, request: CallRequest<'a>) -> BoxFuture<'a, CallReply>;

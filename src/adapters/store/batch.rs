@@ -1,13 +1,16 @@
 //! Many ops, one transaction.
 
-use super::db::{Conn, Row, Value};
+use super::audit::{Entry, Signer, Trail};
+use super::db::{Conn, Row, Sql, Value};
 use super::error::Fault;
 use super::op::{Done, Op, Ticket};
 use super::recovered;
 use super::rows::Writing;
 use super::statements::{PRUNED_AT_ONCE, Statements};
 use crate::domain::ids::DecisionId;
-use crate::ports::records::{Claim, Claimed, ClosedDecision, StoredAnswer};
+use crate::domain::tool::FailureCode;
+use crate::ports::records::{CallRecord, Claim, Claimed, ClosedDecision, Intent, OpenDecision, StoredAnswer};
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -23,6 +26,10 @@ pub(super) struct Batch<'a> {
     pub(super) run_lease: Duration,
     /// How long runs that are over are kept; for ever without.
     pub(super) runs_kept: Option<Duration>,
+    /// The key of the audit.
+    pub(super) signer: Option<&'a Signer>,
+    /// What this transaction enters there.
+    pub(super) trail: Trail,
 }
 
 /// Values of rows, by statement.
@@ -69,17 +76,20 @@ impl Batch<'_> {
                     self.writing.open(decision, &mut rows.opens);
                     for intent in intended {
                         self.writing.intent(intent, &mut rows.intents);
+                        self.audit_intent(intent, Some(decision));
                     }
                 }
                 Op::Intend(intended) => {
                     for intent in intended {
                         self.writing.intent(intent, &mut rows.intents);
+                        self.audit_intent(intent, None);
                     }
                 }
                 Op::Close(decision) => {
                     self.writing.close(decision, &mut rows.closes);
                     for call in &decision.calls {
                         self.writing.call(&decision.open, call, &mut rows.calls);
+                        self.audit_call(call, &decision.open);
                     }
                 }
                 _ => {}
@@ -89,6 +99,7 @@ impl Batch<'_> {
     }
 
     async fn write(&self, conn: &mut Conn, tickets: &[Ticket]) -> Result<Vec<Done>, Fault> {
+        self.trail.begin();
         let rows = self.rows(tickets);
         if let Conn::Sqlite(sqlite) = conn {
             sqlite.still_there()?;
@@ -114,6 +125,10 @@ impl Batch<'_> {
                     Done::Claimed(met)
                 }
                 Op::Run(op) => Done::Run(self.write_run(conn, op).await?),
+                Op::Session(op) => {
+                    self.write_session(conn, op).await?;
+                    Done::Written
+                }
                 Op::Abandon(decision, scope) => self.abandon(conn, *decision, scope.as_ref()).await?,
                 Op::Unsay(decision) => {
                     let values = vec![Value::text(&decision.to_string()), self.writing.owner.clone()];
@@ -152,7 +167,42 @@ impl Batch<'_> {
                 self.answer(conn, decision.open.id, answer).await?;
             }
         }
+        self.write_trail(conn).await?;
         Ok(done)
+    }
+
+    /// A side effect is announced.
+    pub(super) fn audit_intent(&self, intent: &Intent, decision: Option<&OpenDecision>) {
+        if let Some(entry) = Entry::intended(intent, decision, &self.writing.content) {
+            self.audit(entry);
+        }
+    }
+
+    /// A call was made; most of them have no consequences.
+    fn audit_call(&self, call: &CallRecord, decision: &OpenDecision) {
+        if let Some(entry) = Entry::ended(call, decision) {
+            self.audit(entry);
+        }
+    }
+
+    /// Ends calls whose end nobody told, by a statement that gives call, decision, tool, and has it consequences? Says how many.
+    pub(super) async fn end_untold(
+        &self,
+        conn: &mut Conn,
+        sql: &Sql,
+        values: Vec<Value>,
+        code: FailureCode,
+    ) -> Result<u64, Fault> {
+        let mut ended = 0;
+        conn.fetch(sql, values, &mut |row| {
+            ended += 1;
+            if row.bool(3)? {
+                self.audit(Entry::outcome(row.text(0)?, row.text(1)?, &row.text(2)?, Some(code)));
+            }
+            Ok(ControlFlow::Continue(()))
+        })
+        .await?;
+        Ok(ended)
     }
 
     async fn claim(&self, conn: &mut Conn, claim: &Claim) -> Result<Claimed, Fault> {
@@ -214,6 +264,7 @@ impl Batch<'_> {
         self.writing.close_for(decision, owner, &mut row);
         for call in &decision.calls {
             self.writing.call(&decision.open, call, &mut calls);
+            self.audit_call(call, &decision.open);
         }
         let called = self.statements.call.rows(&calls) as u64;
         expect("a decision", 1, self.statements.close.run(conn, row).await?)?;
@@ -248,7 +299,9 @@ impl Batch<'_> {
         let values = vec![id.clone(), self.writing.owner.clone()];
         // No row: it was not written after all, or its owner has closed it.
         if conn.execute(&self.statements.abandon, values).await? == 1 {
-            conn.execute(&self.statements.abandon_calls, vec![id.clone()]).await?;
+            let calls = &self.statements.abandon_calls;
+            self.end_untold(conn, calls, vec![id.clone()], FailureCode::NotRecorded)
+                .await?;
         }
         if let Some(scope) = scope {
             conn.execute(&self.statements.abandon_claim, vec![Value::shared(scope), id])
@@ -260,7 +313,8 @@ impl Batch<'_> {
     async fn lose(&self, conn: &mut Conn, decision: DecisionId) -> Result<Done, Fault> {
         let values = vec![Value::text(&decision.to_string()), self.writing.owner.clone()];
         let decisions = conn.execute(&self.statements.lose, values).await?;
-        let calls = conn.execute(&self.statements.recover_calls, vec![]).await?;
+        let recover = &self.statements.recover_calls;
+        let calls = self.end_untold(conn, recover, vec![], FailureCode::InDoubt).await?;
         Ok(Done::Swept(decisions, calls))
     }
 
@@ -274,7 +328,8 @@ impl Batch<'_> {
     async fn sweep(&self, conn: &mut Conn) -> Result<Done, Fault> {
         let values = vec![self.writing.owner.clone()];
         let decisions = conn.execute(&self.statements.recover_decisions, values).await?;
-        let calls = conn.execute(&self.statements.recover_calls, vec![]).await?;
+        let recover = &self.statements.recover_calls;
+        let calls = self.end_untold(conn, recover, vec![], FailureCode::InDoubt).await?;
         Ok(Done::Swept(decisions, calls))
     }
 
@@ -284,10 +339,13 @@ impl Batch<'_> {
         conn.execute(&self.statements.prune_instances, vec![Value::Int(Some(kept))])
             .await?;
         let runs = match self.runs_kept {
-            Some(kept) => self.prune_runs(conn, kept).await?,
+            Some(kept) => self.prune_runs(conn, kept).await? | self.prune_threads(conn, kept).await?,
             None => false,
         };
-        Ok(Done::Pruned(claims >= PRUNED_AT_ONCE || runs))
+        let sessions = conn.execute(&self.statements.prune_sessions, vec![]).await?;
+        Ok(Done::Pruned(
+            claims >= PRUNED_AT_ONCE || sessions >= PRUNED_AT_ONCE || runs,
+        ))
     }
 }
 
@@ -303,8 +361,6 @@ fn expect(what: &str, given: u64, written: u64) -> Result<(), Fault> {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
-    use std::ops::ControlFlow;
-
     use super::super::config::ContentMode;
     use super::super::connect::Target;
     use super::super::migrate;
@@ -313,7 +369,6 @@ mod tests {
 
     use crate::domain::ids::{ActionId, ConversationId, InstanceId, TenantId, UserId};
     use crate::domain::tool::{Idempotency, InputSchema, Tool};
-    use crate::ports::records::{Intent, OpenDecision};
 
     fn tool() -> Tool {
         let schema = RawValue::from_string("{}".to_owned()).unwrap();
@@ -330,6 +385,9 @@ mod tests {
             timeout: Duration::from_secs(30),
             identity_argument: None,
             recipients: Vec::new(),
+            ungrantable: Vec::new(),
+            one_line: Vec::new(),
+            times: None,
             digest: "0".into(),
         }
     }
@@ -349,6 +407,8 @@ mod tests {
             lease: Duration::from_secs(10),
             run_lease: Duration::from_secs(10),
             runs_kept: None,
+            signer: Some(&Signer::new("a key")),
+            trail: Trail::default(),
         };
         for acts in [true, false, true, true, false, true] {
             let decision = OpenDecision {

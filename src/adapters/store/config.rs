@@ -7,6 +7,7 @@ use hmac::{Hmac, KeyInit, Mac};
 use secrecy::{ExposeSecret, SecretString};
 use sha2::Sha256;
 
+use super::audit::AuditSecrets;
 use crate::domain::ids::InstanceId;
 
 /// The longest a query of the record may take.
@@ -35,8 +36,10 @@ pub struct StoreConfig {
     pub lease: Duration,
     /// A run whose holder does not renew its lease for so long is taken up by another process.
     pub run_lease: Duration,
-    /// Runs that are over for so long are dropped with their journals; `None`: never.
+    /// Runs that are over for so long are dropped with their journals and their lines in threads; `None`: never.
     pub runs_kept: Option<Duration>,
+    /// The keys of the audit.
+    pub audit: AuditSecrets,
     /// SQLite only: the file does not grow beyond so many bytes; writes are then `Unavailable`.
     pub max_bytes: Option<u64>,
 }
@@ -56,6 +59,7 @@ impl StoreConfig {
             lease: Duration::from_secs(10),
             run_lease: Duration::from_secs(10),
             runs_kept: None,
+            audit: AuditSecrets::default(),
             max_bytes: None,
         }
     }

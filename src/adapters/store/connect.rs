@@ -103,7 +103,8 @@ impl Target {
             Self::Sqlite { options, max_bytes } => {
                 let setup = format!(
                     "PRAGMA synchronous = NORMAL; PRAGMA wal_autocheckpoint = {PAGES_OF_THE_LOG}; \
-                     PRAGMA journal_size_limit = 67108864; PRAGMA cache_size = -16384; PRAGMA temp_store = MEMORY"
+                     PRAGMA journal_size_limit = 67108864; PRAGMA cache_size = -16384; PRAGMA temp_store = MEMORY; \
+                     PRAGMA recursive_triggers = ON"
                 );
                 let sqlite = Sqlite::open(options.get_filename(), SQLITE_LOCK_WAIT, &setup)?;
                 if let Some(bytes) = max_bytes {

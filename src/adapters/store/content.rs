@@ -55,7 +55,8 @@ impl ContentMode {
 
 fn fixed_words(code: FailureCode) -> bool {
     match code {
-        FailureCode::TooManyCalls
+        FailureCode::Expired
+        | FailureCode::TooManyCalls
         | FailureCode::MixedWithVerdict
         | FailureCode::LimitReached
         | FailureCode::DoomLoop
@@ -65,10 +66,12 @@ fn fixed_words(code: FailureCode) -> bool {
         | FailureCode::Denied
         | FailureCode::Unavailable
         | FailureCode::ToolError
+        | FailureCode::AuthRequired
         | FailureCode::ProtocolError
         | FailureCode::Timeout
         | FailureCode::InDoubt
         | FailureCode::Cancelled
+        | FailureCode::Rejected
         | FailureCode::Unsupported => false,
     }
 }

@@ -78,7 +78,8 @@ impl Value {
     }
 }
 
-fn storable(text: &str) -> Option<String> {
+/// The text as both databases can hold it, where it is not so already.
+pub(super) fn storable(text: &str) -> Option<String> {
     text.as_bytes().contains(&0).then(|| text.replace('\0', "\u{fffd}"))
 }
 

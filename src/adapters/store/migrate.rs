@@ -37,6 +37,9 @@ const MIGRATIONS: &[Migration] = &[
     migration!(2, "quota", "0002_quota"),
     migration!(3, "lists", "0003_lists"),
     migration!(4, "runs", "0004_runs"),
+    migration!(5, "actions", "0005_actions"),
+    migration!(6, "audit", "0006_audit"),
+    migration!(7, "console", "0007_console"),
 ];
 
 /// How long `gavel migrate` waits for another process that is migrating.

@@ -1,10 +1,11 @@
 //! The record on SQLite or PostgreSQL: ports [`Recorder`](crate::ports::records::Recorder) and [`Decisions`]; the runs of
 //! agents with their journals, and their definitions: ports [`Runs`](crate::ports::runs::Runs) and
-//! [`Definitions`](crate::ports::definitions::Definitions).
+//! [`Definitions`](crate::ports::definitions::Definitions); logins to the console (`sessions`).
 //!
 //! A write travels: port (`recorder`) → [`queue`](self) with a deadline → `writer`, which puts whatever is queued into
 //! one transaction (`batch`) of multi-row statements (`insert`, `statements`, `rows`) on its connection (`db`, the one
-//! place that knows both databases; `sqlite`). Runs and definitions (`runs`, `definitions`) go the same way, one op after
+//! place that knows both databases; `sqlite`). What it did that has consequences goes into the `audit`, in the same
+//! transaction. Runs and definitions (`runs`, `definitions`) go the same way, one op after
 //! another within the transaction, since each answers what it met. `keeper` beats the lease, has dead processes' rows closed
 //! and old ones dropped; `state` tells whether the store is there. Reads (`read`) and the users' quotas (`buckets`) have
 //! connections of their own and never wait for the writer.
@@ -13,6 +14,8 @@
 //! acknowledged survives a loss of power (SQLite `synchronous = FULL` for its commit; PostgreSQL always), and so does a run
 //! that was made, and its end. What else of a journal is lost with the power is asked again, or is in doubt.
 
+mod actions;
+mod audit;
 mod batch;
 mod buckets;
 mod config;
@@ -33,13 +36,14 @@ mod recorder;
 mod recovered;
 mod rows;
 mod runs;
+mod sessions;
 mod sqlite;
 mod state;
 mod statements;
 mod writer;
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use serde_json::Value;
@@ -47,11 +51,15 @@ use tokio::sync::{Mutex, mpsc};
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
 
+pub use audit::{
+    AuditFilter, AuditKeys, AuditKind, AuditLog, AuditRow, AuditSecrets, Finding, Head, KEY_IN_DATABASE, KeyPlace,
+    Verifier,
+};
 pub use buckets::SharedBuckets;
 pub use config::{AtStart, ContentKey, ContentMode, StoreConfig};
 pub use error::StoreError;
 pub use migrate::MigrationStatus;
-pub use read::ReadOnly;
+pub use read::{PastCall, ReadOnly};
 
 pub(super) use connect::{Target, create_file};
 use db::{Conn, Dialect};
@@ -106,6 +114,8 @@ impl Store {
             target,
             statements: Statements::new(dialect),
             writing: Writing::new(config.instance, config.content.clone()),
+            secrets: config.audit,
+            signer: OnceLock::new(),
             lease: config.lease,
             run_lease: config.run_lease,
             runs_kept: config.runs_kept,

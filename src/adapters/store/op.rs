@@ -3,6 +3,7 @@
 use tokio::sync::oneshot;
 
 use super::runs::{RunDone, RunOp};
+use super::sessions::SessionOp;
 use crate::domain::ids::DecisionId;
 use crate::ports::records::{Claim, Claimed, ClosedDecision, Intent, OpenDecision, RecordError};
 use std::sync::Arc;
@@ -16,6 +17,8 @@ pub(super) enum Op {
     Claim(Box<Claim>),
     /// Runs of agents and their definitions.
     Run(Box<RunOp>),
+    /// Logins to the console.
+    Session(SessionOp),
     /// Nobody heard that the row was opened, so nothing was begun: close it, free its claim.
     Abandon(DecisionId, Option<Arc<str>>),
     /// Nobody heard that the decision was recorded, so it was not answered: its row says so.
@@ -42,6 +45,7 @@ impl Op {
             Self::Open(..)
             | Self::Intend(_)
             | Self::Claim(_)
+            | Self::Session(_)
             | Self::Beat
             | Self::Sweep
             | Self::Prune
@@ -53,6 +57,12 @@ impl Op {
     pub(super) fn survives_power_loss(&self) -> bool {
         match self {
             Self::Open(_, intents) | Self::Intend(intents) => !intents.is_empty(),
+            // What came of them must as well, and so must what recovery says of it: the audit has it.
+            Self::Close(decision) => decision.calls.iter().any(|call| {
+                let acts = call.tool.as_ref().is_some_and(|tool| tool.side_effect);
+                acts && call.started_at.is_some()
+            }),
+            Self::Abandon(..) | Self::Lose(_) | Self::Sweep => true,
             Self::Run(op) => op.survives_power_loss(),
             _ => false,
         }

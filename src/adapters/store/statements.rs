@@ -1,5 +1,7 @@
 //! Every statement that writes, as text for one of the databases.
 
+use super::actions::ActionStatements;
+use super::audit::AuditStatements;
 use super::db::{Dialect, Sql};
 use super::insert::Insert;
 use super::runs::{RunStatements, WORKED_ON};
@@ -23,7 +25,7 @@ pub(super) struct Statements {
     pub(super) beat: Sql,
     /// Decisions of owners without a lease; own instance is $1. A run owns its decision, and has a lease of its own.
     pub(super) recover_decisions: Sql,
-    /// Started calls of closed decisions.
+    /// Started calls of closed decisions → call, decision, tool, has it consequences?
     pub(super) recover_calls: Sql,
     /// decision, owner: what was begun for it is not known.
     pub(super) lose: Sql,
@@ -31,17 +33,21 @@ pub(super) struct Statements {
     pub(super) unsay: Sql,
     /// decision, owner: nothing was begun for it.
     pub(super) abandon: Sql,
-    /// decision: its intents were never sent.
+    /// decision: its intents were never sent → as [`Statements::recover_calls`].
     pub(super) abandon_calls: Sql,
     /// decision: its claim may be made again.
     pub(super) abandon_claim: Sql,
     /// Expired claims, [`PRUNED_AT_ONCE`] at most; not those whose run is not over.
     pub(super) prune_claims: Sql,
+    /// Logins whose time is over, [`PRUNED_AT_ONCE`] at most.
+    pub(super) prune_sessions: Sql,
     /// Dead instances that own nothing open.
     pub(super) prune_instances: Sql,
     /// instance: its lease ends now.
     pub(super) leave: Sql,
     pub(super) runs: RunStatements,
+    pub(super) actions: ActionStatements,
+    pub(super) audit: AuditStatements,
 }
 
 const OPEN_HEAD: &str = "INSERT INTO decision_log (id, tenant, surface, user_id, conversation_id, message, \
@@ -122,7 +128,7 @@ impl Statements {
             recover_calls: "UPDATE tool_invocation_log SET status = 'in_doubt', error_code = 'in_doubt', \
                             error_message = 'sent, and its outcome was not recorded' WHERE status = 'started' \
                             AND (SELECT d.status FROM decision_log d WHERE d.id = tool_invocation_log.decision_id) \
-                            = 'closed'"
+                            = 'closed' RETURNING id, decision_id, tool, side_effect"
                 .into(),
             lose: format!(
                 "{} WHERE id = $1 AND owner = $2 AND status = 'open'",
@@ -141,7 +147,8 @@ impl Statements {
                 .into(),
             abandon_calls: "UPDATE tool_invocation_log SET status = 'not_sent', started_at = NULL, \
                             error_code = 'not_recorded', error_message = 'its record was not acknowledged in time' \
-                            WHERE decision_id = $1 AND status = 'started'"
+                            WHERE decision_id = $1 AND status = 'started' \
+                            RETURNING id, decision_id, tool, side_effect"
                 .into(),
             abandon_claim:
                 "DELETE FROM idempotency_key WHERE scope = $1 AND decision_id = $2 AND answer_status IS NULL".into(),
@@ -152,6 +159,11 @@ impl Statements {
                  ORDER BY expires_at LIMIT {PRUNED_AT_ONCE})"
             )
             .into(),
+            prune_sessions: format!(
+                "DELETE FROM console_session WHERE id IN \
+                 (SELECT id FROM console_session WHERE expires_at <= {now} ORDER BY expires_at LIMIT {PRUNED_AT_ONCE})"
+            )
+            .into(),
             prune_instances: format!(
                 "DELETE FROM instance WHERE lease_until <= {now} - $1 \
                  AND NOT EXISTS (SELECT 1 FROM decision_log WHERE owner = instance.id AND status = 'open')"
@@ -159,6 +171,8 @@ impl Statements {
             .into(),
             leave: format!("UPDATE instance SET lease_until = {now} WHERE id = $1").into(),
             runs: RunStatements::new(dialect),
+            actions: ActionStatements::new(dialect),
+            audit: AuditStatements::new(dialect),
         }
     }
 }

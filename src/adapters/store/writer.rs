@@ -2,13 +2,14 @@
 //! At low load that is one decision a commit, under load as many as came while the last commit ran.
 
 use std::collections::VecDeque;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use tokio::sync::{Mutex, mpsc};
 use tokio_util::sync::CancellationToken;
 
+use super::audit::{self, AuditSecrets, Signer, Trail};
 use super::batch::{Attempt, Batch};
 use super::connect::{Target, timed_out};
 use super::db::{Conn, Dialect};
@@ -42,6 +43,10 @@ pub(super) struct Shared {
     pub(super) target: Target,
     pub(super) statements: Statements,
     pub(super) writing: Writing,
+    /// The keys of the audit that were given …
+    pub(super) secrets: AuditSecrets,
+    /// … and the one in use, from the first connection on.
+    pub(super) signer: OnceLock<Signer>,
     pub(super) lease: Duration,
     pub(super) run_lease: Duration,
     pub(super) runs_kept: Option<Duration>,
@@ -62,6 +67,11 @@ impl Shared {
         if !self.migrated.load(Ordering::Acquire) {
             migrate::migrate(&mut conn, self.migrating).await?;
             self.migrated.store(true, Ordering::Release);
+        }
+        if self.signer.get().is_none() {
+            let signer = audit::signer(&self.target, &mut conn, &self.secrets, &self.statements.audit).await?;
+            // Another writer may have been first, with the same key.
+            let _ = self.signer.set(signer);
         }
         if self.leaving.load(Ordering::Acquire) {
             return Ok(conn);
@@ -85,6 +95,8 @@ impl Shared {
             lease: self.lease,
             run_lease: self.run_lease,
             runs_kept: self.runs_kept,
+            signer: self.signer.get(),
+            trail: Trail::default(),
         }
     }
 }

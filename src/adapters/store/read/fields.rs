@@ -1,6 +1,8 @@
 //! What may be asked of each table, and what is read of it.
 
+use super::super::actions::{ACTION, GRANT, THREAD};
 use super::super::runs::SHOWN;
+use crate::domain::action::ActionStatus;
 use crate::domain::agent_run::{RunStatus, StopReason};
 use crate::domain::decision::{DecisionType, Outcome};
 
@@ -8,7 +10,9 @@ use crate::domain::decision::{DecisionType, Outcome};
 pub(super) struct Table {
     /// Its name in SQL.
     pub(super) name: &'static str,
-    /// Read for a row; `created_at` and `id` come first.
+    /// The time that its lists are in the order of; `id` decides between equal ones.
+    pub(super) order: &'static str,
+    /// Read for a row; `order` and `id` come first.
     pub(super) columns: &'static str,
     /// What a filter may name.
     pub(super) fields: &'static [Field],
@@ -51,6 +55,7 @@ const fn field(name: &'static str, sql: &'static str, kind: Kind) -> Field {
 
 pub(super) const DECISIONS: Table = Table {
     name: "decision_log",
+    order: "created_at",
     columns: "created_at, id, conversation_id, decision_type, outcome_category, response, iterations, model, \
               input_tokens, output_tokens, thought_tokens, cached_tokens, duration_us, surface, user_id, status, intent, \
               message, definition_hash, error_detail, request_id, recovered",
@@ -80,6 +85,7 @@ pub(super) const DECISIONS: Table = Table {
 
 pub(super) const TOOL_INVOCATIONS: Table = Table {
     name: "tool_invocation_log",
+    order: "created_at",
     columns: "created_at, id, decision_id, sequence, tool, arguments, status, result, error_code, error_message, \
               duration_us, server, tool_digest, side_effect, user_id, started_at",
     fields: &[
@@ -99,6 +105,7 @@ pub(super) const TOOL_INVOCATIONS: Table = Table {
 
 pub(super) const RUNS: Table = Table {
     name: "agent_run",
+    order: "created_at",
     columns: SHOWN,
     fields: &[
         field("agent_id", "agent_id", Kind::Text),
@@ -110,6 +117,47 @@ pub(super) const RUNS: Table = Table {
         field("created_at", "created_at", Kind::Time),
     ],
     indexed: &[PARENT, "user_id", "agent_id", "status"],
+    few: None,
+    slow: "",
+};
+
+pub(super) const ACTIONS: Table = Table {
+    name: "agent_action",
+    order: "created_at",
+    columns: ACTION,
+    fields: &[
+        field("status", "status", Kind::Enum(action_statuses)),
+        field("tool", "tool", Kind::Text),
+        field("user_id", "user_id", Kind::Text),
+        field("agent_id", "agent_id", Kind::Text),
+        field("created_at", "created_at", Kind::Time),
+    ],
+    indexed: &["user_id", "status"],
+    few: None,
+    slow: "",
+};
+
+pub(super) const GRANTS: Table = Table {
+    name: "approval_grant",
+    order: "created_at",
+    columns: GRANT,
+    fields: &[
+        field("tool", "tool", Kind::Text),
+        field("user_id", "user_id", Kind::Text),
+        field("created_at", "created_at", Kind::Time),
+    ],
+    indexed: &["user_id"],
+    few: None,
+    slow: "",
+};
+
+/// The latest active first; nobody asks for some of them alone.
+pub(super) const THREADS: Table = Table {
+    name: "thread",
+    order: "updated_at",
+    columns: THREAD,
+    fields: &[],
+    indexed: &["user_id"],
     few: None,
     slow: "",
 };
@@ -127,6 +175,10 @@ fn outcomes() -> Vec<&'static str> {
 
 fn run_statuses() -> Vec<&'static str> {
     RunStatus::ALL.iter().map(|status| status.as_str()).collect()
+}
+
+fn action_statuses() -> Vec<&'static str> {
+    ActionStatus::ALL.iter().map(|status| status.as_str()).collect()
 }
 
 fn stop_reasons() -> Vec<&'static str> {

@@ -1,9 +1,9 @@
 //! Rows as JSON. Columns are read by their place in `fields.rs`.
 
-use chrono::{DateTime, SecondsFormat, Utc};
 use serde_json::{Value as Json, json};
 
 use super::super::db::Row;
+use crate::domain::time::rfc3339;
 
 /// Makes what is shown of a row, and adds to the bytes read so far.
 pub(super) type Shape<T> = fn(&Row, &mut usize) -> Result<T, sqlx::Error>;
@@ -87,12 +87,6 @@ fn milliseconds(us: Option<i64>) -> Option<i64> {
 /// The column holds JSON; what somebody else put there is shown as text.
 fn parsed(json: Option<String>) -> Option<Json> {
     json.map(|text| serde_json::from_str(&text).unwrap_or(Json::String(text)))
-}
-
-pub(in super::super) fn rfc3339(us: i64) -> String {
-    DateTime::<Utc>::from_timestamp_micros(us)
-        .unwrap_or_default()
-        .to_rfc3339_opts(SecondsFormat::Micros, true)
 }
 
 #[cfg(test)]

@@ -5,18 +5,21 @@
 
 mod fields;
 mod filter;
+mod history;
 mod json;
 mod select;
 mod token;
 
-pub(super) use json::rfc3339;
+pub use history::PastCall;
+
+pub(super) use crate::domain::time::rfc3339;
 
 use std::ops::ControlFlow;
 use std::time::Duration;
 
 use serde_json::Value as Json;
 
-use self::fields::{DECISIONS, RUNS, TOOL_INVOCATIONS, Table};
+use self::fields::{ACTIONS, DECISIONS, GRANTS, RUNS, THREADS, TOOL_INVOCATIONS, Table};
 use self::filter::Filter;
 use self::json::Shape;
 use self::select::{Question, select};
@@ -25,9 +28,11 @@ use super::config::READ_LIMIT;
 use super::connect::Target;
 use super::db::{Dialect, EachRow, Readers, Sql, Value};
 use super::error::{StoreError, describe, is_too_slow};
-use super::{migrate, runs};
+use super::{actions, migrate, runs};
+use crate::domain::action::{Action, Grant};
 use crate::domain::agent_run::AgentRun;
 use crate::domain::ids::{DecisionId, ProjectId, TenantId};
+use crate::domain::thread::ThreadSummary;
 use crate::ports::BoxFuture;
 use crate::ports::records::{Decisions, ListQuery, Page, QueryError};
 
@@ -129,6 +134,60 @@ impl ReadOnly {
         self.page(&RUNS, runs::shown, tenant, Some(project), query).await
     }
 
+    /// A page of actions, and the token of the next one.
+    ///
+    /// # Errors
+    /// [`QueryError`].
+    pub async fn actions(
+        &self,
+        tenant: &TenantId,
+        query: &ListQuery,
+    ) -> Result<(Vec<Action>, Option<String>), QueryError> {
+        self.page(&ACTIONS, actions::action, tenant, None, query).await
+    }
+
+    /// A page of grants, and the token of the next one.
+    ///
+    /// # Errors
+    /// [`QueryError`].
+    pub async fn grants(
+        &self,
+        tenant: &TenantId,
+        query: &ListQuery,
+    ) -> Result<(Vec<Grant>, Option<String>), QueryError> {
+        self.page(&GRANTS, actions::grant, tenant, None, query).await
+    }
+
+    /// Does a gavel have this database just now: one that serves, or a command that works on runs?
+    ///
+    /// # Errors
+    /// [`QueryError`].
+    pub async fn is_in_use(&self) -> Result<bool, QueryError> {
+        let sql = format!(
+            "SELECT id FROM instance WHERE lease_until > {} LIMIT 1",
+            self.dialect.now()
+        );
+        let mut found = false;
+        let each = &mut |_| {
+            found = true;
+            Ok(ControlFlow::Break(()))
+        };
+        self.rows(sql.into(), Vec::new(), each).await?;
+        Ok(found)
+    }
+
+    /// A page of threads, the latest active first, and the token of the next one.
+    ///
+    /// # Errors
+    /// [`QueryError`].
+    pub async fn threads(
+        &self,
+        tenant: &TenantId,
+        query: &ListQuery,
+    ) -> Result<(Vec<ThreadSummary>, Option<String>), QueryError> {
+        self.page(&THREADS, actions::thread, tenant, None, query).await
+    }
+
     async fn page<T: Send>(
         &self,
         table: &'static Table,
@@ -172,7 +231,7 @@ impl ReadOnly {
                 return Ok(ControlFlow::Break(()));
             }
             last = Some(Token {
-                created_at: row.int(0)?,
+                at: row.int(0)?,
                 id: row.text(1)?,
             });
             items.push(shape(&row, &mut bytes)?);

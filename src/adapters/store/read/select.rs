@@ -31,6 +31,9 @@ pub(super) struct Question<'a> {
 /// The statement and its values.
 pub(super) fn select(dialect: Dialect, question: &Question<'_>) -> (String, Vec<Value>) {
     let driver = driver(question);
+    let Table {
+        name, order, columns, ..
+    } = question.table;
     let mut builder = Builder {
         dialect,
         values: Vec::new(),
@@ -58,16 +61,12 @@ pub(super) fn select(dialect: Dialect, question: &Question<'_>) -> (String, Vec<
     }
     if let Some(token) = question.after {
         let sign = if question.descending { "<" } else { ">" };
-        let created_at = builder.bind(Value::Int(Some(token.created_at)));
+        let at = builder.bind(Value::Int(Some(token.at)));
         let id = builder.bind(Value::text(&token.id));
-        shared.push(format!("(created_at, id) {sign} ({created_at}, {id})"));
+        shared.push(format!("({order}, id) {sign} ({at}, {id})"));
     }
     let direction = if question.descending { "DESC" } else { "ASC" };
-    let tail = format!(
-        "ORDER BY created_at {direction}, id {direction} LIMIT {}",
-        question.limit
-    );
-    let Table { name, columns, .. } = question.table;
+    let tail = format!("ORDER BY {order} {direction}, id {direction} LIMIT {}", question.limit);
     let from = match driver.named {
         Some(index) if dialect == Dialect::Sqlite => format!("{name} INDEXED BY {index}"),
         _ => (*name).to_owned(),
@@ -393,8 +392,9 @@ mod tests {
     use std::ops::ControlFlow;
 
     use super::super::super::connect::Target;
+    use super::super::super::db::Conn;
     use super::super::super::migrate;
-    use super::super::fields::{DECISIONS, RUNS, TOOL_INVOCATIONS};
+    use super::super::fields::{DECISIONS, RUNS, THREADS, TOOL_INVOCATIONS};
     use super::*;
 
     fn sql(dialect: Dialect, table: &'static Table, filter: &str) -> String {
@@ -456,15 +456,33 @@ mod tests {
         }
     }
 
-    /// Without statistics SQLite takes any index that fits; this is what it takes.
-    #[tokio::test]
-    async fn an_index_answers_each_question() {
-        let folder = tempfile::tempdir().unwrap();
+    async fn migrated(folder: &tempfile::TempDir) -> Conn {
         let url = format!("sqlite:{}", folder.path().join("plan.db").display());
         let target = Target::parse(&url, None).unwrap();
         target.create().unwrap();
         let mut conn = target.writer().await.unwrap();
         migrate::migrate(&mut conn, migrate::PATIENCE).await.unwrap();
+        conn
+    }
+
+    /// What SQLite does for an answer.
+    async fn plan(conn: &mut Conn, question: &Question<'_>) -> Vec<String> {
+        let (sql, values) = select(Dialect::Sqlite, question);
+        let mut plan = Vec::new();
+        conn.fetch(&format!("EXPLAIN QUERY PLAN {sql}").into(), values, &mut |row| {
+            plan.push(row.text(3)?);
+            Ok(ControlFlow::Continue(()))
+        })
+        .await
+        .unwrap();
+        plan
+    }
+
+    /// Without statistics SQLite takes any index that fits; this is what it takes.
+    #[tokio::test]
+    async fn an_index_answers_each_question() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut conn = migrated(&folder).await;
         let project = ProjectId::parse("p").unwrap();
         for (table, filter, index) in [
             (&DECISIONS, "", "decision_by_time"),
@@ -564,18 +582,41 @@ mod tests {
                 descending: true,
                 limit: 51,
             };
-            let (sql, values) = select(Dialect::Sqlite, &question);
-            let mut plan = Vec::new();
-            conn.fetch(&format!("EXPLAIN QUERY PLAN {sql}").into(), values, &mut |row| {
-                plan.push(row.text(3)?);
-                Ok(ControlFlow::Continue(()))
-            })
-            .await
-            .unwrap();
+            let plan = plan(&mut conn, &question).await;
             let searches: Vec<_> = plan.iter().filter(|step| step.contains(table.name)).collect();
-            assert!(!searches.is_empty(), "{sql}: {plan:?}");
+            assert!(!searches.is_empty(), "{plan:?}");
             for step in searches {
-                assert!(step.starts_with("SEARCH") && step.contains(index), "{sql}: {plan:?}");
+                assert!(step.starts_with("SEARCH") && step.contains(index), "{plan:?}");
+            }
+        }
+        conn.close().await;
+    }
+
+    /// A list of threads reads a page of them, and a row or two of an index for each.
+    #[tokio::test]
+    async fn an_index_answers_the_list_of_threads() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut conn = migrated(&folder).await;
+        let filter = Filter::parse(&THREADS, "").unwrap();
+        let (tenant, user) = (TenantId::parse("t").unwrap(), UserId::parse("ann").unwrap());
+        for (user, index) in [(Some(&user), "thread_by_user"), (None, "thread_by_activity")] {
+            let question = Question {
+                table: &THREADS,
+                tenant: &tenant,
+                project: None,
+                user,
+                filter: &filter,
+                after: None,
+                descending: true,
+                limit: 51,
+            };
+            let plan = plan(&mut conn, &question).await;
+            assert!(
+                plan[0].starts_with("SEARCH thread ") && plan[0].contains(index),
+                "{plan:?}"
+            );
+            for step in plan.iter().filter(|step| !step.starts_with("CORRELATED")) {
+                assert!(step.starts_with("SEARCH"), "{plan:?}");
             }
         }
         conn.close().await;

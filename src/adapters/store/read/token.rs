@@ -11,7 +11,7 @@ use crate::ports::records::{ListQuery, QueryError};
 /// The last row of a page.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Token {
-    pub(super) created_at: i64,
+    pub(super) at: i64,
     pub(super) id: String,
 }
 
@@ -42,7 +42,7 @@ impl Token {
     pub(super) fn write(&self, fingerprint: [u8; 8]) -> String {
         let mut bytes = Vec::with_capacity(32);
         bytes.extend(fingerprint);
-        bytes.extend(self.created_at.to_be_bytes());
+        bytes.extend(self.at.to_be_bytes());
         // The ids of rows are ours, so they are UUIDs; any other would begin the page anew, not leak.
         bytes.extend(Uuid::try_parse(&self.id).unwrap_or_default().into_bytes());
         URL_SAFE_NO_PAD.encode(bytes)
@@ -71,7 +71,7 @@ impl Token {
             unreachable!("32 bytes are 8, 8 and 16");
         };
         Ok(Self {
-            created_at: i64::from_be_bytes(time),
+            at: i64::from_be_bytes(time),
             id: Uuid::from_bytes(id).to_string(),
         })
     }
@@ -85,7 +85,7 @@ mod tests {
     #[test]
     fn a_token_reads_back_and_is_refused_for_another_question() {
         let token = Token {
-            created_at: -5,
+            at: -5,
             id: Uuid::now_v7().to_string(),
         };
         let text = token.write([7; 8]);

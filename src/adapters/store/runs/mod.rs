@@ -11,8 +11,9 @@ mod statements;
 mod write;
 
 pub(super) use op::{Abandoned, RunDone, RunOp};
-pub(super) use read::{SHOWN, shown};
+pub(super) use read::{SHOWN, opt_parsed, parsed, shown};
 pub(super) use statements::{RunStatements, WORKED_ON};
+pub(super) use write::{id, int};
 
 use std::time::Duration;
 
@@ -26,7 +27,7 @@ use crate::ports::BoxFuture;
 use crate::ports::records::{ListQuery, QueryError, RecordError};
 use crate::ports::runs::{
     Append, Claimant, Created, FinishedRun, Held, Lease, NewRun, Renewed, RunPage, Runs, Standing, StoredEntry,
-    StoredRun,
+    StoredRun, Suspend, Suspended,
 };
 
 impl Store {
@@ -71,6 +72,15 @@ impl Runs for Store {
         Box::pin(async move { answer!(self.run("finish run", RunOp::Finish(run)).await?, RunDone::Held) })
     }
 
+    fn suspend(&self, suspend: Suspend) -> BoxFuture<'_, Result<Suspended, RecordError>> {
+        Box::pin(async move {
+            answer!(
+                self.run("suspend run", RunOp::Suspend(suspend)).await?,
+                RunDone::Suspended
+            )
+        })
+    }
+
     fn renew(&self, leases: Vec<Lease>) -> BoxFuture<'_, Result<Renewed, RecordError>> {
         Box::pin(async move { answer!(self.run("renew runs", RunOp::Renew(leases)).await?, RunDone::Renewed) })
     }
@@ -79,8 +89,9 @@ impl Runs for Store {
         Box::pin(async move { self.run("release runs", RunOp::Release(leases)).await.map(drop) })
     }
 
-    fn cancel(&self, run: RunId) -> BoxFuture<'_, Result<(), RecordError>> {
-        Box::pin(async move { self.run("cancel run", RunOp::Cancel(run)).await.map(drop) })
+    fn cancel<'a>(&'a self, run: RunId, by: &'a str) -> BoxFuture<'a, Result<(), RecordError>> {
+        let op = RunOp::Cancel(run, by.into());
+        Box::pin(async move { self.run("cancel run", op).await.map(drop) })
     }
 
     fn due(&self, queued_for_us: i64, most: u32) -> BoxFuture<'_, Result<Vec<RunId>, RecordError>> {

@@ -6,8 +6,9 @@ use std::sync::Arc;
 use uuid::Uuid;
 
 use crate::domain::ids::RunId;
+use crate::ports::actions::{Resolve, Resolved, Revoke, Settle, SettleDone};
 use crate::ports::definitions::{NewVersion, PutVersion};
-use crate::ports::runs::{Append, Created, FinishedRun, Held, Lease, NewRun, Renewed};
+use crate::ports::runs::{Append, Created, FinishedRun, Held, Lease, NewRun, Renewed, Suspend, Suspended};
 
 /// One thing to write. As with every op, to do it twice does no harm, and answers the same.
 #[derive(Debug)]
@@ -19,9 +20,16 @@ pub(in super::super) enum RunOp {
     Take(RunId, Uuid),
     Append(Append),
     Finish(FinishedRun),
+    Suspend(Suspend),
+    Resolve(Resolve),
+    Settle(Settle),
+    /// The questions of these outermost runs whose time is over.
+    Expire(Vec<RunId>),
+    Revoke(Revoke),
     Renew(Vec<Lease>),
     Release(Vec<Lease>),
-    Cancel(RunId),
+    /// By whom.
+    Cancel(RunId, Arc<str>),
     /// With an id of the version, by which one that went unheard is known again.
     Define(NewVersion, Uuid),
 }
@@ -42,26 +50,32 @@ pub(in super::super) enum RunDone {
     Taken(Option<Lease>),
     Held(Held),
     Renewed(Renewed),
+    Suspended(Suspended),
+    Resolved(Resolved),
+    Settled(SettleDone),
+    Revoked(bool),
     Put(PutVersion),
 }
 
 impl RunOp {
-    /// Must it be written although nobody waits any more? An append with intents need not: who did not hear of it sends
-    /// nothing. One without tells what came of calls that were sent.
+    /// Must it be written although nobody waits any more? An append that announces calls need not: who did not hear of it sends
+    /// nothing. Another one tells what came of calls that were sent.
     pub(in super::super) fn must_finish(&self) -> bool {
         match self {
-            Self::Append(append) => append.intents.is_empty(),
+            Self::Append(append) => !append.announces(),
             Self::Finish(_) | Self::Abandon(_) => true,
             _ => false,
         }
     }
 
-    /// Must it survive a loss of power? What was answered must, and intents. The tail of a journal without intents need not:
+    /// Must it survive a loss of power? What was answered must, and intents. Neither must what came of actions be
+    /// lost, since the audit has it. The tail of a journal without these need not survive:
     /// without it the model is asked again, and a call that was sent is in doubt, or repeated where that does no harm.
     pub(in super::super) fn survives_power_loss(&self) -> bool {
         match self {
-            Self::Create(_) | Self::Finish(_) | Self::Define(..) | Self::Cancel(_) | Self::Abandon(_) => true,
-            Self::Append(append) => !append.intents.is_empty(),
+            Self::Create(_) | Self::Finish(_) | Self::Define(..) | Self::Cancel(..) | Self::Abandon(_) => true,
+            Self::Suspend(_) | Self::Resolve(_) | Self::Settle(_) | Self::Expire(_) | Self::Revoke(_) => true,
+            Self::Append(append) => append.announces() || !append.outcomes.is_empty(),
             Self::Take(..) | Self::Renew(_) | Self::Release(_) => false,
         }
     }
@@ -84,13 +98,17 @@ impl RunOp {
         match self {
             Self::Create(run) => into.extend(run.parent.map(|parent| parent.lease.run).into_iter().chain(run.resumes)),
             Self::Abandon(abandoned) => into.extend([abandoned.run].into_iter().chain(abandoned.resumes)),
-            Self::Cancel(run) => into.extend([*run]),
+            Self::Cancel(run, _) => into.extend([*run]),
             // It waits for nobody: who holds the row may stand still, and the run is looked for again.
             Self::Take(..) => {}
             Self::Append(append) => into.extend([append.lease.run]),
             Self::Finish(run) => into.extend([run.lease.run]),
+            Self::Suspend(suspend) => into.extend([suspend.lease.run]),
+            Self::Resolve(resolve) => into.extend([resolve.root]),
+            Self::Settle(settle) => into.extend([settle.root]),
+            Self::Expire(roots) => into.extend(roots),
             Self::Renew(leases) | Self::Release(leases) => into.extend(leases.iter().map(|lease| lease.run)),
-            Self::Define(..) => {}
+            Self::Define(..) | Self::Revoke(_) => {}
         }
     }
 

@@ -9,22 +9,22 @@ use super::super::config::ContentMode;
 use super::super::db::{Dialect, Row, Value};
 use super::super::read::rfc3339;
 use super::super::{ReadOnly, Store};
-use super::statements::WORKED_ON;
+use super::statements::{FIRST_OF_THREAD, WORKED_ON};
 use crate::domain::agent_run::{AgentRun, DoubtfulCall, RunStatus, StopReason};
 use crate::domain::decision::Usage;
-use crate::domain::ids::{ActionId, ConversationId, ProjectId, RunId, TenantId, UserId};
+use crate::domain::ids::{ActionId, ConversationId, ProjectId, RunId, TenantId, ThreadId, UserId};
 use crate::ports::records::{OpenDecision, QueryError, RecordError};
 use crate::ports::runs::{Claimant, Snapshot, Standing, StoredEntry, StoredRun};
 
 /// The surface of a run's decision, of those there are.
-const SURFACES: [&str; 1] = ["agent"];
+const SURFACES: [&str; 2] = ["agent", "thread"];
 
 const STORED: &str = "SELECT run.status, run.tenant, run.user_id, run.project_id, run.agent_id, run.version, \
      run.parent_run_id, run.parent_action_id, run.resumed_from, run.resumed_by, run.input, run.settings, \
      run.cancel_requested OR root.cancel_requested, run.fence, run.started_at, run.summary, run.output, \
      run.error_message, run.stop_reason, run.in_doubt, run.steps, snapshot.hash, snapshot.text, decision.surface, \
      decision.conversation_id, decision.message, decision.definition_hash, decision.request_id, decision.created_at, \
-     run.input_tokens, run.output_tokens, run.thought_tokens, run.cached_tokens \
+     run.input_tokens, run.output_tokens, run.thought_tokens, run.cached_tokens, run.thread_id \
      FROM agent_run run JOIN agent_run root ON root.id = run.root_id \
      JOIN agent_snapshot snapshot ON snapshot.hash = run.snapshot_hash \
      JOIN decision_log decision ON decision.id = run.id WHERE run.id = $1";
@@ -174,16 +174,17 @@ impl ReadOnly {
 /// branch reads only what is due.
 fn due(dialect: Dialect) -> String {
     let now = dialect.now();
-    let branch = |status: &str, until: &str| {
+    let branch = |status: &str, until: &str, and: &str| {
         format!(
             "SELECT * FROM (SELECT id, lease_until FROM agent_run WHERE status = '{status}' \
-             AND lease_until IS NOT NULL AND lease_until <= {until} ORDER BY lease_until, id LIMIT $2) AS {status}"
+             AND lease_until IS NOT NULL AND lease_until <= {until} {and} ORDER BY lease_until, id LIMIT $2) AS {status}"
         )
     };
     format!(
         "SELECT id FROM ({} UNION ALL {}) AS due ORDER BY lease_until, id LIMIT $2",
-        branch("running", now),
-        branch("queued", &format!("{now} - $1")),
+        branch("running", now, ""),
+        // Those that wait behind a run of their thread would keep the others from being seen.
+        branch("queued", &format!("{now} - $1"), &format!("AND {FIRST_OF_THREAD}")),
     )
 }
 
@@ -220,6 +221,7 @@ fn stored(row: &Row, id: RunId, keeps_words: bool) -> Result<StoredRun, sqlx::Er
         tenant,
         user,
         parent,
+        thread: opt_parsed(row, 33, ThreadId::parse)?,
         resumes: opt_run_id(row, 8)?,
         resumed_by: opt_run_id(row, 9)?,
         snapshot: Snapshot {
@@ -308,11 +310,19 @@ fn opt_run_id(row: &Row, column: usize) -> Result<Option<RunId>, sqlx::Error> {
 }
 
 /// What we wrote ourselves reads back, unless somebody changed it by hand.
-fn parsed<T>(row: &Row, column: usize, parse: impl FnOnce(&str) -> Option<T>) -> Result<T, sqlx::Error> {
+pub(in super::super) fn parsed<T>(
+    row: &Row,
+    column: usize,
+    parse: impl FnOnce(&str) -> Option<T>,
+) -> Result<T, sqlx::Error> {
     opt_parsed(row, column, parse)?.ok_or_else(|| unreadable(column))
 }
 
-fn opt_parsed<T>(row: &Row, column: usize, parse: impl FnOnce(&str) -> Option<T>) -> Result<Option<T>, sqlx::Error> {
+pub(in super::super) fn opt_parsed<T>(
+    row: &Row,
+    column: usize,
+    parse: impl FnOnce(&str) -> Option<T>,
+) -> Result<Option<T>, sqlx::Error> {
     let Some(text) = row.opt_text(column)? else {
         return Ok(None);
     };
@@ -347,12 +357,12 @@ mod tests {
         for (sql, indexes) in [
             (
                 due(Dialect::Sqlite).into(),
-                &["agent_run_running", "agent_run_queued"][..],
+                &["agent_run_running", "agent_run_queued", "agent_run_by_thread"][..],
             ),
             (texts.prunable, &["agent_run_over", "autoindex_agent_run_1"]),
             (texts.holds, &["autoindex_agent_run_1", "autoindex_agent_run_1"]),
             (texts.called, &["agent_run_by_call"]),
-            (texts.take, &["autoindex_agent_run_1"]),
+            (texts.take, &["autoindex_agent_run_1", "agent_run_by_thread"]),
             (texts.renew, &["autoindex_agent_run_1"]),
             (texts.cancelled, &["autoindex_agent_run_1", "agent_run_by_root"]),
             (texts.end_called, &["agent_run_by_root"]),

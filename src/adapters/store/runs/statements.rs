@@ -49,7 +49,7 @@ pub(in super::super) struct RunStatements {
     pub(super) end_called: Sql,
     /// root: the open decisions of the runs below it.
     pub(super) close_called: Sql,
-    /// root: their started calls.
+    /// root: their started calls → call, decision, tool, has it consequences?
     pub(super) doubt_called: Sql,
     /// root → run, call, tool and arguments of these.
     pub(super) started_below: Sql,
@@ -67,6 +67,8 @@ pub(in super::super) struct RunStatements {
     pub(super) close_cancelled: Sql,
     /// run that somebody works on.
     pub(super) cancel: Sql,
+    /// run: the outermost of it goes on, and what it called, where they wait.
+    pub(super) wake_cancelled: Sql,
     /// age in microseconds → [`PRUNED_AT_ONCE`] roots at most. What a run goes on with stays as long as that run does, whose
     /// cumulative limits count it.
     pub(super) prunable: Sql,
@@ -74,8 +76,16 @@ pub(in super::super) struct RunStatements {
     pub(super) prunable_snapshots: Sql,
     /// [`MANY`] roots: the journals of their runs.
     pub(super) prune_entries: Sql,
+    /// [`MANY`] roots: the actions of their runs.
+    pub(super) prune_actions: Sql,
+    /// [`MANY`] roots: what was said in their threads with their runs.
+    pub(super) prune_messages: Sql,
     /// [`MANY`] roots: their runs.
     pub(super) prune: Sql,
+    /// age in microseconds → [`MANY`] threads at most in which nothing was said for so long, and that have no runs any more.
+    pub(super) prunable_threads: Sql,
+    /// thread.
+    pub(super) prune_thread: Sql,
     /// hash; on PostgreSQL: no row when a run is being made with it just now.
     pub(super) lock_snapshot: Option<Sql>,
     /// hash: a snapshot that no run refers to.
@@ -88,7 +98,7 @@ pub(in super::super) struct RunStatements {
 
 const CREATE_HEAD: &str = "INSERT INTO agent_run (id, root_id, parent_run_id, parent_action_id, tenant, user_id, \
      project_id, agent_id, version, definition_hash, snapshot_hash, input, settings, status, holder, lease_until, fence, \
-     created_at, started_at, resumed_from)";
+     created_at, started_at, resumed_from, thread_id)";
 // Written before: the commit was not acknowledged, and this is the second try.
 const CREATE_TAIL: &str = "ON CONFLICT (id) DO NOTHING";
 
@@ -106,6 +116,12 @@ const NOT_OVER: &str = "status IN ('queued', 'running', 'awaiting_confirmation')
 pub(in super::super) const WORKED_ON: &str = "EXISTS (SELECT 1 FROM agent_run \
      WHERE agent_run.id = idempotency_key.decision_id AND agent_run.completed_at IS NULL)";
 
+/// Of a queued run: no other one of its thread is going, or was there before. One at a time, in their order.
+pub(super) const FIRST_OF_THREAD: &str = "(thread_id IS NULL OR NOT EXISTS (SELECT 1 FROM agent_run other \
+     WHERE other.thread_id = agent_run.thread_id AND other.id <> agent_run.id \
+     AND (other.status = 'running' OR other.status = 'awaiting_confirmation' OR (other.status = 'queued' \
+     AND (other.created_at, other.id) < (agent_run.created_at, agent_run.id)))))";
+
 impl RunStatements {
     pub(in super::super) fn new(dialect: Dialect) -> Self {
         let now = dialect.now();
@@ -116,14 +132,19 @@ impl RunStatements {
             lock: on_postgres(format!(
                 "SELECT id FROM agent_run WHERE id IN ({many}) ORDER BY id FOR UPDATE"
             )),
-            holds: format!("{HELD} AND root.status = 'running' AND run.status = 'running'").into(),
+            // A run that was called may still stand as one that waits, when the outermost was taken up by itself.
+            holds: format!(
+                "{HELD} AND root.status = 'running' AND (run.status = 'running' \
+                 OR (run.status = 'awaiting_confirmation' AND run.id <> root.id))"
+            )
+            .into(),
             called: "SELECT id FROM agent_run WHERE parent_run_id = $1 AND parent_action_id = $2".into(),
             snapshot: "INSERT INTO agent_snapshot (hash, text) VALUES ($1, $2) ON CONFLICT (hash) DO NOTHING".into(),
             hold_snapshot: on_postgres("SELECT hash FROM agent_snapshot WHERE hash = ? FOR KEY SHARE".into()),
             create: Insert::new(
                 dialect,
                 CREATE_HEAD,
-                &format!("(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, {now} + CAST(? AS BIGINT), ?, ?, ?, ?)"),
+                &format!("(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, {now} + CAST(? AS BIGINT), ?, ?, ?, ?, ?)"),
                 CREATE_TAIL,
             ),
             resume: "UPDATE agent_run SET resumed_by = $2 WHERE id = $1 AND status = 'paused' \
@@ -143,7 +164,8 @@ impl RunStatements {
             .into(),
             take: {
                 let free = format!(
-                    "id = $1 AND parent_run_id IS NULL AND (status = 'queued' OR (status = 'running' AND lease_until <= {now}))"
+                    "id = $1 AND parent_run_id IS NULL AND (status = 'queued' OR (status = 'running' AND lease_until <= {now})) \
+                     AND (status <> 'queued' OR {FIRST_OF_THREAD})"
                 );
                 let free = match dialect {
                     Dialect::Sqlite => free,
@@ -163,7 +185,7 @@ impl RunStatements {
                 "UPDATE agent_run SET status = $2, completed_at = $3, summary = $4, output = $5, error_message = $6, \
                      stop_reason = $7, recovered_from = $8, in_doubt = $9, steps = $10, input_tokens = $11, \
                      output_tokens = $12, thought_tokens = $13, cached_tokens = $14, lease_until = NULL \
-                     WHERE id = $1 AND status = 'running'"
+                     WHERE id = $1 AND (status = 'running' OR status = 'awaiting_confirmation')"
                     .into(),
             finished: format!("{HELD} AND run.status = $5 AND run.completed_at = $6").into(),
             lock_called: on_postgres(format!(
@@ -182,7 +204,8 @@ impl RunStatements {
             .into(),
             doubt_called: "UPDATE tool_invocation_log SET status = 'in_doubt', error_code = 'in_doubt', \
                            error_message = 'sent, and its outcome was not recorded' WHERE status = 'started' \
-                           AND decision_id IN (SELECT id FROM agent_run WHERE root_id = $1 AND id <> $1)"
+                           AND decision_id IN (SELECT id FROM agent_run WHERE root_id = $1 AND id <> $1) \
+                           RETURNING id, decision_id, tool, side_effect"
                 .into(),
             started_below: "SELECT decision_id, id, tool, arguments FROM tool_invocation_log WHERE status = 'started' \
                             AND decision_id IN (SELECT id FROM agent_run WHERE root_id = $1 AND id <> $1) \
@@ -216,6 +239,12 @@ impl RunStatements {
             )
             .into(),
             cancel: format!("UPDATE agent_run SET cancel_requested = TRUE WHERE id = $1 AND {NOT_OVER}").into(),
+            wake_cancelled: format!(
+                "UPDATE agent_run SET status = 'running', \
+                 lease_until = CASE WHEN parent_run_id IS NULL THEN {now} ELSE NULL END \
+                 WHERE root_id = (SELECT r.root_id FROM agent_run r WHERE r.id = $1) AND status = 'awaiting_confirmation'"
+            )
+            .into(),
             prunable: {
                 // A run that is being gone on with just now is left for another time.
                 let lock = match dialect {
@@ -236,7 +265,25 @@ impl RunStatements {
             prune_entries: text(format!(
                 "DELETE FROM agent_run_entry WHERE run_id IN (SELECT id FROM agent_run WHERE root_id IN ({many}))"
             )),
+            prune_actions: text(format!("DELETE FROM agent_action WHERE root_id IN ({many})")),
+            prune_messages: text(format!(
+                "DELETE FROM thread_message WHERE run_id IN (SELECT id FROM agent_run WHERE root_id IN ({many}))"
+            )),
             prune: text(format!("DELETE FROM agent_run WHERE root_id IN ({many})")),
+            prunable_threads: {
+                // One in which something is being said just now is left.
+                let lock = match dialect {
+                    Dialect::Sqlite => "",
+                    Dialect::Postgres => "FOR UPDATE SKIP LOCKED",
+                };
+                format!(
+                    "SELECT id FROM thread WHERE updated_at <= {now} - $1 \
+                     AND NOT EXISTS (SELECT 1 FROM agent_run WHERE thread_id = thread.id) \
+                     ORDER BY updated_at LIMIT {MANY} {lock}"
+                )
+                .into()
+            },
+            prune_thread: "DELETE FROM thread WHERE id = $1".into(),
             lock_snapshot: on_postgres("SELECT hash FROM agent_snapshot WHERE hash = ? FOR UPDATE SKIP LOCKED".into()),
             prune_snapshot: "DELETE FROM agent_snapshot WHERE hash = $1 \
                              AND NOT EXISTS (SELECT 1 FROM agent_run WHERE snapshot_hash = $1)"

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use uuid::Uuid;
 
+use super::super::audit::{AuditKind, Entry, Whose};
 use super::super::batch::Batch;
 use super::super::config::ContentMode;
 use super::super::db::{Conn, Row, Sql, Value};
@@ -18,6 +19,8 @@ use super::statements::{MANY, RunStatements};
 use crate::domain::agent_run::{DoubtfulCall, RunStatus};
 use crate::domain::decision::Usage;
 use crate::domain::ids::{ActionId, ProjectId, RunId, TenantId};
+use crate::domain::thread::MessageRole;
+use crate::domain::tool::FailureCode;
 use crate::ports::definitions::{NewVersion, PutVersion};
 use crate::ports::runs::{Append, Created, FinishedRun, Held, Lease, NewRun, Renewed, StoredEntry};
 
@@ -97,6 +100,16 @@ impl Batch<'_> {
             RunOp::Take(run, lease) => RunDone::Taken(self.take(conn, *run, *lease).await?),
             RunOp::Append(batch) => RunDone::Held(self.append(conn, batch).await?),
             RunOp::Finish(run) => RunDone::Held(self.finish(conn, run).await?),
+            RunOp::Suspend(suspend) => RunDone::Suspended(self.suspend(conn, suspend).await?),
+            RunOp::Resolve(resolve) => RunDone::Resolved(self.resolve(conn, resolve).await?),
+            RunOp::Settle(settle) => RunDone::Settled(self.settle(conn, settle).await?),
+            RunOp::Expire(roots) => {
+                for root in roots {
+                    self.expire_actions(conn, *root).await?;
+                }
+                RunDone::Written
+            }
+            RunOp::Revoke(revoke) => RunDone::Revoked(self.revoke(conn, revoke).await?),
             RunOp::Renew(leases) => RunDone::Renewed(self.renew(conn, leases).await?),
             RunOp::Release(leases) => {
                 for lease in leases {
@@ -105,8 +118,8 @@ impl Batch<'_> {
                 }
                 RunDone::Written
             }
-            RunOp::Cancel(run) => {
-                self.cancel(conn, *run).await?;
+            RunOp::Cancel(run, by) => {
+                self.cancel(conn, *run, by).await?;
                 RunDone::Written
             }
             RunOp::Define(version, id) => RunDone::Put(self.define(conn, version, *id).await?),
@@ -118,8 +131,9 @@ impl Batch<'_> {
     }
 
     async fn create(&self, conn: &mut Conn, run: &NewRun) -> Result<Created, Fault> {
-        let lease = match &run.parent {
-            None => (!run.queued).then_some(Lease { run: run.id, fence: 1 }),
+        let mut queued = run.queued && run.parent.is_none();
+        let mut lease = match &run.parent {
+            None => (!queued).then_some(Lease { run: run.id, fence: 1 }),
             Some(parent) => {
                 if !self.holds(conn, parent.lease, parent.run).await? {
                     return Ok(Created::LeaseLost);
@@ -152,18 +166,41 @@ impl Batch<'_> {
             }
             return Ok(refused);
         }
+        if let Some(place) = &run.thread {
+            match self.enter_thread(conn, run, place).await? {
+                Ok(false) => {}
+                // It waits its turn, also where somebody waits for it.
+                Ok(true) => (queued, lease) = (true, None),
+                Err(refused) => {
+                    if let Some((scope, _)) = &run.claim {
+                        self.free_claim(conn, scope, run.id).await?;
+                    }
+                    return Ok(refused);
+                }
+            }
+        }
         let mut decision = Vec::new();
         self.writing.open_for(&run.decision, id(run.id), &mut decision);
         self.statements.open.run(conn, decision).await?;
-        self.texts().create.run(conn, self.row(run)).await?;
+        self.texts().create.run(conn, self.row(run, queued)).await?;
+        if let (Some(paused), Some(settled)) = (run.resumes, &run.settled) {
+            for (call, happened) in &settled.calls {
+                self.settle_action(conn, *call, *happened, &settled.by).await?;
+                // Each resume has a word of its own: one that was cancelled before it began leaves room for another.
+                let mut entry = Entry::new(AuditKind::DoubtSettled, format!("{call}:{}", run.id));
+                entry = entry.action(call).decision(paused).by(&settled.by);
+                entry = entry.with("happened", *happened);
+                self.audit(entry.with("resumed_by", run.id.to_string()));
+            }
+        }
         Ok(Created::New(lease))
     }
 
     /// The values of a new run.
-    fn row(&self, run: &NewRun) -> Vec<Value> {
+    fn row(&self, run: &NewRun, queued: bool) -> Vec<Value> {
         let none = Value::Text(None);
         // Who calls a run works on it at once.
-        let status = match run.queued && run.parent.is_none() {
+        let status = match queued {
             true => RunStatus::Queued,
             false => RunStatus::Running,
         };
@@ -193,12 +230,13 @@ impl Batch<'_> {
             int(fence),
             int(run.decision.created_at),
             Value::Int(begun.then_some(run.decision.created_at)),
-            run.resumes.map_or(none, id),
+            run.resumes.map_or(none.clone(), id),
+            run.thread.as_ref().map_or(none, |place| id(place.thread)),
         ]
     }
 
     /// Is the lease held, and the run under it still running?
-    async fn holds(&self, conn: &mut Conn, lease: Lease, run: RunId) -> Result<bool, Fault> {
+    pub(in super::super) async fn holds(&self, conn: &mut Conn, lease: Lease, run: RunId) -> Result<bool, Fault> {
         let values = vec![id(lease.run), int(lease.fence), self.writing.owner.clone(), id(run)];
         Ok(conn.first(&self.texts().holds, values).await?.is_some())
     }
@@ -264,16 +302,37 @@ impl Batch<'_> {
         if !self.holds(conn, batch.lease, batch.run).await? {
             return Ok(Held::No);
         }
+        for action in &batch.asked {
+            if !self.has_leave(conn, batch.lease.run, *action).await? {
+                return Ok(Held::NoLeave);
+            }
+        }
+        for action in &batch.actions {
+            if !self.grant_stands(conn, action).await? {
+                return Ok(Held::NoLeave);
+            }
+        }
         self.enter(conn, batch.run, &batch.entries).await?;
         let mut intents = Vec::new();
         for intent in &batch.intents {
             self.writing.intent(intent, &mut intents);
+            self.audit_intent(intent, None);
         }
         self.statements.intend.run(conn, intents).await?;
+        self.end_actions(conn, &batch.outcomes, false).await?;
+        self.new_actions(conn, batch.run, &batch.actions).await?;
+        for action in &batch.asked {
+            self.begin_action(conn, *action).await?;
+        }
         Ok(Held::Yes)
     }
 
-    async fn enter(&self, conn: &mut Conn, run: RunId, entries: &[StoredEntry]) -> Result<(), Fault> {
+    pub(in super::super) async fn enter(
+        &self,
+        conn: &mut Conn,
+        run: RunId,
+        entries: &[StoredEntry],
+    ) -> Result<(), Fault> {
         let mut rows = Vec::with_capacity(entries.len() * 5);
         for entry in entries {
             rows.extend([
@@ -303,10 +362,17 @@ impl Batch<'_> {
             return Ok(finished.map_or(Held::No, |_| Held::Yes));
         }
         self.enter(conn, run.run, &run.entries).await?;
+        self.end_actions(conn, &run.outcomes, true).await?;
         conn.execute(&self.texts().finish, finished(run)?).await?;
         self.close_for(conn, &run.decision, id(run.run)).await?;
+        self.close_questions(conn, run.run).await?;
         if run.run == run.lease.run {
             self.end_called(conn, run).await?;
+            self.doubt_actions(conn, run.run).await?;
+        }
+        if let Some(words) = &run.words {
+            self.tell_thread(conn, run.run, None, MessageRole::Assistant, words)
+                .await?;
         }
         Ok(Held::Yes)
     }
@@ -324,7 +390,9 @@ impl Batch<'_> {
                 conn.execute(&self.texts().doubt, values).await?;
             }
             conn.execute(&self.texts().close_called, vec![id(root.run)]).await?;
-            conn.execute(&self.texts().doubt_called, vec![id(root.run)]).await?;
+            let calls = &self.texts().doubt_called;
+            self.end_untold(conn, calls, vec![id(root.run)], FailureCode::InDoubt)
+                .await?;
         }
         Ok(())
     }
@@ -392,19 +460,25 @@ impl Batch<'_> {
         Ok(renewed)
     }
 
-    async fn cancel(&self, conn: &mut Conn, run: RunId) -> Result<(), Fault> {
+    async fn cancel(&self, conn: &mut Conn, run: RunId, by: &str) -> Result<(), Fault> {
+        let entry = Entry::new(AuditKind::RunCancelled, run).decision(run).by(by);
         if conn.execute(&self.texts().cancel_queued, vec![id(run)]).await? == 1 {
             conn.execute(&self.texts().close_cancelled, vec![id(run)]).await?;
             // It has not begun, so the run it was to go on with is as it was.
             conn.execute(&self.texts().unresume_by, vec![id(run)]).await?;
+            self.audit(entry);
         } else {
-            conn.execute(&self.texts().cancel, vec![id(run)]).await?;
+            if conn.execute(&self.texts().cancel, vec![id(run)]).await? == 1 {
+                self.audit(entry);
+            }
+            // One that waits for a person is taken up, so that it comes to its end.
+            conn.execute(&self.texts().wake_cancelled, vec![id(run)]).await?;
         }
         Ok(())
     }
 
-    /// Drops runs that are over for so long, with all that they called. True when it did: there may be more, and what these
-    /// went on with.
+    /// Drops runs that are over for so long, with all that they called and what was said with them. True when it did: there may be
+    /// more, and what these went on with.
     pub(in super::super) async fn prune_runs(&self, conn: &mut Conn, kept: Duration) -> Result<bool, Fault> {
         let kept = i64::try_from(kept.as_micros()).unwrap_or(i64::MAX / 2);
         let mut roots = Vec::new();
@@ -424,6 +498,8 @@ impl Batch<'_> {
         })
         .await?;
         conn.execute(&self.texts().prune_entries, roots.clone()).await?;
+        conn.execute(&self.texts().prune_actions, roots.clone()).await?;
+        conn.execute(&self.texts().prune_messages, roots.clone()).await?;
         conn.execute(&self.texts().prune, roots).await?;
         for snapshot in snapshots {
             // First locked, then looked at: a run that was made meanwhile is seen by the second statement. One that is
@@ -436,6 +512,22 @@ impl Batch<'_> {
             conn.execute(&self.texts().prune_snapshot, vec![snapshot]).await?;
         }
         Ok(true)
+    }
+
+    /// Drops threads in which nothing was said for so long; their lines went with their runs. True when there may be more.
+    pub(in super::super) async fn prune_threads(&self, conn: &mut Conn, kept: Duration) -> Result<bool, Fault> {
+        let kept = i64::try_from(kept.as_micros()).unwrap_or(i64::MAX / 2);
+        let mut threads = Vec::new();
+        each(conn, &self.texts().prunable_threads, vec![int(kept)], |row| {
+            threads.push(Value::text(&row.text(0)?));
+            Ok(())
+        })
+        .await?;
+        let more = threads.len() == MANY;
+        for thread in threads {
+            conn.execute(&self.texts().prune_thread, vec![thread]).await?;
+        }
+        Ok(more)
     }
 
     async fn define(&self, conn: &mut Conn, new: &NewVersion, request: Uuid) -> Result<PutVersion, Fault> {
@@ -476,6 +568,13 @@ impl Batch<'_> {
                 int(new.created_at),
             ]);
             if conn.execute(&self.texts().define, values).await? == 1 {
+                let entry = Entry::new(AuditKind::DefinitionPut, request)
+                    .for_(Whose::new(new.tenant.as_str(), &new.author))
+                    .with("project", new.project.as_str())
+                    .with("agent", &*new.agent)
+                    .with("version", version + 1)
+                    .with("hash", &*new.hash);
+                self.audit(entry);
                 return Ok(PutVersion::Made(version + 1));
             }
             // Somebody else made that version meanwhile: now it can be seen.
@@ -581,11 +680,11 @@ fn status(text: &str) -> Result<RunStatus, Fault> {
     RunStatus::parse(text).ok_or_else(|| Fault::Refused(format!("{text:?} is not the state of a run").into()))
 }
 
-fn id(id: impl std::fmt::Display) -> Value {
+pub(in super::super) fn id(id: impl std::fmt::Display) -> Value {
     Value::text(&id.to_string())
 }
 
-fn int(int: i64) -> Value {
+pub(in super::super) fn int(int: i64) -> Value {
     Value::Int(Some(int))
 }
 
@@ -598,6 +697,7 @@ fn count(count: u64) -> Value {
 mod tests {
     use serde_json::value::RawValue;
 
+    use super::super::super::audit::{Signer, Trail};
     use super::super::super::batch::Attempt;
     use super::super::super::connect::Target;
     use super::super::super::migrate;
@@ -630,6 +730,7 @@ mod tests {
             },
             parent: None,
             resumes: None,
+            settled: None,
             snapshot: Snapshot {
                 hash: "h".into(),
                 text: "{}".into(),
@@ -638,6 +739,7 @@ mod tests {
             settings: json(),
             queued: true,
             claim: None,
+            thread: None,
         }
     }
 
@@ -657,6 +759,8 @@ mod tests {
             lease: Duration::from_secs(10),
             run_lease: Duration::from_secs(10),
             runs_kept: None,
+            signer: Some(&Signer::new("a key")),
+            trail: Trail::default(),
         };
         let run = queued_run();
         let lease = Lease { run: run.id, fence: 1 };
@@ -687,6 +791,9 @@ mod tests {
             run: run.id,
             entries: vec![entry],
             intents: Vec::new(),
+            asked: Vec::new(),
+            actions: Vec::new(),
+            outcomes: Vec::new(),
         };
         for (op, answer, waits) in [
             (RunOp::Create(run.clone()), "Created(New(None))".to_owned(), true),
@@ -701,7 +808,7 @@ mod tests {
                 format!("Renewed({:?})", Renewed::default()),
                 false,
             ),
-            (RunOp::Cancel(run.id), "Written".to_owned(), true),
+            (RunOp::Cancel(run.id, "ann".into()), "Written".to_owned(), true),
             (RunOp::Release(vec![lease]), "Written".to_owned(), false),
             (RunOp::Define(version.clone(), first), "Put(Made(1))".to_owned(), true),
             // The same content from another request is no repetition.

@@ -1,0 +1,149 @@
+//! Actions, grants and threads: port [`Actions`]. `write` does one op in the writer's transaction with the texts of
+//! `statements`; `read` reads, on connections that analysts do not use.
+//!
+//! Whatever changes an action locks its outermost run first, so of two who change it at once the second sees what the first did.
+
+mod read;
+mod statements;
+mod write;
+
+pub(super) use read::{ACTION, GRANT, THREAD, action, grant, thread};
+pub(super) use statements::ActionStatements;
+
+use super::Store;
+use super::runs::{RunDone, RunOp, answer};
+use crate::domain::action::{Action, Grant};
+use crate::domain::ids::{ActionId, ApprovalId, GrantId, RunId, TenantId, ThreadId, UserId};
+use crate::domain::thread::{Thread, ThreadMessage};
+use crate::ports::BoxFuture;
+use crate::ports::actions::{
+    ActionPage, Actions, GrantPage, Resolve, Resolved, Revoke, Settle, SettleDone, ThreadPage,
+};
+use crate::ports::records::{ListQuery, QueryError, RecordError};
+
+impl Actions for Store {
+    fn list<'a>(&'a self, tenant: &'a TenantId, query: &'a ListQuery) -> BoxFuture<'a, Result<ActionPage, QueryError>> {
+        Box::pin(async move {
+            let (actions, next_page_token) = self.reading.actions(tenant, query).await?;
+            Ok(ActionPage {
+                actions,
+                next_page_token,
+            })
+        })
+    }
+
+    fn of_approval<'a>(
+        &'a self,
+        tenant: &'a TenantId,
+        user: Option<&'a UserId>,
+        approval: ApprovalId,
+    ) -> BoxFuture<'a, Result<Option<Action>, QueryError>> {
+        Box::pin(self.one_action("approval_id", approval.to_string(), tenant, user))
+    }
+
+    fn action<'a>(
+        &'a self,
+        tenant: &'a TenantId,
+        user: Option<&'a UserId>,
+        action: ActionId,
+    ) -> BoxFuture<'a, Result<Option<Action>, QueryError>> {
+        Box::pin(self.one_action("id", action.to_string(), tenant, user))
+    }
+
+    fn of_run(&self, root: RunId) -> BoxFuture<'_, Result<Vec<Action>, QueryError>> {
+        Box::pin(self.working.actions_of(root))
+    }
+
+    fn resolve(&self, resolve: Resolve) -> BoxFuture<'_, Result<Resolved, RecordError>> {
+        let op = RunOp::Resolve(resolve);
+        Box::pin(async move { answer!(self.run("resolve approval", op).await?, RunDone::Resolved) })
+    }
+
+    fn settle(&self, settle: Settle) -> BoxFuture<'_, Result<SettleDone, RecordError>> {
+        let op = RunOp::Settle(settle);
+        Box::pin(async move { answer!(self.run("settle action", op).await?, RunDone::Settled) })
+    }
+
+    fn expire(&self, most: u32) -> BoxFuture<'_, Result<Vec<RunId>, RecordError>> {
+        Box::pin(async move {
+            let due = self.expired(most).await?;
+            if !due.is_empty() {
+                self.run("expire approvals", RunOp::Expire(due.clone())).await?;
+            }
+            Ok(due)
+        })
+    }
+
+    fn granted<'a>(
+        &'a self,
+        tenant: &'a TenantId,
+        user: &'a UserId,
+        server: &'a str,
+        tool: &'a str,
+    ) -> BoxFuture<'a, Result<Vec<Grant>, QueryError>> {
+        Box::pin(self.live_grants(tenant, user, server, tool))
+    }
+
+    fn grants<'a>(
+        &'a self,
+        tenant: &'a TenantId,
+        query: &'a ListQuery,
+    ) -> BoxFuture<'a, Result<GrantPage, QueryError>> {
+        Box::pin(async move {
+            let (grants, next_page_token) = self.reading.grants(tenant, query).await?;
+            Ok(GrantPage {
+                grants,
+                next_page_token,
+            })
+        })
+    }
+
+    fn revoke<'a>(
+        &'a self,
+        tenant: &'a TenantId,
+        user: Option<&'a UserId>,
+        grant: GrantId,
+        by: &'a str,
+    ) -> BoxFuture<'a, Result<bool, RecordError>> {
+        let op = RunOp::Revoke(Revoke {
+            tenant: tenant.clone(),
+            user: user.cloned(),
+            grant,
+            by: by.into(),
+        });
+        Box::pin(async move { answer!(self.run("revoke grant", op).await?, RunDone::Revoked) })
+    }
+
+    fn thread<'a>(
+        &'a self,
+        tenant: &'a TenantId,
+        user: Option<&'a UserId>,
+        thread: ThreadId,
+        before: Option<u64>,
+        most: u32,
+    ) -> BoxFuture<'a, Result<Option<Thread>, QueryError>> {
+        Box::pin(self.working.thread(tenant, user, thread, before, most))
+    }
+
+    fn threads<'a>(
+        &'a self,
+        tenant: &'a TenantId,
+        query: &'a ListQuery,
+    ) -> BoxFuture<'a, Result<ThreadPage, QueryError>> {
+        Box::pin(async move {
+            let (threads, next_page_token) = self.reading.threads(tenant, query).await?;
+            Ok(ThreadPage {
+                threads,
+                next_page_token,
+            })
+        })
+    }
+
+    fn history(&self, run: RunId, most: u32) -> BoxFuture<'_, Result<Vec<ThreadMessage>, QueryError>> {
+        Box::pin(self.said_before(run, most))
+    }
+
+    fn next_after(&self, run: RunId) -> BoxFuture<'_, Result<Option<RunId>, QueryError>> {
+        Box::pin(self.next_in_thread(run))
+    }
+}

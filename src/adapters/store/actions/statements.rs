@@ -1,0 +1,214 @@
+//! Every statement that writes actions, grants and threads.
+
+use super::super::db::{Dialect, Sql};
+
+/// The texts, made once.
+pub(in super::super) struct ActionStatements {
+    /// thread, tenant, user, agent, created at.
+    pub(super) new_thread: Sql,
+    /// thread, tenant, user: a row when the user has it. Locks it, so that of two runs of a thread one sees the other.
+    pub(super) hold_thread: Sql,
+    /// thread, run: another run of it that is going, or waits its turn.
+    pub(super) going: Sql,
+    /// run, role, action → number: said before, in a commit that went unheard.
+    pub(super) said: Sql,
+    /// thread → the next number.
+    pub(super) count_message: Sql,
+    /// thread, number, run, action, role, body.
+    pub(super) say: Sql,
+    /// run → thread, of the outermost run.
+    pub(super) thread_of: Sql,
+    /// run, action, approval, its time in microseconds, sequence, server, tool, digest, arguments, hash, model, policy, details,
+    /// status, grant, has it consequences?
+    pub(super) create: Sql,
+    /// grant, action: a row when the grant stands, or did when the action began, by us, in a commit that went unheard. Nobody takes
+    /// it back before this transaction ends.
+    pub(super) grant_stands: Sql,
+    /// grant: it was used once more.
+    pub(super) use_grant: Sql,
+    /// action: a row when it is approved, and may begin. One that has begun is so by us, in a commit that went unheard.
+    pub(super) may_begin: Sql,
+    /// action: approved, and now executing.
+    pub(super) begin: Sql,
+    /// action, status, code, message → run, tool, when it was begun, has it consequences?
+    pub(super) end: Sql,
+    /// action: what is still asked, when its run has gone on without it → as [`ActionStatements::expire`].
+    pub(super) drop_question: Sql,
+    /// The same, where the run is over.
+    pub(super) drop_with_run: Sql,
+    /// action: a row when it is asked for, and not answered.
+    pub(super) asks: Sql,
+    /// run: does it wait?
+    pub(super) waits: Sql,
+    /// run: it waits for a person.
+    pub(super) suspend: Sql,
+    /// action → status, resolution, by, reason, is its time over, user, server, tool, details, tenant, run.
+    pub(super) asked: Sql,
+    /// action, status, resolution, by, reason, grant.
+    pub(super) resolve: Sql,
+    /// tenant, user, server, tool, recipients → grant that is there.
+    pub(super) live_grant: Sql,
+    /// grant, tenant, user, server, tool, recipients, action, by.
+    pub(super) new_grant: Sql,
+    /// root: the runs that wait go on, as soon as somebody takes them up.
+    pub(super) wake: Sql,
+    /// root: the questions whose time is over → action, run, tool, approval.
+    pub(super) expire: Sql,
+    /// run: what is still asked, or approved and not begun, in it and in those below it, when it is over → as
+    /// [`ActionStatements::expire`].
+    pub(super) close: Sql,
+    /// root: what was begun, and nobody told how it ended → action, run, tool, has it consequences?
+    pub(super) doubt: Sql,
+    /// action → status, settled by; of its outermost run: status, resumed by, calls in doubt.
+    pub(super) doubtful: Sql,
+    /// action, status, code, message, by → run, tool. A word that was given before gives way, with a resume that never began.
+    pub(super) settle: Sql,
+    /// action, status, code, message, run: the same in the record.
+    pub(super) settle_record: Sql,
+    /// grant, tenant, user or NULL, by → user, server, tool, recipients.
+    pub(super) revoke: Sql,
+}
+
+impl ActionStatements {
+    pub(in super::super) fn new(dialect: Dialect) -> Self {
+        let now = dialect.now();
+        let lock = match dialect {
+            Dialect::Sqlite => "",
+            Dialect::Postgres => "FOR UPDATE",
+        };
+        let drop = |reason: &str| -> Sql {
+            format!(
+                "UPDATE agent_action SET status = 'expired', completed_at = {now}, reason = '{reason}' \
+                 WHERE id = $1 AND status = 'awaiting_confirmation' RETURNING id, run_id, tool, approval_id"
+            )
+            .into()
+        };
+        Self {
+            new_thread: "INSERT INTO thread (id, tenant, user_id, agent_id, created_at, updated_at) \
+                         VALUES ($1, $2, $3, $4, $5, $5) ON CONFLICT (id) DO NOTHING"
+                .into(),
+            hold_thread: format!("SELECT id FROM thread WHERE id = $1 AND tenant = $2 AND user_id = $3 {lock}").into(),
+            going: "SELECT id FROM agent_run WHERE thread_id = $1 AND id <> $2 AND (status = 'running' \
+                    OR status = 'awaiting_confirmation' OR status = 'queued') ORDER BY created_at, id LIMIT 1"
+                .into(),
+            said: "SELECT number FROM thread_message WHERE run_id = $1 AND role = $2 AND COALESCE(action_id, '') = $3"
+                .into(),
+            count_message: format!(
+                "UPDATE thread SET messages = messages + 1, updated_at = {now} WHERE id = $1 RETURNING messages"
+            )
+            .into(),
+            say: format!(
+                "INSERT INTO thread_message (thread_id, number, run_id, action_id, role, body, created_at) \
+                 VALUES ($1, $2, $3, $4, $5, $6, {now})"
+            )
+            .into(),
+            thread_of: "SELECT root.thread_id FROM agent_run run JOIN agent_run root ON root.id = run.root_id \
+                        WHERE run.id = $1 AND root.thread_id IS NOT NULL"
+                .into(),
+            create: format!(
+                "INSERT INTO agent_action (id, approval_id, run_id, root_id, thread_id, tenant, user_id, project_id, \
+                 agent_id, sequence, server, tool, tool_digest, arguments, input_hash, model, policy, details, status, \
+                 created_at, expires_at, grant_id, side_effect, started_at) \
+                 SELECT $2, $3, run.id, run.root_id, root.thread_id, run.tenant, run.user_id, run.project_id, run.agent_id, \
+                 CAST($5 AS BIGINT), $6, $7, $8, $9, $10, $11, $12, $13, $14, {now}, {now} + CAST($4 AS BIGINT), $15, $16, \
+                 CASE WHEN CAST($4 AS BIGINT) IS NULL THEN {now} ELSE NULL END \
+                 FROM agent_run run JOIN agent_run root ON root.id = run.root_id WHERE run.id = $1 \
+                 ON CONFLICT (id) DO NOTHING"
+            )
+            .into(),
+            grant_stands: format!(
+                "SELECT id FROM approval_grant WHERE id = $1 AND (revoked_at IS NULL \
+                 OR EXISTS (SELECT 1 FROM agent_action WHERE agent_action.id = $2)) {lock}"
+            )
+            .into(),
+            use_grant: format!("UPDATE approval_grant SET uses = uses + 1, last_used_at = {now} WHERE id = $1").into(),
+            may_begin: format!(
+                "SELECT id FROM agent_action WHERE id = $1 AND (status = 'executing' \
+                 OR (status = 'approved' AND expires_at > {now}))"
+            )
+            .into(),
+            begin: format!(
+                "UPDATE agent_action SET status = 'executing', started_at = {now} WHERE id = $1 AND status = 'approved'"
+            )
+            .into(),
+            end: format!(
+                "UPDATE agent_action SET status = $2, completed_at = {now}, error_code = $3, error_message = $4 \
+                 WHERE id = $1 AND (status = 'executing' OR (status = 'approved' AND $2 = 'failed')) \
+                 RETURNING run_id, tool, started_at, side_effect"
+            )
+            .into(),
+            drop_question: drop("its run went on without it"),
+            drop_with_run: drop("its run was over first"),
+            asks: "SELECT id FROM agent_action WHERE id = $1 AND status = 'awaiting_confirmation'".into(),
+            waits: "SELECT id FROM agent_run WHERE id = $1 AND status = 'awaiting_confirmation'".into(),
+            suspend: "UPDATE agent_run SET status = 'awaiting_confirmation', holder = NULL, lease_id = NULL, \
+                      lease_until = NULL WHERE id = $1 AND status = 'running'"
+                .into(),
+            asked: format!(
+                "SELECT status, resolution, resolved_by, reason, expires_at <= {now}, user_id, server, tool, details, \
+                 tenant, run_id FROM agent_action WHERE id = $1"
+            )
+            .into(),
+            resolve: format!(
+                "UPDATE agent_action SET status = $2, resolution = $3, resolved_by = $4, reason = $5, grant_id = $6, \
+                 resolved_at = {now}, completed_at = CASE WHEN $2 = 'rejected' THEN {now} ELSE NULL END \
+                 WHERE id = $1 AND status = 'awaiting_confirmation'"
+            )
+            .into(),
+            live_grant: "SELECT id FROM approval_grant WHERE tenant = $1 AND user_id = $2 AND server = $3 AND tool = $4 \
+                         AND recipients = $5 AND revoked_at IS NULL"
+                .into(),
+            new_grant: format!(
+                "INSERT INTO approval_grant (id, tenant, user_id, server, tool, recipients, action_id, created_by, \
+                 created_at) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, {now}) ON CONFLICT (id) DO NOTHING"
+            )
+            .into(),
+            wake: format!(
+                "UPDATE agent_run SET status = 'running', \
+                 lease_until = CASE WHEN parent_run_id IS NULL THEN {now} ELSE NULL END \
+                 WHERE root_id = $1 AND status = 'awaiting_confirmation'"
+            )
+            .into(),
+            expire: format!(
+                "UPDATE agent_action SET status = 'expired', completed_at = {now}, reason = 'nobody answered in time' \
+                 WHERE root_id = $1 AND (status = 'awaiting_confirmation' OR status = 'approved') AND expires_at <= {now} \
+                 RETURNING id, run_id, tool, approval_id"
+            )
+            .into(),
+            close: format!(
+                "UPDATE agent_action SET status = 'expired', completed_at = {now}, reason = 'its run was over first' \
+                 WHERE run_id IN (WITH RECURSIVE below (id) AS (SELECT id FROM agent_run WHERE id = $1 UNION ALL \
+                 SELECT run.id FROM agent_run run JOIN below ON run.parent_run_id = below.id) SELECT id FROM below) \
+                 AND (status = 'awaiting_confirmation' OR status = 'approved') \
+                 RETURNING id, run_id, tool, approval_id"
+            )
+            .into(),
+            doubt: format!(
+                "UPDATE agent_action SET status = CASE WHEN side_effect THEN 'in_doubt' ELSE 'failed' END, \
+                 completed_at = {now}, error_code = CASE WHEN side_effect THEN 'in_doubt' ELSE 'cancelled' END, \
+                 error_message = 'sent, and its outcome was not recorded' WHERE root_id = $1 AND status = 'executing' \
+                 RETURNING id, run_id, tool, side_effect"
+            )
+            .into(),
+            doubtful: "SELECT action.status, action.settled_by, root.status, root.resumed_by, root.in_doubt \
+                       FROM agent_action action JOIN agent_run root ON root.id = action.root_id WHERE action.id = $1"
+                .into(),
+            settle: format!(
+                "UPDATE agent_action SET status = $2, error_code = $3, error_message = $4, settled_by = $5, \
+                 settled_at = {now} WHERE id = $1 AND (status = 'in_doubt' OR settled_by IS NOT NULL) \
+                 RETURNING run_id, tool"
+            )
+            .into(),
+            settle_record: "UPDATE tool_invocation_log SET status = $2, error_code = $3, error_message = $4 \
+                            WHERE decision_id = $5 AND id = $1 \
+                            AND (status = 'in_doubt' OR status = 'completed' OR status = 'failed')"
+                .into(),
+            revoke: format!(
+                "UPDATE approval_grant SET revoked_by = $4, revoked_at = {now} WHERE id = $1 AND tenant = $2 \
+                 AND (CAST($3 AS TEXT) IS NULL OR user_id = $3) AND revoked_at IS NULL \
+                 RETURNING user_id, server, tool, recipients"
+            )
+            .into(),
+        }
+    }
+}

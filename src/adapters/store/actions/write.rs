@@ -1,0 +1,497 @@
+//! Ops of actions, grants and threads, each within the transaction of its batch.
+
+use std::fmt::Display;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use sha2::{Digest, Sha256};
+
+use super::super::audit::{AuditKind, Entry, Whose};
+use super::super::batch::Batch;
+use super::super::content::capped;
+use super::super::db::{Conn, Sql, Value};
+use super::super::error::Fault;
+use super::super::runs::{id, int};
+use super::ActionStatements;
+use crate::domain::action::{ActionStatus, Details, Resolution};
+use crate::domain::agent_run::{DoubtfulCall, RunStatus};
+use crate::domain::ids::{ActionId, RunId, ThreadId};
+use crate::domain::thread::MessageRole;
+use crate::domain::tool::FailureCode;
+use crate::ports::actions::{Resolve, Resolved, Revoke, Settle, SettleDone};
+use crate::ports::runs::{ActionOutcome, Created, InThread, NewAction, NewRun, Suspend, Suspended};
+
+impl Batch<'_> {
+    fn action_texts(&self) -> &ActionStatements {
+        &self.statements.actions
+    }
+
+    /// Puts a run into its thread, with what the user says: does it have to wait its turn there? Or why that cannot be.
+    pub(in super::super) async fn enter_thread(
+        &self,
+        conn: &mut Conn,
+        run: &NewRun,
+        place: &InThread,
+    ) -> Result<Result<bool, Created>, Fault> {
+        let thread = id(place.thread);
+        let owner = [
+            Value::text(run.decision.tenant.as_str()),
+            Value::text(run.decision.user.as_str()),
+        ];
+        if place.is_new {
+            let mut values = vec![thread.clone()];
+            values.extend(owner.clone());
+            values.extend([Value::shared(&run.agent), int(run.decision.created_at)]);
+            conn.execute(&self.action_texts().new_thread, values).await?;
+        }
+        let mut values = vec![thread.clone()];
+        values.extend(owner);
+        if conn.first(&self.action_texts().hold_thread, values).await?.is_none() {
+            return Ok(Err(Created::NoThread));
+        }
+        let going = conn.first(&self.action_texts().going, vec![thread, id(run.id)]).await?;
+        if let Some(going) = &going
+            && !place.queue
+        {
+            return Ok(Err(Created::ThreadBusy(parsed(&going.text(0)?, RunId::parse)?)));
+        }
+        self.say(conn, place.thread, run.id, None, MessageRole::User, &place.message)
+            .await?;
+        Ok(Ok(going.is_some()))
+    }
+
+    /// Adds a line to the thread of a run, where it has one.
+    pub(in super::super) async fn tell_thread(
+        &self,
+        conn: &mut Conn,
+        run: RunId,
+        action: Option<ActionId>,
+        role: MessageRole,
+        words: &Arc<str>,
+    ) -> Result<(), Fault> {
+        let Some(thread) = conn.first(&self.action_texts().thread_of, vec![id(run)]).await? else {
+            return Ok(());
+        };
+        let thread = parsed(&thread.text(0)?, ThreadId::parse)?;
+        self.say(conn, thread, run, action, role, words).await
+    }
+
+    async fn say(
+        &self,
+        conn: &mut Conn,
+        thread: ThreadId,
+        run: RunId,
+        action: Option<ActionId>,
+        role: MessageRole,
+        words: &Arc<str>,
+    ) -> Result<(), Fault> {
+        let named = action.map_or_else(String::new, |action| action.to_string());
+        let values = vec![id(run), Value::text(role.as_str()), Value::text(&named)];
+        if conn.first(&self.action_texts().said, values).await?.is_some() {
+            return Ok(());
+        }
+        let number = conn.first(&self.action_texts().count_message, vec![id(thread)]).await?;
+        let number = number.ok_or_else(|| Fault::Refused("the thread is not there".into()))?;
+        let values = vec![
+            id(thread),
+            int(number.int(0)?),
+            id(run),
+            action.map_or(Value::Text(None), id),
+            Value::text(role.as_str()),
+            Value::shared(words),
+        ];
+        conn.execute(&self.action_texts().say, values).await?;
+        Ok(())
+    }
+
+    /// Actions that are asked for, or begin without a question.
+    pub(in super::super) async fn new_actions(
+        &self,
+        conn: &mut Conn,
+        run: RunId,
+        actions: &[NewAction],
+    ) -> Result<(), Fault> {
+        for action in actions {
+            let asks = action.approval.is_some();
+            let status = match asks {
+                true => ActionStatus::AwaitingConfirmation,
+                false => ActionStatus::Executing,
+            };
+            let (approval, stands) = match action.approval {
+                Some((approval, stands)) => (id(approval), i64::try_from(stands.as_micros()).ok()),
+                None => (Value::Text(None), None),
+            };
+            let details = serde_json::to_string(&action.details)
+                .unwrap_or_else(|error| unreachable!("details print as JSON: {error}"));
+            let values = vec![
+                id(run),
+                id(action.id),
+                approval,
+                Value::Int(stands),
+                int(i64::from(action.sequence)),
+                Value::shared(&action.tool.server),
+                Value::text(capped(&action.tool.name)),
+                Value::shared(&action.tool.digest),
+                Value::text(action.arguments.get()),
+                Value::text(&hex::encode(Sha256::digest(action.arguments.get()))),
+                Value::shared(&action.model),
+                Value::text(if asks { "require_approval" } else { "allow" }),
+                Value::text(&details),
+                Value::text(status.as_str()),
+                action.grant.map_or(Value::Text(None), id),
+                Value::Bool(action.tool.side_effect),
+            ];
+            let made = conn.execute(&self.action_texts().create, values).await?;
+            if let Some((approval, _)) = action.approval
+                && made == 1
+            {
+                let content = &self.writing.content;
+                let entry = Entry::of_action(AuditKind::ApprovalRequested, action.id, run, &action.tool.name)
+                    .with_tool(&action.tool)
+                    .with_arguments(content, &action.arguments)
+                    .with("approval_id", approval.to_string())
+                    .with("model", &*action.model)
+                    .with_content("reason", content, &action.details.reason);
+                self.audit(entry);
+            }
+            if asks {
+                let role = MessageRole::ApprovalRequest;
+                self.tell_thread(conn, run, Some(action.id), role, &action.words)
+                    .await?;
+            } else if made == 1
+                && let Some(grant) = action.grant
+            {
+                conn.execute(&self.action_texts().use_grant, vec![id(grant)]).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// May an action that was asked for begin: is it approved, still? One whose time is over expires here.
+    pub(in super::super) async fn has_leave(
+        &self,
+        conn: &mut Conn,
+        root: RunId,
+        action: ActionId,
+    ) -> Result<bool, Fault> {
+        let may = conn.first(&self.action_texts().may_begin, vec![id(action)]).await?;
+        if may.is_none() {
+            self.expire_actions(conn, root).await?;
+        }
+        Ok(may.is_some())
+    }
+
+    /// Does the grant still stand by which nobody is asked about this action? Where there is none, none is needed.
+    pub(in super::super) async fn grant_stands(&self, conn: &mut Conn, action: &NewAction) -> Result<bool, Fault> {
+        let Some(grant) = action.grant else { return Ok(true) };
+        let values = vec![id(grant), id(action.id)];
+        Ok(conn.first(&self.action_texts().grant_stands, values).await?.is_some())
+    }
+
+    /// An approved action begins now.
+    pub(in super::super) async fn begin_action(&self, conn: &mut Conn, action: ActionId) -> Result<(), Fault> {
+        conn.execute(&self.action_texts().begin, vec![id(action)]).await?;
+        Ok(())
+    }
+
+    /// What came of actions; `over` says whether their run ends with it.
+    pub(in super::super) async fn end_actions(
+        &self,
+        conn: &mut Conn,
+        outcomes: &[ActionOutcome],
+        over: bool,
+    ) -> Result<(), Fault> {
+        let (dropped, why) = match over {
+            true => (&self.action_texts().drop_with_run, "run_over"),
+            false => (&self.action_texts().drop_question, "run_went_on"),
+        };
+        for outcome in outcomes {
+            let (code, message) = match &outcome.error {
+                Some((code, message)) => (Value::text(code.as_str()), self.writing.content.failure(*code, message)),
+                None => (Value::Text(None), Value::Text(None)),
+            };
+            let values = vec![id(outcome.id), Value::text(outcome.status.as_str()), code, message];
+            let Some(ended) = conn.first(&self.action_texts().end, values).await? else {
+                // A call that waited, and was answered without a person: out of time, say. Nobody is to answer it any more.
+                self.end_questions(conn, dropped, outcome.id, why).await?;
+                continue;
+            };
+            // What only reads has no effect that could be told of, nor has what was approved and never begun.
+            if ended.bool(3)? && ended.opt_int(2)?.is_some() {
+                let code = match (&outcome.error, outcome.status) {
+                    (_, ActionStatus::InDoubt) => Some(FailureCode::InDoubt),
+                    (error, _) => error.as_ref().map(|(code, _)| *code),
+                };
+                self.audit(Entry::outcome(outcome.id, ended.text(0)?, &ended.text(1)?, code));
+            }
+        }
+        Ok(())
+    }
+
+    /// Ends what is still asked in a run that is over, and in those that it called.
+    pub(in super::super) async fn close_questions(&self, conn: &mut Conn, run: RunId) -> Result<(), Fault> {
+        self.end_questions(conn, &self.action_texts().close, run, "run_over")
+            .await?;
+        Ok(())
+    }
+
+    /// Actions of a root that is over, and of which nobody told how they ended.
+    pub(in super::super) async fn doubt_actions(&self, conn: &mut Conn, root: RunId) -> Result<(), Fault> {
+        let doubt = &self.action_texts().doubt;
+        self.end_untold(conn, doubt, vec![id(root)], FailureCode::InDoubt)
+            .await?;
+        Ok(())
+    }
+
+    /// Ends questions that nobody answered, for this reason. Says how many.
+    async fn end_questions(
+        &self,
+        conn: &mut Conn,
+        sql: &Sql,
+        of: impl Display + Send,
+        why: &'static str,
+    ) -> Result<u64, Fault> {
+        let mut ended = 0;
+        conn.fetch(sql, vec![id(of)], &mut |row| {
+            ended += 1;
+            let (action, run, tool) = (row.text(0)?, row.text(1)?, row.text(2)?);
+            let entry = Entry::of_action(AuditKind::ApprovalExpired, action, run, &tool).by("gavel");
+            self.audit(entry.with("approval_id", row.opt_text(3)?).with("why", why));
+            Ok(ControlFlow::Continue(()))
+        })
+        .await?;
+        Ok(ended)
+    }
+
+    pub(in super::super) async fn suspend(&self, conn: &mut Conn, suspend: &Suspend) -> Result<Suspended, Fault> {
+        if !self.holds(conn, suspend.lease, suspend.run).await? {
+            // By us, in a commit that was not acknowledged?
+            let waits = conn.first(&self.action_texts().waits, vec![id(suspend.run)]).await?;
+            return Ok(waits.map_or(Suspended::LeaseLost, |_| Suspended::Yes));
+        }
+        self.enter(conn, suspend.run, &suspend.entries).await?;
+        self.end_actions(conn, &suspend.outcomes, false).await?;
+        self.new_actions(conn, suspend.run, &suspend.actions).await?;
+        for action in &suspend.waits {
+            if conn.first(&self.action_texts().asks, vec![id(action)]).await?.is_none() {
+                return Ok(Suspended::Answered);
+            }
+        }
+        if let Some(child) = suspend.child
+            && conn.first(&self.action_texts().waits, vec![id(child)]).await?.is_none()
+        {
+            return Ok(Suspended::Answered);
+        }
+        conn.execute(&self.action_texts().suspend, vec![id(suspend.run)])
+            .await?;
+        Ok(Suspended::Yes)
+    }
+
+    pub(in super::super) async fn resolve(&self, conn: &mut Conn, resolve: &Resolve) -> Result<Resolved, Fault> {
+        let Some(asked) = conn.first(&self.action_texts().asked, vec![id(resolve.action)]).await? else {
+            return Err(Fault::Refused("the action is not there".into()));
+        };
+        let status = parsed(&asked.text(0)?, ActionStatus::parse)?;
+        if status != ActionStatus::AwaitingConfirmation {
+            let said = asked.opt_text(1)?;
+            let said = said.map(|text| parsed(&text, Resolution::parse)).transpose()?;
+            let (by, reason) = (asked.opt_text(2)?, asked.opt_text(3)?);
+            let same = said == Some(resolve.resolution)
+                && by.as_deref() == Some(&*resolve.by)
+                && reason.as_deref() == resolve.reason.as_deref();
+            return Ok(match same {
+                true => Resolved::Again,
+                false => Resolved::Late(status, said, by),
+            });
+        }
+        if asked.bool(4)? {
+            self.expire_actions(conn, resolve.root).await?;
+            return Ok(Resolved::Late(ActionStatus::Expired, None, None));
+        }
+        let (run, tool) = (parsed(&asked.text(10)?, RunId::parse)?, asked.text(7)?);
+        let content = &self.writing.content;
+        let grant = match resolve.grant {
+            None => None,
+            Some(new) => {
+                let details: Details = parsed(&asked.opt_text(8)?.unwrap_or_default(), |text| {
+                    serde_json::from_str(text).ok()
+                })?;
+                let recipients = details.recipients.unwrap_or_default();
+                let recipients = serde_json::to_string(&recipients)
+                    .unwrap_or_else(|error| unreachable!("recipients print as JSON: {error}"));
+                let key = vec![
+                    Value::text(&asked.text(9)?),
+                    Value::text(&asked.text(5)?),
+                    Value::text(&asked.text(6)?),
+                    Value::text(&asked.text(7)?),
+                    Value::text(&recipients),
+                ];
+                let there = conn.first(&self.action_texts().live_grant, key.clone()).await?;
+                Some(match there {
+                    Some(there) => Value::text(&there.text(0)?),
+                    None => {
+                        let mut values = vec![id(new)];
+                        values.extend(key);
+                        values.extend([id(resolve.action), Value::shared(&resolve.by)]);
+                        conn.execute(&self.action_texts().new_grant, values).await?;
+                        let entry = Entry::new(AuditKind::GrantCreated, new)
+                            .decision(run)
+                            .action(resolve.action)
+                            .tool(&tool)
+                            .by(&resolve.by)
+                            .with("server", asked.text(6)?)
+                            .with_content("recipients", content, &recipients);
+                        self.audit(entry);
+                        id(new)
+                    }
+                })
+            }
+        };
+        let status = match resolve.resolution.approves() {
+            true => ActionStatus::Approved,
+            false => ActionStatus::Rejected,
+        };
+        let values = vec![
+            id(resolve.action),
+            Value::text(status.as_str()),
+            Value::text(resolve.resolution.as_str()),
+            Value::shared(&resolve.by),
+            resolve.reason.as_ref().map_or(Value::Text(None), Value::shared),
+            grant.unwrap_or(Value::Text(None)),
+        ];
+        conn.execute(&self.action_texts().resolve, values).await?;
+        let mut entry = Entry::of_action(AuditKind::ApprovalResolved, resolve.action, run, &tool)
+            .by(&resolve.by)
+            .with("approval_id", resolve.approval.to_string())
+            .with("decision", resolve.resolution.as_str());
+        if let Some(reason) = &resolve.reason {
+            entry = entry.with_content("reason", content, reason);
+        }
+        self.audit(entry);
+        let role = MessageRole::Approval;
+        self.tell_thread(conn, run, Some(resolve.action), role, &resolve.words)
+            .await?;
+        self.wake(conn, resolve.root).await?;
+        Ok(Resolved::Done)
+    }
+
+    /// The runs that wait below an outermost run, and itself, go on as soon as somebody takes it up.
+    pub(in super::super) async fn wake(&self, conn: &mut Conn, root: RunId) -> Result<(), Fault> {
+        conn.execute(&self.action_texts().wake, vec![id(root)]).await?;
+        Ok(())
+    }
+
+    pub(in super::super) async fn expire_actions(&self, conn: &mut Conn, root: RunId) -> Result<(), Fault> {
+        if self
+            .end_questions(conn, &self.action_texts().expire, root, "nobody_answered")
+            .await?
+            > 0
+        {
+            self.wake(conn, root).await?;
+        }
+        Ok(())
+    }
+
+    pub(in super::super) async fn settle(&self, conn: &mut Conn, settle: &Settle) -> Result<SettleDone, Fault> {
+        let Some(row) = conn
+            .first(&self.action_texts().doubtful, vec![id(settle.action)])
+            .await?
+        else {
+            return Err(Fault::Refused("the action is not there".into()));
+        };
+        let status = parsed(&row.text(0)?, ActionStatus::parse)?;
+        if status != ActionStatus::InDoubt {
+            let again = status == settled_status(settle.happened) && row.opt_text(1)?.as_deref() == Some(&*settle.by);
+            return Ok(match again {
+                true => SettleDone::Again,
+                false => SettleDone::NotInDoubt(status),
+            });
+        }
+        let root = parsed(&row.text(2)?, RunStatus::parse)?;
+        // Its end would write what its journal says of the call.
+        if !root.is_over() {
+            return Ok(SettleDone::NotOver);
+        }
+        if root == RunStatus::Paused
+            && row.opt_text(3)?.is_none()
+            && let Some(calls) = row.opt_text(4)?
+        {
+            let calls: Vec<DoubtfulCall> = parsed(&calls, |text| serde_json::from_str(text).ok())?;
+            if calls.iter().any(|call| call.action_id == settle.action) {
+                return Ok(SettleDone::WithRun);
+            }
+        }
+        let settled = self.settle_action(conn, settle.action, settle.happened, &settle.by);
+        if let Some((run, tool)) = settled.await? {
+            let entry = Entry::of_action(AuditKind::DoubtSettled, settle.action, run, &tool)
+                .by(&settle.by)
+                .with("happened", settle.happened);
+            self.audit(entry);
+        }
+        Ok(SettleDone::Done)
+    }
+
+    /// What a person says is what came of an action in doubt, in its row and in the log. Gives its run and its tool; nothing where
+    /// there is no such action, as of a run that was before there were actions.
+    pub(in super::super) async fn settle_action(
+        &self,
+        conn: &mut Conn,
+        action: ActionId,
+        happened: bool,
+        by: &Arc<str>,
+    ) -> Result<Option<(String, String)>, Fault> {
+        let (code, message) = match happened {
+            true => (Value::Text(None), Value::Text(None)),
+            false => (
+                Value::text(FailureCode::ToolError.as_str()),
+                Value::text("a person says that it did not happen"),
+            ),
+        };
+        let status = Value::text(settled_status(happened).as_str());
+        let values = [id(action), status, code, message];
+        let mut row = values.to_vec();
+        row.push(Value::shared(by));
+        let Some(settled) = conn.first(&self.action_texts().settle, row).await? else {
+            return Ok(None);
+        };
+        let (run, tool) = (settled.text(0)?, settled.text(1)?);
+        let mut record = values.to_vec();
+        record.push(Value::text(&run));
+        conn.execute(&self.action_texts().settle_record, record).await?;
+        Ok(Some((run, tool)))
+    }
+
+    pub(in super::super) async fn revoke(&self, conn: &mut Conn, revoke: &Revoke) -> Result<bool, Fault> {
+        let user = revoke.user.as_ref().map(|user| Value::text(user.as_str()));
+        let values = vec![
+            id(revoke.grant),
+            Value::text(revoke.tenant.as_str()),
+            user.unwrap_or(Value::Text(None)),
+            Value::shared(&revoke.by),
+        ];
+        let Some(row) = conn.first(&self.action_texts().revoke, values).await? else {
+            return Ok(false);
+        };
+        let entry = Entry::new(AuditKind::GrantRevoked, revoke.grant)
+            .for_(Whose::new(revoke.tenant.as_str(), &row.text(0)?))
+            .by(&revoke.by)
+            .tool(&row.text(2)?)
+            .with("server", row.text(1)?)
+            .with_content("recipients", &self.writing.content, &row.text(3)?);
+        self.audit(entry);
+        Ok(true)
+    }
+}
+
+/// Where a person's word leaves an action in doubt.
+const fn settled_status(happened: bool) -> ActionStatus {
+    match happened {
+        true => ActionStatus::Completed,
+        false => ActionStatus::Failed,
+    }
+}
+
+/// What we wrote ourselves reads back, unless somebody changed it by hand.
+fn parsed<T>(text: &str, parse: impl FnOnce(&str) -> Option<T>) -> Result<T, Fault> {
+    parse(text).ok_or_else(|| Fault::Refused(format!("a row holds what gavel never writes: {text:?}").into()))
+}

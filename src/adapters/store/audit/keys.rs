@@ -1,0 +1,182 @@
+//! Where the key comes from.
+
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use secrecy::{ExposeSecret, SecretString};
+
+use super::super::connect::Target;
+use super::super::db::{Conn, Value};
+use super::super::error::StoreError;
+use super::Signer;
+use super::statements::{AuditStatements, KEY};
+
+/// The keys that were given (`audit.key`, `audit.old_keys`).
+#[derive(Clone, Debug, Default)]
+pub struct AuditSecrets {
+    /// What new rows are hashed with; without it gavel makes one.
+    pub current: Option<SecretString>,
+    /// What older rows were hashed with.
+    pub old: Vec<SecretString>,
+}
+
+/// Where the key is that new rows are hashed with.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum KeyPlace {
+    /// It was given.
+    Given,
+    /// In a file beside the SQLite database; made at the first start.
+    File(PathBuf),
+    /// In the database itself.
+    Database,
+}
+
+impl KeyPlace {
+    /// Where that is.
+    pub(super) fn of(target: &Target, given: &AuditSecrets) -> Self {
+        match (&given.current, target) {
+            (Some(_), _) => Self::Given,
+            (None, Target::Sqlite { options, .. }) => Self::File(beside(options.get_filename())),
+            (None, Target::Postgres(_)) => Self::Database,
+        }
+    }
+}
+
+fn beside(database: &Path) -> PathBuf {
+    let mut name = database.as_os_str().to_owned();
+    name.push(".audit-key");
+    name.into()
+}
+
+impl AuditSecrets {
+    pub(super) fn given(&self) -> Vec<Signer> {
+        let secrets = self.current.iter().chain(&self.old);
+        secrets.map(|secret| Signer::new(secret.expose_secret())).collect()
+    }
+}
+
+/// What a key is worth that the database keeps.
+pub const KEY_IN_DATABASE: &str = "without audit.key its key stands in the database, so the chain shows changes by those who \
+     cannot read that table, and by nobody else; give the same GAVEL_AUDIT_KEY to every replica";
+
+/// The key for new rows; made where there is none.
+pub(in super::super) async fn signer(
+    target: &Target,
+    conn: &mut Conn,
+    given: &AuditSecrets,
+    texts: &AuditStatements,
+) -> Result<Signer, StoreError> {
+    match (KeyPlace::of(target, given), &given.current) {
+        (KeyPlace::Given, Some(key)) => Ok(Signer::new(key.expose_secret())),
+        (KeyPlace::File(path), _) => {
+            let secret = match std::fs::read_to_string(&path) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                    lost(conn, given, &path, texts).await?;
+                    make_file(&path)
+                }
+                read => read,
+            };
+            let secret = secret.map_err(|cause| StoreError::File {
+                path: path.display().to_string(),
+                cause,
+            })?;
+            Ok(Signer::new(&secret))
+        }
+        (KeyPlace::Given | KeyPlace::Database, _) => {
+            tracing::warn!("audit: {KEY_IN_DATABASE}");
+            let secret = match conn.first(&texts.key, vec![]).await? {
+                Some(row) => row.text(0)?,
+                None => {
+                    let made = fresh().map_err(|error| StoreError::Unavailable(error.to_string().into()))?;
+                    conn.execute(&texts.keep_key, vec![Value::text(&made)]).await?;
+                    // Somebody else's, where two began at once.
+                    let kept = conn.first(&texts.key, vec![]).await?;
+                    kept.map_or(Ok(made), |row| row.text(0))?
+                }
+            };
+            Ok(Signer::new(&secret))
+        }
+    }
+}
+
+/// Cries out where the file is gone that the last rows were hashed with. What is asked of gavel goes on with a new key: the record
+/// of what happens from now on is worth more than a service that stands still.
+async fn lost(conn: &mut Conn, given: &AuditSecrets, path: &Path, texts: &AuditStatements) -> Result<(), StoreError> {
+    let Some(row) = conn.first(&texts.last_key, vec![]).await? else {
+        return Ok(());
+    };
+    let key = row.text(0)?;
+    if given.given().iter().all(|signer| signer.id() != key) {
+        tracing::error!(
+            key,
+            "audit: {} is gone, with which the rows so far were hashed; they cannot be verified without it, and a new key is made \
+             for those to come. Put the lost one, from a backup, into audit.old_keys",
+            path.display()
+        );
+    }
+    Ok(())
+}
+
+/// All keys that can be found, for one who only reads.
+pub(super) async fn all(target: &Target, conn: &mut Conn, given: &AuditSecrets) -> Result<Vec<Signer>, StoreError> {
+    let mut signers = given.given();
+    signers.extend(beside_database(target)?);
+    signers.extend(in_database(conn).await?);
+    Ok(signers)
+}
+
+/// The key in the file beside a SQLite database.
+pub(super) fn beside_database(target: &Target) -> Result<Option<Signer>, StoreError> {
+    let Target::Sqlite { options, .. } = target else {
+        return Ok(None);
+    };
+    let path = beside(options.get_filename());
+    match std::fs::read_to_string(&path) {
+        Ok(secret) => Ok(Some(Signer::new(&secret))),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(cause) => {
+            let path = path.display().to_string();
+            Err(StoreError::File { path, cause })
+        }
+    }
+}
+
+/// The key that the database keeps.
+pub(super) async fn in_database(conn: &mut Conn) -> Result<Option<Signer>, StoreError> {
+    let row = conn.first(&KEY.into(), vec![]).await?;
+    row.map(|row| Ok(Signer::new(&row.text(0)?))).transpose()
+}
+
+/// Makes the file whole or not at all, readable by its owner alone. Of two processes that begin at once both have the same.
+fn make_file(path: &Path) -> io::Result<String> {
+    let mut unfinished = path.as_os_str().to_owned();
+    unfinished.push(format!(".{}", uuid::Uuid::now_v7()));
+    let unfinished = PathBuf::from(unfinished);
+    let mut options = std::fs::OpenOptions::new();
+    options.write(true).create_new(true);
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::OpenOptionsExt;
+        options.mode(0o600);
+    }
+    let mut file = options.open(&unfinished)?;
+    let made = fresh()
+        .and_then(|secret| file.write_all(secret.as_bytes()))
+        .and_then(|()| file.sync_all())
+        .and_then(|()| match std::fs::hard_link(&unfinished, path) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+            linked => linked,
+        });
+    std::fs::remove_file(&unfinished)?;
+    made?;
+    std::fs::read_to_string(path)
+}
+
+fn fresh() -> io::Result<String> {
+    let mut bytes = [0; 32];
+    let random = rustls::crypto::ring::default_provider().secure_random;
+    random
+        .fill(&mut bytes)
+        .map_err(|_| io::Error::other("the system gives no random bytes"))?;
+    Ok(hex::encode(bytes))
+}

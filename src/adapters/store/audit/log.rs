@@ -1,0 +1,415 @@
+//! The audit for those who only read: on a database that is in use, on a copy of one, or in an export.
+
+use std::io::BufRead;
+use std::ops::ControlFlow;
+
+use super::super::connect::Target;
+use super::super::db::{Conn, Dialect, Row, Value};
+use super::super::error::StoreError;
+use super::super::migrate;
+use super::keys::{self, AuditSecrets, KeyPlace};
+use super::statements::ROW;
+use super::verify::{Finding, Head, Verifier};
+use super::{AuditRow, Signer};
+
+/// Rows that are read at once: few enough that no page takes long or much memory.
+const PAGE: i64 = 500;
+
+/// Keys of the chain that can be used.
+#[derive(Clone)]
+pub struct AuditKeys(Vec<Signer>);
+
+/// An audit that can be read.
+pub struct AuditLog {
+    conn: Conn,
+    keys: Vec<Signer>,
+    columns: String,
+}
+
+/// The columns as they are read. SQLite lets any kind of value stand in any column: whoever puts one there that gavel never
+/// writes shall be found, and not end the reading. Of a number that is none the lowest is read, and texts by their bytes.
+fn columns(dialect: Dialect) -> String {
+    let column = |name: &str| match dialect {
+        Dialect::Postgres => name.to_owned(),
+        Dialect::Sqlite if NUMBERS.contains(&name) => whole(name),
+        Dialect::Sqlite => bytes(name),
+    };
+    ROW.split(", ").map(column).collect::<Vec<_>>().join(", ")
+}
+
+const NUMBERS: [&str; 3] = ["number", "format", "at"];
+
+/// The bytes of a value of SQLite's, as [`read_text`] reads them.
+fn bytes(column: &str) -> String {
+    format!("CASE WHEN {column} IS NULL THEN NULL ELSE hex({column}) END")
+}
+
+/// A number of SQLite's; the lowest for what is none.
+fn whole(column: &str) -> String {
+    format!(
+        "CASE typeof({column}) WHEN 'integer' THEN {column} ELSE {} END",
+        i64::MIN + 1
+    )
+}
+
+/// Which rows.
+#[derive(Clone, Debug, Default)]
+pub struct AuditFilter {
+    /// What happened.
+    pub kind: Option<String>,
+    /// Whose.
+    pub tenant: Option<String>,
+    /// Who did it.
+    pub actor: Option<String>,
+    /// Of which decision, or run.
+    pub decision: Option<String>,
+    /// Of which call.
+    pub action: Option<String>,
+    /// With which tool.
+    pub tool: Option<String>,
+    /// Not before, microseconds since the epoch.
+    pub since: Option<i64>,
+}
+
+impl AuditFilter {
+    /// The conditions, with their values from parameter `first` on.
+    fn conditions(&self, first: usize) -> (String, Vec<Value>) {
+        let (mut text, mut values) = (String::new(), Vec::new());
+        for (column, value) in [
+            ("kind", &self.kind),
+            ("tenant", &self.tenant),
+            ("actor", &self.actor),
+            ("decision_id", &self.decision),
+            ("action_id", &self.action),
+            ("tool", &self.tool),
+        ] {
+            if let Some(value) = value {
+                text += &format!(" AND {column} = ${}", first + values.len());
+                values.push(Value::text(value));
+            }
+        }
+        if let Some(since) = self.since {
+            text += &format!(" AND at >= ${}", first + values.len());
+            values.push(Value::Int(Some(since)));
+        }
+        (text, values)
+    }
+}
+
+impl AuditLog {
+    /// Opens it to be read. The keys are those given, the one in the file beside a SQLite database, and the database's own.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub async fn open(url: &str, keys: &AuditSecrets) -> Result<Self, StoreError> {
+        let target = Target::parse(url, None)?;
+        if let Some(path) = target.missing() {
+            return Err(StoreError::Missing(path.display().to_string()));
+        }
+        let mut conn = target.reader().await?;
+        let pending = migrate::status(&mut conn).await?.pending.len();
+        if pending > 0 {
+            return Err(StoreError::Behind(pending));
+        }
+        let keys = keys::all(&target, &mut conn, keys).await?;
+        let columns = columns(target.dialect());
+        Ok(Self { conn, keys, columns })
+    }
+
+    /// The keys with which [`AuditLog::open`] would read: those given, that of the file, and the database's own, as far as they
+    /// can be had.
+    ///
+    /// # Errors
+    /// [`StoreError`]: there may be more. The first of the pair are there in each case.
+    pub async fn keys(url: &str, given: &AuditSecrets) -> (AuditKeys, Result<(), StoreError>) {
+        let mut found = given.given();
+        let read = async {
+            let target = Target::parse(url, None)?;
+            found.extend(keys::beside_database(&target)?);
+            if let Some(path) = target.missing() {
+                return Err(StoreError::Missing(path.display().to_string()));
+            }
+            let mut conn = target.reader().await?;
+            let kept = keys::in_database(&mut conn).await;
+            conn.close().await;
+            found.extend(kept?);
+            Ok(())
+        };
+        let read = read.await;
+        (AuditKeys(found), read)
+    }
+
+    /// Where the key is that new rows of a database are hashed with.
+    ///
+    /// # Errors
+    /// [`StoreError::Url`].
+    pub fn key_place(url: &str, keys: &AuditSecrets) -> Result<KeyPlace, StoreError> {
+        Ok(KeyPlace::of(&Target::parse(url, None)?, keys))
+    }
+
+    /// The keys of rows that are not there, with how many rows each has.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub async fn lost_keys(&mut self) -> Result<Vec<(String, i64)>, StoreError> {
+        let key = match self.conn.dialect() {
+            Dialect::Postgres => "key_id".to_owned(),
+            Dialect::Sqlite => bytes("key_id"),
+        };
+        let sql = format!("SELECT {key}, COUNT(*) FROM audit GROUP BY 1 ORDER BY 1");
+        let dialect = self.conn.dialect();
+        let (mut lost, keys) = (Vec::new(), &self.keys);
+        self.conn
+            .fetch(&sql.as_str().into(), vec![], &mut |row| {
+                let key = read_text(dialect, &row, 0)?.unwrap_or_default();
+                if keys.iter().all(|known| known.id() != key) {
+                    lost.push((key, row.int(1)?));
+                }
+                Ok(ControlFlow::Continue(()))
+            })
+            .await?;
+        Ok(lost)
+    }
+
+    /// What the database says of its last row; `None` where it has lost that.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub async fn head(&mut self) -> Result<Option<Head>, StoreError> {
+        let dialect = self.conn.dialect();
+        let columns = match dialect {
+            Dialect::Postgres => "number, hash".to_owned(),
+            Dialect::Sqlite => format!("{}, {}", whole("number"), bytes("hash")),
+        };
+        let sql = format!("SELECT {columns} FROM audit_head WHERE id = 1");
+        let Some(row) = self.conn.first(&sql.as_str().into(), vec![]).await? else {
+            return Ok(None);
+        };
+        let hash = read_text(dialect, &row, 1)?.unwrap_or_default();
+        // What is no number is no head of anything.
+        Ok((row.int(0)? >= 0).then_some(Head {
+            number: row.int(0)?,
+            hash,
+        }))
+    }
+
+    /// Rows after number `after`, in order, a page at most.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub async fn page(&mut self, after: i64, filter: &AuditFilter) -> Result<Vec<AuditRow>, StoreError> {
+        let (conditions, more) = filter.conditions(2);
+        let sql = format!(
+            "SELECT {} FROM audit WHERE number > $1{conditions} ORDER BY number LIMIT {PAGE}",
+            self.columns
+        );
+        let mut values = vec![Value::Int(Some(after))];
+        values.extend(more);
+        self.rows(&sql, values).await
+    }
+
+    /// The latest rows, the newest first.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub async fn latest(&mut self, most: u32, filter: &AuditFilter) -> Result<Vec<AuditRow>, StoreError> {
+        let (conditions, more) = filter.conditions(2);
+        let sql = format!(
+            "SELECT {} FROM audit WHERE number > 0{conditions} ORDER BY number DESC LIMIT $1",
+            self.columns
+        );
+        let mut values = vec![Value::Int(Some(i64::from(most)))];
+        values.extend(more);
+        self.rows(&sql, values).await
+    }
+
+    /// Verifies the chain, and that the log of tools tells of no side effect that the audit does not know. `kept` are heads that
+    /// were kept elsewhere; `progress` is told how many rows were read, and how many there are.
+    ///
+    /// # Errors
+    /// [`StoreError`]: it cannot be read. What is wrong with it is no error.
+    pub async fn verify(
+        &mut self,
+        kept: Vec<Head>,
+        mut progress: impl FnMut(u64, u64),
+    ) -> Result<Verifier, StoreError> {
+        // First the last row and then the head, which moves with every row: a row beyond the head is none of gavel's, and what is
+        // entered from now on is left for another time.
+        let last = self.conn.first(&"SELECT MAX(number) FROM audit".into(), vec![]).await?;
+        let last = last.map_or(Ok(None), |row| row.opt_int(0))?.unwrap_or(0);
+        let head = self.head().await?;
+        let end = head.as_ref().map_or(last, |head| head.number.max(last));
+        let mut verifier = Verifier::new(self.keys.clone(), Some(head), kept);
+        let all = AuditFilter::default();
+        let mut after = i64::MIN;
+        loop {
+            let page = self.page(after, &all).await?;
+            let Some(last) = page.last() else { break };
+            after = last.number;
+            for row in page.iter().filter(|row| row.number <= end) {
+                verifier.row(row);
+            }
+            progress(verifier.rows(), u64::try_from(end).unwrap_or(0));
+            if after >= end {
+                break;
+            }
+        }
+        verifier.end();
+        self.compare_log(&mut verifier).await?;
+        Ok(verifier)
+    }
+
+    /// Side effects that were logged since the audit began.
+    async fn compare_log(&mut self, verifier: &mut Verifier) -> Result<(), StoreError> {
+        // A page of the log first, and then what the audit says of it: no statement reads more. A doubt is settled under the call, or
+        // under the call and the run that was resumed with it.
+        let sql = format!(
+            "SELECT t.decision_id, t.sequence, t.id, t.status, \
+             t.side_effect AND t.started_at IS NOT NULL AND t.started_at >= (SELECT MAX(applied_at) FROM gavel_schema \
+             WHERE name = 'audit'), \
+             EXISTS (SELECT 1 FROM audit a WHERE a.subject = t.id), \
+             t.status = 'started' OR EXISTS (SELECT 1 FROM audit a WHERE a.subject = t.id \
+             AND (a.kind = 'effect_' || t.status OR a.kind = 'doubt_settled')) \
+             OR EXISTS (SELECT 1 FROM audit a WHERE a.kind = 'doubt_settled' \
+             AND a.subject > t.id || ':' AND a.subject < t.id || ';') \
+             FROM (SELECT * FROM tool_invocation_log WHERE (decision_id, sequence) > ($1, $2) \
+             ORDER BY decision_id, sequence LIMIT {PAGE}) t ORDER BY t.decision_id, t.sequence"
+        );
+        let mut after = (String::new(), 0);
+        loop {
+            let values = vec![Value::text(&after.0), Value::Int(Some(after.1))];
+            let mut read = 0;
+            self.conn
+                .fetch(&sql.as_str().into(), values, &mut |row| {
+                    read += 1;
+                    after = (row.text(0)?, row.int(1)?);
+                    if row.bool(4)? {
+                        let (decision_id, action_id, status) = (row.text(0)?, row.text(2)?, row.text(3)?);
+                        if !row.bool(5)? {
+                            verifier.find(Finding::NotEntered {
+                                decision_id,
+                                action_id,
+                                status,
+                            });
+                        } else if !row.bool(6)? {
+                            verifier.find(Finding::ToldOtherwise {
+                                decision_id,
+                                action_id,
+                                status,
+                            });
+                        }
+                    }
+                    Ok(ControlFlow::Continue(()))
+                })
+                .await?;
+            if read < PAGE {
+                return Ok(());
+            }
+        }
+    }
+
+    async fn rows(&mut self, sql: &str, values: Vec<Value>) -> Result<Vec<AuditRow>, StoreError> {
+        let mut rows = Vec::new();
+        let dialect = self.conn.dialect();
+        self.conn
+            .fetch(&sql.into(), values, &mut |row| {
+                rows.push(read(dialect, &row)?);
+                Ok(ControlFlow::Continue(()))
+            })
+            .await?;
+        Ok(rows)
+    }
+
+    /// Ends the connection.
+    pub async fn close(self) {
+        self.conn.close().await;
+    }
+}
+
+/// An export: a row a line, and the head at the end.
+impl Verifier {
+    /// Verifies an export with these keys. `open` begins to read it anew: it is read twice, first for its head.
+    ///
+    /// # Errors
+    /// It cannot be read, or a line is none of an export's.
+    pub fn of_export<R: BufRead>(
+        keys: &AuditKeys,
+        kept: Vec<Head>,
+        open: impl Fn() -> std::io::Result<R>,
+    ) -> std::io::Result<Self> {
+        let (mut head, mut follows) = (None, None);
+        each_line(open()?, |line| {
+            if let Line::Head { head: found, after } = line {
+                (head, follows) = (Some(found), after);
+            }
+        })?;
+        let mut verifier = Self::new(keys.0.clone(), Some(head), kept);
+        if let Some(after) = follows {
+            verifier.follows(after);
+        }
+        each_line(open()?, |line| {
+            if let Line::Row(row) = line {
+                verifier.row(&row);
+            }
+        })?;
+        verifier.end();
+        Ok(verifier)
+    }
+}
+
+/// A line of an export.
+#[derive(serde::Deserialize)]
+#[serde(untagged)]
+enum Line {
+    Head {
+        head: Head,
+        /// What the first row follows, where the export is a part.
+        after: Option<Head>,
+    },
+    Row(Box<AuditRow>),
+}
+
+fn each_line(reader: impl BufRead, mut take: impl FnMut(Line)) -> std::io::Result<()> {
+    for (n, line) in (1..).zip(reader.lines()) {
+        let line = line?;
+        let line = serde_json::from_str(&line).map_err(|error| {
+            let problem = format!("line {n} is none of an export of the audit: {error}");
+            std::io::Error::new(std::io::ErrorKind::InvalidData, problem)
+        })?;
+        take(line);
+    }
+    Ok(())
+}
+
+fn read(dialect: Dialect, row: &Row) -> Result<AuditRow, sqlx::Error> {
+    let maybe = |at: usize| read_text(dialect, row, at);
+    let text = |at: usize| Ok::<_, sqlx::Error>(maybe(at)?.unwrap_or_default());
+    Ok(AuditRow {
+        number: row.int(0)?,
+        format: row.int(1)?,
+        at: row.int(2)?,
+        kind: text(3)?,
+        subject: text(4)?,
+        tenant: text(5)?,
+        actor: text(6)?,
+        decision_id: maybe(7)?,
+        action_id: maybe(8)?,
+        tool: maybe(9)?,
+        detail: text(10)?,
+        key_id: text(11)?,
+        previous_hash: text(12)?,
+        hash: text(13)?,
+    })
+}
+
+/// A text of [`columns`]; what is none is another text than gavel has written, and so another row.
+fn read_text(dialect: Dialect, row: &Row, at: usize) -> Result<Option<String>, sqlx::Error> {
+    let found = row.opt_text(at)?;
+    Ok(match dialect {
+        Dialect::Postgres => found,
+        Dialect::Sqlite => found.map(|hexed| {
+            let bytes = hex::decode(hexed).unwrap_or_default();
+            String::from_utf8_lossy(&bytes).into_owned()
+        }),
+    })
+}
