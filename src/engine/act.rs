@@ -10,6 +10,7 @@ use serde_json::value::RawValue;
 use tracing::{Instrument, Span};
 
 use super::events::tool_name;
+use super::leave::{self, Answer};
 use super::log::{self, Stop};
 use super::policy::{self, Bounds};
 use super::{Engine, Run, agent, spans};
@@ -50,12 +51,16 @@ impl Cleared<'_> {
 /// Without a log all intents are one commit; with one, each effect is on it before it is begun, and the one before with
 /// its result.
 pub(super) async fn act(engine: &Engine, run: &mut Run, calls: &[Proposed]) -> Result<(), Stop> {
-    let cleared = judge_all(run, calls);
+    if run.can_wait {
+        run.grants = leave::grants(run, calls).await;
+    }
+    let cleared = judge_all(engine, run, calls);
     if run.log.is_none() {
         let intents = intents(engine, run, &cleared);
         intend(engine, run, intents).await?;
     }
-    for group in cleared.chunk_by(|a, b| a.only_reads() && b.only_reads()) {
+    let at_once = !run.limits.one_by_one;
+    for group in cleared.chunk_by(|a, b| at_once && a.only_reads() && b.only_reads()) {
         if run.is_cancelled() {
             return Ok(());
         }
@@ -178,7 +183,7 @@ fn allowed(journal: &[Entry], id: ActionId) -> Option<Arc<RawValue>> {
     journal.iter().rev().find_map(|entry| match entry {
         Entry::Judged {
             call,
-            judgement: Judgement::Allow { arguments },
+            judgement: Judgement::Allow { arguments, .. },
         } if *call == id => Some(Arc::clone(arguments)),
         _ => None,
     })
@@ -214,28 +219,54 @@ fn cleared<'a>(call: &'a Proposed, what: What<'a>, arguments: Arc<RawValue>) -> 
     }
 }
 
-fn judge_all<'a>(run: &mut Run, calls: &'a [Proposed]) -> Vec<Cleared<'a>> {
+fn judge_all<'a>(engine: &Engine, run: &mut Run, calls: &'a [Proposed]) -> Vec<Cleared<'a>> {
     let mut allowed = Vec::with_capacity(calls.len());
     for call in calls {
+        let asked = match leave::answer(&run.journal, call.id) {
+            None => None,
+            Some(Answer::Yes(arguments)) => Some(Arc::clone(arguments)),
+            Some(Answer::No(code, message)) => {
+                run.push(failed(call.id, code, message));
+                continue;
+            }
+        };
         let user = run.record.user.clone();
         let bounds = Bounds {
             user: &user,
+            agent: run.agent.as_ref().map(|place| place.definition.name.as_str()),
+            surface: run.record.surface,
             approval: run.approval,
             can_wait: run.can_wait,
+            policy: &engine.policy,
+            grants: &run.grants,
+            now_us: engine.clock.now_us(),
         };
         let judgement = match &call.target {
             Target::Agent(name) => agent::judge(run, name, &call.call.args),
             _ => policy::judge(call, bounds),
+        };
+        // Leave was given for exactly these arguments, of the tool as it was then; everything else is judged anew.
+        let judgement = match (judgement, asked) {
+            (Judgement::RequireApproval { arguments, .. } | Judgement::Allow { arguments, .. }, Some(asked)) => {
+                match arguments.get() == asked.get() {
+                    true => Judgement::Allow { arguments, by: None },
+                    false => Judgement::Refuse {
+                        code: FailureCode::Denied,
+                        message: "leave was given for other arguments".to_owned(),
+                    },
+                }
+            }
+            (judgement, _) => judgement,
         };
         run.push(Entry::Judged {
             call: call.id,
             judgement: judgement.clone(),
         });
         match (judgement, &call.target) {
-            (Judgement::Allow { arguments }, Target::Tool(tool)) => {
+            (Judgement::Allow { arguments, .. }, Target::Tool(tool)) => {
                 allowed.push(cleared(call, What::Tool(tool), arguments));
             }
-            (Judgement::Allow { arguments }, Target::Agent(_)) => {
+            (Judgement::Allow { arguments, .. }, Target::Agent(_)) => {
                 allowed.push(cleared(call, What::Agent, arguments));
             }
             (Judgement::Refuse { code, message }, _) => {
@@ -252,7 +283,7 @@ fn judge_all<'a>(run: &mut Run, calls: &'a [Proposed]) -> Vec<Cleared<'a>> {
     allowed
 }
 
-fn failed(call: ActionId, code: FailureCode, message: String) -> Entry {
+pub(super) fn failed(call: ActionId, code: FailureCode, message: String) -> Entry {
     Entry::Result {
         call,
         result: CallResult {

@@ -21,7 +21,7 @@ fn mode(run: &Run) -> CallMode<'static> {
     let entries = next::current(&run.journal);
     let last = entries
         .iter()
-        .rfind(|entry| !matches!(entry, Entry::Halted | Entry::Recovered));
+        .rfind(|entry| !matches!(entry, Entry::Halted | Entry::Suspended | Entry::Recovered));
     let output_due = matches!(last, Some(Entry::OutputDue(_)));
     match (next::soft_stop(entries).is_some() || output_due, run.limits.output_due) {
         (false, _) => CallMode::Auto,
@@ -182,6 +182,7 @@ fn contents<'a>(
             Entry::ModelFault { .. }
             | Entry::Step { .. }
             | Entry::Halted
+            | Entry::Suspended
             | Entry::Recovered
             | Entry::Resumed { .. }
             | Entry::Judged { .. }

@@ -51,6 +51,7 @@ pub fn derive(journal: &[Entry], ending: &Ending) -> Derived {
         | Ending::Waiting(_)
         | Ending::DoomLoop(_)
         | Ending::Suspended(_)
+        | Ending::Rejected(..)
         | Ending::Cancelled
         | Ending::Broken => ("none", None),
     };
@@ -165,7 +166,7 @@ pub fn calls(journal: &[Entry]) -> Vec<Call<'_>> {
             }
             Entry::Judged {
                 call,
-                judgement: Judgement::Allow { arguments },
+                judgement: Judgement::Allow { arguments, .. },
             } => {
                 with(&mut found, *call, |call| call.arguments = Some(arguments));
             }
@@ -211,6 +212,8 @@ fn outcome(calls: &[Call<'_>], ending: &Ending) -> Outcome {
         Ending::Fault(FaultKind::Timeout) => Outcome::ModelTimeout,
         Ending::Fault(FaultKind::Malformed) => Outcome::MalformedOutput,
         Ending::MissingOutput(_) => Outcome::MalformedOutput,
+        // What the answer needed was denied, by a person.
+        Ending::Rejected(..) => Outcome::PolicyDenied,
         Ending::LoopLimit
         | Ending::DoomLoop(_)
         | Ending::Stopped(StopReason::StepLimit | StopReason::TokenLimit, _) => Outcome::LoopLimit,
@@ -232,9 +235,12 @@ fn outcome(calls: &[Call<'_>], ending: &Ending) -> Outcome {
     }
 }
 
-/// Did the gate say no? A function that was not offered is outside the grant.
+/// Did the gate say no, or a person? A function that was not offered is outside the grant.
 fn is_denial(code: Option<FailureCode>) -> bool {
-    matches!(code, Some(FailureCode::Denied | FailureCode::UnknownTool))
+    matches!(
+        code,
+        Some(FailureCode::Denied | FailureCode::UnknownTool | FailureCode::Rejected | FailureCode::Expired)
+    )
 }
 
 /// A failure is repaired when a later turn's call of the same tool succeeded; that of a call which was not allowed to run,

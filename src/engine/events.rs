@@ -108,6 +108,7 @@ impl Run {
             | Entry::SoftStop { .. }
             | Entry::OutputDue(_)
             | Entry::Halted
+            | Entry::Suspended
             | Entry::Recovered
             | Entry::Resumed { .. } => None,
         }

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+pub use crate::domain::thread::OnReject;
+
 /// The limits of one run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
@@ -23,6 +25,10 @@ pub struct Limits {
     pub doom_loop: bool,
     /// Must it end by a verdict function? Words alone are then no end.
     pub output_due: bool,
+    /// What becomes of it when a person says no to a call.
+    pub on_reject: OnReject,
+    /// Do its calls run one after another, also those that only read? (REQUIREMENTS R, Not on this surface)
+    pub one_by_one: bool,
     /// Does it stop where it is not known whether a call had its effect? Else the model is told.
     pub pause_in_doubt: bool,
 }
@@ -39,6 +45,10 @@ pub enum AtLimit {
     },
 }
 
+/// Model calls of a run of a thread at most.
+pub const THREAD_STEPS: u32 = 3;
+/// The clock of a run of a thread whose definition has none; waiting for a person does not count.
+pub const THREAD_TIME: Duration = Duration::from_secs(300);
 /// Steps of one run over all its resumes, for an agent that has a limit of its own.
 pub const MOST_STEPS: u32 = 500;
 /// Model calls of an agent that was called by another and has no limit of its own.
@@ -60,6 +70,8 @@ impl Limits {
         at_limit: AtLimit::End,
         doom_loop: false,
         output_due: false,
+        on_reject: OnReject::Continue,
+        one_by_one: false,
         pause_in_doubt: false,
     };
 
@@ -74,6 +86,8 @@ impl Limits {
         at_limit: AtLimit::SumUp { grace: GRACE },
         doom_loop: true,
         output_due: false,
+        on_reject: OnReject::Continue,
+        one_by_one: false,
         pause_in_doubt: true,
     };
 

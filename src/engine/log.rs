@@ -5,11 +5,11 @@ use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 
 use super::live::Live;
-use super::{Engine, Run};
+use super::{Engine, Run, leave};
 use crate::domain::ids::RunId;
 use crate::domain::journal::Entry;
 use crate::ports::records::{Intent, RecordError};
-use crate::ports::runs::{Append, Held, Hold, Runs, StoredEntry};
+use crate::ports::runs::{ActionOutcome, Append, Held, Hold, Runs, StoredEntry};
 
 /// Where a run's journal is kept.
 #[derive(Clone)]
@@ -28,7 +28,7 @@ pub struct Log {
     pub live: Live,
     /// How it is stopped here.
     pub halt: Halt,
-    /// Is an append with intents on its way? Until it is heard of it is not known whether these calls may be sent.
+    /// Is an append on its way that announces calls? Until it is heard of it is not known whether these calls may be sent.
     pub(super) intending: bool,
 }
 
@@ -50,6 +50,8 @@ pub enum Stop {
     LeaseLost,
     /// It was told to stop here.
     Halted,
+    /// It waits for a person, or a run that it called does; its row says so.
+    Suspended(RunId),
     /// A run that it called, as a step of its flow, was cut short: the flow goes on with it when it is resumed.
     StepStopped(Option<String>),
 }
@@ -78,21 +80,33 @@ impl Run {
     }
 }
 
+impl Run {
+    /// What came of actions, in the entries that are not written yet.
+    pub(super) fn outcomes(&self) -> Vec<ActionOutcome> {
+        let written = self.log.as_ref().map_or(0, |log| log.written);
+        leave::outcomes(&self.journal, written)
+    }
+}
+
 /// Makes what is new in the journal durable, together with these intents.
 pub(super) async fn flush(engine: &Engine, run: &mut Run, intents: Vec<Intent>) -> Result<(), Stop> {
     let entries = run.unwritten(engine);
-    let Some(log) = &mut run.log else { return Ok(()) };
-    if entries.is_empty() && intents.is_empty() {
+    if run.log.is_none() || (entries.is_empty() && intents.is_empty()) {
         return Ok(());
     }
+    let (asked, actions, outcomes) = (leave::asked(run), leave::unasked(run, &intents), run.outcomes());
+    let Some(log) = &mut run.log else { return Ok(()) };
     let written = log.written + entries.len();
-    log.intending = !intents.is_empty();
     let append = Append {
         lease: log.hold.lease(),
         run: log.run,
         entries,
         intents,
+        asked,
+        actions,
+        outcomes,
     };
+    log.intending = append.announces();
     let held = log.runs.append(append).await;
     log.intending = false;
     match held? {
@@ -101,7 +115,8 @@ pub(super) async fn flush(engine: &Engine, run: &mut Run, intents: Vec<Intent>) 
             log.live.written();
             Ok(())
         }
-        Held::No => Err(Stop::LeaseLost),
+        // Whoever takes it up next hears of it first.
+        Held::No | Held::NoLeave => Err(Stop::LeaseLost),
     }
 }
 

@@ -10,10 +10,12 @@
 pub mod act;
 pub mod agent;
 pub mod ask;
+pub mod calls;
 pub mod context;
 pub mod derive;
 pub mod doom_loop;
 pub mod flow;
+pub mod leave;
 pub mod limits;
 pub mod live;
 pub mod log;
@@ -47,6 +49,7 @@ use log::Stop;
 use crate::domain::agent_run::StopReason;
 use crate::domain::ids::ActionId;
 use crate::domain::journal::{CallFailure, CallResult, Entry, Proposed, Speaker, Target};
+use crate::domain::policy::{Grant, Policy};
 use crate::domain::tool::FailureCode;
 use crate::ports::clock::Clock;
 use crate::ports::model::{Model, ModelSettings};
@@ -64,6 +67,8 @@ pub struct Engine {
     pub recorder: Arc<dyn Recorder>,
     /// Time.
     pub clock: Arc<dyn Clock>,
+    /// The operator's rules.
+    pub policy: Arc<Policy>,
 }
 
 /// One run: what it was given, and its journal.
@@ -80,6 +85,8 @@ pub struct Run {
     pub approval: policy::Approval,
     /// Can it wait for a person?
     pub can_wait: bool,
+    /// What its user has allowed for good; nothing where nobody can be asked.
+    pub grants: Vec<Grant>,
     /// What the model may call.
     pub toolset: Arc<Toolset>,
     /// Earlier lines of the conversation, oldest first.
@@ -136,7 +143,7 @@ impl Engine {
         match self.go(run).await {
             Ok(ending) => Ok(ending),
             Err(Stop::Record(error)) => Err(error),
-            Err(Stop::LeaseLost | Stop::Halted | Stop::StepStopped(_)) => Ok(Ending::Broken),
+            Err(Stop::LeaseLost | Stop::Halted | Stop::Suspended(_) | Stop::StepStopped(_)) => Ok(Ending::Broken),
         }
     }
 
@@ -232,11 +239,15 @@ impl Engine {
                     let calls: Vec<Proposed> = calls.into_iter().cloned().collect();
                     act::recover(self, run, &calls).await?;
                 }
-                Next::SoftStop(reason) => run.push(Entry::SoftStop {
-                    reason,
-                    notice: notices::sum_up(reason, run.limits.output_due),
-                    elapsed_us: i64::try_from(elapsed.as_micros()).unwrap_or(i64::MAX),
-                }),
+                Next::SoftStop(reason) => {
+                    run.push(Entry::SoftStop {
+                        reason,
+                        notice: notices::sum_up(reason, run.limits.output_due),
+                        elapsed_us: i64::try_from(elapsed.as_micros()).unwrap_or(i64::MAX),
+                    });
+                    // Whoever takes the run up would give it the same time once more.
+                    log::flush(self, run, Vec::new()).await?;
+                }
                 Next::OutputDue => run.push(Entry::OutputDue(notices::output_due())),
                 Next::Step(step, round) => {
                     let entry = flow::step(run, step, round);
@@ -257,14 +268,19 @@ impl Engine {
 
 /// After a breakdown or a cancellation: every call has a result that tells how far it came.
 fn close_calls(run: &mut Run, why: &str, harmless: FailureCode) {
-    let of = |id: ActionId, which: fn(&Entry) -> Option<ActionId>| run.journal.iter().any(|e| which(e) == Some(id));
+    let of = |entries: &[Entry], id: ActionId, which: fn(&Entry) -> Option<ActionId>| {
+        entries.iter().any(|entry| which(entry) == Some(id))
+    };
+    // What was just being announced was not sent: that waits until the store has answered.
+    let announcing = run.log.as_ref().filter(|log| log.intending).map(|log| log.written);
+    let begun = &run.journal[..announcing.unwrap_or(run.journal.len())];
     let results: Vec<_> = run
         .journal
         .iter()
         .flat_map(Entry::calls)
-        .filter(|call| !of(call.id, answered))
+        .filter(|call| !of(&run.journal, call.id, answered))
         .map(|call| {
-            let sent = of(call.id, started);
+            let sent = of(begun, call.id, started);
             let acts = match &call.target {
                 Target::Tool(tool) => tool.side_effect,
                 Target::Gone(tool) => tool.side_effect,

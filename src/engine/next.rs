@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::doom_loop;
-use super::limits::{AtLimit, Limits};
+use super::limits::{AtLimit, Limits, OnReject};
 use crate::domain::agent_run::StopReason;
 use crate::domain::ids::ActionId;
 use crate::domain::journal::{Completion, Entry, FaultKind, Judgement, Proposed, Target, Verdict};
@@ -61,6 +61,8 @@ pub enum Ending {
     MissingOutput(String),
     /// Calls wait for a person.
     Suspended(Vec<ActionId>),
+    /// A person said no, and that is the end of it: does it count as failed, and to which tool?
+    Rejected(bool, String),
     /// Somebody cancelled it.
     Cancelled,
     /// The run broke down or was cut short; what had been started is in doubt.
@@ -146,6 +148,14 @@ pub fn next<'a>(journal: &'a [Entry], limits: &Limits, elapsed: Duration) -> Nex
         if let Some(open) = open_calls(journal, calls, since, limits, asked, out_of_time) {
             return open;
         }
+        if limits.on_reject != OnReject::Continue
+            && let Some(call) = calls.iter().find(|call| was_rejected(call.id, since))
+        {
+            return Next::End(Ending::Rejected(
+                limits.on_reject == OnReject::Fail,
+                call.call.name.clone(),
+            ));
+        }
         if limits.doom_loop
             && let Some(n) = doom_loop::end(&doom_loop::in_a_row(journal))
         {
@@ -210,7 +220,7 @@ fn doubts_of_agents(journal: &[Entry]) -> Option<Next<'_>> {
     (!doubtful.is_empty()).then_some(Next::Recover(doubtful))
 }
 
-fn has_result(call: ActionId, entries: &[Entry]) -> bool {
+pub(super) fn has_result(call: ActionId, entries: &[Entry]) -> bool {
     let is_its = |entry: &Entry| matches!(entry, Entry::Result { call: id, .. } if *id == call);
     entries.iter().any(is_its)
 }
@@ -335,6 +345,15 @@ pub(super) fn in_doubt(call: ActionId, since: &[Entry]) -> bool {
         _ => None,
     });
     matches!(last, Some(Err(failure)) if failure.code == FailureCode::InDoubt)
+}
+
+fn was_rejected(call: ActionId, since: &[Entry]) -> bool {
+    since.iter().any(|entry| match entry {
+        Entry::Result { call: id, result } if *id == call => {
+            matches!(&result.outcome, Err(failure) if failure.code == FailureCode::Rejected)
+        }
+        _ => false,
+    })
 }
 
 fn awaits_person(call: ActionId, since: &[Entry]) -> bool {

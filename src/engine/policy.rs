@@ -1,30 +1,62 @@
 //! The gate: may this call run, and with which exact arguments?
 //!
-//! Pure. The strictest answer wins, and a check that cannot be made denies.
+//! Pure. First what the call is: grant, identity, schema, and what its parameters say ([`parameters`]), before anybody is
+//! asked anything. Then what it may do ([`ruling`]): the strictest answer wins, and a check that cannot be made denies.
+
+mod cases;
+mod parameters;
+mod ruling;
 
 use std::sync::Arc;
 
 use serde_json::Value;
+use serde_json::value::RawValue;
+
+pub use cases::{CaseResult, failures, results};
+pub use parameters::Parameters;
+pub use ruling::{Check, Question, Ruling, rule};
 
 use crate::domain::canonical;
 pub use crate::domain::definition::Approval;
 use crate::domain::ids::UserId;
 use crate::domain::journal::{Judgement, Proposed, Target};
 use crate::domain::nesting;
-use crate::domain::tool::{ApprovalDefault, FailureCode, Tool};
+use crate::domain::policy::{Effect, Facts, Grant, Policy};
+use crate::domain::tool::{FailureCode, Tool};
 
 /// Whose call it is, and what the run it belongs to allows.
 #[derive(Clone, Copy, Debug)]
 pub struct Bounds<'a> {
     /// The acting user; injected, never chosen by the model.
     pub user: &'a UserId,
+    /// The agent whose run it is; none on the chat surface.
+    pub agent: Option<&'a str>,
+    /// The surface's name in the record.
+    pub surface: &'a str,
     /// The definition's rule.
     pub approval: Approval,
     /// Can this run wait for a person? A stateless request cannot.
     pub can_wait: bool,
+    /// The operator's rules.
+    pub policy: &'a Policy,
+    /// What people have allowed for good. Those of other users and tools make no difference.
+    pub grants: &'a [Grant],
+    /// Now, microseconds since the epoch.
+    pub now_us: i64,
 }
 
-/// Judges one call: grant, identity, schema, approval.
+/// What the gate found of a call of a tool.
+#[derive(Clone, Debug)]
+pub struct Opinion {
+    /// Identity injected, checked, canonical.
+    pub arguments: Arc<RawValue>,
+    /// Whom it reaches, and what an approver should know.
+    pub parameters: Parameters,
+    /// What may become of it.
+    pub ruling: Ruling,
+}
+
+/// Judges one call: grant, identity, schema, parameters, policy.
 #[must_use]
 pub fn judge(call: &Proposed, bounds: Bounds<'_>) -> Judgement {
     let tool = match &call.target {
@@ -52,31 +84,75 @@ pub fn judge(call: &Proposed, bounds: Bounds<'_>) -> Judgement {
         // `next` answers these itself; a verdict is never a call.
         Target::Verdict(_) => return refuse(FailureCode::MixedWithVerdict, "a verdict is not a tool call".to_owned()),
     };
-    let arguments = match arguments(call, tool, bounds.user) {
-        Ok(arguments) => arguments,
+    let opinion = match opinion(tool, &call.call.args, &bounds) {
+        Ok(opinion) => opinion,
         Err(message) => return refuse(FailureCode::InvalidArguments, message),
     };
-    match approval_reason(tool, bounds.approval) {
-        None => Judgement::Allow { arguments },
-        Some(reason) if bounds.can_wait => Judgement::RequireApproval { arguments, reason },
-        Some(reason) => refuse(
+    let (arguments, ruling) = (opinion.arguments, opinion.ruling);
+    match ruling.effect {
+        Effect::Allow => Judgement::Allow {
+            arguments,
+            by: ruling.by.into_iter().next(),
+        },
+        Effect::RequireApproval if bounds.can_wait => Judgement::RequireApproval {
+            arguments,
+            reason: ruling.reason,
+            by: ruling.by,
+            warnings: opinion.parameters.warnings,
+            recipients: opinion.parameters.recipients.unwrap_or_default(),
+            ungrantable: opinion.parameters.ungrantable,
+        },
+        Effect::RequireApproval => refuse(
             FailureCode::Denied,
-            format!("{reason}, and this request cannot wait for one"),
+            format!("{}, and this request cannot wait for one", ruling.reason),
         ),
+        Effect::Deny => refuse(FailureCode::Denied, ruling.reason),
     }
+}
+
+/// What the gate thinks of a call, whether or not somebody can be asked.
+///
+/// # Errors
+/// What is wrong with the arguments, with its place: such a call is refused before anybody is asked.
+pub fn opinion(tool: &Tool, given: &RawValue, bounds: &Bounds<'_>) -> Result<Opinion, String> {
+    let value = arguments(given, tool, bounds.user)?;
+    let parameters = parameters::check(tool, &value, bounds.policy.most_recipients, bounds.now_us)
+        .map_err(|errors| errors.join("; "))?;
+    let ruling = rule(&Question {
+        facts: Facts {
+            server: &tool.server,
+            tool: &tool.name,
+            user: bounds.user.as_str(),
+            agent: bounds.agent,
+            surface: bounds.surface,
+            arguments: &value,
+            recipients: parameters.recipients.as_ref(),
+        },
+        tool: tool.approval,
+        side_effect: tool.side_effect,
+        approval: bounds.approval,
+        policy: bounds.policy,
+        // They say whom a call reaches, and nothing of the arguments that they do not cover.
+        grants: if parameters.ungrantable { &[] } else { bounds.grants },
+    });
+    Ok(Opinion {
+        arguments: Arc::from(canonical::to_raw(&value)),
+        parameters,
+        ruling,
+    })
 }
 
 fn refuse(code: FailureCode, message: String) -> Judgement {
     Judgement::Refuse { code, message }
 }
 
-/// Depth and identity first, then the tool's own schema, then one canonical text of the result.
-fn arguments(call: &Proposed, tool: &Tool, user: &UserId) -> Result<Arc<serde_json::value::RawValue>, String> {
-    if !nesting::within(call.call.args.get().as_bytes(), nesting::MAX_LEVELS) {
+/// Depth and identity first, then the tool's own schema.
+fn arguments(given: &RawValue, tool: &Tool, user: &UserId) -> Result<Value, String> {
+    if !nesting::within(given.get().as_bytes(), nesting::MAX_LEVELS) {
         return Err(format!("the arguments nest deeper than {} levels", nesting::MAX_LEVELS));
     }
     let mut value: Value =
-        serde_json::from_str(call.call.args.get()).map_err(|error| format!("the arguments are no JSON: {error}"))?;
+        serde_json::from_str(given.get()).map_err(|error| format!("the arguments are no JSON: {error}"))?;
     let Value::Object(object) = &mut value else {
         return Err("the arguments must be a JSON object".to_owned());
     };
@@ -87,38 +163,29 @@ fn arguments(call: &Proposed, tool: &Tool, user: &UserId) -> Result<Arc<serde_js
         object.insert(name.to_string(), Value::String(user.as_str().to_owned()));
     }
     tool.input.check(&value).map_err(|errors| errors.join("; "))?;
-    Ok(Arc::from(canonical::to_raw(&value)))
-}
-
-fn approval_reason(tool: &Tool, approval: Approval) -> Option<String> {
-    if tool.approval == Some(ApprovalDefault::Required) {
-        return Some(format!(
-            "{:?} is configured to need a person's approval",
-            tool.name.as_ref()
-        ));
-    }
-    match approval {
-        Approval::Always => Some("every call of this agent needs a person's approval".to_owned()),
-        Approval::SideEffects if tool.side_effect && tool.approval != Some(ApprovalDefault::NotRequired) => {
-            Some(format!(
-                "{:?} has side effects and needs a person's approval",
-                tool.name.as_ref()
-            ))
-        }
-        Approval::SideEffects | Approval::Never => None,
-    }
+    Ok(value)
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::LazyLock;
+
     use super::*;
+    use crate::domain::tool::ApprovalDefault;
     use crate::engine::testing::{call_of, tool_with};
+
+    static NO_POLICY: LazyLock<Policy> = LazyLock::new(Policy::default);
 
     fn bounds(user: &UserId) -> Bounds<'_> {
         Bounds {
             user,
+            agent: None,
+            surface: "chat",
             approval: Approval::Never,
             can_wait: false,
+            policy: &NO_POLICY,
+            grants: &[],
+            now_us: 0,
         }
     }
 
@@ -165,7 +232,7 @@ mod tests {
         });
         let judged = judge(&call_of(&tool, "{}"), bounds(&user));
         assert!(
-            matches!(&judged, Judgement::Allow { arguments } if arguments.get() == r#"{"user_id":"ann"}"#),
+            matches!(&judged, Judgement::Allow { arguments, .. } if arguments.get() == r#"{"user_id":"ann"}"#),
             "{judged:?}"
         );
         let judged = judge(&call_of(&tool, r#"{"user_id":"bob"}"#), bounds(&user));
@@ -216,6 +283,8 @@ mod tests {
             &call_of(&tool, "{ \"b\": 1,\n \"a\" : {\"d\":2, \"c\":1} }"),
             bounds(&user),
         );
-        assert!(matches!(&judged, Judgement::Allow { arguments } if arguments.get() == r#"{"a":{"c":1,"d":2},"b":1}"#));
+        assert!(
+            matches!(&judged, Judgement::Allow { arguments, .. } if arguments.get() == r#"{"a":{"c":1,"d":2},"b":1}"#)
+        );
     }
 }

@@ -30,6 +30,9 @@ pub(crate) fn tool_with(name: &str, schema: &str, change: impl FnOnce(&mut Tool)
         timeout: Duration::from_secs(30),
         identity_argument: None,
         recipients: Vec::new(),
+        ungrantable: Vec::new(),
+        one_line: Vec::new(),
+        times: None,
         digest: "0".into(),
     };
     change(&mut tool);

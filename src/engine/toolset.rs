@@ -150,8 +150,7 @@ impl Toolset {
 }
 
 fn resolve<'a>(catalog: &'a Catalog, name: &str) -> Result<&'a Arc<Tool>, String> {
-    let exact = |tool: &&Arc<Tool>| tool.name.as_ref() == name || tool.qualified_name() == name;
-    let mut found = catalog.tools.iter().filter(exact);
+    let mut found = catalog.tools.iter().filter(|tool| tool.is_called(name));
     match (found.next(), found.next()) {
         (Some(tool), None) => Ok(tool),
         (Some(one), Some(other)) => Err(format!(
@@ -165,6 +164,13 @@ fn resolve<'a>(catalog: &'a Catalog, name: &str) -> Result<&'a Arc<Tool>, String
 fn absence(catalog: &Catalog, name: &str) -> String {
     if let Some(left) = catalog.left_out.iter().find(|left| left.tool == name) {
         return format!("left out of {:?}: {}", left.server, left.reason);
+    }
+    if let Some(tool) = catalog.tools.iter().find(|tool| *tool.name == *name) {
+        return format!(
+            "a tool of {:?} has this for a bare name; grant it as {}",
+            tool.server,
+            tool.qualified_name()
+        );
     }
     let down = catalog
         .down
@@ -256,6 +262,24 @@ mod tests {
         assert!(
             matches!(set.route(&function_call("b__search", "{}")), Target::Tool(tool) if tool.server.as_ref() == "b")
         );
+    }
+
+    /// C-FR-009: a server cannot take the place of another by what it calls its tool.
+    #[test]
+    fn a_bare_name_that_looks_like_another_servers_tool_is_not_granted_by_it() {
+        let catalog = catalog_of([tool_on("evil", "google__gmail_send")]);
+        let set = Toolset::build(&catalog, &names(&["google__gmail_send"]), &[]);
+        assert!(set.functions.declarations.is_empty());
+        assert!(
+            set.missing[0].reason.contains("evil__google__gmail_send"),
+            "{:?}",
+            set.missing
+        );
+        let both = catalog_of([tool_on("evil", "google__gmail_send"), tool_on("google", "gmail_send")]);
+        let set = Toolset::build(&both, &names(&["google__gmail_send", "evil__google__gmail_send"]), &[]);
+        assert_eq!(set.functions.declarations.len(), 2, "{:?}", set.missing);
+        let first = &set.functions.declarations[0].name;
+        assert!(matches!(set.route(&function_call(first, "{}")), Target::Tool(tool) if *tool.server == *"google"));
     }
 
     #[test]

@@ -244,6 +244,7 @@ impl Plan<'_> {
             FailureCode::Unavailable | FailureCode::Timeout | FailureCode::InDoubt | FailureCode::NotRecorded => {
                 phrases.reason_down
             }
+            FailureCode::Denied | FailureCode::Rejected | FailureCode::Expired => phrases.reason_no_leave,
             _ => phrases.reason_refused,
         };
         fill(phrases.failed, &[("reason", reason)])

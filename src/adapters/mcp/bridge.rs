@@ -215,6 +215,10 @@ impl Tools for Mcp {
         })
     }
 
+    fn read_anew<'a>(&'a self, server: &'a str) -> BoxFuture<'a, Result<(), String>> {
+        Box::pin(self.refresh(server))
+    }
+
     fn call<'a>(&'a self, request: CallRequest<'a>) -> BoxFuture<'a, CallReply> {
         Box::pin(async move {
             match self.servers.get(&request.tool.server) {

@@ -132,6 +132,9 @@ fn tool(server: &ServerConfig, definition: &Value, known: &[Arc<Tool>]) -> Resul
         timeout: settings.timeout.unwrap_or(server.timeout),
         identity_argument,
         recipients: settings.recipients,
+        ungrantable: settings.ungrantable,
+        one_line: settings.one_line,
+        times: settings.times,
         digest: Arc::from(digest),
     }))
 }

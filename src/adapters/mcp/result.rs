@@ -37,6 +37,16 @@ struct ToolResult<'a> {
     is_error: Option<bool>,
     #[serde(borrow, default)]
     task: Option<&'a RawValue>,
+    #[serde(borrow, default, rename = "_meta")]
+    meta: Option<&'a RawValue>,
+}
+
+/// What counts of a result's `_meta`.
+#[derive(Deserialize)]
+struct ResultMeta<'a> {
+    /// Of which kind an error is. It is a word for the record and changes nothing of what may run.
+    #[serde(borrow, default, rename = "gavel/error_class")]
+    error_class: Option<Cow<'a, str>>,
 }
 
 /// One block of content, of any type.
@@ -111,10 +121,14 @@ pub(super) fn read(result: &[u8], max: usize) -> Said {
     let blocks = result.content.as_deref().unwrap_or_default();
     if result.is_error == Some(true) {
         let message = error_words(blocks, result.structured_content);
-        return Said::Reply(CallReply::Failed(CallFailure {
-            code: FailureCode::ToolError,
-            message,
-        }));
+        let meta = result
+            .meta
+            .and_then(|meta| serde_json::from_str::<ResultMeta<'_>>(meta.get()).ok());
+        let code = match meta.and_then(|meta| meta.error_class).as_deref() {
+            Some("auth") => FailureCode::AuthRequired,
+            _ => FailureCode::ToolError,
+        };
+        return Said::Reply(CallReply::Failed(CallFailure { code, message }));
     }
     Said::Reply(CallReply::Data(data(blocks, result.structured_content, max)))
 }

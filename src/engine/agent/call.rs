@@ -58,6 +58,7 @@ pub(crate) fn judge(run: &Run, name: &str, given: &RawValue) -> Judgement {
     match checked {
         Ok(arguments) => Judgement::Allow {
             arguments: Arc::from(canonical::to_raw(&Value::Object(arguments))),
+            by: None,
         },
         Err(message) => refuse(FailureCode::InvalidArguments, message),
     }
@@ -196,16 +197,23 @@ pub(crate) async fn call(
             lease: log.hold.lease(),
         }),
         resumes,
+        settled: None,
         snapshot: place.bundle.snapshot(),
         input: Arc::clone(arguments),
         settings: settings.to_raw(),
         queued: false,
         claim: None,
+        thread: None,
     };
     match place.agents.runs.create(new).await? {
         Created::New(_) | Created::Replayed(_) => {}
         Created::LeaseLost => return Err(Stop::LeaseLost),
-        Created::NotPaused(_) | Created::NothingToResume | Created::ResumedBy(_) | Created::Mismatch => {
+        Created::NotPaused(_)
+        | Created::NothingToResume
+        | Created::ResumedBy(_)
+        | Created::Mismatch
+        | Created::ThreadBusy(_)
+        | Created::NoThread => {
             let message = "the run to go on with is not there to be gone on with";
             return Ok(failed(FailureCode::Unavailable, message.to_owned()));
         }

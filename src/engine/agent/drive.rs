@@ -1,5 +1,6 @@
 //! A run from its row to its end: load, inflate, run, finish.
 
+use std::collections::BTreeSet;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,20 +18,26 @@ use crate::domain::agent_run::{DoubtfulCall, RunStatus, StopReason};
 use crate::domain::decision::Usage;
 use crate::domain::definition::Definition;
 use crate::domain::ids::{ActionId, RunId};
-use crate::domain::journal::{Completion, Entry, FaultKind, Proposed, Target, Verdict};
+use crate::domain::journal::{Completion, Entry, FaultKind, Judgement, Proposed, Speaker, Target, Verdict};
 use crate::domain::templates::Template;
+use crate::domain::thread::MessageRole;
 use crate::engine::act::child_begun;
 use crate::engine::events::tool_name;
 use crate::engine::limits::Limits;
 use crate::engine::live::Live;
 use crate::engine::log::{self, Halt, Log, Stop};
 use crate::engine::next::{self, Ending, iterations};
-use crate::engine::{Engine, Run, derive, flow, notices, record, spans};
+use crate::engine::{Engine, Run, derive, flow, leave, notices, record, spans};
 use crate::ports::BoxFuture;
-use crate::ports::runs::{FinishedRun, Held, Hold, Standing, StoredEntry, StoredRun};
+use crate::ports::runs::{FinishedRun, Held, Hold, Standing, StoredEntry, StoredRun, Suspend, Suspended};
 
-/// A run that is taken up more often fells whoever works on it.
+/// A run that is taken up more often, not counting those times when it was handed over in order, fells whoever works on it.
 const MOST_TAKES: i64 = 200;
+
+/// Lines of a thread that a model is told at most (DESIGN.md section 12).
+const MOST_HISTORY: u32 = 200;
+/// And their bytes.
+const HISTORY_BYTES: usize = 256 * 1024;
 
 /// Entries read at once.
 const PAGE: u32 = 500;
@@ -204,8 +211,8 @@ impl Agents {
             // What it holds is not known, so nobody can go on with it.
             Err(why) => return self.unable(&stored, Vec::new(), log, Ending::Unable(why)).await,
         };
-        if stored.fence > MOST_TAKES {
-            let why = format!("it was taken up {MOST_TAKES} times and did not come to its end");
+        if takes_after_deaths(&stored, &journal[log.inherited..]) > MOST_TAKES {
+            let why = format!("it was taken up {MOST_TAKES} times after a crash and did not come to its end");
             return self.unable(&stored, journal, log, Ending::Unable(why)).await;
         }
         let is_new = journal.len() == log.inherited;
@@ -213,6 +220,11 @@ impl Agents {
             cancel.cancel();
         }
         let before = self.clock(clock).await?;
+        if !cancel.is_cancelled()
+            && let Err(why) = self.read_anew(&journal).await
+        {
+            return self.unable(&stored, journal, log, Ending::Waiting(why)).await;
+        }
         let mut run = match inflate::parts(self, &stored, known).await {
             Ok(parts) => self.prepared(parts, &stored, journal, is_new, before, log, cancel),
             // One that was cancelled need not.
@@ -235,10 +247,113 @@ impl Agents {
             // Whoever watches sees the task at once, and whoever takes the run over knows that it was begun.
             log::flush(&engine, &mut run, Vec::new()).await?;
         }
-        let ending = engine.go(&mut run).instrument(span.clone()).await?;
+        if stored.thread.is_some() {
+            run.history = self.said_before(id).await?;
+        }
+        let ending = loop {
+            self.hear(&mut run).await?;
+            let child = match engine.go(&mut run).instrument(span.clone()).await {
+                Ok(Ending::Suspended(calls)) => Err(calls),
+                Err(Stop::Suspended(child)) => Ok(child),
+                ended => break ended?,
+            };
+            match self.suspend(&engine, &mut run, child).await? {
+                Suspended::Yes => return Err(Stop::Suspended(id)),
+                // Somebody has answered just now.
+                Suspended::Answered => {}
+                Suspended::LeaseLost => return Err(Stop::LeaseLost),
+            }
+        };
         let ended = self.finish(&stored, run, &ending).await?;
         spans::agent_ended(&span, ended.status);
         Ok(ended)
+    }
+
+    /// What was said in the thread of a run before it: the latest lines, as far as a prompt has room for them.
+    async fn said_before(&self, run: RunId) -> Result<Vec<(Speaker, String)>, Stop> {
+        let said = self.actions.history(run, MOST_HISTORY).await.map_err(unread)?;
+        let mut room = HISTORY_BYTES;
+        let lines = said.into_iter().rev().filter_map(|message| match message.role {
+            MessageRole::User => Some((Speaker::User, message.text)),
+            MessageRole::Assistant => Some((Speaker::Assistant, message.text)),
+            MessageRole::ApprovalRequest | MessageRole::Approval => None,
+        });
+        let mut lines: Vec<_> = lines
+            .take_while(|(_, text)| {
+                let fits = text.len() <= room;
+                room = room.saturating_sub(text.len());
+                fits
+            })
+            .collect();
+        lines.reverse();
+        Ok(lines)
+    }
+
+    /// Leave is for the tool as it was (promise 4), and what its server said of it was perhaps read long ago: of those that
+    /// a person was asked about it is read anew.
+    async fn read_anew(&self, journal: &[Entry]) -> Result<(), String> {
+        for server in leave::servers(journal) {
+            let read = self.engine.tools.read_anew(&server).await;
+            read.map_err(|why| format!("what {server} offers cannot be looked at: {why}"))?;
+        }
+        Ok(())
+    }
+
+    /// Takes what people have answered into the journal.
+    async fn hear(&self, run: &mut Run) -> Result<(), Stop> {
+        let asked = |entry: &Entry| {
+            matches!(
+                entry,
+                Entry::Judged {
+                    judgement: Judgement::RequireApproval { .. },
+                    ..
+                }
+            )
+        };
+        if let Some(log) = &run.log
+            && run.journal.iter().any(asked)
+        {
+            let root = log.hold.lease().run;
+            let actions = self.actions.of_run(root).await.map_err(unread)?;
+            leave::hear(run, &actions);
+        }
+        Ok(())
+    }
+
+    /// The run waits: for a person's word on these calls, or for a run that it called.
+    async fn suspend(
+        &self,
+        engine: &Engine,
+        run: &mut Run,
+        waits_for: Result<RunId, Vec<ActionId>>,
+    ) -> Result<Suspended, Stop> {
+        let (child, calls) = match waits_for {
+            Ok(child) => (Some(child), Vec::new()),
+            Err(calls) => (None, calls),
+        };
+        run.push(Entry::Suspended);
+        let entries = run.unwritten(engine);
+        let actions = leave::questions(run, &calls, self.questions_stand);
+        let outcomes = run.outcomes();
+        let Some(log) = &mut run.log else {
+            return Err(Stop::LeaseLost);
+        };
+        let written = log.written + entries.len();
+        let suspend = Suspend {
+            lease: log.hold.lease(),
+            run: log.run,
+            entries,
+            outcomes,
+            actions,
+            waits: calls,
+            child,
+        };
+        let suspended = self.runs.suspend(suspend).await?;
+        if suspended != Suspended::LeaseLost {
+            log.written = written;
+            log.live.written();
+        }
+        Ok(suspended)
     }
 
     /// Ends a run whose driver broke down.
@@ -293,7 +408,7 @@ impl Agents {
             }
         }
         let taken_up_again = stored.parent.is_none() && stored.fence > 1;
-        let handed_over = matches!(journal.last(), Some(Entry::Halted));
+        let handed_over = matches!(journal.last(), Some(Entry::Halted | Entry::Suspended));
         if (!is_new || taken_up_again) && !handed_over {
             // Whoever began it has died, or could not go on.
             journal.push(Entry::Recovered);
@@ -391,6 +506,7 @@ impl Agents {
             settings: Arc::default(),
             approval: crate::domain::definition::Approval::Always,
             can_wait: false,
+            grants: Vec::new(),
             toolset: Arc::new(crate::engine::Toolset::build(
                 &crate::ports::tools::Catalog::default(),
                 &[],
@@ -425,7 +541,11 @@ impl Agents {
     async fn finish(&self, stored: &StoredRun, run: Run, ending: &Ending) -> Result<Ended, Stop> {
         let own = record::own(&run);
         let derived = derive::derive(own, ending);
-        let told = told(&run, ending);
+        let mut told = told(&run, ending);
+        if stored.thread.is_some() && told.status == RunStatus::Paused {
+            // Nobody goes on with a run of a thread: its user says something else there, within the bounds of threads.
+            told.status = RunStatus::Failed;
+        }
         let now_us = self.engine.clock.now_us();
         let started = stored.started_at.unwrap_or(now_us);
         let duration = Duration::from_micros(u64::try_from(now_us - started).unwrap_or(0));
@@ -458,6 +578,10 @@ impl Agents {
                 in_doubt = step.in_doubt;
             }
         }
+        if told.status == RunStatus::Completed && !in_doubt.is_empty() {
+            told.in_doubt(&in_doubt);
+            decision.error_detail = told.error_message.as_deref().map(Arc::from);
+        }
         let finished = FinishedRun {
             lease: run.log.as_ref().map(|log| log.hold.lease()).ok_or(Stop::LeaseLost)?,
             run: stored.id,
@@ -471,10 +595,12 @@ impl Agents {
             steps,
             usage,
             entries: run.unwritten(&self.engine),
+            outcomes: run.outcomes(),
+            words: thread_words(stored, &told),
             completed_at: now_us,
             decision,
         };
-        if self.runs.finish(finished).await? == Held::No {
+        if self.runs.finish(finished).await? != Held::Yes {
             return Err(Stop::LeaseLost);
         }
         if let Some(log) = &run.log {
@@ -533,6 +659,14 @@ impl Agents {
     }
 }
 
+/// How often a run was taken up, but for the times when it had waited for a person or its process was stopped in order.
+fn takes_after_deaths(stored: &StoredRun, own: &[Entry]) -> i64 {
+    let handed_over = own
+        .iter()
+        .filter(|entry| matches!(entry, Entry::Halted | Entry::Suspended));
+    stored.fence - i64::try_from(handed_over.count()).unwrap_or(i64::MAX)
+}
+
 /// What is told of a run that is over.
 struct Told {
     status: RunStatus,
@@ -541,6 +675,20 @@ struct Told {
     formatted: bool,
     error_message: Option<String>,
     stop_reason: Option<StopReason>,
+}
+
+impl Told {
+    /// Its model has come to an end, and of these calls nobody knows what they did: that is not completed (promise 7).
+    fn in_doubt(&mut self, calls: &[DoubtfulCall]) {
+        let tools: BTreeSet<_> = calls.iter().map(|call| call.tool.as_str()).collect();
+        let tools: Vec<_> = tools.into_iter().collect();
+        self.status = RunStatus::Failed;
+        self.stop_reason = Some(StopReason::InDoubt);
+        self.error_message = Some(format!(
+            "it is not known whether {} had its effect; find out, and settle it",
+            tools.join(", ")
+        ));
+    }
 }
 
 fn told(run: &Run, ending: &Ending) -> Told {
@@ -608,17 +756,44 @@ fn told(run: &Run, ending: &Ending) -> Told {
             told.summary = so_far(run);
             told.error_message = Some(fault(*kind).to_owned());
         }
+        Ending::Rejected(fails, tool) => {
+            let words = format!("A person rejected {tool}; it was not run.");
+            if *fails {
+                told.summary = so_far(run);
+                told.error_message = Some(words);
+            } else {
+                told.status = RunStatus::Completed;
+                told.summary = Some(words);
+            }
+        }
+        Ending::LoopLimit => {
+            told.summary = so_far(run);
+            told.error_message = Some(stopped(StopReason::StepLimit, &run.limits));
+            told.stop_reason = Some(StopReason::StepLimit);
+        }
+        Ending::Deadline => {
+            told.summary = so_far(run);
+            told.error_message = Some(stopped(StopReason::TimeLimit, &run.limits));
+            told.stop_reason = Some(StopReason::TimeLimit);
+        }
         Ending::Cancelled => {
             told.status = RunStatus::Cancelled;
             told.summary = with_words_under_way(run, so_far(run));
         }
-        // Agents' runs have no such limits, and nothing waits for a person yet.
-        Ending::LoopLimit | Ending::Deadline | Ending::Suspended(_) | Ending::Broken => {
+        // One that waits is not over.
+        Ending::Suspended(_) | Ending::Broken => {
             told.summary = so_far(run);
             told.error_message = Some("the service broke down while it ran".to_owned());
         }
     }
     told
+}
+
+/// What a run's thread is told at its end.
+fn thread_words(stored: &StoredRun, told: &Told) -> Option<Arc<str>> {
+    stored.thread?;
+    let words = told.summary.as_deref().or(told.error_message.as_deref());
+    Some(words.unwrap_or(told.status.as_str()).into())
 }
 
 /// Why the model gave nothing, for whoever the run acts for. What the provider said of it stands in the decision's

@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 use tokio_util::sync::CancellationToken;
 
 use super::{Agents, Bundle, Place, Round, Settings};
-use crate::domain::definition::Definition;
+use crate::domain::definition::{Approval, Definition};
 use crate::domain::journal::{Entry, Target};
 use crate::domain::templates::Template;
 use crate::engine::log::Log;
@@ -158,8 +158,12 @@ impl Parts {
             opened: true,
             system: self.system,
             settings: Arc::new(settings),
-            approval: self.definition.approval,
-            can_wait: false,
+            approval: match (self.settings.needs_leave, self.definition.approval) {
+                (true, Approval::Never) => Approval::SideEffects,
+                (_, approval) => approval,
+            },
+            can_wait: true,
+            grants: Vec::new(),
             toolset: self.toolset,
             history: Vec::new(),
             journal,

@@ -11,6 +11,7 @@ mod running;
 mod settings;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde_json::{Map, Value};
 use tokio::sync::Mutex;
@@ -21,9 +22,12 @@ pub use drive::Ended;
 pub use running::{Running, Unfinished};
 pub use settings::{Left, Round, Settings};
 
+pub use super::limits::OnReject;
+
 use super::Engine;
 use crate::domain::definition::{Definition, Flow, Provider};
 use crate::domain::ids::ProjectId;
+use crate::ports::actions::Actions;
 use crate::ports::model::Model;
 use crate::ports::runs::Runs;
 
@@ -35,6 +39,10 @@ pub struct Agents {
     pub models: Models,
     /// Where runs are kept.
     pub runs: Arc<dyn Runs>,
+    /// Where questions to people, and their answers, are kept.
+    pub actions: Arc<dyn Actions>,
+    /// How long a question stands.
+    pub questions_stand: Duration,
     /// Those that this process works on.
     pub running: Running,
 }

@@ -13,7 +13,7 @@ use crate::domain::definition::{Definition, Flow};
 use crate::domain::ids::ActionId;
 use crate::domain::journal::{CallFailure, CallResult, Entry};
 use crate::domain::tool::FailureCode;
-use crate::engine::limits::{AtLimit, GRACE, Limits, SUB_AGENT_STEPS};
+use crate::engine::limits::{AtLimit, GRACE, Limits, OnReject, SUB_AGENT_STEPS, THREAD_STEPS, THREAD_TIME};
 
 /// Of one run.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -35,6 +35,14 @@ pub struct Settings {
     pub in_loop: bool,
     /// W3C `traceparent` of the request.
     pub traceparent: Option<String>,
+    /// Is it a run of a thread? Then it has few model calls, and no summing up.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub in_thread: bool,
+    /// Does every side effect need leave, whatever the definition says?
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub needs_leave: bool,
+    /// What becomes of it when a person says no.
+    pub on_reject: OnReject,
     /// What a person said of calls in doubt, for a run that goes on after them: did it happen?
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub settled: BTreeMap<ActionId, bool>,
@@ -78,6 +86,17 @@ impl Settings {
         }
     }
 
+    /// For a run of a thread.
+    #[must_use]
+    pub fn in_thread(self, on_reject: OnReject) -> Self {
+        Self {
+            in_thread: true,
+            needs_leave: true,
+            on_reject,
+            ..self
+        }
+    }
+
     /// For an agent that another one called: its own limits, within what its caller has left.
     #[must_use]
     pub fn called(&self, definition: &Definition, left: Left) -> Self {
@@ -101,6 +120,9 @@ impl Settings {
             round: None,
             in_loop: false,
             traceparent: self.traceparent.clone(),
+            in_thread: false,
+            needs_leave: self.needs_leave,
+            on_reject: OnReject::Continue,
             settled: BTreeMap::new(),
         }
     }
@@ -108,6 +130,20 @@ impl Settings {
     /// As the engine has them.
     #[must_use]
     pub fn limits(&self, output_due: bool) -> Limits {
+        if self.in_thread {
+            let steps = self.steps.map_or(THREAD_STEPS, |steps| steps.min(THREAD_STEPS));
+            return Limits {
+                iterations: Some(steps),
+                time: Some(self.time_us.map_or(THREAD_TIME, Duration::from_micros)),
+                tokens: self.tokens,
+                at_limit: AtLimit::End,
+                output_due,
+                one_by_one: true,
+                pause_in_doubt: false,
+                on_reject: self.on_reject,
+                ..Limits::AGENT
+            };
+        }
         Limits {
             iterations: self.steps,
             time: self.time_us.map(Duration::from_micros),

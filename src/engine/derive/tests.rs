@@ -27,7 +27,7 @@ fn journal(turns: &[&[(&str, Option<FailureCode>)]]) -> Vec<Entry> {
                 let arguments = Arc::from(raw("{}"));
                 after.push(Entry::Judged {
                     call: call.id,
-                    judgement: Judgement::Allow { arguments },
+                    judgement: Judgement::Allow { arguments, by: None },
                 });
                 after.push(Entry::Started {
                     call: call.id,

@@ -65,10 +65,16 @@ struct Played {
 /// Plays a script against `next` as the driver would, with every call that may run succeeding.
 fn play(script: &[Says], approval: Approval, can_wait: bool, step: Duration) -> Played {
     let (toolset, limits, user) = (toolset(), Limits::CHAT, UserId::parse("ann").unwrap());
+    let policy = crate::domain::policy::Policy::default();
     let bounds = Bounds {
         user: &user,
         approval,
         can_wait,
+        agent: None,
+        surface: "chat",
+        policy: &policy,
+        grants: &[],
+        now_us: 0,
     };
     let mut journal = vec![Entry::User("hello".to_owned())];
     let (mut script, mut ran, mut elapsed) = (script.iter().cycle(), Vec::new(), Duration::ZERO);

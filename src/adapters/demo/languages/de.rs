@@ -173,6 +173,7 @@ pub(super) const GERMAN: Language = Language {
         not_found: "Ich habe keine Aufgabe gefunden, die zu „${task}“ passt, und nichts geändert.",
         failed: "Das hat nicht geklappt: ${reason}.",
         reason_refused: "die Aufgabenliste hat es abgelehnt",
+        reason_no_leave: "es wurde nicht erlaubt",
         reason_down: "die Aufgabenliste war nicht erreichbar, oder es ist ungewiss, ob der Schritt ankam",
         which: "Mehrere Aufgaben passen. Welche meinst du: ${choices}?",
         or: "oder",

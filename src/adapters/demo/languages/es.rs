@@ -150,6 +150,7 @@ pub(super) const SPANISH: Language = Language {
         not_found: "No he encontrado ninguna tarea que corresponda a «${task}» y no he cambiado nada.",
         failed: "No ha funcionado: ${reason}.",
         reason_refused: "la lista de tareas lo ha rechazado",
+        reason_no_leave: "no se dio permiso para ello",
         reason_down: "no se pudo llegar a la lista de tareas, o no se sabe si el paso llegó",
         which: "Hay varias tareas que encajan. ¿Cuál quieres decir: ${choices}?",
         or: "o",

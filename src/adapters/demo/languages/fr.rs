@@ -147,6 +147,7 @@ pub(super) const FRENCH: Language = Language {
         not_found: "Je n'ai trouvé aucune tâche qui corresponde à « ${task} » et je n'ai rien changé.",
         failed: "Cela n'a pas marché : ${reason}.",
         reason_refused: "la liste de tâches l'a refusé",
+        reason_no_leave: "l'autorisation n'a pas été donnée",
         reason_down: "la liste de tâches était injoignable, ou on ne sait pas si l'étape est arrivée",
         which: "Plusieurs tâches correspondent. Laquelle veux-tu dire : ${choices} ?",
         or: "ou",

@@ -17,6 +17,8 @@ use reqwest::header::HeaderName;
 use secrecy::SecretString;
 use url::Url;
 
+use crate::domain::argument_path::ArgumentPath;
+use crate::domain::times::Times;
 use crate::domain::tool::{ApprovalDefault, Idempotency};
 
 /// Environment variable with the secret that signs identity tokens.
@@ -93,6 +95,8 @@ pub struct Settings {
     pub max_concurrent: usize,
     /// Is a tool whose definition changed held back until an operator accepts it?
     pub pin: bool,
+    /// The variables without which the server is off: one of these lists has to be set whole. None: it needs nothing.
+    pub needs: Vec<Vec<String>>,
     /// What is known of single tools; it overrides hints.
     pub tools: BTreeMap<String, ToolSettings>,
 }
@@ -131,7 +135,13 @@ pub struct ToolSettings {
     /// May a call be repeated?
     pub idempotency: Option<Idempotency>,
     /// Paths of the arguments that name recipients.
-    pub recipients: Vec<String>,
+    pub recipients: Vec<ArgumentPath>,
+    /// Paths of the arguments that leave for good does not cover.
+    pub ungrantable: Vec<ArgumentPath>,
+    /// Paths of the arguments that must be one line.
+    pub one_line: Vec<ArgumentPath>,
+    /// The arguments that hold times.
+    pub times: Option<Times>,
 }
 
 /// Something wrong, or odd, at one place of the file.

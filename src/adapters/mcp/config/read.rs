@@ -15,6 +15,8 @@ use super::{
     ConfigIssue, Connection, IDENTITY_SECRET, Identity, McpConfig, MissingVariable, PASSED_ON, ServerConfig, Settings,
     ToolSettings, TransportConfig,
 };
+use crate::domain::argument_path::ArgumentPath;
+use crate::domain::times::Times;
 use crate::domain::tool::{ApprovalDefault, Idempotency};
 
 /// Tool calls last at most this long where nothing else is said (DESIGN.md section 12).
@@ -112,7 +114,7 @@ impl Reader<'_> {
         let off = match (disabled, self.unset.take()) {
             (true, _) => Some("disabled in mcp.json".to_owned()),
             (false, Some(variable)) => Some(format!("needs {variable}, which is not set")),
-            (false, None) => None,
+            (false, None) => self.lacks(&gavel.needs),
         };
         let transport = if off.is_some() { None } else { transport };
         Some(ServerConfig {
@@ -254,6 +256,7 @@ impl Reader<'_> {
             trust_hints: false,
             max_concurrent: DEFAULT_CONCURRENT,
             pin: false,
+            needs: Vec::new(),
             tools: BTreeMap::new(),
         };
         let at = &format!("{at}/gavel");
@@ -267,9 +270,18 @@ impl Reader<'_> {
         };
         self.only(
             gavel,
-            &["identity", "connection", "trustHints", "maxConcurrent", "pin", "tools"],
+            &[
+                "identity",
+                "connection",
+                "trustHints",
+                "maxConcurrent",
+                "pin",
+                "needs",
+                "tools",
+            ],
             at,
         );
+        settings.needs = self.needs(gavel, at);
         settings.identity = self.identity(gavel, at);
         settings.connection = match self.string(gavel, "connection", at).as_deref() {
             None | Some("shared") => Connection::Shared,
@@ -303,6 +315,45 @@ impl Reader<'_> {
         settings
     }
 
+    fn needs(&mut self, gavel: &Map<String, Value>, at: &str) -> Vec<Vec<String>> {
+        let Some(value) = gavel.get("needs") else {
+            return Vec::new();
+        };
+        let names = |list: &Value| -> Option<Vec<String>> {
+            let names = list.as_array().filter(|names| !names.is_empty())?;
+            names.iter().map(|name| name.as_str().map(str::to_owned)).collect()
+        };
+        let lists = value.as_array().and_then(|lists| lists.iter().map(names).collect());
+        lists.unwrap_or_else(|| {
+            let message = "must list alternatives, each a list of variables, such as [[\"ID\", \"SECRET\"], [\"KEY\"]]";
+            self.wrong(&format!("{at}/needs"), message);
+            Vec::new()
+        })
+    }
+
+    /// What is missing of what a server needs; where one alternative was begun, what is missing of that.
+    fn lacks(&self, needs: &[Vec<String>]) -> Option<String> {
+        let given = |name: &str| (self.env)(name).is_some_and(|value| !value.is_empty());
+        let is_set = |name: &&String| given(name) || given(&format!("{name}_FILE"));
+        let missing: Vec<Vec<&str>> = needs
+            .iter()
+            .map(|all| all.iter().filter(|name| !is_set(name)).map(String::as_str).collect())
+            .collect();
+        if missing.is_empty() || missing.iter().any(Vec::is_empty) {
+            return None;
+        }
+        let begun = needs
+            .iter()
+            .zip(&missing)
+            .find(|(all, missing)| missing.len() < all.len());
+        if let Some((all, missing)) = begun {
+            let set: Vec<_> = all.iter().filter(is_set).map(String::as_str).collect();
+            return Some(format!("needs {} beside {}", missing.join(" and "), set.join(" and ")));
+        }
+        let lists: Vec<_> = missing.iter().map(|missing| missing.join(" and ")).collect();
+        Some(format!("needs {}; none of them is set", lists.join(", or ")))
+    }
+
     fn identity(&mut self, gavel: &Map<String, Value>, at: &str) -> Identity {
         let argument = |value: &Value| {
             let object = value.as_object().filter(|object| object.len() == 1)?;
@@ -334,7 +385,16 @@ impl Reader<'_> {
         };
         self.only(
             tool,
-            &["sideEffect", "approval", "timeoutMs", "idempotency", "recipients"],
+            &[
+                "sideEffect",
+                "approval",
+                "timeoutMs",
+                "idempotency",
+                "recipients",
+                "oneLine",
+                "times",
+                "ungrantable",
+            ],
             at,
         );
         let approval = match self.string(tool, "approval", at).as_deref() {
@@ -363,7 +423,55 @@ impl Reader<'_> {
             approval,
             timeout: self.millis(tool, "timeoutMs", at),
             idempotency,
-            recipients: self.strings(tool, "recipients", at).unwrap_or_default(),
+            recipients: self.paths(tool, "recipients", at),
+            ungrantable: self.paths(tool, "ungrantable", at),
+            one_line: self.paths(tool, "oneLine", at),
+            times: self.times(tool, at),
+        })
+    }
+
+    fn paths(&mut self, tool: &Map<String, Value>, key: &str, at: &str) -> Vec<ArgumentPath> {
+        let mut paths = Vec::new();
+        for (n, text) in self.strings(tool, key, at).unwrap_or_default().iter().enumerate() {
+            match ArgumentPath::parse(text) {
+                Some(path) => paths.push(path),
+                None => {
+                    let message = format!("`{text}`; allowed: {}", ArgumentPath::ALLOWED);
+                    self.wrong(&format!("{at}/{key}/{n}"), message);
+                }
+            }
+        }
+        paths
+    }
+
+    fn times(&mut self, tool: &Map<String, Value>, at: &str) -> Option<Times> {
+        let at = &format!("{at}/times");
+        let times = match tool.get("times")? {
+            Value::Object(times) => times,
+            _ => {
+                self.wrong(at, "must be an object with a `start`");
+                return None;
+            }
+        };
+        self.only(times, &["start", "end", "zone", "allowPast"], at);
+        let mut path = |key: &str| {
+            let text = self.string(times, key, at)?;
+            let path = ArgumentPath::parse(&text).filter(|_| !text.contains("[]"));
+            if path.is_none() {
+                let message = format!("`{text}`; allowed: a path to one argument, such as start or event.start");
+                self.wrong(&format!("{at}/{key}"), message);
+            }
+            path
+        };
+        let (start, end, zone, allow_past) = (path("start"), path("end"), path("zone"), path("allowPast"));
+        if !times.contains_key("start") {
+            self.wrong(at, "needs a `start`");
+        }
+        Some(Times {
+            start: start?,
+            end,
+            zone,
+            allow_past,
         })
     }
 

@@ -1,0 +1,298 @@
+//! Leave: the questions that a run puts to a person, their answers, and what comes of the calls they are about (DESIGN.md
+//! section 6). All of it is read off the journal; the store keeps it for those who answer.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::value::RawValue;
+
+use super::act::failed;
+use super::next::has_result;
+use super::{Run, derive, record};
+use crate::domain::action::{Action, ActionStatus, Details};
+use crate::domain::ids::{ActionId, ApprovalId, GrantId};
+use crate::domain::journal::{Entry, Judgement, Proposed, Target};
+use crate::domain::policy::{DecidedBy, Grant};
+use crate::domain::tool::{FailureCode, Tool};
+use crate::ports::records::Intent;
+use crate::ports::runs::{ActionOutcome, NewAction};
+
+/// How long a question stands, unless it is configured (DESIGN.md section 12).
+pub const STANDS: Duration = Duration::from_secs(24 * 3600);
+
+/// A person's answer for a call.
+pub(super) enum Answer<'a> {
+    /// It may run, with exactly these arguments.
+    Yes(&'a Arc<RawValue>),
+    /// It must not: code and words for the model.
+    No(FailureCode, String),
+}
+
+/// What was answered for a call, if anything was.
+pub(super) fn answer(journal: &[Entry], id: ActionId) -> Option<Answer<'_>> {
+    let settled = journal.iter().rev().find_map(|entry| match entry {
+        Entry::Settled {
+            call,
+            approved,
+            by,
+            reason,
+        } if *call == id => Some((*approved, by, reason)),
+        _ => None,
+    })?;
+    Some(match settled {
+        (true, ..) => match asked_for(journal, id) {
+            Some((arguments, _)) => Answer::Yes(arguments),
+            None => Answer::No(FailureCode::Denied, "nobody was asked for it".to_owned()),
+        },
+        (false, Some(_), reason) => {
+            let why = reason
+                .as_deref()
+                .map_or_else(String::new, |reason| format!(": {reason}"));
+            Answer::No(FailureCode::Rejected, format!("a person rejected this call{why}"))
+        }
+        (false, None, reason) => {
+            let why = reason.as_deref().unwrap_or("nobody answered in time");
+            Answer::No(FailureCode::Expired, format!("it was not approved: {why}"))
+        }
+    })
+}
+
+/// The arguments that leave is asked for, and what a person should know.
+fn asked_for(journal: &[Entry], id: ActionId) -> Option<(&Arc<RawValue>, Details)> {
+    journal.iter().rev().find_map(|entry| match entry {
+        Entry::Judged {
+            call,
+            judgement:
+                Judgement::RequireApproval {
+                    arguments,
+                    reason,
+                    warnings,
+                    recipients,
+                    ungrantable,
+                    ..
+                },
+        } if *call == id => Some((
+            arguments,
+            Details {
+                reason: reason.clone(),
+                warnings: warnings.clone(),
+                recipients: (!recipients.is_empty()).then(|| recipients.iter().map(str::to_owned).collect()),
+                ungrantable: *ungrantable,
+            },
+        )),
+        _ => None,
+    })
+}
+
+/// The servers of calls that a person was asked about and that have no result.
+pub(super) fn servers(journal: &[Entry]) -> BTreeSet<Arc<str>> {
+    let open = journal.iter().flat_map(Entry::calls).filter(|call| {
+        let over = |entry: &Entry| matches!(entry, Entry::Result { call: over, .. } if *over == call.id);
+        asked_for(journal, call.id).is_some() && !journal.iter().any(over)
+    });
+    open.filter_map(|call| match &call.target {
+        Target::Tool(tool) => Some(Arc::clone(&tool.server)),
+        Target::Gone(tool) => Some(Arc::clone(&tool.server)),
+        Target::Agent(_) | Target::Verdict(_) | Target::Unknown => None,
+    })
+    .collect()
+}
+
+/// The grant by which nobody is asked for a call, as it was judged last: one that counted before may have been taken back since.
+fn granted(journal: &[Entry], id: ActionId) -> Option<GrantId> {
+    let last = journal.iter().rev().find_map(|entry| match entry {
+        Entry::Judged { call, judgement } if *call == id => Some(judgement),
+        _ => None,
+    });
+    match last {
+        Some(Judgement::Allow {
+            by: Some(DecidedBy::Grant(grant)),
+            ..
+        }) => GrantId::parse(grant),
+        _ => None,
+    }
+}
+
+/// What the run's user has allowed for good, of the tools that are called. Where that cannot be read nobody is taken to have
+/// allowed anything, so a person is asked.
+pub(super) async fn grants(run: &Run, calls: &[Proposed]) -> Vec<Grant> {
+    let Some(place) = &run.agent else { return Vec::new() };
+    let mut grants = Vec::new();
+    let mut known = BTreeSet::new();
+    for tool in calls.iter().filter_map(tool) {
+        if tool.recipients.is_empty() || !known.insert((&tool.server, &tool.name)) {
+            continue;
+        }
+        let (tenant, user) = (&run.record.tenant, &run.record.user);
+        match place
+            .agents
+            .actions
+            .granted(tenant, user, &tool.server, &tool.name)
+            .await
+        {
+            Ok(found) => grants.extend(found.into_iter().filter_map(|grant| {
+                Some(Grant {
+                    id: grant.grant_id.to_string().into(),
+                    user: grant.user_id.into(),
+                    server: grant.server.into(),
+                    tool: grant.tool.into(),
+                    recipients: serde_json::from_value(grant.recipients.into()).ok()?,
+                })
+            })),
+            Err(error) => {
+                tracing::warn!(run_id = %run.record.id, %error, "grants cannot be read, so a person is asked")
+            }
+        }
+    }
+    grants
+}
+
+/// The questions about these calls.
+pub(super) fn questions(run: &Run, calls: &[ActionId], stands: Duration) -> Vec<NewAction> {
+    let model = model(run);
+    let proposed = run.journal.iter().flat_map(Entry::calls);
+    let waiting = proposed.filter(|call| calls.contains(&call.id));
+    waiting
+        .filter_map(|call| {
+            let tool = tool(call)?;
+            let (arguments, details) = asked_for(&run.journal, call.id)?;
+            let words = format!("May I call {}? {}.", tool.name, details.reason);
+            Some(NewAction {
+                id: call.id,
+                approval: Some((ApprovalId::new(), stands)),
+                sequence: call.sequence,
+                tool: Arc::clone(tool),
+                arguments: Arc::clone(arguments),
+                model: Arc::clone(&model),
+                details,
+                grant: None,
+                words: words.into(),
+            })
+        })
+        .collect()
+}
+
+/// Calls that a person was asked about and that begin with what is not written yet of the journal.
+pub(super) fn asked(run: &Run) -> Vec<ActionId> {
+    let written = run.log.as_ref().map_or(0, |log| log.written);
+    let begun = run.journal.iter().skip(written).filter_map(|entry| match entry {
+        Entry::Started { call, .. } => Some(*call),
+        _ => None,
+    });
+    begun.filter(|id| asked_for(&run.journal, *id).is_some()).collect()
+}
+
+/// Side effects that begin without a question.
+pub(super) fn unasked(run: &Run, intents: &[Intent]) -> Vec<NewAction> {
+    let model = model(run);
+    let unasked = intents
+        .iter()
+        .filter(|intent| asked_for(&run.journal, intent.id).is_none());
+    unasked
+        .map(|intent| NewAction {
+            id: intent.id,
+            approval: None,
+            sequence: intent.sequence,
+            tool: Arc::clone(&intent.tool),
+            arguments: Arc::clone(&intent.arguments),
+            model: Arc::clone(&model),
+            details: Details::default(),
+            grant: granted(&run.journal, intent.id),
+            words: "".into(),
+        })
+        .collect()
+}
+
+/// What came of actions, in the entries from `since` on.
+pub(super) fn outcomes(journal: &[Entry], since: usize) -> Vec<ActionOutcome> {
+    let results = journal[since.min(journal.len())..]
+        .iter()
+        .filter_map(|entry| match entry {
+            Entry::Result { call, result } => Some((*call, result)),
+            _ => None,
+        });
+    results
+        .filter(|(id, _)| {
+            let call = journal.iter().flat_map(Entry::calls).find(|call| call.id == *id);
+            call.is_some_and(|call| acts(call) || asked_for(journal, call.id).is_some())
+        })
+        .map(|(id, result)| {
+            let (status, error) = match &result.outcome {
+                Ok(_) => (ActionStatus::Completed, None),
+                Err(failure) => {
+                    let status = match failure.code {
+                        FailureCode::InDoubt => ActionStatus::InDoubt,
+                        _ => ActionStatus::Failed,
+                    };
+                    (status, Some((failure.code, Arc::from(failure.message.as_str()))))
+                }
+            };
+            ActionOutcome { id, status, error }
+        })
+        .collect()
+}
+
+/// Takes what people have answered into the journal.
+pub(super) fn hear(run: &mut Run, actions: &[Action]) {
+    for action in actions {
+        let asked = asked_for(&run.journal, action.id).is_some() && !has_result(action.id, &run.journal);
+        let known = run.journal.iter().rev().find_map(|entry| match entry {
+            Entry::Settled { call, approved, .. } if *call == action.id => Some(*approved),
+            _ => None,
+        });
+        let approved = match action.status {
+            ActionStatus::Approved => true,
+            ActionStatus::Rejected | ActionStatus::Expired => false,
+            _ => continue,
+        };
+        // What was approved expires as well, where it could not begin in time.
+        if asked && known.is_none_or(|known| known && !approved) {
+            run.push(Entry::Settled {
+                call: action.id,
+                approved,
+                by: action
+                    .resolved_by
+                    .clone()
+                    .filter(|_| action.status != ActionStatus::Expired),
+                reason: action.reason.clone(),
+            });
+        }
+    }
+    for call in cannot_be_asked(run, actions) {
+        let message = "it needs a person's leave, and is not offered any more as it was when it was called";
+        run.push(failed(call, FailureCode::Unavailable, message.to_owned()));
+    }
+}
+
+/// Calls that were to be asked about by a process that is gone, and never were, of tools that nobody offers any more as they were:
+/// nobody can be asked about them now, so to wait would be for ever.
+fn cannot_be_asked(run: &Run, actions: &[Action]) -> Vec<ActionId> {
+    let proposed = run.journal.iter().flat_map(Entry::calls);
+    let gone = proposed.filter(|call| matches!(call.target, Target::Gone(_)));
+    let unasked = gone.filter(|call| {
+        asked_for(&run.journal, call.id).is_some()
+            && !has_result(call.id, &run.journal)
+            && actions.iter().all(|action| action.id != call.id)
+    });
+    unasked.map(|call| call.id).collect()
+}
+
+fn model(run: &Run) -> Arc<str> {
+    derive::model(record::own(run)).unwrap_or_default().into()
+}
+
+fn tool(call: &Proposed) -> Option<&Arc<Tool>> {
+    match &call.target {
+        Target::Tool(tool) => Some(tool),
+        _ => None,
+    }
+}
+
+fn acts(call: &Proposed) -> bool {
+    match &call.target {
+        Target::Tool(tool) => tool.side_effect,
+        Target::Gone(tool) => tool.side_effect,
+        Target::Agent(_) | Target::Verdict(_) | Target::Unknown => false,
+    }
+}

@@ -1,0 +1,88 @@
+//! What a call's parameters say, as far as the tool's settings tell what they mean.
+//!
+//! Nothing here knows any tool: `mcp.json` says which arguments are recipients, lines and times.
+
+use serde_json::Value;
+
+use crate::domain::address::{Recipients, recipients};
+use crate::domain::argument_path::ArgumentPath;
+use crate::domain::definition::quoted;
+use crate::domain::tool::Tool;
+
+/// Parameters that were found right.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Parameters {
+    /// Whom the call reaches; `None` where the tool's settings name no recipients.
+    pub recipients: Option<Recipients>,
+    /// It gives an argument that leave for good does not cover.
+    pub ungrantable: bool,
+    /// What an approver should know, in words.
+    pub warnings: Vec<String>,
+}
+
+/// Checks recipients, lines and times.
+///
+/// # Errors
+/// Each with its place, what was found and what is allowed.
+pub(super) fn check(tool: &Tool, arguments: &Value, most: usize, now_us: i64) -> Result<Parameters, Vec<String>> {
+    let (mut parameters, mut errors) = (Parameters::default(), Vec::new());
+    if !tool.recipients.is_empty() {
+        match recipients(&tool.recipients, arguments, most, || needs_recipients(tool)) {
+            Ok(checked) => {
+                parameters.recipients = Some(checked.recipients);
+                parameters.warnings = checked.warnings;
+            }
+            Err(wrong) => errors = wrong,
+        }
+    }
+    for path in &tool.ungrantable {
+        match path.values(arguments) {
+            Ok(found) => {
+                parameters.ungrantable |= !found.is_empty();
+                let uncovered = |(place, _)| format!("{place}: leave for good does not cover a call that gives this");
+                parameters.warnings.extend(found.into_iter().map(uncovered));
+            }
+            Err(error) => errors.push(error),
+        }
+    }
+    for path in &tool.one_line {
+        errors.extend(not_one_line(path, arguments));
+    }
+    if let Some(times) = &tool.times {
+        match times.check(arguments, now_us) {
+            Ok(warnings) => parameters.warnings.extend(warnings),
+            Err(wrong) => errors.extend(wrong),
+        }
+    }
+    if errors.is_empty() { Ok(parameters) } else { Err(errors) }
+}
+
+/// A tool that cannot be called without one of its recipients' arguments cannot be called without a recipient.
+fn needs_recipients(tool: &Tool) -> bool {
+    let schema: Value = serde_json::from_str(tool.input.original().get()).unwrap_or_default();
+    let required = schema.get("required").and_then(Value::as_array);
+    required.is_some_and(|required| {
+        tool.recipients
+            .iter()
+            .any(|path| required.iter().any(|name| name == path.argument()))
+    })
+}
+
+/// What stands in a line of a message's head could end that line and begin another.
+fn not_one_line(path: &ArgumentPath, arguments: &Value) -> Vec<String> {
+    let texts = match path.texts(arguments) {
+        Ok(texts) => texts,
+        Err(error) => return vec![error],
+    };
+    let breaks = |text: &str| text.contains(|c: char| c.is_control() || matches!(c, '\u{2028}' | '\u{2029}'));
+    texts
+        .into_iter()
+        .filter(|(_, text)| breaks(text))
+        .map(|(place, text)| {
+            format!(
+                "{place}: {} holds line ends or control characters; allowed: one line of text",
+                quoted(text)
+            )
+        })
+        .collect()
+}

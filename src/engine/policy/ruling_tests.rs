@@ -1,0 +1,267 @@
+#![allow(clippy::unwrap_used)]
+
+use std::fmt::Write;
+
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+use super::*;
+use crate::domain::address::{Recipients, recipients};
+use crate::domain::argument_path::ArgumentPath;
+
+fn set(addresses: &[&str]) -> Recipients {
+    let to = [ArgumentPath::parse("to").unwrap()];
+    recipients(&to, &json!({"to": addresses}), 50, || false)
+        .unwrap()
+        .recipients
+}
+
+fn grant(addresses: &[&str]) -> Grant {
+    Grant {
+        id: "g".into(),
+        user: "ann".into(),
+        server: "google".into(),
+        tool: "gmail_send".into(),
+        recipients: set(addresses),
+    }
+}
+
+/// A policy of rules that say these, and of one that cannot be evaluated where `broken`.
+fn policy(says: &[Effect], broken: bool) -> Policy {
+    let mut text = "rules:\n".to_owned();
+    for (n, says) in says.iter().enumerate() {
+        writeln!(
+            text,
+            "- {{name: r{n}, tools: gmail_send, then: {}, reason: because {n}}}",
+            says.as_str()
+        )
+        .unwrap();
+    }
+    if broken {
+        text.push_str("- {name: broken, tools: gmail_send, when: arguments.none == 1, then: allow, reason: r}\n");
+    }
+    Policy::read(&text, "policy.yaml").unwrap()
+}
+
+/// One call of `gmail_send` on `google` by `ann`.
+fn ruled(
+    tool: Option<ApprovalDefault>,
+    side_effect: bool,
+    approval: Approval,
+    policy: &Policy,
+    to: Option<&Recipients>,
+    grants: &[Grant],
+) -> Ruling {
+    rule(&Question {
+        facts: Facts {
+            server: "google",
+            tool: "gmail_send",
+            user: "ann",
+            agent: None,
+            surface: "agent",
+            arguments: &Value::Object(serde_json::Map::new()),
+            recipients: to,
+        },
+        tool,
+        side_effect,
+        approval,
+        policy,
+        grants,
+    })
+}
+
+const TOOL: [Option<ApprovalDefault>; 3] = [
+    None,
+    Some(ApprovalDefault::Required),
+    Some(ApprovalDefault::NotRequired),
+];
+const MODES: [Approval; 3] = [Approval::Never, Approval::SideEffects, Approval::Always];
+
+/// Every combination of hint, setting, definition, rules and grant, against the order that the module's head gives.
+///
+/// DESIGN.md section 6
+#[test]
+fn the_strictest_wins_in_every_combination() {
+    let all_rules: [&[Effect]; 8] = [
+        &[],
+        &[Effect::Allow],
+        &[Effect::RequireApproval],
+        &[Effect::Deny],
+        &[Effect::Allow, Effect::RequireApproval],
+        &[Effect::Allow, Effect::Deny],
+        &[Effect::RequireApproval, Effect::Deny],
+        &[Effect::Deny, Effect::Allow, Effect::RequireApproval],
+    ];
+    let to = set(&["bo@x.org"]);
+    let mut seen = 0;
+    for tool in TOOL {
+        for side_effect in [false, true] {
+            for approval in MODES {
+                for rules in all_rules {
+                    for broken in [false, true] {
+                        for granted in [false, true] {
+                            let grants = if granted { vec![grant(&["bo@x.org"])] } else { vec![] };
+                            let policy = policy(rules, broken);
+                            let ruling = ruled(tool, side_effect, approval, &policy, Some(&to), &grants);
+                            let default = approval == Approval::SideEffects && side_effect && tool.is_none();
+                            let asked = tool == Some(ApprovalDefault::Required)
+                                || approval == Approval::Always
+                                || rules.contains(&Effect::RequireApproval)
+                                || (default && !rules.contains(&Effect::Allow));
+                            let expected = if broken || rules.contains(&Effect::Deny) {
+                                Effect::Deny
+                            } else if asked && !granted {
+                                Effect::RequireApproval
+                            } else {
+                                Effect::Allow
+                            };
+                            assert_eq!(
+                                ruling.effect, expected,
+                                "{tool:?} {side_effect} {approval:?} {rules:?} {broken} {granted}: {ruling:?}"
+                            );
+                            assert_eq!(ruling.reason.is_empty(), expected == Effect::Allow);
+                            seen += 1;
+                        }
+                    }
+                }
+            }
+        }
+    }
+    assert_eq!(seen, 3 * 2 * 3 * 8 * 2 * 2);
+}
+
+/// what decided is told, and nothing else.
+#[test]
+fn a_ruling_names_what_decided_it() {
+    let to = set(&["bo@x.org"]);
+    let none = Policy::default();
+    let by = |tool, approval, policy: &Policy, grants: &[Grant]| {
+        let ruling = ruled(tool, true, approval, policy, Some(&to), grants);
+        let by: Vec<_> = ruling.by.iter().map(ToString::to_string).collect();
+        by.join(", ")
+    };
+    assert_eq!(by(None, Approval::Never, &none, &[]), "");
+    assert_eq!(by(None, Approval::SideEffects, &none, &[]), "side_effects");
+    assert_eq!(
+        by(Some(ApprovalDefault::Required), Approval::Always, &none, &[]),
+        "tool, definition"
+    );
+    let allow = policy(&[Effect::Allow], false);
+    assert_eq!(by(None, Approval::SideEffects, &allow, &[]), "rule r0");
+    assert_eq!(
+        by(None, Approval::Never, &allow, &[]),
+        "",
+        "nothing had asked for leave"
+    );
+    let both = policy(&[Effect::Allow, Effect::RequireApproval], false);
+    assert_eq!(by(None, Approval::SideEffects, &both, &[]), "rule r1");
+    assert_eq!(
+        by(None, Approval::SideEffects, &both, &[grant(&["bo@x.org"])]),
+        "grant g"
+    );
+    let ruling = ruled(
+        None,
+        true,
+        Approval::SideEffects,
+        &policy(&[Effect::Allow, Effect::Deny], true),
+        Some(&to),
+        &[],
+    );
+    assert!(
+        ruling
+            .reason
+            .starts_with("denied by the policy: because 1 (rule \"r1\"); it cannot be evaluated for this call: ")
+            && ruling.reason.ends_with("(rule \"broken\")"),
+        "{}",
+        ruling.reason
+    );
+    assert_eq!(ruling.checks.len(), 4);
+}
+
+/// DESIGN.md section 6: a grant is of user, tool and exact recipient set.
+#[test]
+fn a_grant_is_leave_for_exactly_what_it_names() {
+    let none = Policy::default();
+    let of = |grant: Grant, to: &[&str]| {
+        ruled(None, true, Approval::SideEffects, &none, Some(&set(to)), &[grant]).effect == Effect::Allow
+    };
+    let both = ["bo@x.org", "cy@x.org"];
+    assert!(of(grant(&both), &["Cy <cy@X.org>", "bo@x.org", "bo@x.org"]));
+    assert!(!of(grant(&both), &["bo@x.org", "cy@x.org", "eve@x.org"]));
+    assert!(!of(grant(&both), &["bo@x.org"]));
+    assert!(!of(grant(&both), &[]));
+    assert!(!of(grant(&[]), &[]), "of nobody there is no grant");
+    let other = |change: fn(&mut Grant)| {
+        let mut grant = grant(&both);
+        change(&mut grant);
+        of(grant, &both)
+    };
+    assert!(!other(|grant| grant.user = "bob".into()));
+    assert!(!other(|grant| grant.tool = "gmail_draft".into()));
+    assert!(!other(|grant| grant.server = "evil".into()));
+    let ruling = ruled(None, true, Approval::SideEffects, &none, None, &[grant(&both)]);
+    assert_eq!(ruling.effect, Effect::RequireApproval, "a tool without recipients");
+}
+
+fn effects() -> impl Strategy<Value = Vec<Effect>> {
+    let effect = prop_oneof![Just(Effect::Allow), Just(Effect::RequireApproval), Just(Effect::Deny)];
+    prop::collection::vec(effect, 0..4)
+}
+
+fn people() -> impl Strategy<Value = Vec<String>> {
+    prop::collection::vec("[a-e]@(x|y)\\.org", 0..5)
+}
+
+fn set_of(people: &[String]) -> Recipients {
+    set(&people.iter().map(String::as_str).collect::<Vec<_>>())
+}
+
+proptest! {
+    /// with one more rule that asks or denies, a stricter mode, a stricter setting, or a side effect, the answer
+    /// is never laxer.
+    #[test]
+    fn a_stricter_input_never_gives_a_laxer_answer(
+        rules in effects(), tool in 0usize..3, mode in 0usize..3, side_effect: bool, granted: bool, extra in 1usize..3,
+    ) {
+        let to = set(&["bo@x.org"]);
+        let grants = if granted { vec![grant(&["bo@x.org"])] } else { vec![] };
+        let answer = |tool, side_effect, mode, rules: &[Effect], broken, grants: &[Grant]| {
+            ruled(tool, side_effect, mode, &policy(rules, broken), Some(&to), grants).effect
+        };
+        let before = answer(TOOL[tool], side_effect, MODES[mode], &rules, false, &grants);
+        let mut more = rules.clone();
+        more.push(if extra == 1 { Effect::RequireApproval } else { Effect::Deny });
+        prop_assert!(answer(TOOL[tool], side_effect, MODES[mode], &more, false, &grants) >= before);
+        prop_assert!(answer(TOOL[tool], true, MODES[mode], &rules, false, &grants) >= before);
+        prop_assert!(answer(TOOL[tool], side_effect, MODES[2], &rules, false, &grants) >= before);
+        prop_assert!(answer(TOOL[1], side_effect, MODES[mode], &rules, false, &grants) >= before);
+        prop_assert!(answer(TOOL[tool], side_effect, MODES[mode], &rules, false, &[]) >= before);
+        prop_assert_eq!(answer(TOOL[tool], side_effect, MODES[mode], &rules, true, &grants), Effect::Deny);
+        let reversed: Vec<_> = rules.iter().rev().copied().collect();
+        prop_assert_eq!(answer(TOOL[tool], side_effect, MODES[mode], &reversed, false, &grants), before);
+    }
+
+    /// DESIGN.md section 6
+    #[test]
+    fn a_grant_never_lifts_a_deny(rules in effects(), people in people()) {
+        let to = set_of(&people);
+        let grants = [Grant { recipients: to.clone(), ..grant(&[]) }];
+        let mut rules = rules;
+        rules.push(Effect::Deny);
+        for mode in MODES {
+            prop_assert_eq!(ruled(None, true, mode, &policy(&rules, false), Some(&to), &grants).effect, Effect::Deny);
+        }
+    }
+
+    /// whoever is added, wherever, was not granted.
+    #[test]
+    fn one_more_recipient_never_passes_by_a_grant(people in people(), more in "[a-h]@(x|z)\\.org") {
+        let granted = set_of(&people);
+        let grants = [Grant { recipients: granted.clone(), ..grant(&[]) }];
+        let mut asked = people.clone();
+        asked.push(more.clone());
+        let asked = set_of(&asked);
+        let allowed = ruled(None, true, Approval::SideEffects, &Policy::default(), Some(&asked), &grants).effect == Effect::Allow;
+        prop_assert_eq!(allowed, people.contains(&more), "{:?} + {}", people, more);
+    }
+}
