@@ -9,6 +9,9 @@ pub use crate::ports::keys::{KeySet, KeySource, KeysUnavailable, VerifyingKey};
 /// May put definitions of agents, which say what tools run without asking.
 pub const OPERATOR: &str = "operator";
 
+/// May answer what other users of the tenant are asked.
+pub const APPROVER: &str = "approver";
+
 /// An authenticated caller.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Caller {
@@ -36,6 +39,16 @@ impl Caller {
         match &self.identity {
             Identity::Service(name) => format!("service:{name}"),
             Identity::User(user) => format!("user:{user}"),
+        }
+    }
+
+    /// Who does something, as the record names them: the caller, and for whom a service speaks.
+    #[must_use]
+    pub fn name_for(&self, user: Option<&UserId>) -> String {
+        let name = self.name();
+        match (&self.identity, user) {
+            (Identity::Service(_), Some(user)) => format!("{name} for user:{user}"),
+            _ => name,
         }
     }
 

@@ -19,6 +19,7 @@ use crate::domain::definition::{
 };
 use crate::domain::ids::{ProjectId, TenantId};
 use crate::domain::text;
+use crate::domain::tool::Tool;
 use crate::engine::Toolset;
 use crate::engine::agent::Models;
 use crate::engine::toolset::by_reason;
@@ -218,6 +219,17 @@ impl Directory {
             putting: Default::default(),
             checking: Semaphore::new(CHECKED_AT_ONCE),
         }
+    }
+
+    /// A tool as its server offers it now.
+    #[must_use]
+    pub fn tool(&self, server: &str, name: &str) -> Option<Arc<Tool>> {
+        let catalog = self.tools.catalog();
+        let found = catalog
+            .tools
+            .iter()
+            .find(|tool| &*tool.server == server && &*tool.name == name);
+        found.cloned()
     }
 
     /// The agents of files as they are now.

@@ -1,6 +1,7 @@
 //! Why there is no answer (R-16: the classes of errors; the edge gives each a code).
 
 use super::QuotaState;
+use crate::domain::action::{ActionStatus, Resolution};
 use crate::domain::agent_run::{DoubtfulCall, RunStatus};
 use crate::domain::definition::DefinitionError;
 use crate::domain::ids::RunId;
@@ -46,12 +47,33 @@ pub enum AgentError {
     /// It was called by another run, and is resumed with the outermost one: this.
     #[error("the run belongs to {0}")]
     PartOf(RunId),
+    /// The action is settled when its run, which is paused, is resumed: this.
+    #[error("the action is settled with run {0}")]
+    SettledWith(RunId),
+    /// The action is settled when its outermost run is over: this.
+    #[error("run {0} is not over")]
+    NotOver(RunId),
     /// No steps are left over all resumes.
     #[error("no steps are left")]
     StepsSpent,
     /// Of these calls nobody has said what happened.
     #[error("calls are in doubt")]
     InDoubt(Vec<DoubtfulCall>),
+    /// Nobody can answer in threads: the agent that `runs.agent` names is not there, or takes other inputs than a message. Why.
+    #[error("nobody can answer: {0}")]
+    NoAnswerer(String),
+    /// This run of the thread is going.
+    #[error("run {0} of the thread is going")]
+    ThreadBusy(RunId),
+    /// Somebody has answered before, or the time was over: where the action is, what was said, by whom.
+    #[error("the action is {}", .0.as_str())]
+    Resolved(ActionStatus, Option<Resolution>, Option<String>),
+    /// Leave for good cannot be given for this call. Why.
+    #[error("{0}")]
+    NotGrantable(String),
+    /// Nobody doubts what came of the action; so it is.
+    #[error("the action is {}", .0.as_str())]
+    NotInDoubt(ActionStatus),
     /// The idempotency key was used with another request.
     #[error("this idempotency key was used with another request")]
     KeyReused,
@@ -81,6 +103,18 @@ pub enum Unheard {
     /// A run may be cancelled.
     #[error("It is not known whether run {0} is to be cancelled. Look at it; to cancel it again does no harm.")]
     Cancel(RunId),
+    /// A question of this run may be answered.
+    #[error(
+        "It is not known whether the answer counts. Send the same one again: where it counted, you get what it led to, and \
+         nothing is done twice."
+    )]
+    Answer(RunId),
+    /// An action of this run may be settled.
+    #[error("It is not known whether the action is settled. Say the same again; nothing is done twice.")]
+    Settle(RunId),
+    /// Standing leave may be taken back.
+    #[error("It is not known whether the grant is revoked. Revoke it again, or look at the list.")]
+    Revoke,
     /// A definition may have been put.
     #[error(
         "It is not known whether the version was made. Look at the agent's versions; to put the same definition again makes \

@@ -25,7 +25,7 @@ pub use directory::{
     VersionInfo, Versions, unavailable,
 };
 pub use error::{AgentError, Unheard};
-pub use watch::{Cursor, RunEvent, Told, Watch};
+pub use watch::{Cursor, RunEvent, Told, Watch, What};
 pub use work::Worker;
 
 use super::caller::{Caller, Identity};
@@ -34,19 +34,24 @@ use super::chat::request::FieldError;
 use crate::domain::agent_run::{AgentRun, RunStatus};
 use crate::domain::canonical;
 use crate::domain::decision::{DecisionType, Outcome, Usage};
-use crate::domain::ids::{ActionId, ConversationId, ProjectId, RunId, UserId};
-use crate::engine::agent::{Agents, Bundle, Settings};
+use crate::domain::definition::answerer;
+use crate::domain::ids::{ActionId, ConversationId, ProjectId, RunId, ThreadId, UserId};
+use crate::domain::thread::WhileBusy;
+use crate::engine::agent::{Agents, Bundle, OnReject, Settings};
+use crate::engine::calls::{self, CallState};
 use crate::engine::limits::MOST_STEPS;
 use crate::ports::quota::Quota;
 pub use crate::ports::quota::QuotaState;
 use crate::ports::records::{ClosedDecision, OpenDecision, RecordError};
 use crate::ports::run_queue::RunQueue;
-pub use crate::ports::runs::RunPage;
-use crate::ports::runs::{Created, NewRun, StoredRun};
+use crate::ports::runs::{Created, NewRun, Settled, StoredRun};
+pub use crate::ports::runs::{InThread, RunPage};
 use crate::surfaces::decisions::ListQuery;
 
 /// The surface's name in the record.
 pub const SURFACE: &str = "agent";
+/// That of runs of threads.
+pub use super::threads::SURFACE as THREAD_SURFACE;
 /// The longest a run may be given with a request.
 pub const MOST_TIME: Duration = Duration::from_secs(24 * 3600);
 /// Readers of runs at once; more are shed. Each may ask the store every second.
@@ -57,6 +62,10 @@ pub struct AgentRuns {
     agents: Arc<Agents>,
     directory: Directory,
     quota: Arc<dyn Quota>,
+    /// What becomes of a thread's run when a person says no.
+    on_reject: OnReject,
+    /// What becomes of a message for a thread that has a run going.
+    while_busy: WhileBusy,
     queue: OnceLock<Arc<dyn RunQueue>>,
     leases: work::Leases,
     /// Runs that somebody waits for, at once.
@@ -120,6 +129,8 @@ pub struct Triggered {
     pub replayed: bool,
     /// The caller's quota after this request.
     pub quota: Option<QuotaState>,
+    /// Does it wait until other runs of its thread are over?
+    pub waits_its_turn: bool,
     /// Ends when this process has driven it as far as it goes.
     driven: Option<tokio::task::JoinHandle<()>>,
 }
@@ -127,11 +138,20 @@ pub struct Triggered {
 impl AgentRuns {
     /// Builds the surface.
     #[must_use]
-    pub fn new(agents: Arc<Agents>, directory: Directory, quota: Arc<dyn Quota>, at_once: AtOnce) -> Arc<Self> {
+    pub fn new(
+        agents: Arc<Agents>,
+        directory: Directory,
+        quota: Arc<dyn Quota>,
+        at_once: AtOnce,
+        on_reject: OnReject,
+        while_busy: WhileBusy,
+    ) -> Arc<Self> {
         Arc::new(Self {
             agents,
             directory,
             quota,
+            on_reject,
+            while_busy,
             queue: OnceLock::new(),
             leases: work::Leases::default(),
             admission: Arc::new(Semaphore::new(at_once.waited_for)),
@@ -174,13 +194,25 @@ impl AgentRuns {
         user: UserId,
         trigger: Trigger,
     ) -> Result<Triggered, AgentError> {
+        self.trigger_in(caller, user, trigger, None).await
+    }
+
+    /// As [`AgentRuns::trigger`], as a run of a thread.
+    pub(super) async fn trigger_in(
+        self: &Arc<Self>,
+        caller: &Caller,
+        user: UserId,
+        trigger: Trigger,
+        thread: Option<InThread>,
+    ) -> Result<Triggered, AgentError> {
         if let Some(before) = self.made_before(&trigger.meta).await? {
             return Ok(before);
         }
         let project = self.directory.project(&caller.tenant, &trigger.project).await?;
         let agent = match (project.agents.get(&trigger.agent), project.broken.get(&trigger.agent)) {
-            (Some(agent), _) => agent,
             (None, Some(broken)) => return Err(AgentError::WrongDefinition(broken.errors.clone())),
+            _ if thread.is_some() => answerer(&project.agents, &trigger.agent).map_err(AgentError::NoAnswerer)?,
+            (Some(agent), _) => agent,
             (None, None) => return Err(AgentError::NotFound),
         };
         let definition = &agent.definition;
@@ -199,7 +231,10 @@ impl AgentRuns {
             AgentError::Invalid(places.collect())
         })?;
         let bundle = Bundle::of(&trigger.agent, &project.agents).ok_or(AgentError::NotFound)?;
-        let settings = Settings::top(definition, trigger.timeout, trigger.meta.traceparent.clone());
+        let mut settings = Settings::top(definition, trigger.timeout, trigger.meta.traceparent.clone());
+        if thread.is_some() {
+            settings = settings.in_thread(self.on_reject);
+        }
         let id = RunId::new();
         let input: Arc<RawValue> = Arc::from(canonical::to_raw(&Value::Object(inputs)));
         let new = NewRun {
@@ -210,9 +245,11 @@ impl AgentRuns {
             decision: OpenDecision {
                 id: id.decision(),
                 tenant: caller.tenant.clone(),
-                surface: SURFACE,
+                surface: thread.as_ref().map_or(SURFACE, |_| THREAD_SURFACE),
                 user,
-                conversation: conversation(id),
+                conversation: thread
+                    .as_ref()
+                    .map_or_else(|| conversation(id), |place| conversation(place.thread)),
                 message: Arc::from(input.get()),
                 definition_hash: Arc::clone(&definition.hash),
                 request_id: Arc::clone(&trigger.meta.request_id),
@@ -220,11 +257,13 @@ impl AgentRuns {
             },
             parent: None,
             resumes: None,
+            settled: None,
             snapshot: bundle.snapshot(),
             input,
             settings: settings.to_raw(),
             queued: trigger.background,
             claim: claim(&trigger.meta),
+            thread,
         };
         self.set_going(new).await
     }
@@ -267,6 +306,10 @@ impl AgentRuns {
             }
             settings.steps = Some(most.min(left));
         }
+        let settled = Some(Settled {
+            by: caller.name_for(user.as_ref()).into(),
+            calls: resume.settled.clone(),
+        });
         settings.settled = resume.settled;
         let id = RunId::new();
         let new = NewRun {
@@ -285,11 +328,13 @@ impl AgentRuns {
             },
             parent: None,
             resumes: Some(run),
+            settled,
             snapshot: paused.snapshot.clone(),
             input: Arc::clone(&paused.input),
             settings: settings.to_raw(),
             queued: resume.background,
             claim: claim(&resume.meta),
+            thread: None,
         };
         self.set_going(new).await
     }
@@ -306,6 +351,7 @@ impl AgentRuns {
                 run: claimant.run,
                 replayed: true,
                 quota: None,
+                waits_its_turn: false,
                 driven: None,
             })),
             Some(_) => Err(AgentError::KeyReused),
@@ -359,6 +405,7 @@ impl AgentRuns {
             run: id,
             replayed: false,
             quota: Some(quota),
+            waits_its_turn: false,
             driven: None,
         };
         match made {
@@ -371,6 +418,7 @@ impl AgentRuns {
             }
             // The run is durable; a queue that does not answer is nothing that its caller has to wait for.
             Created::New(None) => {
+                triggered.waits_its_turn = !queued;
                 let this = Arc::clone(&self);
                 self.working.spawn(async move { this.push(id).await });
             }
@@ -383,6 +431,8 @@ impl AgentRuns {
             Created::NothingToResume => return Err(AgentError::NotFound),
             Created::NotPaused(status) => return Err(AgentError::NotPaused(status)),
             Created::ResumedBy(by) => return Err(AgentError::ResumedBy(by)),
+            Created::ThreadBusy(run) => return Err(AgentError::ThreadBusy(run)),
+            Created::NoThread => return Err(AgentError::NotFound),
             // A run that nobody called is under no lease.
             Created::LeaseLost => return Err(AgentError::RecordUnavailable),
         }
@@ -462,6 +512,12 @@ impl AgentRuns {
         found.ok_or(AgentError::NotFound)
     }
 
+    /// A run of the tenant's, whoever's it is: for who was let answer for it.
+    pub(super) async fn of_tenant(&self, caller: &Caller, run: RunId) -> Result<AgentRun, AgentError> {
+        let found = self.agents.runs.get(&caller.tenant, None, run).await?;
+        found.ok_or(AgentError::NotFound)
+    }
+
     /// A page of the runs of a project.
     ///
     /// # Errors
@@ -481,6 +537,43 @@ impl AgentRuns {
         Ok(self.agents.runs.list(&caller.tenant, project, &query).await?)
     }
 
+    /// Waits until a run that was answered is over, or waits for a person again.
+    ///
+    /// # Errors
+    /// The store is away.
+    pub async fn rests(&self, caller: &Caller, run: RunId) -> Result<AgentRun, AgentError> {
+        let mut triggered = Triggered {
+            run,
+            replayed: true,
+            quota: None,
+            waits_its_turn: false,
+            driven: None,
+        };
+        self.wait(caller, &mut triggered).await
+    }
+
+    /// Takes a run up that somebody has answered, or cancelled, where nobody else has.
+    pub(super) fn go_on(self: &Arc<Self>, run: RunId) {
+        if !self.working.is_closed() {
+            let this = Arc::clone(self);
+            self.working.spawn(async move { this.take_up(run).await });
+        }
+    }
+
+    /// The thread of a run, and its calls as its journal tells them.
+    pub(super) async fn calls(&self, run: RunId) -> Result<(Option<ThreadId>, Vec<CallState>), AgentError> {
+        let stored = self.agents.runs.load(run).await?.ok_or(AgentError::NotFound)?;
+        let mut journal = Vec::new();
+        let mut after = 0;
+        loop {
+            let page = watch::entries(&self.agents, run, after).await?;
+            let Some((last, _)) = page.last() else { break };
+            after = *last;
+            journal.extend(page.into_iter().map(|(_, entry)| entry));
+        }
+        Ok((stored.thread, calls::calls(&journal)))
+    }
+
     /// Cancels a run and those it called, wherever they are worked on. One that is over stays as it is.
     ///
     /// # Errors
@@ -490,7 +583,7 @@ impl AgentRuns {
         if found.status.is_over() {
             return Ok(found);
         }
-        let asked = self.agents.runs.cancel(run).await;
+        let asked = self.agents.runs.cancel(run, &caller.name_for(user)).await;
         asked.map_err(|error| unheard(&error, Unheard::Cancel(run)))?;
         tracing::info!(run_id = %run, by = %caller.name(), "a run is to be cancelled");
         self.agents.running.cancel(run);
@@ -591,17 +684,17 @@ fn claim(meta: &RequestMeta) -> Option<(Arc<str>, Arc<str>)> {
     Some((Arc::clone(&key.scope), Arc::clone(&key.fingerprint)))
 }
 
-fn conversation(run: RunId) -> ConversationId {
+fn conversation(run: impl std::fmt::Display) -> ConversationId {
     ConversationId::parse(run.to_string()).unwrap_or_else(|_| unreachable!("a UUID is a valid id"))
 }
 
-fn unrecorded(error: &RecordError) -> AgentError {
+pub(super) fn unrecorded(error: &RecordError) -> AgentError {
     tracing::error!(%error, "a request was turned away: nothing can be recorded");
     AgentError::RecordUnavailable
 }
 
 /// What to say when something was not recorded, or perhaps it was.
-fn unheard(error: &RecordError, what: Unheard) -> AgentError {
+pub(super) fn unheard(error: &RecordError, what: Unheard) -> AgentError {
     match error {
         RecordError::Unavailable(_) => unrecorded(error),
         RecordError::Uncertain(_) => {

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 use serde_json::Value;
+use serde_json::value::RawValue;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::sync::broadcast::Receiver;
 use tokio::sync::broadcast::error::{RecvError, TryRecvError};
@@ -165,6 +166,38 @@ pub enum What {
         /// The words.
         text: String,
     },
+    /// A person is asked whether a call may run.
+    ApprovalRequired {
+        /// The call.
+        #[schema(value_type = String, format = "uuid")]
+        action_id: ActionId,
+        /// Place in the run.
+        sequence: u32,
+        /// The tool.
+        tool: String,
+        /// Exactly what it would be given.
+        #[schema(value_type = Object)]
+        parameters: Value,
+        /// Why it needs leave.
+        reason: String,
+    },
+    /// A person has answered, or nobody did in time.
+    ApprovalResolved {
+        /// The call.
+        #[schema(value_type = String, format = "uuid")]
+        action_id: ActionId,
+        /// Place in the run.
+        sequence: u32,
+        /// The tool.
+        tool: String,
+        /// May it run?
+        approved: bool,
+        /// Why not.
+        #[schema(required = true)]
+        reason: Option<String>,
+    },
+    /// The run waits for a person; it goes on when they have answered.
+    AwaitingConfirmation,
     /// The process that worked on the run was stopped in order; another one goes on.
     HandedOver,
     /// Another process took the run up, since the one before had died.
@@ -462,7 +495,7 @@ async fn begins(agents: &Agents, run: RunId, most: Duration) {
 }
 
 /// What comes next in a journal, a page of it.
-async fn entries(agents: &Agents, run: RunId, after: u64) -> Result<Vec<(u64, Entry)>, AgentError> {
+pub(super) async fn entries(agents: &Agents, run: RunId, after: u64) -> Result<Vec<(u64, Entry)>, AgentError> {
     let stored = agents.runs.journal_within(run, after, PAGE, PAGE_BYTES).await?;
     let read = stored.iter().map(|stored| match log::read(stored) {
         Ok(entry) => Ok((stored.number, entry)),
@@ -536,7 +569,7 @@ impl Level {
         // What is sent is what was allowed.
         if let Entry::Judged {
             call,
-            judgement: Judgement::Allow { arguments },
+            judgement: Judgement::Allow { arguments, .. },
         } = entry
             && let Some(known) = self.calls.get_mut(call)
         {
@@ -585,10 +618,41 @@ impl Level {
                 text: notice,
             },
             Entry::Halted => What::HandedOver,
+            Entry::Suspended => What::AwaitingConfirmation,
             Entry::Recovered => What::Recovered,
             Entry::Resumed { from } => What::Resumed { from },
-            Entry::Judged { .. } | Entry::Settled { .. } => return None,
+            Entry::Judged {
+                call,
+                judgement: Judgement::RequireApproval { arguments, reason, .. },
+            } => self.approval_required(call, &arguments, reason)?,
+            Entry::Settled {
+                call, approved, reason, ..
+            } => self.approval_resolved(call, approved, reason),
+            Entry::Judged { .. } => return None,
         })
+    }
+
+    fn approval_required(&self, call: ActionId, arguments: &RawValue, reason: String) -> Option<What> {
+        let ProposedCall { sequence, tool, .. } = self.calls.get(&call).cloned()?;
+        Some(What::ApprovalRequired {
+            action_id: call,
+            sequence,
+            tool,
+            parameters: serde_json::from_str(arguments.get()).unwrap_or_default(),
+            reason,
+        })
+    }
+
+    fn approval_resolved(&self, call: ActionId, approved: bool, reason: Option<String>) -> What {
+        let known = self.calls.get(&call);
+        let (sequence, tool) = known.map_or((0, String::new()), |call| (call.sequence, call.tool.clone()));
+        What::ApprovalResolved {
+            action_id: call,
+            sequence,
+            tool,
+            approved,
+            reason,
+        }
     }
 
     fn started(&self, call: ActionId, child: Option<RunId>) -> Option<What> {

@@ -10,6 +10,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::AgentRuns;
 use crate::domain::ids::RunId;
+use crate::domain::thread::WhileBusy;
 use crate::engine::live::Live;
 use crate::engine::log::{Halt, Stop};
 use crate::ports::BoxFuture;
@@ -90,11 +91,16 @@ impl AgentRuns {
             self.cut.cancelled().await;
             tokio::time::sleep(LAST_ENTRY).await;
         };
+        let mut ends = false;
         let left = tokio::select! {
             // First: what has ended by itself is not cut short.
             biased;
             driven = AssertUnwindSafe(driven).catch_unwind() => match driven {
-                Ok(Ok(_)) => None,
+                Ok(Ok(_)) => {
+                    ends = true;
+                    None
+                }
+                Ok(Err(Stop::Suspended(_))) => None,
                 Ok(Err(Stop::LeaseLost)) => Some("its lease has run out, or somebody else has it"),
                 Ok(Err(Stop::Halted)) => Some("the service stops"),
                 // Its lease is not given up: what is still to be written is written under it, when the store is back.
@@ -112,6 +118,9 @@ impl AgentRuns {
             () = out_of_time => Some("the service stops"),
         };
         self.leases.lock().remove(&lease.run);
+        if ends {
+            self.next_after(lease.run).await;
+        }
         if let Some(why) = left {
             tracing::warn!(run_id = %lease.run, "a run is left where it stands: {why}");
             if let Err(error) = self.agents.runs.release(vec![lease]).await {
@@ -159,6 +168,31 @@ impl AgentRuns {
         }
     }
 
+    /// Goes on with what waited for this run to come to its end: the next one of its thread.
+    async fn next_after(self: &Arc<Self>, run: RunId) {
+        if self.while_busy != WhileBusy::Queue {
+            return;
+        }
+        match self.agents.actions.next_after(run).await {
+            Ok(Some(next)) => self.push(next).await,
+            Ok(None) => {}
+            Err(error) => tracing::debug!(run_id = %run, %error, "the next run of a thread is found a little later"),
+        }
+    }
+
+    /// Ends what waited for a person longer than it may. The runs that wait for it go on without: nobody works on them then, so they
+    /// are looked for as all such, and no more of them are driven at once than of others in the background.
+    async fn expire(&self) {
+        match self.agents.actions.expire(AT_ONCE).await {
+            Ok(runs) => {
+                for run in runs {
+                    tracing::info!(run_id = %run, "nobody answered in time, so it goes on without leave");
+                }
+            }
+            Err(error) => tracing::debug!(%error, "approvals whose time is over cannot be looked for"),
+        }
+    }
+
     /// Looks for runs that nobody works on, until the service stops.
     pub async fn sweep(self: Arc<Self>) {
         let mut ticks = tokio::time::interval(SWEEP);
@@ -169,6 +203,7 @@ impl AgentRuns {
                 _ = ticks.tick() => {}
                 () = self.halt.cancelled() => return,
             }
+            self.expire().await;
             match self.agents.runs.due(forgotten, AT_ONCE).await {
                 Ok(runs) => {
                     for run in runs {

@@ -473,6 +473,7 @@ impl Chat {
             settings: Arc::clone(&self.settings),
             approval: self.constitution.definition.approval,
             can_wait: false,
+            grants: Vec::new(),
             toolset: Arc::clone(&self.no_tools),
             history: Vec::new(),
             journal: Vec::new(),

@@ -1,0 +1,223 @@
+//! A run of a thread as its user is told of it (REQUIREMENTS R, Routes; DESIGN.md section 9).
+
+use serde::Serialize;
+use serde_json::value::RawValue;
+use utoipa::ToSchema;
+
+use crate::domain::action::{Action, ActionStatus};
+use crate::domain::agent_run::AgentRun;
+use crate::domain::ids::{ActionId, ApprovalId, RunId, ThreadId};
+use crate::domain::thread::run_words;
+use crate::domain::time::rfc3339;
+use crate::engine::calls::CallState;
+
+/// The answer.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct RunAnswer {
+    /// Was the request understood and carried out? What came of it, `status` says.
+    pub ok: bool,
+    /// The run.
+    #[schema(value_type = String, format = "uuid")]
+    pub run_id: RunId,
+    /// Its thread; null for a run of the trigger's.
+    #[schema(value_type = Option<String>, format = "uuid", required = true)]
+    pub thread_id: Option<ThreadId>,
+    /// `queued`, `planning`, `executing`, `awaiting_confirmation`, `completed` or `failed`.
+    pub status: &'static str,
+    /// The truth where `status` has no word for it: `cancelled`, `paused`, `in_doubt` (of an action it is not known whether it had
+    /// its effect).
+    pub state: &'static str,
+    /// What the agent says, or why there is nothing.
+    #[schema(required = true)]
+    pub summary: Option<String>,
+    /// Its tool calls, in order.
+    pub actions: Vec<ActionAnswer>,
+}
+
+/// One tool call of a run.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ActionAnswer {
+    /// The tool.
+    pub tool: String,
+    /// `completed`, `awaiting_confirmation` or `failed`.
+    pub status: &'static str,
+    /// The truth: `planned`, `approved`, `executing`, `rejected`, `expired`, `in_doubt` beside the three.
+    pub state: ActionStatus,
+    /// Was, or is, a person asked?
+    pub requires_approval: bool,
+    /// The call.
+    #[schema(value_type = String, format = "uuid")]
+    pub action_id: ActionId,
+    /// What to resolve; only while it waits.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, format = "uuid")]
+    pub approval_id: Option<ApprovalId>,
+    /// Exactly what it would be called with; only while it waits.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Object>)]
+    pub arguments: Option<Box<RawValue>>,
+    /// Everybody it goes to, where the tool names recipients; only while it waits.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub recipients: Option<Vec<String>>,
+    /// Can leave for good be given for these recipients? Only while it waits.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub grantable: Option<bool>,
+    /// Why it needs leave; only while it waits.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// What is odd about it.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub warnings: Vec<String>,
+    /// When an answer comes too late, RFC 3339; only while it waits.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub expires_at: Option<String>,
+    /// Why it has no good result, from the closed list of `error.code`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub error_code: Option<String>,
+    /// The same in words, as far as words are kept.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub error_message: Option<String>,
+    /// What is on record of it beside that; of calls with consequences, and of those that needed leave.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub record: Option<ActionRecord>,
+}
+
+/// What is on record of an action: who proposed it, what the policy said, and when what happened.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ActionRecord {
+    /// The model that proposed it.
+    pub model: String,
+    /// Hex SHA-256 of the canonical arguments.
+    pub input_hash: String,
+    /// What the policy said: `allow` or `require_approval`.
+    pub policy: String,
+    /// The question that a person was asked, whether it still stands or not.
+    #[schema(value_type = Option<String>, format = "uuid", required = true)]
+    pub approval_id: Option<ApprovalId>,
+    /// When it was proposed, RFC 3339.
+    pub created_at: String,
+    /// When a person answered, RFC 3339.
+    #[schema(required = true)]
+    pub resolved_at: Option<String>,
+    /// Who.
+    #[schema(required = true)]
+    pub resolved_by: Option<String>,
+    /// When it was begun, RFC 3339.
+    #[schema(required = true)]
+    pub started_at: Option<String>,
+    /// When it was over, RFC 3339.
+    #[schema(required = true)]
+    pub completed_at: Option<String>,
+}
+
+pub(super) fn answer(run: &AgentRun, thread: Option<ThreadId>, calls: &[CallState], actions: &[Action]) -> RunAnswer {
+    let actions: Vec<_> = calls
+        .iter()
+        .map(|call| match actions.iter().find(|action| action.id == call.id) {
+            Some(action) => ActionAnswer::of(action),
+            None => of_call(call),
+        })
+        // Those of agents that it called stand after its own.
+        .chain(
+            actions
+                .iter()
+                .filter(|action| calls.iter().all(|call| call.id != action.id))
+                .map(ActionAnswer::of),
+        )
+        .collect();
+    let acting = actions.iter().any(|action| action.state == ActionStatus::Executing);
+    let doubtful = actions.iter().any(|action| action.state == ActionStatus::InDoubt);
+    let (status, state) = run_words(run.status, acting, doubtful);
+    RunAnswer {
+        ok: true,
+        run_id: run.id,
+        thread_id: thread,
+        status,
+        state,
+        summary: run.summary.clone().or_else(|| run.error_message.clone()),
+        actions,
+    }
+}
+
+/// The three words of the wire.
+const fn wire(state: ActionStatus) -> &'static str {
+    match state {
+        ActionStatus::Completed => "completed",
+        ActionStatus::Planned
+        | ActionStatus::AwaitingConfirmation
+        | ActionStatus::Approved
+        | ActionStatus::Executing => "awaiting_confirmation",
+        ActionStatus::Failed | ActionStatus::InDoubt | ActionStatus::Rejected | ActionStatus::Expired => "failed",
+    }
+}
+
+fn of_call(call: &CallState) -> ActionAnswer {
+    ActionAnswer {
+        tool: call.tool.clone(),
+        status: wire(call.status),
+        state: call.status,
+        requires_approval: false,
+        action_id: call.id,
+        approval_id: None,
+        arguments: None,
+        recipients: None,
+        grantable: None,
+        reason: None,
+        warnings: Vec::new(),
+        expires_at: None,
+        error_code: call.error.as_ref().map(|error| error.code.as_str().to_owned()),
+        error_message: call.error.as_ref().map(|error| error.message.clone()),
+        record: None,
+    }
+}
+
+impl ActionAnswer {
+    /// An action as its run's answer tells it.
+    #[must_use]
+    pub fn of(action: &Action) -> Self {
+        let waits = action.status == ActionStatus::AwaitingConfirmation;
+        // Why it did not run is what became of the question; the reason is the person's, or that there was no answer.
+        let unanswered =
+            Some(action.status).filter(|status| matches!(status, ActionStatus::Rejected | ActionStatus::Expired));
+        Self {
+            tool: action.tool.clone(),
+            status: wire(action.status),
+            state: action.status,
+            requires_approval: action.approval.is_some(),
+            action_id: action.id,
+            approval_id: action.approval.filter(|_| waits),
+            arguments: waits.then(|| action.arguments.clone()),
+            recipients: action.details.recipients.clone().filter(|_| waits),
+            grantable: waits.then(|| action.details.is_grantable()),
+            reason: waits.then(|| action.details.reason.clone()),
+            warnings: if waits {
+                action.details.warnings.clone()
+            } else {
+                Vec::new()
+            },
+            expires_at: action.expires_at.filter(|_| waits).map(rfc3339),
+            error_code: action
+                .error_code
+                .clone()
+                .or_else(|| unanswered.map(|status| status.as_str().to_owned())),
+            error_message: action
+                .error_message
+                .clone()
+                .or_else(|| unanswered.and(action.reason.clone())),
+            record: Some(ActionRecord {
+                model: action.model.clone(),
+                input_hash: action.input_hash.clone(),
+                policy: action.policy.clone(),
+                approval_id: action.approval,
+                created_at: rfc3339(action.created_at),
+                resolved_at: action.resolved_at.map(rfc3339),
+                resolved_by: action.resolved_by.clone(),
+                started_at: action.started_at.map(rfc3339),
+                completed_at: action.completed_at.map(rfc3339),
+            }),
+        }
+    }
+}
