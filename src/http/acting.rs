@@ -13,7 +13,7 @@ use crate::surfaces::caller::{Caller, NotThatUser};
 const HEADER: HeaderName = HeaderName::from_static("x-gavel-user");
 const NAME: &str = "X-Gavel-User";
 /// Who acts where nobody is told apart and nobody is named.
-const LOCAL: &str = "local";
+pub(super) const LOCAL: &str = "local";
 
 /// Who acts, where the caller says so or is one user. A service may leave it open to see what all its users have.
 ///

@@ -77,8 +77,16 @@ codes! {
     NotPaused = "not_paused", 409;
     /// The run was resumed already; `run_id` names the run that goes on with it.
     AlreadyResumed = "already_resumed", 409;
-    /// The run was called by another one, and is resumed with it; `run_id` names that one.
+    /// The run was called by another one, and is resumed with it; or the action is settled with its run. `run_id` names that one.
     PartOfRun = "part_of_run", 409;
+    /// Another run of the thread is going; `run_id` names it.
+    ThreadBusy = "thread_busy", 409;
+    /// Somebody has answered before, or the time was over.
+    AlreadyResolved = "already_resolved", 409;
+    /// Only an action in doubt can be settled.
+    NotInDoubt = "not_in_doubt", 409;
+    /// An action is settled when its run is over; `run_id` names it.
+    RunNotOver = "run_not_over", 409;
     /// No steps are left over all resumes of the run.
     StepsSpent = "steps_spent", 409;
     /// It is not known whether calls of the run had their effect; `errors` names each. Say what happened in `settled`.
@@ -93,6 +101,8 @@ codes! {
     QueryTooSlow = "query_too_slow", 422;
     /// The definition is wrong; `errors` names every mistake.
     WrongDefinition = "wrong_definition", 422;
+    /// Leave for good cannot be given for this call. Nothing was answered.
+    NotGrantable = "not_grantable", 422;
     /// This idempotency key was used with another body.
     IdempotencyKeyReused = "idempotency_key_reused", 422;
     /// Over the caller's quota; `Retry-After` says how long to wait.
@@ -106,6 +116,8 @@ codes! {
     RecordUnavailable = "record_unavailable", 503;
     /// Too much is under way, or the service is stopping. Safe to send again.
     Overloaded = "overloaded", 503;
+    /// Whoever shall answer in threads is not there, or cannot: a setting of the service is wrong. Nothing was done.
+    AgentUnavailable = "agent_unavailable", 503;
     /// The keys that tokens are checked with cannot be had now.
     AuthUnavailable = "auth_unavailable", 503;
 }
@@ -126,6 +138,8 @@ pub enum Error {
     NotAccepted,
     /// The body names another user.
     UserMismatch,
+    /// The request names a host that is not this machine, and nobody is told apart.
+    NotThisHost,
     /// No such route.
     NoRoute,
     /// No such object.
@@ -258,6 +272,10 @@ impl Error {
             Self::UserMismatch => {
                 Told::new(Code::UserMismatch, "user_id or X-Gavel-User names somebody else than the token; leave it out, or name the same.")
             }
+            Self::NotThisHost => {
+                let detail = "With auth.mode = none gavel answers under localhost and loopback addresses alone; another name needs api_key or jwt.";
+                Told::new(Code::Forbidden, detail)
+            }
             Self::NoRoute => Told::new(Code::NotFound, "There is no such route."),
             Self::NotFound => Told::new(Code::NotFound, "There is no such object."),
             Self::Missing(what) => Told::new(Code::NotFound, what),
@@ -311,6 +329,15 @@ impl Error {
                 Told::new(Code::Internal, "gavel failed to answer; the request id finds the reason in its log.")
             }
         }
+    }
+
+    /// Status, words, each place that is wrong, and `Retry-After`, for a page.
+    pub(super) fn in_words(self) -> (StatusCode, Cow<'static, str>, Vec<FieldError>, Option<HeaderValue>) {
+        let mut told = self.tell();
+        let status = StatusCode::from_u16(told.code.status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        let later = told.headers.iter().position(|(name, _)| *name == header::RETRY_AFTER);
+        let later = later.map(|at| told.headers.swap_remove(at).1);
+        (status, told.detail, bounded(told.errors), later)
     }
 
     /// The problem as JSON text, with its status.
@@ -380,8 +407,8 @@ fn agent(error: AgentError) -> Told {
         },
         AgentError::Unheard(what) => Told {
             run: match what {
-                Unheard::Run(run) | Unheard::Cancel(run) => Some(run),
-                Unheard::Put => None,
+                Unheard::Run(run) | Unheard::Cancel(run) | Unheard::Answer(run) | Unheard::Settle(run) => Some(run),
+                Unheard::Put | Unheard::Revoke => None,
             },
             ..Told::new(Code::OutcomeUnrecorded, what.to_string())
         },
@@ -439,6 +466,54 @@ fn agent(error: AgentError) -> Told {
                 format!("The run was called by another one; resume run {run} instead."),
             )
         },
+        AgentError::SettledWith(run) => Told {
+            run: Some(run),
+            ..Told::new(
+                Code::PartOfRun,
+                format!("The action is settled with its run: resume run {run}, with what happened in settled."),
+            )
+        },
+        AgentError::NotOver(run) => Told {
+            run: Some(run),
+            ..Told::new(
+                Code::RunNotOver,
+                format!(
+                    "Run {run} of this action is not over; answer what it asks or cancel it, and settle the action then."
+                ),
+            )
+        },
+        AgentError::NotGrantable(why) => Told::new(Code::NotGrantable, format!("{why}.")),
+        AgentError::NoAnswerer(why) => {
+            let detail =
+                format!("Nobody answers here, since the setting runs.agent is wrong: {why}. Tell the operator.");
+            Told::new(Code::AgentUnavailable, detail)
+        }
+        AgentError::ThreadBusy(run) => Told {
+            run: Some(run),
+            ..Told::new(
+                Code::ThreadBusy,
+                format!("Run {run} of this thread is going; send the message when it is over, or cancel that run."),
+            )
+        },
+        AgentError::Resolved(status, resolution, by) => Told::new(
+            Code::AlreadyResolved,
+            match (resolution, by) {
+                (Some(resolution), Some(by)) => format!(
+                    "This was answered already: {} by {by}; the action is {}.",
+                    resolution.as_str(),
+                    status.as_str()
+                ),
+                _ => "Nobody answered in time, or the run was over first; the action is expired and does not run."
+                    .to_owned(),
+            },
+        ),
+        AgentError::NotInDoubt(status) => Told::new(
+            Code::NotInDoubt,
+            format!(
+                "Only an action in doubt can be settled; this one is {}.",
+                status.as_str()
+            ),
+        ),
         AgentError::StepsSpent => Told::new(
             Code::StepsSpent,
             "No steps are left over all resumes of this run; trigger the agent anew.",

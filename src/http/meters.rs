@@ -15,10 +15,12 @@ const DURATION: &str = "gavel_http_request_duration_seconds";
 pub(super) const CLIENT_LEFT: u16 = 499;
 
 /// The statuses the edge answers with.
-const STATUSES: [u16; 19] = [
+const STATUSES: [u16; 21] = [
     200,
     201,
     202,
+    303,
+    304,
     307,
     400,
     401,
@@ -38,10 +40,18 @@ const STATUSES: [u16; 19] = [
 ];
 
 /// Handles, resolved once each: the recorder is not asked again for every request.
-#[derive(Default)]
 pub(super) struct Meters {
     known: [RouteMeters; Route::ALL.len()],
     unmatched: RouteMeters,
+}
+
+impl Default for Meters {
+    fn default() -> Self {
+        Self {
+            known: std::array::from_fn(|_| RouteMeters::default()),
+            unmatched: RouteMeters::default(),
+        }
+    }
 }
 
 #[derive(Default)]

@@ -10,13 +10,16 @@
 
 pub mod caller;
 pub mod error;
+pub mod google;
 pub mod health;
 
 mod acting;
 mod agents;
+mod approvals;
 mod body;
 mod chat;
 mod connection;
+mod console;
 mod decisions;
 mod docs;
 mod exchange;
@@ -29,6 +32,7 @@ mod routes;
 mod runs;
 mod server;
 mod span;
+mod threads;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -38,8 +42,11 @@ use self::health::Surroundings;
 pub use self::openapi::document;
 pub use self::server::{ServerSettings, server};
 use crate::surfaces::agents::AgentRuns;
+use crate::surfaces::approvals::Approvals;
 use crate::surfaces::chat::Chat;
 use crate::surfaces::decisions::DecisionQueries;
+use crate::surfaces::sessions::Sessions;
+use crate::surfaces::threads::Threads;
 
 /// Everything the edge answers from.
 pub struct Edge {
@@ -47,12 +54,20 @@ pub struct Edge {
     pub chat: Arc<Chat>,
     /// Surfaces D and X.
     pub agents: Arc<AgentRuns>,
+    /// Surface R.
+    pub threads: Arc<Threads>,
+    /// What waits for people.
+    pub approvals: Arc<Approvals>,
+    /// Logins to the console.
+    pub sessions: Arc<Sessions>,
     /// The analysts' queries.
     pub decisions: DecisionQueries,
     /// How callers prove who they are.
     pub auth: Auth,
     /// What the application knows of the parts, and the meters.
     pub surroundings: Arc<dyn Surroundings>,
+    /// Whoever connects Google accounts; without one there is no callback route.
+    pub google: Option<Arc<dyn google::Callback>>,
     /// Bounds of connections and requests.
     pub limits: EdgeLimits,
 }
@@ -92,6 +107,7 @@ struct State {
     edge: Edge,
     meters: meters::Meters,
     docs: docs::Docs,
+    attempts: console::Attempts,
 }
 
 impl State {
@@ -100,6 +116,7 @@ impl State {
             edge,
             meters: meters::Meters::default(),
             docs: docs::Docs::new(),
+            attempts: console::Attempts::default(),
         }
     }
 }

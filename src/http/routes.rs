@@ -8,7 +8,7 @@ use actix_web::{HttpRequest, HttpResponse, Resource};
 use super::State;
 use super::error::Error;
 use super::exchange::Exchange;
-use super::{agents, chat, decisions, docs, health, runs};
+use super::{agents, approvals, chat, console, decisions, docs, google, health, runs, threads};
 
 /// A method a route has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,6 +19,8 @@ pub(super) enum Verb {
     Post,
     /// `PUT`.
     Put,
+    /// `DELETE`.
+    Delete,
 }
 
 impl Verb {
@@ -28,6 +30,7 @@ impl Verb {
             Self::Get => "GET, HEAD",
             Self::Post => "POST",
             Self::Put => "PUT",
+            Self::Delete => "DELETE",
         }
     }
 
@@ -36,6 +39,7 @@ impl Verb {
             Self::Get => *method == Method::GET || *method == Method::HEAD,
             Self::Post => *method == Method::POST,
             Self::Put => *method == Method::PUT,
+            Self::Delete => *method == Method::DELETE,
         }
     }
 }
@@ -88,6 +92,33 @@ routes! {
     RunEvents: Get "/api/runs/{id}/events" => runs::events::tell;
     CancelRun: Post "/api/runs/{id}/cancel" => runs::cancel;
     ResumeRun: Post "/api/runs/{id}/resume" => runs::resume;
+    Say: Post "/api/agent/run" => threads::run;
+    SayStream: Post "/api/agent/run/stream" => threads::stream::run;
+    Threads: Get "/api/agent/threads" => threads::list;
+    Thread: Get "/api/agent/threads/{id}" => threads::thread;
+    ThreadRun: Get "/api/agent/runs/{id}" => threads::get;
+    ThreadRunEvents: Get "/api/agent/runs/{id}/events" => runs::events::tell_of_thread;
+    CancelThreadRun: Post "/api/agent/runs/{id}/cancel" => threads::cancel;
+    PendingApprovals: Get "/api/agent/approvals/pending" => approvals::pending;
+    ResolveApproval: Post "/api/agent/approvals/resolve" => approvals::resolve;
+    ActionsInDoubt: Get "/api/agent/actions/in-doubt" => approvals::in_doubt;
+    SettleAction: Post "/api/agent/actions/{id}/settle" => approvals::settle;
+    Grants: Get "/api/agent/grants" => approvals::grants;
+    RevokeGrant: Delete "/api/agent/grants/{id}" => approvals::revoke;
+    Console: Get "/console" => console::index;
+    ConsoleStyle: Get "/console/style.css" => console::style;
+    ConsoleLogin: Get "/console/login" => console::login::show;
+    ConsoleLogIn: Post "/console/login" => console::login::log_in;
+    ConsoleLogOut: Post "/console/logout" => console::login::log_out;
+    ConsoleApprovals: Get "/console/approvals" => console::approvals::list;
+    ConsoleApproval: Get "/console/approvals/{id}" => console::approvals::one;
+    ConsoleResolve: Post "/console/approvals/{id}" => console::approvals::resolve;
+    ConsoleSettle: Post "/console/actions/{id}" => console::approvals::settle;
+    ConsoleThreads: Get "/console/threads" => console::threads::list;
+    ConsoleThread: Get "/console/threads/{id}" => console::threads::thread;
+    ConsoleGrants: Get "/console/grants" => console::grants::list;
+    ConsoleRevoke: Post "/console/grants/{id}" => console::grants::revoke;
+    GoogleCallback: Get "/oauth/google/callback" => google::callback;
     AgentSchema: Get "/schemas/{schema}" => agents::schema;
     Live: Get "/livez" => health::live;
     Ready: Get "/readyz" => health::ready;

@@ -1,5 +1,7 @@
 //! API keys of services, known by their SHA-256 alone.
 
+use std::sync::Arc;
+
 use sha2::{Digest, Sha256};
 use subtle::{Choice, ConstantTimeEq};
 
@@ -15,22 +17,30 @@ pub struct ServiceKey {
 
 /// The service whose key this is. Hashes are compared, every one of them and in constant time, so
 /// the time taken tells neither how much of a key was right nor whose it was.
-pub(super) fn find(keys: &[ServiceKey], presented: &[u8]) -> Option<Caller> {
+pub(super) fn find<'k>(keys: &'k [ServiceKey], presented: &[u8]) -> Option<&'k ServiceKey> {
     let presented: [u8; 32] = Sha256::digest(presented).into();
     let mut found = None;
     for key in keys {
         let same: Choice = key.sha256.ct_eq(&presented);
         if bool::from(same) {
-            found = Some(&key.caller);
+            found = Some(key);
         }
     }
-    found.cloned()
+    found
+}
+
+impl ServiceKey {
+    /// Tells it from another key of the same name. A digest of the key's digest, so that where logins are kept nothing stands
+    /// that a configuration would accept.
+    pub(super) fn fingerprint(&self) -> Arc<str> {
+        let mut hash = Sha256::new_with_prefix(b"gavel console key");
+        hash.update(self.sha256);
+        hex::encode(hash.finalize()).into()
+    }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use super::*;
     use crate::domain::ids::TenantId;
     use crate::surfaces::caller::Identity;
@@ -50,11 +60,11 @@ mod tests {
     #[test]
     fn a_key_finds_its_own_service_and_nothing_else_does() {
         let keys = [key("one", "first"), key("two", "second")];
-        let two = find(&keys, b"second").unwrap();
+        let two = &find(&keys, b"second").unwrap().caller;
         assert_eq!(two.name(), "service:two");
         assert_eq!(two.tenant.as_str(), "tenant-of-two");
         for wrong in [&b""[..], b"secon", b"second ", b"SECOND", &Sha256::digest("second")[..]] {
-            assert_eq!(find(&keys, wrong), None);
+            assert!(find(&keys, wrong).is_none());
         }
     }
 }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use futures_util::future::BoxFuture;
 use jsonwebtoken::{Algorithm, DecodingKey, Validation, decode, decode_header};
 use serde_json::{Map, Value};
+use sha2::{Digest, Sha256};
 
 use super::default_tenant;
 use crate::domain::ids::{TenantId, UserId};
@@ -38,6 +39,14 @@ impl Tokens {
     /// # Errors
     /// [`Error::NotAccepted`], [`Error::AuthUnavailable`].
     pub(super) async fn verify(&self, token: &str) -> Result<Caller, Error> {
+        self.verify_until(token).await.map(|(caller, _)| caller)
+    }
+
+    /// As [`Tokens::verify`], with when the token is over, microseconds since the epoch.
+    ///
+    /// # Errors
+    /// As [`Tokens::verify`].
+    pub(super) async fn verify_until(&self, token: &str) -> Result<(Caller, i64), Error> {
         let claims = match self.claims(token).await {
             Ok(claims) => claims,
             Err(Refusal::Keys(error)) => {
@@ -49,10 +58,23 @@ impl Tokens {
                 return Err(Error::NotAccepted);
             }
         };
-        self.caller(&claims).ok_or_else(|| {
-            tracing::debug!("a token lacks a usable subject, tenant or roles");
+        let caller = self.caller(&claims);
+        caller.zip(until(&claims)).ok_or_else(|| {
+            tracing::debug!("a token lacks a usable subject, end, tenant or roles");
             Error::NotAccepted
         })
+    }
+
+    /// Says whose tokens count and what is read from them, for logins that outlive the process.
+    pub(super) fn fingerprint(&self) -> Arc<str> {
+        let mut hash = Sha256::new_with_prefix(b"gavel console token");
+        let tenant_claim = self.tenant_claim.as_deref().unwrap_or_default();
+        for part in [&self.issuer, &self.audience, tenant_claim, &self.roles_claim] {
+            // Lengths first, so that no two different lists of parts are the same bytes.
+            hash.update((part.len() as u64).to_be_bytes());
+            hash.update(part);
+        }
+        hex::encode(hash.finalize()).into()
     }
 
     async fn claims(&self, token: &str) -> Result<Map<String, Value>, Refusal> {
@@ -124,6 +146,13 @@ fn usable<'a>(set: &'a KeySet, id: Option<&str>, algorithm: Algorithm) -> Vec<&'
         .filter(named)
         .filter(|key| key.algorithms.contains(&algorithm))
         .collect()
+}
+
+/// `exp`, which has been checked. RFC 7519 allows fractions.
+#[allow(clippy::cast_possible_truncation)] // Saturates, and no date of this age is near.
+fn until(claims: &Map<String, Value>) -> Option<i64> {
+    let seconds = claims.get("exp")?.as_f64()?;
+    Some((seconds * 1e6) as i64)
 }
 
 /// `None` when the claim is there and no roles can be read from it.

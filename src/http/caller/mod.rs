@@ -14,10 +14,12 @@ use actix_web::http::header::{self, HeaderMap};
 
 pub use self::api_key::ServiceKey;
 pub use self::jwt::{SharedSecret, Tokens};
+use super::console::origin;
 use super::error::Error;
 use super::headers::{API_KEY, only};
 use crate::domain::ids::TenantId;
 use crate::surfaces::caller::{Caller, Identity, OPERATOR};
+use crate::surfaces::sessions::{Credential, Session};
 
 /// How callers prove who they are.
 pub enum Auth {
@@ -52,8 +54,12 @@ impl Auth {
     /// [`Error::Unauthenticated`], [`Error::NotAccepted`], [`Error::AuthUnavailable`].
     pub(super) async fn caller(&self, request: &HttpRequest) -> Result<Caller, Error> {
         match self {
+            // A page elsewhere could reach us by a name of its own (DNS rebinding), and would be everybody then.
+            Self::None(_) if origin::is_foreign(request) => Err(Error::NotThisHost),
             Self::None(caller) => Ok(caller.clone()),
-            Self::ApiKeys(keys) => api_key::find(keys, key(request.headers())?).ok_or(Error::NotAccepted),
+            Self::ApiKeys(keys) => api_key::find(keys, key(request.headers())?)
+                .map(|key| key.caller.clone())
+                .ok_or(Error::NotAccepted),
             Self::Jwt(tokens) => {
                 tokens
                     .verify(bearer(request.headers())?.ok_or(Error::Unauthenticated)?)
@@ -61,6 +67,73 @@ impl Auth {
             }
         }
     }
+
+    /// What a person shows to log in to the console: a key, or a token.
+    ///
+    /// # Errors
+    /// [`Error::NotAccepted`] whatever is wrong with it; [`Error::AuthUnavailable`].
+    pub(super) async fn shown(&self, secret: &str) -> Result<Shown, Error> {
+        match self {
+            Self::None(_) => Err(Error::NotAccepted),
+            Self::ApiKeys(keys) => {
+                let key = api_key::find(keys, secret.as_bytes()).ok_or(Error::NotAccepted)?;
+                let Identity::Service(name) = &key.caller.identity else {
+                    return Err(Error::NotAccepted);
+                };
+                Ok(Shown {
+                    credential: Credential::Key {
+                        name: Arc::clone(name),
+                        fingerprint: key.fingerprint(),
+                    },
+                    caller: key.caller.clone(),
+                    until_us: None,
+                })
+            }
+            Self::Jwt(tokens) => {
+                let (caller, until_us) = tokens.verify_until(secret).await?;
+                Ok(Shown {
+                    credential: Credential::Token {
+                        fingerprint: tokens.fingerprint(),
+                        roles: Arc::clone(&caller.roles),
+                    },
+                    caller,
+                    until_us: Some(until_us),
+                })
+            }
+        }
+    }
+
+    /// Who a login to the console is, as things are now: `None` when the key was taken away or replaced, or when other
+    /// tokens count by now.
+    pub(super) fn of_session(&self, session: &Session) -> Option<Caller> {
+        match (self, &session.credential) {
+            (Self::ApiKeys(keys), Credential::Key { name, fingerprint }) => {
+                let named = |key: &&ServiceKey| key.caller.identity == Identity::Service(Arc::clone(name));
+                let key = keys.iter().find(named)?;
+                let same = key.fingerprint() == *fingerprint && key.caller.tenant == session.tenant;
+                same.then(|| key.caller.clone())
+            }
+            (Self::Jwt(tokens), Credential::Token { fingerprint, roles }) => {
+                let user = session.user.clone()?;
+                (tokens.fingerprint() == *fingerprint).then(|| Caller {
+                    tenant: session.tenant.clone(),
+                    identity: Identity::User(user),
+                    roles: Arc::clone(roles),
+                })
+            }
+            _ => None,
+        }
+    }
+}
+
+/// What somebody showed who logs in to the console.
+pub(super) struct Shown {
+    /// Who they are.
+    pub(super) caller: Caller,
+    /// What is kept of it.
+    pub(super) credential: Credential,
+    /// When it is over by itself, microseconds since the epoch.
+    pub(super) until_us: Option<i64>,
 }
 
 /// The one key of a request, from `Authorization: Bearer` or `X-Api-Key`. Two are refused rather than

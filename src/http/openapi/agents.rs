@@ -13,9 +13,9 @@ use crate::http::error::Code;
 use crate::http::routes::Route;
 use crate::surfaces::agents::MOST_TIME;
 
-const JSON: &str = "application/json";
+pub(super) const JSON: &str = "application/json";
 /// Numbers with dots between them.
-const EVENT_ID: &str = "^[0-9]{1,18}([.][0-9]{1,18}){0,15}$";
+pub(super) const EVENT_ID: &str = "^[0-9]{1,18}([.][0-9]{1,18}){0,15}$";
 const RUN_FIELDS: &str = "agent_id, status, user_id, parent_run_id, definition_hash, created_at, stop_reason";
 
 const LIST: &[Code] = &[
@@ -35,7 +35,7 @@ const READ: &[Code] = &[
     Code::RecordUnavailable,
     CALLER[1],
 ];
-const WATCH: &[Code] = &[
+pub(super) const WATCH: &[Code] = &[
     Code::InvalidRequest,
     CALLER[0],
     Code::UserMismatch,
@@ -44,7 +44,7 @@ const WATCH: &[Code] = &[
     Code::Overloaded,
     CALLER[1],
 ];
-const STOP: &[Code] = &[
+pub(super) const STOP: &[Code] = &[
     Code::InvalidRequest,
     CALLER[0],
     Code::UserMismatch,
@@ -292,7 +292,7 @@ const PREFER: &str = "`respond-async` or `wait=N` (RFC 7240).";
 const RUNS: &str =
     "Latest first. Without a word on `parent_run_id` only those that no other run called. A user sees their own.";
 const RUN: &str = "Another tenant's or user's run answers 404, as a missing one does.";
-const LAST: &str = "The id of the last event that you had, to go on after it.";
+pub(super) const LAST: &str = "The id of the last event that you had, to go on after it.";
 const EVENTS: &str = "From its beginning, or from after `Last-Event-ID`, until it is over; the last event is `end`; who comes after that gets 204. What runs that it \
                       called do is told where it happens, under their own `run_id`. Words as they come (`delta`) are told by the \
                       replica that works on the run, and come whole in `turn` everywhere.";
@@ -317,7 +317,7 @@ fn run() -> Parameter {
     parts::path("id", "The run's id.")
 }
 
-fn user() -> Parameter {
+pub(super) fn user() -> Parameter {
     let about = "The acting user, for a caller that is a service (`auth.mode` `none` or `api_key`). With `none` absent means \
                  `local`; a service that reads may leave it out to see its whole tenant.";
     let schema = parts::string().min_length(Some(1)).max_length(Some(256));
@@ -325,7 +325,7 @@ fn user() -> Parameter {
     parts::header("X-Gavel-User", about, schema.pattern(Some("^[!-~]{1,256}$")))
 }
 
-fn like(pattern: &str) -> ObjectBuilder {
+pub(super) fn like(pattern: &str) -> ObjectBuilder {
     parts::string().pattern(Some(pattern))
 }
 
@@ -334,11 +334,11 @@ fn seconds() -> ObjectBuilder {
     parts::integer(1).maximum(Some(most))
 }
 
-fn acting(own: impl IntoIterator<Item = Parameter>) -> Vec<Parameter> {
+pub(super) fn acting(own: impl IntoIterator<Item = Parameter>) -> Vec<Parameter> {
     own.into_iter().chain([user()]).chain(parts::acting()).collect()
 }
 
-fn body(schema: &str, about: &str, example: serde_json::Value) -> RequestBody {
+pub(super) fn body(schema: &str, about: &str, example: serde_json::Value) -> RequestBody {
     RequestBodyBuilder::new()
         .description(Some(about))
         .required(Some(Required::True))
@@ -382,7 +382,7 @@ fn run_answers() -> Vec<(u16, ResponseBuilder)> {
     ]
 }
 
-fn lines() -> ResponseBuilder {
+pub(super) fn lines() -> ResponseBuilder {
     let about = "One event a line. With `Accept: text/event-stream` each is an SSE message.";
     ["application/x-ndjson", "text/event-stream"]
         .into_iter()

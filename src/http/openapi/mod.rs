@@ -5,6 +5,7 @@ mod agents;
 mod operations;
 mod parts;
 pub(super) mod schemas;
+mod threads;
 
 use utoipa::openapi::security::{ApiKey, ApiKeyValue, Http, HttpAuthScheme, SecurityRequirement, SecurityScheme};
 use utoipa::openapi::tag::TagBuilder;
@@ -27,13 +28,17 @@ pub fn document() -> OpenApi {
         .version(env!("CARGO_PKG_VERSION"))
         .description(Some(format!("{ABOUT}\n\n## Codes\n\n{}", codes())))
         .license(Some(License::new(env!("CARGO_PKG_LICENSE"))));
-    let paths = Route::ALL.into_iter().fold(PathsBuilder::new(), |paths, route| {
+    let described = Route::ALL
+        .into_iter()
+        .filter_map(|route| Some((route, operations::of(route)?)));
+    let paths = described.fold(PathsBuilder::new(), |paths, (route, operation)| {
         let method = match route.verb() {
             Verb::Get => utoipa::openapi::HttpMethod::Get,
             Verb::Post => utoipa::openapi::HttpMethod::Post,
             Verb::Put => utoipa::openapi::HttpMethod::Put,
+            Verb::Delete => utoipa::openapi::HttpMethod::Delete,
         };
-        paths.path(route.path(), PathItem::new(method, operations::of(route)))
+        paths.path(route.path(), PathItem::new(method, operation))
     });
     let components = schemas::all(ComponentsBuilder::new())
         .security_scheme(BEARER, bearer())
@@ -93,10 +98,19 @@ fn tags() -> Vec<utoipa::openapi::Tag> {
         tag("chat", "One message, one decision."),
         tag("agents", "Declared agents: definitions and their versions."),
         tag("runs", "Runs of agents: triggered, watched, cancelled, resumed."),
+        tag(
+            "threads",
+            "Conversations that are kept, with an agent that asks before it acts.",
+        ),
+        tag("approvals", "What waits for a person, and standing leave."),
         tag("record", "What was decided and done, for analysts."),
         tag(
             "health",
             "For operators and their machines. Open: no credentials are asked for.",
+        ),
+        tag(
+            "accounts",
+            "For browsers that come back from Google. Open: no credentials are asked for.",
         ),
         tag("reference", "This description. Open: no credentials are asked for."),
     ]

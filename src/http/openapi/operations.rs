@@ -59,10 +59,10 @@ pub(super) const GET_PROBLEMS: &[Code] = &[
     CALLER[1],
 ];
 
-/// The operation of a route.
-pub(super) fn of(route: Route) -> Operation {
-    let about = about(route);
-    let open = matches!(about.tag, "health" | "reference");
+/// The operation of a route; none for the console, whose pages and forms are for people.
+pub(super) fn of(route: Route) -> Option<Operation> {
+    let about = about(route)?;
+    let open = matches!(about.tag, "health" | "reference" | "accounts");
     let operation = OperationBuilder::new()
         .operation_id(Some(about.id))
         .tag(about.tag)
@@ -76,7 +76,7 @@ pub(super) fn of(route: Route) -> Operation {
     } else {
         operation
     };
-    operation.build()
+    Some(operation.build())
 }
 
 /// Answers and problems by status; where both share one, its response has both contents.
@@ -108,8 +108,8 @@ fn merge(answer: ResponseBuilder, problem: ResponseBuilder) -> ResponseBuilder {
     answer.into()
 }
 
-fn about(route: Route) -> About {
-    match route {
+fn about(route: Route) -> Option<About> {
+    Some(match route {
         Route::Chat => chat(),
         Route::ChatStream => chat_stream(),
         Route::Decisions => About {
@@ -161,6 +161,20 @@ fn about(route: Route) -> About {
         | Route::CancelRun
         | Route::ResumeRun
         | Route::AgentSchema => super::agents::about(route),
+        Route::Say
+        | Route::SayStream
+        | Route::Threads
+        | Route::Thread
+        | Route::ThreadRun
+        | Route::ThreadRunEvents
+        | Route::CancelThreadRun
+        | Route::PendingApprovals
+        | Route::ResolveApproval
+        | Route::ActionsInDoubt
+        | Route::SettleAction
+        | Route::Grants
+        | Route::RevokeGrant => super::threads::about(route),
+        Route::GoogleCallback => google_callback(),
         Route::Live => get(
             "isAlive",
             "health",
@@ -207,7 +221,20 @@ fn about(route: Route) -> About {
                 response(""),
             )
         },
-    }
+        Route::Console
+        | Route::ConsoleStyle
+        | Route::ConsoleLogin
+        | Route::ConsoleLogIn
+        | Route::ConsoleLogOut
+        | Route::ConsoleApprovals
+        | Route::ConsoleApproval
+        | Route::ConsoleResolve
+        | Route::ConsoleSettle
+        | Route::ConsoleThreads
+        | Route::ConsoleThread
+        | Route::ConsoleGrants
+        | Route::ConsoleRevoke => return None,
+    })
 }
 
 const DECISIONS: &str =
@@ -258,6 +285,35 @@ pub(super) fn get(
 fn text(id: &'static str, tag: &'static str, summary: &'static str, about: &'static str, media: &str) -> About {
     let ok = response("The text.").content(media, Content::new(Some(parts::string().build())));
     plain(id, tag, summary, about, ok)
+}
+
+fn google_callback() -> About {
+    let about =
+        "For browsers alone: `gavel google connect` begins what ends here. The state is good once, for ten minutes.";
+    let mut about = text(
+        "finishGoogle",
+        "accounts",
+        "Where Google sends people back to",
+        about,
+        "text/html",
+    );
+    let query = |name, what| parts::query(name, what, parts::string());
+    about.parameters = listed([
+        query("state", "What was begun; only `gavel google connect` makes one."),
+        query(
+            "code",
+            "Google's word that the person consented; absent where they did not.",
+        ),
+    ]);
+    // Where nobody can be sent back to it.
+    about.problems = &[Code::NotFound];
+    let page = |words| response(words).content("text/html", Content::new(Some(parts::string().build())));
+    about.answers.extend([
+        (400, page("Nothing was connected; the page says why.")),
+        (502, page("Google cannot be reached.")),
+        (503, page("It cannot be done now; the log says why.")),
+    ]);
+    about
 }
 
 fn asset() -> About {

@@ -7,12 +7,18 @@ use utoipa::openapi::{Array, ComponentsBuilder, Object, Ref, RefOr, Schema, Sche
 use utoipa::{PartialSchema, ToSchema};
 
 use super::parts::string;
+use crate::domain::action::Grant;
 use crate::domain::agent_run::AgentRun;
 use crate::domain::decision::{AgentDecision, DecisionType, Outcome};
 use crate::domain::event::Event;
+use crate::domain::thread::{Thread, ThreadSummary};
+use crate::http::approvals::{ResolveBody, SettleBody};
 use crate::http::error::{Code, Problem};
 use crate::http::health::{Live, Ready};
+use crate::http::threads::SayBody;
 use crate::surfaces::agents::{AgentDetail, AgentInfo, RunEvent, VersionDetail, VersionInfo};
+use crate::surfaces::approvals::{ActionInDoubt, PendingApproval};
+use crate::surfaces::threads::RunAnswer;
 
 /// Every schema, with those it refers to.
 pub(super) fn all(components: ComponentsBuilder) -> ComponentsBuilder {
@@ -29,6 +35,13 @@ pub(super) fn all(components: ComponentsBuilder) -> ComponentsBuilder {
     VersionInfo::schemas(&mut nested);
     VersionDetail::schemas(&mut nested);
     RunEvent::schemas(&mut nested);
+    RunAnswer::schemas(&mut nested);
+    PendingApproval::schemas(&mut nested);
+    ActionInDoubt::schemas(&mut nested);
+    ResolveBody::schemas(&mut nested);
+    Thread::schemas(&mut nested);
+    ThreadSummary::schemas(&mut nested);
+    Grant::schemas(&mut nested);
     Live::schemas(&mut nested);
     Ready::schemas(&mut nested);
     Problem::schemas(&mut nested);
@@ -55,6 +68,20 @@ pub(super) fn all(components: ComponentsBuilder) -> ComponentsBuilder {
         .schema_from::<VersionInfo>()
         .schema_from::<VersionDetail>()
         .schema_from::<RunEvent>()
+        .schema_from::<RunAnswer>()
+        .schema_from::<PendingApproval>()
+        .schema_from::<ActionInDoubt>()
+        .schema_from::<ResolveBody>()
+        .schema_from::<SettleBody>()
+        .schema_from::<SayBody>()
+        .schema_from::<Thread>()
+        .schema_from::<ThreadSummary>()
+        .schema_from::<Grant>()
+        .schema("ThreadLine", thread_line())
+        .schema("ApprovalPage", paged("approvals", "PendingApproval"))
+        .schema("ThreadPage", paged("threads", "ThreadSummary"))
+        .schema("ActionInDoubtPage", paged("actions", "ActionInDoubt"))
+        .schema("GrantPage", paged("grants", "Grant"))
         .schema("RunLine", run_line())
         .schema("AgentPage", paged("agents", "AgentInfo"))
         .schema("VersionPage", paged("versions", "VersionInfo"))
@@ -75,6 +102,22 @@ fn listing(name: &str, of: &str) -> Object {
         .schema_type(Type::Object)
         .property(name, list)
         .required(name)
+        .build()
+}
+
+/// A line of a thread's run.
+fn thread_line() -> Object {
+    let types = ["status", "delta", "reset", "heartbeat", "result", "error"];
+    Object::builder()
+        .schema_type(Type::Object)
+        .property("type", string().enum_values(Some(types)))
+        .property("status", string().description(Some("`planning`, in the first line.")))
+        .property("threadId", string().description(Some("In the first line.")))
+        .property("runId", string().description(Some("In the first line.")))
+        .property("delta", string().description(Some("More words of the model.")))
+        .property("result", Ref::from_schema_name("RunAnswer"))
+        .property("error", Ref::from_schema_name("Problem"))
+        .required("type")
         .build()
 }
 

@@ -50,12 +50,15 @@ fn the_document_describes_the_route_table_and_nothing_else() {
     let document = text();
     assert!(document["openapi"].as_str().unwrap().starts_with("3.1."));
     let described: BTreeSet<_> = operations(&document).into_iter().map(|(name, _)| name).collect();
+    // The console's pages and forms are for people; docs/console.md describes them.
     let routes: BTreeSet<_> = Route::ALL
         .into_iter()
+        .filter(|route| !route.path().starts_with("/console"))
         .map(|route| match route.verb() {
             Verb::Get => format!("get {}", route.path()),
             Verb::Post => format!("post {}", route.path()),
             Verb::Put => format!("put {}", route.path()),
+            Verb::Delete => format!("delete {}", route.path()),
         })
         .collect();
     assert_eq!(described, routes);

@@ -25,13 +25,22 @@ use crate::surfaces::chat::request::FieldError;
 const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
 
 pub(in crate::http) async fn tell(state: Data<State>, request: HttpRequest) -> HttpResponse {
-    let exchange = Exchange::begin(&state, &request, Some(Route::RunEvents));
-    match watch(&state, &request).await {
-        Ok(Some(watch)) => begin(&state, exchange, watch, Form::asked_for(request.headers())),
+    told(&state, &request, Route::RunEvents).await
+}
+
+async fn told(state: &Data<State>, request: &HttpRequest, route: Route) -> HttpResponse {
+    let exchange = Exchange::begin(state, request, Some(route));
+    match watch(state, request).await {
+        Ok(Some(watch)) => begin(state, exchange, watch, Form::asked_for(request.headers())),
         // To an EventSource an empty 200 is a stream that broke off, and it would come back for ever; 204 ends it.
         Ok(None) => exchange.finish(Ok(HttpResponse::NoContent().finish())),
         Err(error) => exchange.finish(Err(error)),
     }
+}
+
+/// The same, where the runs of threads stand.
+pub(in crate::http) async fn tell_of_thread(state: Data<State>, request: HttpRequest) -> HttpResponse {
+    told(&state, &request, Route::ThreadRunEvents).await
 }
 
 /// `None` for a reader who has had the end.

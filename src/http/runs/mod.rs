@@ -197,7 +197,7 @@ async fn cancelled(state: &State, request: &HttpRequest) -> Result<HttpResponse,
 
 /// How long the caller wants to wait (RFC 7240).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Patience {
+pub(super) enum Patience {
     /// Until it is over.
     All,
     /// `wait=N`: so long.
@@ -207,7 +207,7 @@ enum Patience {
 }
 
 impl Patience {
-    fn of(headers: &HeaderMap) -> Result<Self, Error> {
+    pub(super) fn of(headers: &HeaderMap) -> Result<Self, Error> {
         let mut patience = Self::All;
         for value in headers.get_all(PREFER) {
             let text = value
@@ -296,7 +296,7 @@ fn locate(response: &mut HttpResponse, run: RunId) {
     }
 }
 
-fn meta(
+pub(super) fn meta(
     exchange: &Exchange,
     request: &HttpRequest,
     caller: &Caller,

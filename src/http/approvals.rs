@@ -1,0 +1,184 @@
+//! Leave: what waits for a person, their answers, actions in doubt, and standing leave.
+
+use actix_web::http::StatusCode;
+use actix_web::web::{Data, Payload};
+use actix_web::{HttpRequest, HttpResponse};
+use serde::Deserialize;
+use serde_json::json;
+use tracing::Instrument;
+use utoipa::ToSchema;
+
+use super::agents::response;
+use super::error::Error;
+use super::exchange::Exchange;
+use super::routes::Route;
+use super::runs::Patience;
+use super::{State, acting, body, query};
+use crate::domain::action::Resolution;
+use crate::domain::ids::{ActionId, ApprovalId, GrantId};
+use crate::surfaces::approvals::{ActionInDoubt, Answer, MAX_REASON, PendingApproval};
+use crate::surfaces::chat::request::FieldError;
+
+pub(super) async fn pending(state: Data<State>, request: HttpRequest) -> HttpResponse {
+    let exchange = Exchange::begin(&state, &request, Some(Route::PendingApprovals));
+    exchange.finish(waiting(&state, &request).await)
+}
+
+pub(super) async fn resolve(state: Data<State>, request: HttpRequest, payload: Payload) -> HttpResponse {
+    let exchange = Exchange::begin(&state, &request, Some(Route::ResolveApproval));
+    let answer = resolved(&state, &request, payload);
+    let answer = answer.instrument(exchange.span.clone()).await;
+    exchange.finish(answer)
+}
+
+pub(super) async fn in_doubt(state: Data<State>, request: HttpRequest) -> HttpResponse {
+    let exchange = Exchange::begin(&state, &request, Some(Route::ActionsInDoubt));
+    exchange.finish(doubts(&state, &request).await)
+}
+
+pub(super) async fn settle(state: Data<State>, request: HttpRequest, payload: Payload) -> HttpResponse {
+    let exchange = Exchange::begin(&state, &request, Some(Route::SettleAction));
+    exchange.finish(settled(&state, &request, payload).await)
+}
+
+pub(super) async fn grants(state: Data<State>, request: HttpRequest) -> HttpResponse {
+    let exchange = Exchange::begin(&state, &request, Some(Route::Grants));
+    exchange.finish(all_grants(&state, &request).await)
+}
+
+pub(super) async fn revoke(state: Data<State>, request: HttpRequest) -> HttpResponse {
+    let exchange = Exchange::begin(&state, &request, Some(Route::RevokeGrant));
+    exchange.finish(revoked(&state, &request).await)
+}
+
+/// `POST /api/agent/approvals/resolve`.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+pub(super) struct ResolveBody {
+    /// Which question.
+    #[schema(value_type = String, format = "uuid")]
+    pub approval_id: ApprovalId,
+    /// What you say.
+    pub decision: Resolution,
+    /// Why; the agent is told, where it is a no.
+    #[schema(max_length = 4096)]
+    pub reason: Option<String>,
+}
+
+/// `POST /api/agent/actions/{id}/settle`.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct SettleBody {
+    /// Did the action have its effect?
+    pub happened: bool,
+}
+
+async fn waiting(state: &State, request: &HttpRequest) -> Result<HttpResponse, Error> {
+    let caller = state.edge.auth.caller(request).await?;
+    let user = acting::user(state, &caller, request)?;
+    let query = query::list(request.query_string())?;
+    if query.filter.is_some() || query.order_by.is_some() {
+        return Err(Error::Invalid(vec![FieldError {
+            pointer: if query.filter.is_some() { "filter" } else { "order_by" }.to_owned(),
+            detail: "is not taken here; allowed are page_size and page_token".to_owned(),
+        }]));
+    }
+    let page = state.edge.approvals.pending(&caller, user, query).await?;
+    let approvals: Vec<_> = page.actions.into_iter().filter_map(PendingApproval::of).collect();
+    let body = json!({ "approvals": approvals, "next_page_token": page.next_page_token });
+    Ok(response(StatusCode::OK, &body))
+}
+
+/// The answer is the run as it rests next. One that nobody talks to may take hours: it is waited for when that is asked for.
+async fn resolved(state: &State, request: &HttpRequest, payload: Payload) -> Result<HttpResponse, Error> {
+    let patience = Patience::of(request.headers())?;
+    let caller = state.edge.auth.caller(request).await?;
+    let body = body::read(request, payload, &state.edge.limits).await?;
+    let given: ResolveBody = parse(
+        &body,
+        "{\"approvalId\", \"decision\": \"reject\" | \"approve_once\" | \"approve_and_always_allow_recipient\", \"reason\"?}",
+    )?;
+    if given.reason.as_ref().is_some_and(|reason| reason.len() > MAX_REASON) {
+        return Err(Error::Invalid(vec![FieldError {
+            pointer: "/reason".to_owned(),
+            detail: format!("is longer than {MAX_REASON} bytes"),
+        }]));
+    }
+    let user = acting::user(state, &caller, request)?;
+    let answer = Answer {
+        approval: given.approval_id,
+        resolution: given.decision,
+        reason: given.reason,
+    };
+    let answered = state.edge.approvals.resolve(&caller, user, answer).await?;
+    let (agents, run) = (&state.edge.agents, answered.run);
+    let rests = async {
+        if let Err(error) = agents.rests(&caller, run).await {
+            tracing::warn!(run_id = %run, %error, "an answered run was not waited for to its end");
+        }
+    };
+    match patience {
+        Patience::All if answered.thread.is_some() => rests.await,
+        // Nobody's patience is a reason to tell less.
+        Patience::Some(most) => drop(tokio::time::timeout(most, rests).await),
+        Patience::All | Patience::None => {}
+    }
+    let run = state.edge.threads.after(&caller, run).await?;
+    Ok(response(StatusCode::OK, &run))
+}
+
+async fn doubts(state: &State, request: &HttpRequest) -> Result<HttpResponse, Error> {
+    let caller = state.edge.auth.caller(request).await?;
+    let user = acting::user(state, &caller, request)?;
+    let query = query::page(request.query_string())?;
+    let page = state.edge.approvals.in_doubt(&caller, user, query).await?;
+    let actions: Vec<_> = page.actions.into_iter().map(ActionInDoubt::from).collect();
+    let body = json!({ "actions": actions, "next_page_token": page.next_page_token });
+    Ok(response(StatusCode::OK, &body))
+}
+
+async fn settled(state: &State, request: &HttpRequest, payload: Payload) -> Result<HttpResponse, Error> {
+    let caller = state.edge.auth.caller(request).await?;
+    let body = body::read(request, payload, &state.edge.limits).await?;
+    let given: SettleBody = parse(&body, "{\"happened\": true or false}")?;
+    let user = acting::user(state, &caller, request)?;
+    let id = request
+        .match_info()
+        .get("id")
+        .and_then(ActionId::parse)
+        .ok_or(Error::NotFound)?;
+    let settled = state.edge.approvals.settle(&caller, user, id, given.happened).await?;
+    let run = state.edge.threads.after(&caller, settled.run).await?;
+    Ok(response(StatusCode::OK, &run))
+}
+
+async fn all_grants(state: &State, request: &HttpRequest) -> Result<HttpResponse, Error> {
+    let caller = state.edge.auth.caller(request).await?;
+    let user = acting::user(state, &caller, request)?;
+    let query = query::list(request.query_string())?;
+    let page = state.edge.approvals.grants(&caller, user, query).await?;
+    let body = json!({ "grants": page.grants, "next_page_token": page.next_page_token });
+    Ok(response(StatusCode::OK, &body))
+}
+
+async fn revoked(state: &State, request: &HttpRequest) -> Result<HttpResponse, Error> {
+    let caller = state.edge.auth.caller(request).await?;
+    query::none(request.query_string())?;
+    let user = acting::user(state, &caller, request)?;
+    let id = request
+        .match_info()
+        .get("id")
+        .and_then(GrantId::parse)
+        .ok_or(Error::NotFound)?;
+    state.edge.approvals.revoke(&caller, user, id).await?;
+    Ok(HttpResponse::NoContent().finish())
+}
+
+fn parse<'a, T: Deserialize<'a>>(body: &'a [u8], allowed: &str) -> Result<T, Error> {
+    serde_json::from_slice(body).map_err(|error| {
+        Error::Invalid(vec![FieldError {
+            pointer: String::new(),
+            detail: format!("is not valid: {error}; allowed: {allowed}"),
+        }])
+    })
+}

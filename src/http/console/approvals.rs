@@ -1,0 +1,255 @@
+//! What waits for a person, their answers, and actions in doubt.
+
+use std::time::Duration;
+
+use actix_web::http::StatusCode;
+use actix_web::web::{Data, Payload};
+use actix_web::{HttpRequest, HttpResponse};
+use tracing::Instrument;
+
+use super::super::State;
+use super::super::error::Error;
+use super::super::exchange::Exchange;
+use super::super::routes::Route;
+use super::form::{self, Form};
+use super::session::{Visitor, visitor};
+use super::view::action::{Card, Place, card, doubt};
+use super::view::approvals::{Filter, Listed, listed};
+use super::{Turned, page, see, told, view};
+use crate::domain::action::{Action, ActionStatus, Resolution};
+use crate::domain::ids::{ActionId, ApprovalId, RunId};
+use crate::surfaces::agents::AgentError;
+use crate::surfaces::approvals::{Answer, MAX_REASON};
+use crate::surfaces::decisions::ListQuery;
+
+/// Questions on a page.
+pub(super) const PAGE_SIZE: u32 = 20;
+/// How long an answer waits for what it sets going, so that the next page can tell what came of it.
+const PATIENCE: Duration = Duration::from_secs(4);
+
+pub(in crate::http) async fn list(state: Data<State>, request: HttpRequest) -> HttpResponse {
+    let exchange = Exchange::begin(&state, &request, Some(Route::ConsoleApprovals));
+    exchange.finish(Ok(told(waiting(&state, &request).await)))
+}
+
+pub(in crate::http) async fn one(state: Data<State>, request: HttpRequest) -> HttpResponse {
+    let exchange = Exchange::begin(&state, &request, Some(Route::ConsoleApproval));
+    exchange.finish(Ok(told(shown(&state, &request).await)))
+}
+
+pub(in crate::http) async fn resolve(state: Data<State>, request: HttpRequest, payload: Payload) -> HttpResponse {
+    let exchange = Exchange::begin(&state, &request, Some(Route::ConsoleResolve));
+    let answer = resolved(&state, &request, payload);
+    let answer = answer.instrument(exchange.span.clone()).await;
+    exchange.finish(Ok(told(answer)))
+}
+
+pub(in crate::http) async fn settle(state: Data<State>, request: HttpRequest, payload: Payload) -> HttpResponse {
+    let exchange = Exchange::begin(&state, &request, Some(Route::ConsoleSettle));
+    exchange.finish(Ok(told(settled(&state, &request, payload).await)))
+}
+
+/// The parameter of a page that names it once; empty is absent.
+pub(super) fn parameter(request: &HttpRequest, name: &str) -> Option<String> {
+    let mut values = url::form_urlencoded::parse(request.query_string().as_bytes())
+        .filter(|(known, _)| known == name)
+        .map(|(_, value)| value.trim().to_owned());
+    let first = values.next();
+    if values.next().is_some() { None } else { first }.filter(|value| !value.is_empty())
+}
+
+/// `name = "value"`, in the language of lists.
+fn condition(name: &str, value: &str) -> String {
+    let value = value.replace('\\', "\\\\").replace('"', "\\\"").replace('*', "\\*");
+    format!("{name} = \"{value}\"")
+}
+
+async fn waiting(state: &State, request: &HttpRequest) -> Result<HttpResponse, Turned> {
+    let visitor = visitor(state, request).await?;
+    let filter = Filter {
+        user: parameter(request, "user"),
+        tool: parameter(request, "tool"),
+    };
+    let conditions: Vec<_> = [("user_id", &filter.user), ("tool", &filter.tool)]
+        .into_iter()
+        .filter_map(|(name, value)| Some(condition(name, value.as_ref()?)))
+        .collect();
+    let query = |page_token: Option<String>| ListQuery {
+        page_size: PAGE_SIZE,
+        page_token,
+        filter: (!conditions.is_empty()).then(|| conditions.join(" AND ")),
+        ..ListQuery::default()
+    };
+    let approvals = &state.edge.approvals;
+    let token = parameter(request, "page_token");
+    let is_first = token.is_none();
+    let pending = approvals
+        .pending(&visitor.caller, visitor.user.clone(), query(token))
+        .await?;
+    let doubts = match is_first {
+        true => {
+            let doubts = approvals.in_doubt(&visitor.caller, visitor.user.clone(), query(None));
+            Some(doubts.await?)
+        }
+        false => None,
+    };
+    let flash = flash(state, &visitor, request).await?;
+    let now = state.edge.agents.now_us();
+    let body = listed(&Listed {
+        visitor: &visitor,
+        filter: &filter,
+        flash,
+        cards: pending
+            .actions
+            .iter()
+            .map(|action| card(&of(state, &visitor, action, now), Place::List))
+            .collect(),
+        next: pending.next_page_token.as_deref(),
+        doubts: doubts
+            .iter()
+            .flat_map(|page| &page.actions)
+            .map(|action| doubt(&of(state, &visitor, action, now)))
+            .collect(),
+        more_doubts: doubts.as_ref().is_some_and(|page| page.next_page_token.is_some()),
+    });
+    let count = pending.actions.len();
+    let more = if pending.next_page_token.is_some() { "+" } else { "" };
+    let title = match count {
+        0 => "Approvals".to_owned(),
+        _ => format!("({count}{more}) Approvals"),
+    };
+    Ok(page(StatusCode::OK, Some(&visitor), &title, &body))
+}
+
+async fn shown(state: &State, request: &HttpRequest) -> Result<HttpResponse, Turned> {
+    let visitor = visitor(state, request).await?;
+    let approvals = &state.edge.approvals;
+    let action = approvals
+        .question(&visitor.caller, visitor.user.clone(), approval(request)?)
+        .await?;
+    let flash = flash(state, &visitor, request).await?;
+    let card = card(&of(state, &visitor, &action, state.edge.agents.now_us()), Place::Own);
+    let body = view::approvals::one(flash, &card);
+    Ok(page(
+        StatusCode::OK,
+        Some(&visitor),
+        &view::words::name(&action.tool),
+        &body,
+    ))
+}
+
+/// What a card is made of.
+fn of<'a>(state: &State, visitor: &'a Visitor, action: &'a Action, now_us: i64) -> Card<'a> {
+    Card {
+        action,
+        tool: state.edge.approvals.tool(action),
+        visitor,
+        now_us,
+    }
+}
+
+/// What became of what the visitor has just answered, as the store has it; `about` and `settled` only say of which.
+async fn flash(state: &State, visitor: &Visitor, request: &HttpRequest) -> Result<Option<maud::Markup>, Turned> {
+    let approvals = &state.edge.approvals;
+    let about = parameter(request, "about");
+    let found = match (about, parameter(request, "settled")) {
+        (Some(about), _) => match ApprovalId::parse(&about) {
+            Some(id) => approvals.question(&visitor.caller, visitor.user.clone(), id).await,
+            None => return Ok(None),
+        },
+        (None, Some(settled)) => match ActionId::parse(&settled) {
+            Some(id) => approvals.action(&visitor.caller, visitor.user.clone(), id).await,
+            None => return Ok(None),
+        },
+        (None, None) => return Ok(None),
+    };
+    match found {
+        Ok(action) => {
+            let late = parameter(request, "late").is_some();
+            Ok(Some(view::action::flash(&action, visitor, late)))
+        }
+        Err(AgentError::NotFound) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
+
+async fn resolved(state: &State, request: &HttpRequest, payload: Payload) -> Result<HttpResponse, Turned> {
+    let visitor = visitor(state, request).await?;
+    let form = Form::read(state, request, payload, visitor.form_token.as_deref()).await?;
+    let approval = approval(request)?;
+    let resolution = form.get("decision").and_then(Resolution::parse);
+    let reason = form.text("reason");
+    if reason.as_ref().is_some_and(|reason| reason.len() > MAX_REASON) {
+        return Err(form::wrong("reason", "is too long"));
+    }
+    let answer = Answer {
+        approval,
+        resolution: resolution.ok_or_else(|| form::wrong("decision", "is none of the buttons"))?,
+        reason,
+    };
+    let user = visitor.user.clone();
+    let late = match state.edge.approvals.resolve(&visitor.caller, user, answer).await {
+        Ok(run) => {
+            rests(state, &visitor, run.run).await;
+            ""
+        }
+        // The page says what was answered, by whom.
+        Err(AgentError::Resolved(..)) => "&late=1",
+        Err(error) => return Err(error.into()),
+    };
+    let place = match form.get("back") {
+        Some("own") => format!("{}/{approval}", Route::ConsoleApprovals.path()),
+        _ => Route::ConsoleApprovals.path().to_owned(),
+    };
+    Ok(see(&format!("{place}?about={approval}{late}")))
+}
+
+/// Waits a little for what was set going. The answer counts, whatever can be told of the run now.
+async fn rests(state: &State, visitor: &Visitor, run: RunId) {
+    let rests = tokio::time::timeout(PATIENCE, state.edge.agents.rests(&visitor.caller, run));
+    if let Ok(Err(error)) = rests.await {
+        tracing::warn!(run_id = %run, %error, "how a run stands after an answer cannot be read");
+    }
+}
+
+async fn settled(state: &State, request: &HttpRequest, payload: Payload) -> Result<HttpResponse, Turned> {
+    let visitor = visitor(state, request).await?;
+    let form = Form::read(state, request, payload, visitor.form_token.as_deref()).await?;
+    let id = request.match_info().get("id").and_then(ActionId::parse);
+    let id = id.ok_or(Error::NotFound)?;
+    let happened = match form.get("happened") {
+        Some("yes") => true,
+        Some("no") => false,
+        _ => return Err(form::wrong("happened", "is none of the buttons")),
+    };
+    let user = visitor.user.clone();
+    let late = match state.edge.approvals.settle(&visitor.caller, user, id, happened).await {
+        Ok(_) => "",
+        Err(AgentError::NotInDoubt(_)) => "&late=1",
+        Err(error) => return Err(error.into()),
+    };
+    let path = Route::ConsoleApprovals.path();
+    Ok(see(&format!("{path}?settled={id}{late}")))
+}
+
+fn approval(request: &HttpRequest) -> Result<ApprovalId, Error> {
+    let id = request.match_info().get("id").and_then(ApprovalId::parse);
+    id.ok_or(Error::NotFound)
+}
+
+/// Does it wait for a person?
+pub(super) fn waits(action: &Action, now_us: i64) -> bool {
+    action.status == ActionStatus::AwaitingConfirmation && action.expires_at.is_none_or(|at| at > now_us)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_asked_for_cannot_become_another_question() {
+        assert_eq!(condition("tool", "gmail_send"), r#"tool = "gmail_send""#);
+        let odd = r#"a" OR status = "x\*"#;
+        assert_eq!(condition("tool", odd), r#"tool = "a\" OR status = \"x\\\*""#);
+    }
+}

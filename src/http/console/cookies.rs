@@ -1,0 +1,61 @@
+//! The console's cookies: one for a login, one that only ties a form to a browser where nobody is logged in.
+//!
+//! Both are `HttpOnly`, `SameSite=Strict` and for `/console` alone. That path rules the prefix `__Host-` out; `__Secure-` is used
+//! wherever the cookie is `Secure`, so that no plain-text neighbour can plant one.
+
+use std::time::Duration;
+
+use actix_web::HttpRequest;
+use actix_web::http::header::{self, HeaderValue};
+
+use super::origin;
+use crate::surfaces::sessions::is_token;
+
+/// Which cookie.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Cookie {
+    /// Stands for a login.
+    Session,
+    /// Ties a form to a browser.
+    Form,
+}
+
+impl Cookie {
+    const fn name(self, secure: bool) -> &'static str {
+        match (self, secure) {
+            (Self::Session, true) => "__Secure-gavel_session",
+            (Self::Session, false) => "gavel_session",
+            (Self::Form, true) => "__Secure-gavel_form",
+            (Self::Form, false) => "gavel_form",
+        }
+    }
+
+    /// Its value, where the browser has sent exactly one that can be ours.
+    pub(super) fn of(self, request: &HttpRequest) -> Option<String> {
+        let name = self.name(origin::is_secure(request));
+        let mut found = None;
+        for line in request.headers().get_all(header::COOKIE) {
+            for pair in line.to_str().ok()?.split(';') {
+                let Some((key, value)) = pair.split_once('=') else {
+                    continue;
+                };
+                if key.trim() == name && found.replace(value.trim()).is_some() {
+                    return None;
+                }
+            }
+        }
+        found.filter(|value| is_token(value)).map(str::to_owned)
+    }
+
+    /// Sets it, for so long; for no time takes it away.
+    pub(super) fn set(self, request: &HttpRequest, value: &str, lasts: Duration) -> HeaderValue {
+        let secure = origin::is_secure(request);
+        let text = format!(
+            "{}={value}; Path=/console; Max-Age={}; HttpOnly; SameSite=Strict{}",
+            self.name(secure),
+            lasts.as_secs(),
+            if secure { "; Secure" } else { "" }
+        );
+        HeaderValue::try_from(text).unwrap_or_else(|_| unreachable!("names and hex digits are visible ASCII"))
+    }
+}

@@ -1,0 +1,51 @@
+//! Standing leave: listed, and taken back.
+
+use actix_web::http::StatusCode;
+use actix_web::web::{Data, Payload};
+use actix_web::{HttpRequest, HttpResponse};
+
+use super::super::State;
+use super::super::error::Error;
+use super::super::exchange::Exchange;
+use super::super::routes::Route;
+use super::approvals::{PAGE_SIZE, parameter};
+use super::form::Form;
+use super::session::visitor;
+use super::view::grants::grants;
+use super::{Turned, page, see, told};
+use crate::domain::ids::GrantId;
+use crate::surfaces::decisions::ListQuery;
+
+pub(in crate::http) async fn list(state: Data<State>, request: HttpRequest) -> HttpResponse {
+    let exchange = Exchange::begin(&state, &request, Some(Route::ConsoleGrants));
+    exchange.finish(Ok(told(shown(&state, &request).await)))
+}
+
+pub(in crate::http) async fn revoke(state: Data<State>, request: HttpRequest, payload: Payload) -> HttpResponse {
+    let exchange = Exchange::begin(&state, &request, Some(Route::ConsoleRevoke));
+    exchange.finish(Ok(told(revoked(&state, &request, payload).await)))
+}
+
+async fn shown(state: &State, request: &HttpRequest) -> Result<HttpResponse, Turned> {
+    let visitor = visitor(state, request).await?;
+    let query = ListQuery {
+        page_size: PAGE_SIZE,
+        page_token: parameter(request, "page_token"),
+        ..ListQuery::default()
+    };
+    let approvals = &state.edge.approvals;
+    let found = approvals.grants(&visitor.caller, visitor.user.clone(), query).await?;
+    let about = parameter(request, "about").and_then(|about| GrantId::parse(&about));
+    let body = grants(&visitor, &found.grants, about, found.next_page_token.as_deref());
+    Ok(page(StatusCode::OK, Some(&visitor), "Standing leave", &body))
+}
+
+async fn revoked(state: &State, request: &HttpRequest, payload: Payload) -> Result<HttpResponse, Turned> {
+    let visitor = visitor(state, request).await?;
+    Form::read(state, request, payload, visitor.form_token.as_deref()).await?;
+    let id = request.match_info().get("id").and_then(GrantId::parse);
+    let id = id.ok_or(Error::NotFound)?;
+    let approvals = &state.edge.approvals;
+    approvals.revoke(&visitor.caller, visitor.user.clone(), id).await?;
+    Ok(see(&format!("{}?about={id}", Route::ConsoleGrants.path())))
+}

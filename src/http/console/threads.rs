@@ -1,0 +1,87 @@
+//! A user's threads, and one of them, as it was.
+
+use actix_web::http::StatusCode;
+use actix_web::web::Data;
+use actix_web::{HttpRequest, HttpResponse};
+
+use super::super::State;
+use super::super::error::Error;
+use super::super::exchange::Exchange;
+use super::super::query;
+use super::super::routes::Route;
+use super::approvals::{PAGE_SIZE, parameter};
+use super::session::{Visitor, visitor};
+use super::view::thread::{Line, thread as view, threads};
+use super::{Turned, page, told};
+use crate::domain::ids::ThreadId;
+use crate::domain::thread::MessageRole;
+use crate::surfaces::agents::AgentError;
+use crate::surfaces::decisions::ListQuery;
+
+pub(in crate::http) async fn list(state: Data<State>, request: HttpRequest) -> HttpResponse {
+    let exchange = Exchange::begin(&state, &request, Some(Route::ConsoleThreads));
+    exchange.finish(Ok(told(listed(&state, &request).await)))
+}
+
+pub(in crate::http) async fn thread(state: Data<State>, request: HttpRequest) -> HttpResponse {
+    let exchange = Exchange::begin(&state, &request, Some(Route::ConsoleThread));
+    exchange.finish(Ok(told(shown(&state, &request).await)))
+}
+
+async fn listed(state: &State, request: &HttpRequest) -> Result<HttpResponse, Turned> {
+    let visitor = visitor(state, request).await?;
+    reads_threads(&visitor)?;
+    let query = ListQuery {
+        page_size: PAGE_SIZE,
+        page_token: parameter(request, "page_token"),
+        ..ListQuery::default()
+    };
+    let found = state.edge.threads.list(&visitor.caller, visitor.reads.clone(), query);
+    let found = found.await?;
+    let body = threads(&visitor, &found.threads, found.next_page_token.as_deref());
+    Ok(page(StatusCode::OK, Some(&visitor), "Threads", &body))
+}
+
+/// nobody but its user reads a thread. An approver has all they need in the question, also one that acts for nobody.
+fn reads_threads(visitor: &Visitor) -> Result<(), Error> {
+    match visitor.user {
+        Some(_) => Ok(()),
+        None => Err(Error::NotFound),
+    }
+}
+
+async fn shown(state: &State, request: &HttpRequest) -> Result<HttpResponse, Turned> {
+    let visitor = visitor(state, request).await?;
+    let id = request.match_info().get("id").and_then(ThreadId::parse);
+    let id = id.ok_or(Error::NotFound)?;
+    let before = parameter(request, "before").and_then(|before| query::number(&before));
+    let threads = &state.edge.threads;
+    reads_threads(&visitor)?;
+    let thread = threads
+        .thread(&visitor.caller, visitor.reads.as_ref(), id, before)
+        .await?;
+    let mut lines = Vec::with_capacity(thread.messages.len());
+    for message in &thread.messages {
+        let asked = message
+            .action_id
+            .filter(|_| message.role == MessageRole::ApprovalRequest);
+        let action = match asked {
+            None => None,
+            Some(action) => {
+                let found = state
+                    .edge
+                    .approvals
+                    .action(&visitor.caller, visitor.user.clone(), action);
+                match found.await {
+                    Ok(action) => Some(action),
+                    // Runs that are over may be kept for less long than what was said.
+                    Err(AgentError::NotFound) => None,
+                    Err(error) => return Err(error.into()),
+                }
+            }
+        };
+        lines.push(Line { message, action });
+    }
+    let body = view(&thread, &lines);
+    Ok(page(StatusCode::OK, Some(&visitor), "Thread", &body))
+}

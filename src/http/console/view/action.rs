@@ -1,0 +1,290 @@
+//! One action: the question, the answers one can give, and what became of it.
+
+use std::sync::Arc;
+
+use maud::{Markup, html};
+use serde_json::Value;
+
+use super::super::approvals::waits;
+use super::super::session::Visitor;
+use super::{arguments, token, words};
+use crate::domain::action::{Action, ActionStatus, Resolution};
+use crate::domain::tool::Tool;
+use crate::http::routes::Route;
+
+/// What a card is made of.
+pub(in crate::http::console) struct Card<'a> {
+    pub(in crate::http::console) action: &'a Action,
+    /// The tool as it is now.
+    pub(in crate::http::console) tool: Option<Arc<Tool>>,
+    pub(in crate::http::console) visitor: &'a Visitor,
+    pub(in crate::http::console) now_us: i64,
+}
+
+/// Where it stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::http::console) enum Place {
+    /// Among others.
+    List,
+    /// On a page of its own.
+    Own,
+}
+
+/// A question, with the answers where it still waits.
+pub(in crate::http::console) fn card(card: &Card<'_>, place: Place) -> Markup {
+    let action = card.action;
+    html! {
+        article.card aria-labelledby={ "a-" (action.id) } {
+            (heading(card, place))
+            @if waits(action, card.now_us) { (warnings(card)) } @else { p.state { (state(action)) } }
+            (body(card))
+            @if let Some(id) = action.approval.filter(|_| waits(action, card.now_us)) {
+                (answers(card, place, &id.to_string()))
+            } @else if action.status == ActionStatus::InDoubt {
+                (settle(card))
+            }
+        }
+    }
+}
+
+/// An action in doubt.
+pub(in crate::http::console) fn doubt(card: &Card<'_>) -> Markup {
+    html! {
+        article.card.doubt aria-labelledby={ "a-" (card.action.id) } {
+            (heading(card, Place::List))
+            p.state { (state(card.action)) }
+            (body(card))
+            (settle(card))
+        }
+    }
+}
+
+fn heading(card: &Card<'_>, place: Place) -> Markup {
+    let action = card.action;
+    let title = words::text(&words::name(&action.tool));
+    let own = action
+        .approval
+        .map(|id| format!("{}/{id}", Route::ConsoleApprovals.path()));
+    html! {
+        div.heading {
+            @if place == Place::Own { h1 id={ "a-" (action.id) } { (title) } }
+            @else {
+                h3 id={ "a-" (action.id) } {
+                    @if let Some(own) = own { a href=(own) { (title) } } @else { (title) }
+                }
+            }
+            p.tool { (words::code(&action.tool)) " of " (words::code(&action.server)) }
+        }
+        dl.about {
+            div { dt { "For" } dd { bdi { (words::text(&action.user)) } } }
+            div { dt { "Asked by" } dd { "the agent " bdi { (words::text(&action.agent)) } } }
+            div { dt { "Asked" } dd { (words::at(action.created_at)) " " small { (words::relative(action.created_at, card.now_us)) } } }
+            @if let Some(at) = action.expires_at.filter(|_| waits(action, card.now_us)) {
+                div { dt { "Answer by" } dd { (words::at(at)) " " small { (words::relative(at, card.now_us)) } } }
+            }
+        }
+    }
+}
+
+/// What is odd about it, in plain sight.
+fn warnings(card: &Card<'_>) -> Markup {
+    let action = card.action;
+    let changed = card
+        .tool
+        .as_ref()
+        .is_some_and(|tool| *tool.digest != *action.tool_digest);
+    html! {
+        @if changed || card.tool.is_none() || !action.details.warnings.is_empty() {
+            div.warnings role="note" {
+                p { b { "Look twice" } }
+                ul {
+                    @for warning in &action.details.warnings { li { (words::text(warning)) } }
+                    @if changed {
+                        li { "The tool has changed since this was asked: approved, it will not run." }
+                    }
+                    @if card.tool.is_none() {
+                        li { "The tool is not offered by its server now; approved, it may fail." }
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn body(card: &Card<'_>) -> Markup {
+    let action = card.action;
+    let given: Value = serde_json::from_str(action.arguments.get()).unwrap_or_default();
+    let recipients = action.details.recipients.as_deref();
+    html! {
+        @if !action.details.reason.is_empty() {
+            p.why { b { "Why it needs leave: " } (words::text(&action.details.reason)) }
+        }
+        @if let Some(recipients) = recipients.filter(|recipients| !recipients.is_empty()) {
+            p.reach { b { "Goes to " (words::count(recipients.len() as u64, "recipient")) ":" } " " (people(recipients)) }
+        }
+        (arguments::arguments(card.tool.as_deref(), &given))
+        details.exactly {
+            summary { "Exactly what is sent" }
+            (arguments::raw(&given))
+            @if let Some(tool) = card.tool.as_ref().filter(|tool| !tool.description.is_empty()) {
+                p { "What the tool says of itself: " q { (words::text(&tool.description)) } }
+            }
+        }
+        @if let Some(thread) = action.thread.filter(|_| card.visitor.may_read(&action.user)) {
+            p { a href={ "/console/threads/" (thread) } { "Read the thread it comes from" } }
+        }
+    }
+}
+
+/// Addresses, one after another.
+pub(super) fn people(recipients: &[String]) -> Markup {
+    html! {
+        @for (n, one) in recipients.iter().enumerate() { @if n > 0 { ", " } bdi.address { (words::text(one)) } }
+    }
+}
+
+fn answers(card: &Card<'_>, place: Place, approval: &str) -> Markup {
+    let action = card.action;
+    let path = format!("{}/{approval}", Route::ConsoleApprovals.path());
+    let back = if place == Place::Own { "own" } else { "list" };
+    let form = |decision: Resolution, inner: Markup| {
+        html! {
+            form method="post" action=(path) {
+                (token(card.visitor))
+                input type="hidden" name="decision" value=(decision.as_str());
+                input type="hidden" name="back" value=(back);
+                (inner)
+            }
+        }
+    };
+    let recipients = action.details.recipients.as_deref().unwrap_or_default();
+    let what = format!("a-{}", action.id);
+    html! {
+        div.answers {
+            (form(Resolution::ApproveOnce, html! {
+                button.yes type="submit" aria-describedby=(what) { "Approve once" }
+            }))
+            @if action.details.is_grantable() {
+                details {
+                    summary.button { "Always for these recipients…" }
+                    (form(Resolution::ApproveAndAlwaysAllowRecipient, html! {
+                        p {
+                            "Approves this, and from now on " (words::code(&action.tool)) " may go out for "
+                            b { bdi { (words::text(&action.user)) } } " without asking, whatever it says, to exactly "
+                            (people(recipients)) ". One more recipient, or one less, asks again. It can be taken back under Standing leave."
+                        }
+                        button.yes type="submit" aria-describedby=(what) { "Approve, and always for these" }
+                    }))
+                }
+            }
+            details {
+                summary.button { "Reject…" }
+                (form(Resolution::Reject, html! {
+                    label for={ "r-" (action.id) } { "Why? The agent is told. May be left empty." }
+                    textarea #{ "r-" (action.id) } name="reason" rows="3" maxlength="1000" {}
+                    button.no type="submit" aria-describedby=(what) { "Reject" }
+                }))
+            }
+        }
+    }
+}
+
+/// How a person settles a doubt: two steps, since nobody asks again.
+fn settle(card: &Card<'_>) -> Markup {
+    let action = card.action;
+    let path = format!("/console/actions/{}", action.id);
+    let form = |happened: &str, inner: Markup| {
+        html! {
+            form method="post" action=(path) {
+                (token(card.visitor))
+                input type="hidden" name="happened" value=(happened);
+                (inner)
+            }
+        }
+    };
+    html! {
+        @if action.thread.is_none() {
+            p {
+                "If its run " (words::code(&action.root.to_string())) " is paused, say what happened when you resume it: "
+                code { "gavel runs resume" } ", or " code { "POST /api/runs/ID/resume" } ". If it is over, say it here."
+            }
+        }
+        div.answers {
+            details {
+                summary.button { "It happened…" }
+                (form("yes", html! {
+                    p { "You have looked, and it had its effect. It will count as done." }
+                    button.yes type="submit" { "Yes, it happened" }
+                }))
+            }
+            details {
+                summary.button { "It did not happen…" }
+                (form("no", html! {
+                    p { "You have looked, and nothing was done. It will count as failed, and is not sent again." }
+                    button.no type="submit" { "No, it did not happen" }
+                }))
+            }
+        }
+    }
+}
+
+/// Where it is, in words.
+pub(super) fn state(action: &Action) -> Markup {
+    let by = html! {
+        @if let Some(by) = &action.resolved_by { " by " b { bdi { (words::text(by)) } } }
+    };
+    let always = action.resolution == Some(Resolution::ApproveAndAlwaysAllowRecipient);
+    let leave = html! {
+        @if action.resolution.is_some() { "Approved" (by) @if always { ", and always allowed for these recipients" } }
+        @else if action.grant.is_some() { "Allowed by standing leave" }
+        @else { "Needed no leave" }
+    };
+    html! {
+        @match action.status {
+            ActionStatus::Planned => "Not judged yet.",
+            ActionStatus::AwaitingConfirmation => "Its time is over; it does not run.",
+            ActionStatus::Approved => { (leave) "; it has not begun yet." },
+            ActionStatus::Executing => { (leave) ", and still running." },
+            ActionStatus::Completed => { (leave) ", and done." },
+            ActionStatus::Failed => {
+                (leave) ", and it failed"
+                @if let Some(code) = &action.error_code { " (" (words::code(code)) ")" }
+                ": it had no effect."
+                @if let Some(words) = &action.error_message { " It said: " q { (words::text(words)) } }
+            },
+            ActionStatus::InDoubt => {
+                (leave) ", and begun; its answer was lost, so it is not known whether it happened. It is not sent again. "
+                "Look where its effect would be seen, and say what you found."
+            },
+            ActionStatus::Rejected => {
+                "Rejected" (by) @if let Some(reason) = &action.reason { ": " q { (words::text(reason)) } } " It was not run."
+            },
+            ActionStatus::Expired => "Nobody answered in time, or the run was over first. It was not run.",
+        }
+    }
+}
+
+/// What became of what was just answered, as the store has it.
+pub(in crate::http::console) fn flash(action: &Action, visitor: &Visitor, late: bool) -> Markup {
+    let others = action.resolved_by.as_deref().is_some_and(|by| by != visitor.name);
+    let good = matches!(
+        action.status,
+        ActionStatus::Completed | ActionStatus::Rejected | ActionStatus::Approved | ActionStatus::Executing
+    );
+    let bad = late || !good;
+    let link = action
+        .approval
+        .map(|id| format!("{}/{id}", Route::ConsoleApprovals.path()));
+    html! {
+        div.flash.bad[bad] role="status" {
+            p {
+                b { (words::text(&words::name(&action.tool))) ": " }
+                @if late && others { "your answer came too late. " }
+                @else if late { "this was settled before. " }
+                @if action.status == ActionStatus::AwaitingConfirmation { "it still waits for an answer." }
+                @else { (state(action)) }
+                @if let Some(link) = link { " " a href=(link) { "See it" } }
+            }
+        }
+    }
+}

@@ -1,0 +1,303 @@
+//! The arguments of any tool's call as a person reads them: named by the tool's schema, in the order of what matters.
+
+use std::borrow::Cow;
+
+use chrono::{DateTime, NaiveDate, NaiveDateTime};
+use maud::{Markup, html};
+use serde_json::{Map, Value};
+
+use super::words;
+use crate::domain::address::Address;
+use crate::domain::argument_path::ArgumentPath;
+use crate::domain::tool::Tool;
+
+/// Text that is longer, or has more lines, is shown whole by a control of its own.
+const SHORT: usize = 4000;
+const SHORT_LINES: usize = 60;
+/// Of which so much stands before the control.
+const BEGINNING: usize = 800;
+/// Values inside of values; what lies deeper is shown as JSON.
+const DEEPEST: usize = 6;
+
+/// All arguments of a call.
+pub(super) fn arguments(tool: Option<&Tool>, arguments: &Value) -> Markup {
+    let schema = tool.and_then(|tool| serde_json::from_str(tool.input.original().get()).ok());
+    let schema: Value = schema.unwrap_or_default();
+    let Value::Object(fields) = arguments else {
+        return value(arguments, &schema, &schema, 0);
+    };
+    if fields.is_empty() {
+        return html! { p.empty { "It takes no arguments." } };
+    }
+    object(fields, &schema, &schema, 0, &|name| rank(tool, name, &fields[name]))
+}
+
+/// Whom it goes to, then what its one line says, when it is, anything else short, and long text last.
+fn rank(tool: Option<&Tool>, name: &str, value: &Value) -> (usize, usize) {
+    let Some(tool) = tool else {
+        return (usize::from(is_long(value)) * 4, 0);
+    };
+    let times = tool.times.iter().flat_map(|times| {
+        let others = [&times.end, &times.zone].into_iter().flatten();
+        std::iter::once(&times.start).chain(others)
+    });
+    let groups: [Vec<&ArgumentPath>; 3] = [
+        tool.recipients.iter().collect(),
+        tool.one_line.iter().collect(),
+        times.collect(),
+    ];
+    let named = |path: &&ArgumentPath| path.argument() == name;
+    let ranks = groups.iter().enumerate();
+    let mut ranks = ranks.filter_map(|(group, paths)| Some((group, paths.iter().position(named)?)));
+    let other = if is_long(value) { groups.len() + 1 } else { groups.len() };
+    ranks.next().unwrap_or((other, 0))
+}
+
+fn is_long(value: &Value) -> bool {
+    matches!(value, Value::String(text) if text.contains('\n') || text.chars().nth(120).is_some())
+}
+
+fn object(
+    fields: &Map<String, Value>,
+    schema: &Value,
+    root: &Value,
+    depth: usize,
+    rank: &dyn Fn(&str) -> (usize, usize),
+) -> Markup {
+    let schema = resolved(schema, root);
+    let mut names: Vec<&String> = fields.keys().collect();
+    names.sort_by_key(|name| rank(name));
+    html! {
+        dl.fields {
+            @for name in names {
+                @let of = &schema["properties"][name];
+                div class=[is_long(&fields[name]).then_some("long")] {
+                    dt { (label(name, of, root)) }
+                    dd { (value(&fields[name], of, root, depth + 1)) }
+                }
+            }
+        }
+    }
+}
+
+/// What the schema calls it. The title is the server's word, so the name itself stands beside it where the two differ.
+fn label(name: &str, schema: &Value, root: &Value) -> Markup {
+    let own = words::name(name);
+    let title = resolved(schema, root)["title"]
+        .as_str()
+        .map(str::trim)
+        .unwrap_or_default();
+    html! {
+        @if title.is_empty() || title.eq_ignore_ascii_case(&own) || title.eq_ignore_ascii_case(name) {
+            (words::text(&own))
+        } @else {
+            (words::text(title)) " " (words::code(name))
+        }
+    }
+}
+
+fn value(value: &Value, schema: &Value, root: &Value, depth: usize) -> Markup {
+    if depth > DEEPEST {
+        return raw(value);
+    }
+    match value {
+        Value::Null => html! { span.none { "none" } },
+        Value::Bool(yes) => html! { (if *yes { "Yes" } else { "No" }) },
+        Value::Number(number) => html! { (number) },
+        Value::String(text) => string(text),
+        Value::Array(items) if items.is_empty() => html! { span.none { "none" } },
+        Value::Array(items) => {
+            let of = &resolved(schema, root)["items"];
+            html! {
+                ul.items { @for item in items { li { (self::value(item, of, root, depth + 1)) } } }
+            }
+        }
+        Value::Object(fields) if fields.is_empty() => html! { span.none { "none" } },
+        Value::Object(fields) => object(fields, schema, root, depth, &|name| {
+            (usize::from(is_long(&fields[name])), 0)
+        }),
+    }
+}
+
+fn string(text: &str) -> Markup {
+    if text.is_empty() {
+        return html! { span.none { "empty" } };
+    }
+    if let Some(shown) = time(text).or_else(|| address(text)) {
+        return shown;
+    }
+    let lines = text.lines().count();
+    let characters = text.chars().count();
+    if characters <= SHORT && lines <= SHORT_LINES {
+        return html! {
+            @if lines > 1 || characters > 120 { div.prose dir="auto" { (words::text(text)) } }
+            @else { span.line dir="auto" { (words::text(text)) } }
+        };
+    }
+    let beginning: String = text.lines().take(SHORT_LINES / 3).collect::<Vec<_>>().join("\n");
+    let beginning: String = beginning.chars().take(BEGINNING).collect();
+    html! {
+        div.prose dir="auto" { (words::text(&beginning)) " …" }
+        details.whole {
+            summary { "Show all of it (" (words::count(lines as u64, "line")) ", " (words::count(characters as u64, "character")) ")" }
+            div.prose dir="auto" { (words::text(text)) }
+        }
+    }
+}
+
+/// A time in words, with what was written beside it.
+fn time(text: &str) -> Option<Markup> {
+    let said = if let Ok(at) = DateTime::parse_from_rfc3339(text) {
+        at.format("%A, %-d %B %Y, %H:%M (UTC%:z)").to_string()
+    } else if let Ok(day) = NaiveDate::parse_from_str(text, "%Y-%m-%d") {
+        day.format("%A, %-d %B %Y").to_string()
+    } else {
+        let forms = ["%Y-%m-%dT%H:%M:%S%.f", "%Y-%m-%dT%H:%M"];
+        let local = forms
+            .iter()
+            .find_map(|form| NaiveDateTime::parse_from_str(text, form).ok())?;
+        local.format("%A, %-d %B %Y, %H:%M").to_string()
+    };
+    Some(html! { (said) " " small { (words::code(text)) } })
+}
+
+/// An address as it was written; where it goes to, if that reads otherwise, and an international domain in both of its forms.
+fn address(text: &str) -> Option<Markup> {
+    if !text.contains('@') || text.contains('\n') {
+        return None;
+    }
+    let address = Address::parse(text).ok()?;
+    let canonical = address.canonical;
+    let (_, domain) = canonical.rsplit_once('@')?;
+    let (read, _) = idna::domain_to_unicode(domain);
+    Some(html! {
+        bdi.address { (words::text(text)) }
+        @if canonical != text { " " small { "goes to " (words::code(&canonical)) } }
+        @if read != domain { " " small.idn { "international domain: " bdi { (words::text(&read)) } } }
+    })
+}
+
+/// JSON, as it is.
+pub(super) fn raw(value: &Value) -> Markup {
+    let text = serde_json::to_string_pretty(value).map_or(Cow::Borrowed(""), Cow::Owned);
+    html! { pre.raw tabindex="0" { (words::text(&text)) } }
+}
+
+/// A schema, or the one in the same document that it refers to.
+fn resolved<'a>(schema: &'a Value, root: &'a Value) -> &'a Value {
+    let target = schema["$ref"].as_str().and_then(|target| target.strip_prefix('#'));
+    target.and_then(|pointer| root.pointer(pointer)).unwrap_or(schema)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use serde_json::json;
+    use serde_json::value::RawValue;
+
+    use super::*;
+    use crate::domain::tool::{Idempotency, InputSchema};
+
+    fn tool(schema: Value) -> Tool {
+        let schema = RawValue::from_string(schema.to_string()).unwrap();
+        let paths = |paths: &[&str]| paths.iter().map(|path| ArgumentPath::parse(path).unwrap()).collect();
+        Tool {
+            server: "s".into(),
+            name: "t".into(),
+            description: String::new(),
+            input: InputSchema::compile(schema.clone()).unwrap(),
+            model_schema: schema,
+            output_schema: None,
+            side_effect: true,
+            idempotency: Idempotency::None,
+            approval: None,
+            timeout: Duration::from_secs(1),
+            identity_argument: None,
+            recipients: paths(&["to", "cc"]),
+            ungrantable: Vec::new(),
+            one_line: paths(&["subject"]),
+            times: None,
+            digest: "0".into(),
+        }
+    }
+
+    fn shown(schema: Value, given: Value) -> String {
+        arguments(Some(&tool(schema)), &given).into_string()
+    }
+
+    #[test]
+    fn recipients_come_first_and_long_text_last_whatever_their_names() {
+        let given = json!({"subject": "s", "body": "a\nb", "cc": ["c@x.org"], "about": 7, "to": "a@x.org"});
+        let page = shown(json!({"type": "object"}), given);
+        let labels: Vec<_> = page
+            .split("<dt>")
+            .skip(1)
+            .map(|rest| rest.split('<').next().unwrap())
+            .collect();
+        assert_eq!(labels, ["To", "Cc", "Subject", "About", "Body"], "{page}");
+    }
+
+    #[test]
+    fn the_schema_names_what_is_in_it_at_any_depth_and_behind_references() {
+        let schema = json!({
+            "type": "object",
+            "properties": {"who": {"type": "array", "items": {"$ref": "#/$defs/Guest"}}},
+            "$defs": {"Guest": {"type": "object", "properties": {"opt": {"title": "May stay away", "type": "boolean"}}}},
+        });
+        let page = shown(schema, json!({"who": [{"opt": true}]}));
+        assert!(page.contains("May stay away <code><bdi>opt</bdi></code>"), "{page}");
+        assert!(page.contains("<dd>Yes</dd>"), "{page}");
+    }
+
+    #[test]
+    fn an_address_shows_where_it_goes_and_an_international_domain_in_both_forms() {
+        let page = shown(
+            json!({"type": "object"}),
+            json!({"to": ["Ann <ann@b\u{fc}cher.example>", "bob@x.org"]}),
+        );
+        assert!(page.contains("ann@xn--bcher-kva.example"), "{page}");
+        assert!(
+            page.contains("international domain: <bdi>bücher.example</bdi>"),
+            "{page}"
+        );
+        assert!(page.contains("<bdi class=\"address\">bob@x.org</bdi></li>"), "{page}");
+    }
+
+    #[test]
+    fn times_are_read_out_and_shown_as_they_were_written() {
+        let page = shown(
+            json!({"type": "object"}),
+            json!({"start": "2026-11-24T10:00:00+01:00", "day": "2026-11-24"}),
+        );
+        assert!(page.contains("Tuesday, 24 November 2026, 10:00 (UTC+01:00)"), "{page}");
+        assert!(page.contains("2026-11-24T10:00:00+01:00"), "{page}");
+        assert!(page.contains("Tuesday, 24 November 2026 <small>"), "{page}");
+    }
+
+    #[test]
+    fn long_text_is_there_whole_behind_a_control_that_needs_no_script() {
+        let text = "line\n".repeat(500) + "the end";
+        let page = shown(json!({"type": "object"}), json!({ "body": text }));
+        assert!(
+            page.contains("<details class=\"whole\"><summary>Show all of it (501 lines, 2507 characters)"),
+            "{page}"
+        );
+        assert!(page.contains("the end</div></details>"), "{page}");
+    }
+
+    #[test]
+    fn nothing_of_the_arguments_or_the_schema_is_markup() {
+        let planted = "<img src=x onerror=alert(1)>\u{202e}";
+        let schema = json!({"type": "object", "properties": {planted: {"title": planted}, "o": {"title": planted}}});
+        let given = json!({planted: planted, "o": {planted: [planted, {planted: planted}]}});
+        let page = shown(schema, given.clone()) + &raw(&given).into_string();
+        assert!(!page.contains("<img") && !page.contains('\u{202e}'), "{page}");
+        assert!(page.contains("&lt;img src=x onerror=alert(1)&gt;"), "{page}");
+        let mut deep = json!("end");
+        for _ in 0..100 {
+            deep = json!([deep]);
+        }
+        assert!(shown(json!({}), json!({ "a": deep })).contains("end"));
+    }
+}

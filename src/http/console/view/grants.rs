@@ -1,0 +1,70 @@
+//! Standing leave.
+
+use maud::{Markup, html};
+
+use super::super::nothing;
+use super::super::session::Visitor;
+use super::action::people;
+use super::{next, token, words};
+use crate::domain::action::Grant;
+use crate::domain::ids::GrantId;
+use crate::http::routes::Route;
+
+/// The page.
+pub(in crate::http::console) fn grants(
+    visitor: &Visitor,
+    grants: &[Grant],
+    about: Option<GrantId>,
+    more: Option<&str>,
+) -> Markup {
+    let told = about.and_then(|about| grants.iter().find(|grant| grant.grant_id == about));
+    html! {
+        @if let Some(grant) = told {
+            div.flash.bad[grant.revoked_at.is_none()] role="status" {
+                p {
+                    b { (words::text(&words::name(&grant.tool))) ": " }
+                    @if grant.revoked_at.is_some() { "taken back. From now on it asks again." } @else { "still holds." }
+                }
+            }
+        }
+        h1 { "Standing leave" }
+        p.lead { "What may be done without asking: this tool, to exactly these recipients." }
+        @if grants.is_empty() { (nothing("There is none.")) }
+        @for grant in grants { (one(visitor, grant)) }
+        @if more.is_some() { (next(Route::ConsoleGrants.path(), &[("page_token", more)])) }
+    }
+}
+
+fn one(visitor: &Visitor, grant: &Grant) -> Markup {
+    let title = format!("g-{}", grant.grant_id);
+    html! {
+        article.card.gone[grant.revoked_at.is_some()] aria-labelledby=(title) {
+            div.heading {
+                h2 #(title) { (words::text(&words::name(&grant.tool))) }
+                p.tool { (words::code(&grant.tool)) " of " (words::code(&grant.server)) }
+            }
+            dl.about {
+                div { dt { "For" } dd { bdi { (words::text(&grant.user_id)) } } }
+                div { dt { "Given by" } dd { bdi { (words::text(&grant.created_by)) } } }
+                div { dt { "Since" } dd { (words::written(&grant.created_at)) } }
+                div {
+                    dt { "Used" }
+                    dd {
+                        (words::count(grant.uses, "time"))
+                        @if let Some(last) = &grant.last_used_at { ", last " (words::written(last)) }
+                    }
+                }
+                @if let Some(at) = &grant.revoked_at { div { dt { "Taken back" } dd { (words::written(at)) } } }
+            }
+            p.reach { b { "Goes to " } (people(&grant.recipients)) }
+            @if grant.revoked_at.is_none() {
+                div.answers {
+                    form method="post" action={ (Route::ConsoleGrants.path()) "/" (grant.grant_id) } {
+                        (token(visitor))
+                        button.no type="submit" aria-describedby=(title) { "Take back" }
+                    }
+                }
+            }
+        }
+    }
+}

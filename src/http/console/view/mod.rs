@@ -1,0 +1,112 @@
+//! What pages look like. Every text of somebody else's goes through [`words::text`], which shows what cannot be seen; maud escapes
+//! all of it.
+
+pub(super) mod action;
+pub(super) mod approvals;
+pub(super) mod grants;
+pub(super) mod login;
+pub(super) mod thread;
+pub(super) mod words;
+
+mod arguments;
+
+use maud::{DOCTYPE, Markup, html};
+
+use super::form::FIELD;
+use super::session::Visitor;
+use crate::http::routes::Route;
+use crate::surfaces::chat::request::FieldError;
+
+/// A whole page.
+pub(super) fn page(visitor: Option<&Visitor>, title: &str, style: &str, body: &Markup) -> Markup {
+    html! {
+        (DOCTYPE)
+        html lang="en" {
+            (head(title, style, None))
+            body {
+                a.skip href="#main" { "To the content" }
+                header.bar {
+                    a.brand href=(Route::ConsoleApprovals.path()) { "gavel" }
+                    @if let Some(visitor) = visitor {
+                        nav aria-label="Pages" {
+                            a href=(Route::ConsoleApprovals.path()) { "Approvals" }
+                            a href=(Route::ConsoleGrants.path()) { "Standing leave" }
+                            @if visitor.user.is_some() { a href=(Route::ConsoleThreads.path()) { "Threads" } }
+                        }
+                        (who(visitor))
+                    }
+                }
+                main #main { (body) }
+            }
+        }
+    }
+}
+
+fn head(title: &str, style: &str, refresh: Option<&str>) -> Markup {
+    html! {
+        head {
+            meta charset="utf-8";
+            meta name="viewport" content="width=device-width, initial-scale=1";
+            meta name="color-scheme" content="light dark";
+            meta name="robots" content="noindex";
+            @if let Some(path) = refresh { meta http-equiv="refresh" content={ "0;url=" (path) }; }
+            title { (words::text(title)) " · gavel" }
+            link rel="stylesheet" href={ (Route::ConsoleStyle.path()) "?" (style) };
+        }
+    }
+}
+
+fn who(visitor: &Visitor) -> Markup {
+    html! {
+        div.who {
+            span { b { bdi { (words::text(&visitor.shown())) } } @if visitor.is_approver() { " · approver" } }
+            @if visitor.logged_in {
+                form method="post" action=(Route::ConsoleLogOut.path()) {
+                    (token(visitor))
+                    button.plain type="submit" { "Log out" }
+                }
+            }
+        }
+    }
+}
+
+/// What ties a form to the browser it is shown in.
+fn token(visitor: &Visitor) -> Markup {
+    html! {
+        @if let Some(token) = &visitor.form_token { input type="hidden" name=(FIELD) value=(token); }
+    }
+}
+
+/// Leads the browser to ask once more, with its cookies.
+pub(super) fn again(path: &str, style: &str) -> Markup {
+    html! {
+        (DOCTYPE)
+        html lang="en" {
+            (head("One moment", style, Some(path)))
+            body { main #main { p { a href=(path) { "Go on to the page" } } } }
+        }
+    }
+}
+
+/// That something did not go.
+pub(super) fn trouble(title: &str, words: &str, errors: &[FieldError]) -> Markup {
+    html! {
+        h1 { (title) }
+        p { (words::text(words)) }
+        @if !errors.is_empty() {
+            ul { @for error in errors { li { (words::text(&error.pointer)) ": " (words::text(&error.detail)) } } }
+        }
+        p { a href=(Route::ConsoleApprovals.path()) { "To the approvals" } }
+    }
+}
+
+/// A button to the next page of a list.
+fn next(path: &str, pairs: &[(&str, Option<&str>)]) -> Markup {
+    let mut query = url::form_urlencoded::Serializer::new(String::new());
+    for (name, value) in pairs {
+        if let Some(value) = value {
+            query.append_pair(name, value);
+        }
+    }
+    html! { p.next { a href={ (path) "?" (query.finish()) } { "Next page" } } }
+}

@@ -1,0 +1,94 @@
+//! Threads, and one as it was: what was said, what was asked, who answered, what came of it.
+
+use maud::{Markup, html};
+
+use super::super::nothing;
+use super::super::session::Visitor;
+use super::{action, next, words};
+use crate::domain::action::{Action, ActionStatus};
+use crate::domain::thread::{MessageRole, Thread, ThreadMessage, ThreadSummary};
+use crate::http::routes::Route;
+
+/// The list of them.
+pub(in crate::http::console) fn threads(visitor: &Visitor, threads: &[ThreadSummary], more: Option<&str>) -> Markup {
+    html! {
+        h1 { "Threads" }
+        p.lead { "What was said to the agents that answer, the latest first." }
+        @if threads.is_empty() { (nothing("Nothing was said yet.")) }
+        @for thread in threads { (summary(visitor, thread)) }
+        @if more.is_some() { (next(Route::ConsoleThreads.path(), &[("page_token", more)])) }
+    }
+}
+
+fn summary(visitor: &Visitor, thread: &ThreadSummary) -> Markup {
+    let title = format!("t-{}", thread.thread_id);
+    let own = visitor
+        .user
+        .as_ref()
+        .is_some_and(|user| user.as_str() == thread.user_id);
+    html! {
+        article.card aria-labelledby=(title) {
+            div.heading {
+                h2 #(title) dir="auto" {
+                    a href={ (Route::ConsoleThreads.path()) "/" (thread.thread_id) } {
+                        @match &thread.title { Some(title) => (words::text(title)), None => "Nothing of it is kept" }
+                    }
+                }
+            }
+            dl.about {
+                @if !own { div { dt { "Whose" } dd { bdi { (words::text(&thread.user_id)) } } } }
+                div { dt { "With" } dd { "the agent " bdi { (words::text(&thread.agent_id)) } } }
+                div { dt { "Last" } dd { (words::written(&thread.updated_at)) } }
+                @if let Some(run) = &thread.latest_run { div { dt { "Its latest run" } dd { (words::name(run.state)) } } }
+            }
+        }
+    }
+}
+
+/// A line, with the action it asks about as it is now.
+pub(in crate::http::console) struct Line<'a> {
+    pub(in crate::http::console) message: &'a ThreadMessage,
+    pub(in crate::http::console) action: Option<Action>,
+}
+
+/// The page.
+pub(in crate::http::console) fn thread(thread: &Thread, lines: &[Line<'_>]) -> Markup {
+    let first = lines.first().map_or(1, |line| line.message.number);
+    let path = format!("/console/threads/{}", thread.thread_id);
+    html! {
+        h1 { "Thread" }
+        p.lead {
+            bdi { (words::text(&thread.user_id)) } " and the agent " bdi { (words::text(&thread.agent_id)) }
+            ", since " (words::written(&thread.created_at)) ", last " (words::written(&thread.updated_at))
+        }
+        @if first > 1 { p.next { a href={ (path) "?before=" (first) } { "What was said before" } } }
+        ol.thread {
+            @for line in lines { (one(thread, line)) }
+        }
+    }
+}
+
+fn one(thread: &Thread, line: &Line<'_>) -> Markup {
+    let message = line.message;
+    let (class, who) = match message.role {
+        MessageRole::User => ("user", thread.user_id.as_str()),
+        MessageRole::Assistant => ("assistant", thread.agent_id.as_str()),
+        MessageRole::ApprovalRequest => ("asked", "Leave is asked"),
+        MessageRole::Approval => ("answered", "Answer"),
+    };
+    html! {
+        li class=(class) {
+            p.said-by { b { bdi { (words::text(who)) } } " " small { (words::written(&message.created_at)) } }
+            div.prose dir="auto" { (words::text(&message.text)) }
+            @if let Some(asked) = &line.action {
+                p.state {
+                    @if asked.status == ActionStatus::AwaitingConfirmation { "Waits for an answer." }
+                    @else { (action::state(asked)) }
+                    @if let Some(id) = asked.approval {
+                        " " a href={ (Route::ConsoleApprovals.path()) "/" (id) } { "See the question" }
+                    }
+                }
+            }
+        }
+    }
+}

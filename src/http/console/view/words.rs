@@ -1,0 +1,223 @@
+//! Words of others, so that they cannot lie about themselves; names, times and numbers for people.
+
+use chrono::{DateTime, Utc};
+use maud::{Markup, html};
+
+use crate::domain::text::is_hidden;
+
+/// Text of anybody's. What a reader would not see, or what turns the writing direction, is shown by its number.
+pub(in crate::http::console) fn text(text: &str) -> Markup {
+    let text = text.replace("\r\n", "\n");
+    html! {
+        @for piece in pieces(&text) {
+            @match piece {
+                Piece::Plain(plain) => (plain),
+                Piece::Hidden(c) => span.hidden-char title=(hidden(c)) { (format!("U+{:04X}", u32::from(c))) },
+            }
+        }
+    }
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum Piece<'a> {
+    Plain(&'a str),
+    Hidden(char),
+}
+
+fn pieces(text: &str) -> Vec<Piece<'_>> {
+    let (mut pieces, mut plain, mut before) = (Vec::new(), 0, None);
+    let mut chars = text.char_indices().peekable();
+    while let Some((at, c)) = chars.next() {
+        let after = chars.peek().map(|(_, after)| *after);
+        if lies(before, c, after) {
+            if plain < at {
+                pieces.push(Piece::Plain(&text[plain..at]));
+            }
+            pieces.push(Piece::Hidden(c));
+            plain = at + c.len_utf8();
+        }
+        before = Some(c);
+    }
+    if plain < text.len() {
+        pieces.push(Piece::Plain(&text[plain..]));
+    }
+    pieces
+}
+
+/// Does a reader take the text for another because of this character? The two joiners belong to the writing of some scripts, and one
+/// selector to symbols; none of those stands beside a letter of ASCII.
+fn lies(before: Option<char>, c: char, after: Option<char>) -> bool {
+    let is_joiner = |c| matches!(c, '\u{200c}' | '\u{200d}');
+    let is_seen = |c: char| !c.is_ascii() && !is_joiner(c) && (!is_hidden(c) || c == '\u{fe0f}');
+    let beside = |c: Option<char>| c.is_some_and(is_seen);
+    match c {
+        c if is_joiner(c) => !beside(before) || !beside(after),
+        '\u{fe0f}' => !beside(before) || before == Some('\u{fe0f}'),
+        '\u{2028}' | '\u{2029}' => true,
+        c => is_hidden(c),
+    }
+}
+
+fn hidden(c: char) -> &'static str {
+    match c {
+        '\u{202e}' | '\u{202b}' | '\u{2067}' | '\u{200f}' => "turns the writing direction to the left",
+        '\u{202d}' | '\u{202a}' | '\u{2066}' | '\u{200e}' => "turns the writing direction to the right",
+        '\u{202c}' | '\u{2068}' | '\u{2069}' | '\u{61c}' => "is about the writing direction",
+        '\u{200b}' | '\u{200c}' | '\u{200d}' | '\u{2060}' | '\u{feff}' => "has no width",
+        c if c.is_control() => "is a control character",
+        _ => "cannot be seen",
+    }
+}
+
+/// `gmail_send` → `Gmail send`; `startTime` → `Start time`.
+pub(in crate::http::console) fn name(identifier: &str) -> String {
+    let mut words = String::with_capacity(identifier.len() + 4);
+    let mut before = ' ';
+    for c in identifier.chars() {
+        match c {
+            '_' | '-' | '.' => words.push(' '),
+            c if c.is_uppercase() && before.is_lowercase() => {
+                words.push(' ');
+                words.extend(c.to_lowercase());
+            }
+            c => words.push(c),
+        }
+        before = c;
+    }
+    let words = words.split_whitespace().collect::<Vec<_>>().join(" ");
+    let mut chars = words.chars();
+    match chars.next() {
+        Some(first) => first.to_uppercase().chain(chars).collect(),
+        None => identifier.to_owned(),
+    }
+}
+
+/// `gmail_send` and its kind, exactly.
+pub(super) fn code(words: &str) -> Markup {
+    html! { code { bdi { (text(words)) } } }
+}
+
+/// A moment, for people and for machines.
+pub(super) fn at(us: i64) -> Markup {
+    moment(DateTime::<Utc>::from_timestamp_micros(us).unwrap_or_default())
+}
+
+/// A moment as the surfaces write it.
+pub(super) fn written(rfc3339: &str) -> Markup {
+    match DateTime::parse_from_rfc3339(rfc3339) {
+        Ok(at) => moment(at.to_utc()),
+        Err(_) => text(rfc3339),
+    }
+}
+
+fn moment(at: DateTime<Utc>) -> Markup {
+    html! { time datetime=(at.format("%Y-%m-%dT%H:%M:%SZ")) { (at.format("%a %-d %b %Y, %H:%M UTC")) } }
+}
+
+/// `in 23 hours`, `5 minutes ago`.
+pub(super) fn relative(us: i64, now_us: i64) -> String {
+    let seconds = us.abs_diff(now_us) / 1_000_000;
+    let (number, unit) = match seconds {
+        0..60 => {
+            return if us >= now_us {
+                "in less than a minute"
+            } else {
+                "just now"
+            }
+            .to_owned();
+        }
+        60..3570 => ((seconds + 30) / 60, "minute"),
+        3570..172_800 => ((seconds + 1800) / 3600, "hour"),
+        _ => ((seconds + 43_200) / 86_400, "day"),
+    };
+    let words = count(number, unit);
+    if us >= now_us {
+        format!("in {words}")
+    } else {
+        format!("{words} ago")
+    }
+}
+
+/// `1 hour`, `2 hours`.
+pub(super) fn count(number: u64, unit: &str) -> String {
+    let ending = if number == 1 { "" } else { "s" };
+    format!("{number} {unit}{ending}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shown(words: &str) -> String {
+        text(words).into_string()
+    }
+
+    #[test]
+    fn text_is_escaped_and_what_cannot_be_seen_is_shown() {
+        assert_eq!(
+            shown("<script>alert(1)</script>&\"'"),
+            "&lt;script&gt;alert(1)&lt;/script&gt;&amp;&quot;'"
+        );
+        let reversed = shown("pay \u{202e}gro.live");
+        assert!(reversed.contains(">U+202E</span>gro.live"), "{reversed}");
+        assert!(!reversed.contains('\u{202e}'), "{reversed}");
+        for hidden in [
+            0x00, 0x1b, 0x0d, 0x85, 0xad, 0x61c, 0x200b, 0x200c, 0x200d, 0x200e, 0x2028, 0x2029, 0x202a, 0x2060,
+            0x2066, 0x2069, 0x3164, 0xfe0f, 0xfeff, 0xe0061,
+        ] {
+            let c = char::from_u32(hidden).unwrap();
+            let text = shown(&format!("a{c}b"));
+            assert!(text.contains(&format!("U+{hidden:04X}")), "{hidden:x}: {text}");
+            assert!(!text.contains(c), "{hidden:x}: {text}");
+        }
+    }
+
+    #[test]
+    fn words_as_people_write_them_are_left_alone() {
+        for fine in [
+            "Grüße, 安 李\n\tZeile zwei",
+            "می\u{200c}خواهم",
+            "👩\u{200d}💻",
+            "❤\u{fe0f}",
+            "שלום",
+        ] {
+            assert_eq!(shown(fine), fine);
+        }
+        assert_eq!(shown("a\r\nb"), "a\nb");
+        // One joiner behind another is no writing.
+        assert!(shown("می\u{200c}\u{200c}خ").contains("U+200C"));
+    }
+
+    #[test]
+    fn names_of_arguments_become_words() {
+        for (identifier, words) in [
+            ("gmail_send", "Gmail send"),
+            ("bcc", "Bcc"),
+            ("startTime", "Start time"),
+            ("calendar_event_create", "Calendar event create"),
+            ("URL", "URL"),
+            ("__", "__"),
+            ("", ""),
+        ] {
+            assert_eq!(name(identifier), words);
+        }
+    }
+
+    #[test]
+    fn times_are_told_with_their_zone_and_from_now() {
+        let us = 1_795_356_000_000_000;
+        assert!(at(us).into_string().contains("UTC</time>"), "{}", at(us).into_string());
+        for (seconds, words) in [
+            (0, "in less than a minute"),
+            (-1, "just now"),
+            (61, "in 1 minute"),
+            (3599, "in 1 hour"),
+            (86_399, "in 24 hours"),
+            (-7200, "2 hours ago"),
+            (86_400, "in 24 hours"),
+            (3 * 86_400, "in 3 days"),
+        ] {
+            assert_eq!(relative(us + seconds * 1_000_000, us), words);
+        }
+    }
+}

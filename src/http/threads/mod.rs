@@ -1,0 +1,211 @@
+//! Threads: say something, look, cancel (REQUIREMENTS R, Routes).
+
+pub(super) mod stream;
+
+use actix_web::http::StatusCode;
+use actix_web::http::header::{self, HeaderValue};
+use actix_web::web::{Data, Payload};
+use actix_web::{HttpRequest, HttpResponse};
+use serde::Deserialize;
+use serde_json::json;
+use tracing::Instrument;
+use utoipa::ToSchema;
+
+use super::agents::response;
+use super::error::Error;
+use super::exchange::Exchange;
+use super::headers::{self, IDEMPOTENCY_REPLAYED};
+use super::routes::Route;
+use super::runs::{Patience, id, meta};
+use super::{State, acting, body, query};
+use crate::domain::ids::ThreadId;
+use crate::surfaces::agents::{AgentError, Triggered};
+use crate::surfaces::caller::Caller;
+use crate::surfaces::chat::request::FieldError;
+use crate::surfaces::threads::{Message, RunAnswer};
+
+/// `POST /api/agent/run`.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+pub(super) struct SayBody {
+    /// What you say; at most 32 KiB.
+    pub prompt: String,
+    /// In which thread; absent: a new one.
+    #[schema(value_type = Option<String>, format = "uuid")]
+    pub thread_id: Option<String>,
+}
+
+pub(super) async fn run(state: Data<State>, request: HttpRequest, payload: Payload) -> HttpResponse {
+    let exchange = Exchange::begin(&state, &request, Some(Route::Say));
+    let answer = answered(&state, &exchange, &request, payload);
+    let answer = answer.instrument(exchange.span.clone()).await;
+    exchange.finish(answer)
+}
+
+pub(super) async fn get(state: Data<State>, request: HttpRequest) -> HttpResponse {
+    let exchange = Exchange::begin(&state, &request, Some(Route::ThreadRun));
+    exchange.finish(one(&state, &request).await)
+}
+
+pub(super) async fn cancel(state: Data<State>, request: HttpRequest) -> HttpResponse {
+    let exchange = Exchange::begin(&state, &request, Some(Route::CancelThreadRun));
+    exchange.finish(cancelled(&state, &request).await)
+}
+
+pub(super) async fn list(state: Data<State>, request: HttpRequest) -> HttpResponse {
+    let exchange = Exchange::begin(&state, &request, Some(Route::Threads));
+    exchange.finish(all(&state, &request).await)
+}
+
+pub(super) async fn thread(state: Data<State>, request: HttpRequest) -> HttpResponse {
+    let exchange = Exchange::begin(&state, &request, Some(Route::Thread));
+    exchange.finish(whole(&state, &request).await)
+}
+
+/// Auth, limits and parse, user, idempotency; quota and admission are the surface's.
+async fn said(
+    state: &State,
+    exchange: &Exchange,
+    request: &HttpRequest,
+    payload: Payload,
+    patience: Patience,
+) -> Result<(Caller, Triggered, bool), Error> {
+    let caller = state.edge.auth.caller(request).await?;
+    let body = body::read(request, payload, &state.edge.limits).await?;
+    query::none(request.query_string())?;
+    let given: SayBody = serde_json::from_slice(&body).map_err(|error| {
+        Error::Invalid(vec![FieldError {
+            pointer: String::new(),
+            detail: format!("is not valid: {error}; allowed: {{\"prompt\", \"threadId\"?}}"),
+        }])
+    })?;
+    let user = acting::required(state, &caller, request)?;
+    // What is no id names no thread, as does somebody else's.
+    let thread = match given.thread_id.as_deref() {
+        None => None,
+        Some(text) => Some(ThreadId::parse(text).ok_or(Error::NotFound)?),
+    };
+    let message = Message {
+        prompt: given.prompt,
+        thread,
+        background: patience == Patience::None,
+        meta: meta(exchange, request, &caller, &user, &body)?,
+    };
+    let keyed = message.meta.idempotency.is_some();
+    let triggered = state.edge.threads.say(&caller, user, message).await?;
+    Ok((caller, triggered, keyed))
+}
+
+async fn answered(
+    state: &State,
+    exchange: &Exchange,
+    request: &HttpRequest,
+    payload: Payload,
+) -> Result<HttpResponse, Error> {
+    let patience = Patience::of(request.headers())?;
+    let (caller, mut triggered, keyed) = said(state, exchange, request, payload, patience).await?;
+    let threads = &state.edge.threads;
+    let waited = match patience {
+        Patience::All => threads.wait(&caller, &mut triggered).await.map(Some),
+        Patience::Some(most) => tokio::time::timeout(most, threads.wait(&caller, &mut triggered))
+            .await
+            .ok()
+            .transpose(),
+        Patience::None => Ok(None),
+    };
+    let run = match waited {
+        Ok(Some(run)) => Ok(run),
+        Ok(None) => threads.run(&caller, None, triggered.run).await,
+        Err(error) => Err(error),
+    };
+    // The run is there and may have had effects: what cannot be read now must not be sent again.
+    let run = run.map_err(|error| {
+        tracing::error!(run_id = %triggered.run, %error, "how a run stands cannot be read");
+        AgentError::Begun(triggered.run)
+    })?;
+    Ok(told(&run, Some((&triggered, keyed))))
+}
+
+async fn one(state: &State, request: &HttpRequest) -> Result<HttpResponse, Error> {
+    let caller = state.edge.auth.caller(request).await?;
+    query::none(request.query_string())?;
+    let user = acting::user(state, &caller, request)?;
+    let run = state.edge.threads.run(&caller, user.as_ref(), id(request)?).await?;
+    Ok(response(StatusCode::OK, &run))
+}
+
+async fn cancelled(state: &State, request: &HttpRequest) -> Result<HttpResponse, Error> {
+    let caller = state.edge.auth.caller(request).await?;
+    query::none(request.query_string())?;
+    let user = acting::user(state, &caller, request)?;
+    let run = state.edge.threads.cancel(&caller, user.as_ref(), id(request)?).await?;
+    Ok(told(&run, None))
+}
+
+/// Somebody's own: nobody is shown all of a tenant's, whatever they may answer.
+async fn all(state: &State, request: &HttpRequest) -> Result<HttpResponse, Error> {
+    let caller = state.edge.auth.caller(request).await?;
+    let query = query::page(request.query_string())?;
+    let user = acting::required(state, &caller, request)?;
+    let page = state.edge.threads.list(&caller, Some(user), query).await?;
+    let body = json!({ "threads": page.threads, "next_page_token": page.next_page_token });
+    Ok(response(StatusCode::OK, &body))
+}
+
+async fn whole(state: &State, request: &HttpRequest) -> Result<HttpResponse, Error> {
+    let caller = state.edge.auth.caller(request).await?;
+    let before = before(request.query_string())?;
+    let user = acting::user(state, &caller, request)?;
+    let id = request
+        .match_info()
+        .get("id")
+        .and_then(ThreadId::parse)
+        .ok_or(Error::NotFound)?;
+    let thread = state.edge.threads.thread(&caller, user.as_ref(), id, before).await?;
+    Ok(response(StatusCode::OK, &thread))
+}
+
+/// `before=N`: the messages before number N.
+fn before(text: &str) -> Result<Option<u64>, Error> {
+    let mut before = None;
+    for (name, value) in url::form_urlencoded::parse(text.as_bytes()) {
+        let wrong = |detail: &str| {
+            Error::Invalid(vec![FieldError {
+                pointer: name.to_string(),
+                detail: detail.to_owned(),
+            }])
+        };
+        if name != "before" {
+            return Err(wrong("is no known parameter; allowed is before"));
+        }
+        let number = Some(&value).filter(|value| value.bytes().all(|byte| byte.is_ascii_digit()));
+        let number = number.and_then(|value| value.parse().ok());
+        before = Some(number.ok_or_else(|| wrong("is no number of a message"))?);
+    }
+    Ok(before)
+}
+
+/// 200 for what is over or waits for a person, else 202.
+fn told(run: &RunAnswer, triggered: Option<(&Triggered, bool)>) -> HttpResponse {
+    let rests = ["completed", "failed", "awaiting_confirmation"].contains(&run.status);
+    let status = if rests { StatusCode::OK } else { StatusCode::ACCEPTED };
+    let mut response = response(status, run);
+    let headers = response.headers_mut();
+    if let Ok(location) = HeaderValue::from_str(&format!("/api/agent/runs/{}", run.run_id)) {
+        headers.insert(header::LOCATION, location);
+    }
+    if let Some((triggered, keyed)) = triggered {
+        if let Some(quota) = triggered.quota.filter(|_| !triggered.replayed) {
+            for (name, value) in headers::rate_limit(&quota) {
+                headers.insert(name, value);
+            }
+        }
+        if keyed && triggered.replayed {
+            headers.insert(IDEMPOTENCY_REPLAYED, headers::TRUE);
+        }
+    }
+    if !rests {
+        headers.insert(header::RETRY_AFTER, headers::seconds(1));
+    }
+    response
+}

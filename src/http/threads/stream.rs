@@ -1,0 +1,187 @@
+//! `POST /api/agent/run/stream`: a run of a thread told while it goes on, as NDJSON (REQUIREMENTS R, Routes): the thread first,
+//! then the model's words as they come, at last the run's answer.
+//!
+//! A client that leaves cancels nothing: the run goes on, and is there to fetch, or to join by its events.
+
+use std::convert::Infallible;
+
+use actix_web::http::StatusCode;
+use actix_web::http::header::{self, HeaderValue};
+use actix_web::web::{Data, Payload};
+use actix_web::{HttpRequest, HttpResponse};
+use bytes::{BufMut, Bytes, BytesMut};
+use futures_util::stream;
+use serde_json::{Value, json};
+use tokio::time::{Interval, MissedTickBehavior};
+use tracing::Instrument;
+
+use super::{Patience, said};
+use crate::domain::ids::RunId;
+use crate::http::State;
+use crate::http::error::Error;
+use crate::http::exchange::Exchange;
+use crate::http::headers::{self, ACCEL_BUFFERING};
+use crate::http::routes::Route;
+use crate::surfaces::agents::{AgentError, Cursor, Watch, What};
+use crate::surfaces::caller::Caller;
+
+pub(in crate::http) async fn run(state: Data<State>, request: HttpRequest, payload: Payload) -> HttpResponse {
+    let exchange = Exchange::begin(&state, &request, Some(Route::SayStream));
+    match begun(&state, &exchange, &request, payload)
+        .instrument(exchange.span.clone())
+        .await
+    {
+        Ok(begun) => tell(&state, exchange, begun),
+        Err(error) => exchange.finish(Err(error)),
+    }
+}
+
+/// A run that is told.
+struct Begun {
+    caller: Caller,
+    run: RunId,
+    thread: Value,
+    /// `planning`, or `queued` where another run of the thread comes first.
+    status: &'static str,
+    watch: Watch,
+}
+
+async fn begun(state: &State, exchange: &Exchange, request: &HttpRequest, payload: Payload) -> Result<Begun, Error> {
+    let (caller, triggered, _) = said(state, exchange, request, payload, Patience::All).await?;
+    let run = triggered.run;
+    let threads = &state.edge.threads;
+    let begun = async {
+        let answer = threads.run(&caller, None, run).await?;
+        let watch = threads.watch(&caller, None, run, Cursor::default()).await?;
+        Ok::<_, AgentError>((json!(answer.thread_id), watch))
+    };
+    // The run is there and may have had effects: what cannot be told now must not be sent again.
+    let (thread, watch) = begun.await.map_err(|_| AgentError::Begun(run))?;
+    let status = if triggered.waits_its_turn { "queued" } else { "planning" };
+    Ok(Begun {
+        status,
+        caller,
+        run,
+        thread,
+        watch,
+    })
+}
+
+fn tell(state: &Data<State>, exchange: Exchange, begun: Begun) -> HttpResponse {
+    let mut heartbeat = tokio::time::interval(state.edge.limits.heartbeat);
+    heartbeat.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    heartbeat.reset();
+    let mut response = HttpResponse::build(StatusCode::OK);
+    response.insert_header((header::CONTENT_TYPE, HeaderValue::from_static("application/x-ndjson")));
+    // A buffering proxy would hold the lines back until there are enough of them.
+    response.insert_header((ACCEL_BUFFERING, HeaderValue::from_static("no")));
+    response.insert_header((headers::REQUEST_ID, exchange.id.header.clone()));
+    response.insert_header((header::CACHE_CONTROL, headers::NO_STORE));
+    if let Ok(location) = HeaderValue::from_str(&format!("/api/agent/runs/{}", begun.run)) {
+        response.insert_header((header::LOCATION, location));
+    }
+    let mut first = BytesMut::new();
+    line(
+        &json!({"type": "status", "status": begun.status, "threadId": begun.thread, "runId": begun.run}),
+        &mut first,
+    );
+    let telling = Telling {
+        state: Data::clone(state),
+        exchange,
+        caller: begun.caller,
+        run: begun.run,
+        watch: Some(begun.watch),
+        heartbeat,
+        first: Some(first.freeze()),
+        told: false,
+    };
+    response.streaming(stream::unfold(telling, Telling::next))
+}
+
+fn line(value: &Value, out: &mut BytesMut) {
+    out.put_slice(value.to_string().as_bytes());
+    out.put_u8(b'\n');
+}
+
+/// A stream under way. Dropped before its last line, it counts as a client that left.
+struct Telling {
+    state: Data<State>,
+    exchange: Exchange,
+    caller: Caller,
+    run: RunId,
+    /// Absent when the last line was told.
+    watch: Option<Watch>,
+    heartbeat: Interval,
+    first: Option<Bytes>,
+    /// Were words of this turn told as they came?
+    told: bool,
+}
+
+impl Telling {
+    async fn next(mut self) -> Option<(Result<Bytes, Infallible>, Self)> {
+        if let Some(first) = self.first.take() {
+            return Some((Ok(first), self));
+        }
+        let mut watch = self.watch.take()?;
+        let mut out = BytesMut::new();
+        while out.is_empty() {
+            tokio::select! {
+                told = watch.next() => match told {
+                    Ok(Some(told)) if told.event.run_id == self.run => match told.event.what {
+                        What::Delta { text } => {
+                            self.told = true;
+                            line(&json!({"type": "delta", "delta": text}), &mut out);
+                        }
+                        What::Reset => {
+                            self.told = false;
+                            line(&json!({"type": "reset"}), &mut out);
+                        }
+                        // Who came late gets the turn whole.
+                        What::Turn { text, .. } => {
+                            let was_told = std::mem::replace(&mut self.told, false);
+                            if !was_told && !text.is_empty() {
+                                line(&json!({"type": "delta", "delta": text}), &mut out);
+                            }
+                        }
+                        What::AwaitingConfirmation | What::End { .. } => {
+                            self.end(&mut out).await;
+                            return Some((Ok(out.freeze()), self));
+                        }
+                        _ => {}
+                    },
+                    Ok(Some(_)) => {}
+                    // The service ends; the run goes on elsewhere.
+                    Ok(None) => {
+                        self.end(&mut out).await;
+                        return Some((Ok(out.freeze()), self));
+                    }
+                    Err(error) => {
+                        self.fail(error, &mut out);
+                        return Some((Ok(out.freeze()), self));
+                    }
+                },
+                _ = self.heartbeat.tick() => line(&json!({"type": "heartbeat"}), &mut out),
+            }
+        }
+        self.heartbeat.reset();
+        self.watch = Some(watch);
+        Some((Ok(out.freeze()), self))
+    }
+
+    async fn end(&mut self, out: &mut BytesMut) {
+        match self.state.edge.threads.run(&self.caller, None, self.run).await {
+            Ok(answer) => {
+                line(&json!({"type": "result", "result": answer}), out);
+                self.exchange.answered(StatusCode::OK);
+            }
+            Err(error) => self.fail(error, out),
+        }
+    }
+
+    fn fail(&mut self, error: AgentError, out: &mut BytesMut) {
+        let (_, problem, _) = Error::from(error).problem(&self.exchange.id.text);
+        let problem: Value = serde_json::from_str(&problem).unwrap_or_default();
+        line(&json!({"type": "error", "error": problem}), out);
+        self.exchange.answered(StatusCode::OK);
+    }
+}
