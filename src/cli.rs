@@ -2,6 +2,8 @@
 //! error, and ends with an [`Exit`].
 
 mod agents;
+mod approvals;
+mod audit;
 mod chat;
 mod client;
 mod config;
@@ -9,7 +11,9 @@ mod decisions;
 mod doctor;
 mod eval;
 mod exit;
+mod google;
 mod interrupt;
+mod lines;
 mod live;
 mod logs;
 mod mcp;
@@ -18,9 +22,12 @@ mod migrate;
 mod new_key;
 mod operator;
 mod output;
+mod policy;
 mod runs;
 mod serve;
+mod since;
 mod table;
+mod threads;
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -55,9 +62,10 @@ Examples:
   gavel config                              every setting, and where its value came from
   GEMINI_API_KEY_FILE=key gavel serve       with Gemini instead of the demo model
 
-Exit status: 0 done, 1 failed, 2 wrong usage or configuration, 130 interrupted.
-Who follows a run of an agent also gets 3 for one that failed, 4 for one that was cancelled, and 5
-for one that is paused.";
+Exit status: 0 done, 1 failed, 2 wrong usage or configuration, 130 interrupted. \
+Who follows a run of an agent also gets 3 for one that failed, 4 for one that was cancelled, 5 for \
+one that is paused, and 6 for one that waits for a person. gavel policy check ends with 3 where a person \
+must agree, and with 4 for a denial; gavel audit verify with 3 where the audit is not whole.";
 
 #[derive(Debug, Subcommand)]
 enum Verb {
@@ -71,15 +79,30 @@ enum Verb {
     /// Look at the runs of agents; watch, cancel and resume them
     #[command(subcommand)]
     Runs(runs::Verb),
+    /// Answer what waits for a person's leave: approve, reject, settle; see and take back leave for good
+    #[command(subcommand)]
+    Approvals(approvals::Verb),
+    /// Look at the threads that people have with agents
+    #[command(subcommand)]
+    Threads(threads::Verb),
     /// Look at MCP servers and their tools, and call one by hand
     #[command(subcommand)]
     Mcp(mcp::Verb),
     /// Start one of the MCP servers that come with gavel
     #[command(subcommand)]
     McpServer(mcp_server::Server),
+    /// Connect users' Google accounts, list and disconnect them
+    #[command(subcommand)]
+    Google(google::Verb),
     /// Read the record of decisions
     #[command(subcommand)]
     Decisions(decisions::Verb),
+    /// Verify, export and list the audit of what was done
+    #[command(subcommand)]
+    Audit(audit::Verb),
+    /// Ask the policy about a call, run its tests, or see what it would have said of the past
+    #[command(subcommand)]
+    Policy(policy::Verb),
     /// Run the evaluation cases against the model and report how it decides
     Eval(eval::Args),
     /// Bring the database to this version's schema
@@ -133,6 +156,14 @@ fn run(cli: Cli) -> anyhow::Result<Exit> {
         Verb::Runs(verb) => with_config(Config::load(&cli.flags)?, Voice::Trouble, |resolved| {
             runs::run(verb, Some(resolved))
         }),
+        Verb::Approvals(verb) if verb.is_remote() => with_runtime(None, approvals::run(verb, None)),
+        Verb::Approvals(verb) => with_config(Config::load(&cli.flags)?, Voice::Trouble, |resolved| {
+            approvals::run(verb, Some(resolved))
+        }),
+        Verb::Threads(verb) if verb.is_remote() => with_runtime(None, threads::run(verb, None)),
+        Verb::Threads(verb) => with_config(Config::load(&cli.flags)?, Voice::Trouble, |resolved| {
+            threads::run(verb, Some(resolved))
+        }),
         Verb::Chat(args) if args.server.is_some() => with_runtime(None, chat::run_remote(args)),
         Verb::Doctor(DoctorArgs { live: true }) => with_config(Config::load(&cli.flags)?, Voice::Trouble, live::run),
         Verb::Doctor(_) => match Config::load(&cli.flags) {
@@ -146,8 +177,17 @@ fn run(cli: Cli) -> anyhow::Result<Exit> {
         Verb::Mcp(verb) => with_config(Config::load(&cli.flags)?, Voice::Trouble, |resolved| {
             mcp::run(verb, resolved)
         }),
+        Verb::Google(verb) => with_config(Config::load(&cli.flags)?, Voice::Trouble, |resolved| {
+            google::run(verb, resolved)
+        }),
         Verb::Decisions(verb) => with_config(Config::load(&cli.flags)?, Voice::Trouble, |resolved| {
             decisions::run(verb, resolved)
+        }),
+        Verb::Audit(verb) => with_config(Config::load(&cli.flags)?, Voice::Trouble, |resolved| {
+            audit::run(verb, resolved)
+        }),
+        Verb::Policy(verb) => with_config(Config::load(&cli.flags)?, Voice::Trouble, |resolved| {
+            policy::run(verb, resolved)
         }),
         Verb::Eval(args) => with_config(Config::load(&cli.flags)?, Voice::Trouble, |resolved| {
             eval::run(args, resolved)
@@ -201,5 +241,29 @@ mod tests {
     #[test]
     fn the_command_line_contradicts_itself_nowhere() {
         Cli::command().debug_assert();
+    }
+
+    /// Prose is one line, which is broken where the terminal ends; examples fit into the help's width.
+    #[test]
+    fn the_words_under_a_help_are_broken_once() {
+        fn look(command: &clap::Command) {
+            for text in [command.get_after_help(), command.get_after_long_help()]
+                .into_iter()
+                .flatten()
+            {
+                let text = text.to_string();
+                let lines: Vec<_> = text.lines().collect();
+                let is_prose = |line: &str| !line.is_empty() && !line.starts_with(' ');
+                for pair in lines.windows(2) {
+                    let is_broken = is_prose(pair[0]) && is_prose(pair[1]) && !pair[0].ends_with(':');
+                    assert!(!is_broken, "{}: {}", command.get_name(), pair[0]);
+                }
+                for line in lines.iter().filter(|line| line.starts_with(' ')) {
+                    assert!(line.chars().count() <= 120, "{}: {line}", command.get_name());
+                }
+            }
+            command.get_subcommands().for_each(look);
+        }
+        look(&Cli::command());
     }
 }

@@ -10,7 +10,7 @@ use arc_swap::ArcSwap;
 use tokio_util::sync::CancellationToken;
 
 use crate::config::{Config, FileError};
-use crate::domain::definition::{Checked, DefinitionError, Form, MAX_BYTES, SchemaSource, Source, check};
+use crate::domain::definition::{Checked, DefinitionError, Form, MAX_BYTES, SchemaSource, Source, answerer, check};
 use crate::surfaces::agents::FileAgents;
 
 /// The folder that is taken when none is named.
@@ -30,6 +30,7 @@ const BUILT_IN: &[(&str, &str)] = &[
     ),
     ("day_planner.md", include_str!("../../agents/day_planner.md")),
     ("docs_checker.md", include_str!("../../agents/docs_checker.md")),
+    ("workspace.md", include_str!("../../agents/workspace.md")),
 ];
 
 /// The schemas that are built in: name and text.
@@ -100,6 +101,11 @@ impl Files {
         }
         for warning in &loaded.checked.warnings {
             tracing::warn!("{warning}");
+        }
+        if purpose == Purpose::Serving
+            && let Err(why) = answerer(&loaded.checked.agents, &config.runs.agent)
+        {
+            tracing::warn!("nobody answers in threads yet (runs.agent): {why}, unless it is put by the API");
         }
         let agents = Arc::new(ArcSwap::from_pointee(of(loaded, 1)));
         Ok(Self { folder, stamp, agents })

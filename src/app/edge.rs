@@ -10,10 +10,12 @@ use secrecy::ExposeSecret;
 use tokio_util::sync::CancellationToken;
 
 use super::App;
+use super::google::AtCallback;
 use crate::adapters::jwks::Jwks;
 use crate::adapters::mcp::{Mcp, ServerState, ServerStatus};
 use crate::config::{self, JwtKeys};
 use crate::http::caller::{Auth, ServiceKey, SharedSecret, Tokens};
+use crate::http::google::Callback;
 use crate::http::health::{McpServer, McpState, Surroundings};
 use crate::http::{Edge, EdgeLimits};
 use crate::surfaces::caller::{Caller, Identity, KeySource};
@@ -30,9 +32,13 @@ pub(super) fn edge(app: &App) -> anyhow::Result<Edge> {
     Ok(Edge {
         chat: app.chat.clone(),
         agents: app.agents.clone(),
+        threads: app.threads.clone(),
+        approvals: app.approvals.clone(),
+        sessions: app.sessions.clone(),
         decisions: app.decisions.clone(),
         auth: auth(&app.config.auth)?,
         surroundings: Arc::new(surroundings),
+        google: AtCallback::new(&app.config).map(|callback| Arc::new(callback) as Arc<dyn Callback>),
         limits: EdgeLimits::default(),
     })
 }

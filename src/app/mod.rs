@@ -3,7 +3,9 @@
 
 mod agents;
 mod edge;
+mod google;
 mod model;
+mod policy;
 mod servers;
 
 use std::fs;
@@ -19,7 +21,9 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 pub use agents::{Loaded, agents, agents_in};
-pub use servers::BUILT_IN as BUILT_IN_SERVERS;
+pub use google::google;
+pub use policy::{policy, read_policy};
+pub use servers::{BUILT_IN as BUILT_IN_SERVERS, tool_settings};
 
 use self::agents::Purpose;
 use crate::adapters::demo::Demo;
@@ -28,8 +32,8 @@ use crate::adapters::jwks::Jwks;
 use crate::adapters::mcp::Mcp;
 use crate::adapters::queue::{Queue, QueueOptions};
 use crate::adapters::quota::{LeasedQuota, LocalQuota};
-use crate::adapters::store::{AtStart, ContentKey, ContentMode, Store, StoreConfig};
-use crate::config::{Auth, Config, Content, FileError, Jwt, JwtKeys, ModelConfig};
+use crate::adapters::store::{AtStart, AuditSecrets, ContentKey, ContentMode, Store, StoreConfig};
+use crate::config::{Auth, Config, Console, Content, FileError, Jwt, JwtKeys, ModelConfig};
 use crate::domain::definition::Constitution;
 use crate::domain::ids::InstanceId;
 use crate::domain::templates::Templates;
@@ -40,8 +44,11 @@ use crate::ports::clock::SystemClock;
 use crate::ports::model::Model;
 use crate::ports::quota::Quota;
 use crate::surfaces::agents::{AgentRuns, AtOnce, Directory, Worker};
+use crate::surfaces::approvals::Approvals;
 use crate::surfaces::chat::Chat;
 use crate::surfaces::decisions::DecisionQueries;
+use crate::surfaces::sessions::Sessions;
+use crate::surfaces::threads::Threads;
 
 /// How long what is cut short has to be recorded, and then what is answered to be sent.
 const LAST_WORDS: Duration = Duration::from_secs(5);
@@ -54,6 +61,11 @@ pub struct App {
     pub chat: Arc<Chat>,
     /// The surface of agents.
     pub agents: Arc<AgentRuns>,
+    /// The surface of threads.
+    pub threads: Arc<Threads>,
+    /// People's word on what waits for it.
+    pub approvals: Arc<Approvals>,
+    sessions: Arc<Sessions>,
     /// The analysts' queries.
     pub decisions: DecisionQueries,
     /// The MCP servers.
@@ -120,6 +132,7 @@ impl App {
             None => model::model(&config.model)?,
         };
         let constitution = constitution(&config)?;
+        let policy = Arc::new(policy::policy(&config)?);
         let servers = servers::read(&config)?;
         let files = agents::Files::read(&config, purpose)?;
         let instance = InstanceId::new();
@@ -137,11 +150,14 @@ impl App {
             tools: mcp.clone(),
             recorder: store.clone(),
             clock: Arc::new(SystemClock),
+            policy,
         };
         let runs = Arc::new(Agents {
             engine: engine.clone(),
             models: models.clone(),
             runs: store.clone(),
+            actions: store.clone(),
+            questions_stand: config.runs.approvals_expire,
             running: Running::default(),
         });
         let directory = Directory::new(Arc::clone(&files.agents), store.clone(), mcp.clone(), models);
@@ -149,8 +165,24 @@ impl App {
             waited_for: config.max_in_flight,
             background: config.runs.background,
         };
-        let agents = AgentRuns::new(runs, directory, Arc::clone(&quota), at_once);
+        let agents = AgentRuns::new(
+            runs,
+            directory,
+            Arc::clone(&quota),
+            at_once,
+            config.runs.on_reject,
+            config.runs.while_busy,
+        );
+        let threads = Threads::new(
+            Arc::clone(&agents),
+            store.clone(),
+            config.runs.agent.clone(),
+            config.runs.while_busy,
+        );
+        let approvals = Approvals::new(Arc::clone(&agents), store.clone());
         agents.set_queue(queue.clone());
+        let Console { lasts, idle } = config.console;
+        let sessions = Sessions::new(store.clone(), Arc::new(SystemClock), lasts, idle);
         // A process that has no place for them takes up no runs but those it is asked for itself.
         if config.runs.background > 0 {
             queue.start(Arc::new(Worker(Arc::clone(&agents))), config.runs.background);
@@ -166,6 +198,9 @@ impl App {
             config,
             chat,
             agents,
+            threads: Arc::new(threads),
+            approvals: Arc::new(approvals),
+            sessions: Arc::new(sessions),
             decisions,
             mcp,
             store,
@@ -311,6 +346,14 @@ pub fn constitution(config: &Config) -> Result<Constitution, FileError> {
     })
 }
 
+/// The keys of the audit, as the store takes them.
+pub(crate) fn audit_secrets(config: &Config) -> AuditSecrets {
+    AuditSecrets {
+        current: config.audit.key.clone(),
+        old: config.audit.old_keys.clone(),
+    }
+}
+
 fn store_config(config: &Config, instance: InstanceId) -> StoreConfig {
     StoreConfig {
         content: match &config.records {
@@ -321,6 +364,7 @@ fn store_config(config: &Config, instance: InstanceId) -> StoreConfig {
         at_start: AtStart::Background,
         run_lease: config.runs.lease,
         runs_kept: config.runs.kept,
+        audit: audit_secrets(config),
         ..StoreConfig::new(config.database_url.expose_secret(), instance)
     }
 }

@@ -1,10 +1,11 @@
 //! Which MCP servers there are: the `mcp.json` that is named, or the one that is built in.
 
+use std::collections::BTreeMap;
 use std::{env, fs};
 
 use secrecy::ExposeSecret;
 
-use crate::adapters::mcp::config::IDENTITY_SECRET;
+use crate::adapters::mcp::config::{IDENTITY_SECRET, ToolSettings};
 use crate::adapters::mcp::{ConfigIssue, McpConfig, McpOptions, MissingVariable};
 use crate::config::{Config, FileError};
 
@@ -20,6 +21,20 @@ pub(crate) fn options(config: &Config) -> McpOptions {
         pins: Some(config.mcp_pins.clone()),
         ..McpOptions::default()
     }
+}
+
+/// What `mcp.json` says of single tools, by server and tool.
+///
+/// # Errors
+/// The `mcp.json` is wrong.
+pub fn tool_settings(config: &Config) -> Result<BTreeMap<(String, String), ToolSettings>, FileError> {
+    let servers = read(config)?.servers;
+    let tools = servers.into_iter().flat_map(|server| {
+        let name = server.name.to_string();
+        let tools = server.gavel.tools.into_iter();
+        tools.map(move |(tool, settings)| ((name.clone(), tool), settings))
+    });
+    Ok(tools.collect())
 }
 
 /// Reads the configuration of the servers.

@@ -4,7 +4,6 @@
 mod answer;
 mod conversation;
 mod history;
-mod lines;
 
 use std::sync::Arc;
 
@@ -97,7 +96,7 @@ pub(super) async fn run(args: Args, resolved: Resolved) -> anyhow::Result<Exit> 
     {
         output::note("No credentials are set: the demo model answers. GEMINI_API_KEY brings in Gemini.");
     }
-    let caller = operator::caller(args.tenant.clone());
+    let caller = operator::caller(args.tenant.clone(), None);
     let app = App::build_for_command(resolved.config).await?;
     let decider = Decider::Here(Arc::clone(&app.chat), Box::new(caller));
     let talked = talk(&args, &decider).await;

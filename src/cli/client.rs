@@ -100,6 +100,17 @@ impl Client {
             .await
     }
 
+    /// Deletes what is under a path.
+    pub(super) async fn delete(&self, path: &[&str], user: Option<&UserId>) -> anyhow::Result<()> {
+        let url = self.url(path);
+        let request = acting(self.http.delete(url.clone()), user)?.timeout(TIMEOUT);
+        let answer = whole(self.send(request).await?).await?;
+        match answer.status.is_success() {
+            true => Ok(()),
+            false => Err(self.refused(&url, answer)),
+        }
+    }
+
     /// A stream of JSON lines under a path, from after the event with the id `after`.
     pub(super) async fn lines(
         &self,

@@ -30,8 +30,8 @@ pub(super) enum Verb {
 }
 
 const FILTERS: &str = "\
-A filter is FIELD OP \"VALUE\", joined by AND. Fields: decision_type, outcome_category, intent, user_id,
-conversation_id, surface, model, status, created_at, duration_ms, iterations. Operators: = != < <= > >=.
+A filter is FIELD OP \"VALUE\", joined by AND. Fields: decision_type, outcome_category, intent, user_id, \
+conversation_id, surface, model, status, created_at, duration_ms, iterations. Operators: = != < <= > >=. \
 A * at the end of a value matches every ending.";
 
 /// The record and who reads it.
@@ -46,7 +46,7 @@ pub(super) async fn run(verb: Verb, resolved: Resolved) -> anyhow::Result<Exit> 
         Verb::Show(args) => &args.tenant,
         Verb::Tail(args) => &args.tenant,
     };
-    let caller = operator::caller(tenant.clone());
+    let caller = operator::caller(tenant.clone(), None);
     let record = ReadOnly::open(resolved.config.database_url.expose_secret()).await;
     let record = Arc::new(record.context("the record cannot be read")?);
     let reader = Reader {

@@ -8,10 +8,10 @@ use super::exit::Exit;
 use super::{agents as agents_verb, live, mcp as mcp_verb, output};
 use crate::adapters::gemini::CheckError;
 use crate::adapters::mcp::{Mcp, ServerState};
-use crate::adapters::store::Store;
+use crate::adapters::store::{AuditLog, KEY_IN_DATABASE, KeyPlace, Store, StoreError};
 use crate::app;
 use crate::config::{Config, ConfigErrors, Provider, Resolved, masked_url};
-use crate::domain::definition::{Agents, Checked, Constitution};
+use crate::domain::definition::{Agents, Checked, Constitution, answerer};
 use crate::engine::Toolset;
 use crate::ports::keys::KeySource;
 use crate::ports::tools::Tools;
@@ -70,6 +70,7 @@ pub(super) async fn run(resolved: Resolved) -> anyhow::Result<Exit> {
     address(config, &mut findings).await?;
     let constitution = constitution(config, &mut findings)?;
     database(config, &mut findings).await?;
+    audit(config, &mut findings).await?;
     let agents = agents(config, &mut findings)?;
     servers(config, constitution.as_ref(), &agents, &mut findings).await?;
     model(config, &mut findings).await?;
@@ -141,8 +142,48 @@ async fn database(config: &Config, findings: &mut Findings) -> anyhow::Result<()
         )),
         Err(error) => findings.wrong(
             &format!("database: {shown}: {error}"),
-            "check DATABASE_URL, and that the database runs",
+            match error {
+                StoreError::Unavailable(_) => "check DATABASE_URL, and that the database runs",
+                _ => "docs/operations.md says how databases and binaries go together",
+            },
         ),
+    }
+}
+
+/// What the audit's chain is worth.
+async fn audit(config: &Config, findings: &mut Findings) -> anyhow::Result<()> {
+    let (url, keys) = (config.database_url.expose_secret(), app::audit_secrets(config));
+    let lost = async {
+        let mut log = AuditLog::open(url, &keys).await?;
+        let lost = log.lost_keys().await;
+        log.close().await;
+        lost
+    };
+    // A database that is away, or was never migrated, was told of.
+    for (key, rows) in lost.await.unwrap_or_default() {
+        findings.wrong(
+            &format!(
+                "audit: the key {key} is not there, with which {} were hashed; they cannot be verified",
+                output::count(rows.unsigned_abs(), "row")
+            ),
+            "take it from a backup, and put it into audit.old_keys (GAVEL_AUDIT_OLD_KEYS)",
+        )?;
+    }
+    match AuditLog::key_place(url, &keys) {
+        Ok(KeyPlace::Given) => findings.good("audit: chained with audit.key"),
+        Ok(KeyPlace::File(path)) if !path.exists() => findings.odd(&format!(
+            "audit: its key will be made in {}; where there was one, put it back from a backup before gavel starts",
+            path.display()
+        )),
+        Ok(KeyPlace::File(path)) => {
+            let path = path.display();
+            findings.good(&format!(
+                "audit: chained with the key in {path}; keep a copy of it, and `gavel audit head`, elsewhere"
+            ))
+        }
+        Ok(KeyPlace::Database) => findings.odd(&format!("audit: {KEY_IN_DATABASE}")),
+        // The database was told of.
+        Err(_) => Ok(()),
     }
 }
 
@@ -182,6 +223,12 @@ fn agents(config: &Config, findings: &mut Findings) -> anyhow::Result<Agents> {
         let found = agents_verb::count(agents.len(), "agent");
         findings.good(&format!("agents: {found} ({})", loaded.place))?;
     }
+    match answerer(&agents, &config.runs.agent) {
+        Ok(_) => findings.good(&format!("threads: {} answers", config.runs.agent))?,
+        Err(why) => findings.odd(&format!(
+            "threads: nobody answers (runs.agent): {why}; name another with GAVEL_RUNS_AGENT, or put it by the API"
+        ))?,
+    }
     Ok(agents)
 }
 
@@ -218,7 +265,7 @@ fn each_server(bridge: &Mcp, config: &Config, findings: &mut Findings) -> anyhow
                     Some(_) => "check its entry in mcp.json; RUST_LOG=info shows what it writes",
                     None => {
                         "it is built in: check the settings it needs (FILES_ROOT for files, TASKS_DATABASE_URL for \
-                             tasks); RUST_LOG=info shows what it writes"
+                             tasks, docs/google.md for google); RUST_LOG=info shows what it writes"
                     }
                 };
                 findings.wrong(&line, next)?;

@@ -60,7 +60,7 @@ pub(super) struct Args {
 }
 
 const EXAMPLES: &str = "\
-Tasks and records go to a scratch folder that is removed in the end, and the bundled task server is used. With an
+Tasks and records go to a scratch folder that is removed in the end, and the bundled task server is used. With an \
 mcp.json of your own (--mcp-config), its servers are used as they are, for users named eval-….
 
 Examples:
@@ -68,10 +68,10 @@ Examples:
   gavel eval --kind clear --kind multi_step --json report.json
   gavel eval --model-kind hostile                                  does code hold?
 
-The clear requests, of which 9 in 10 have to succeed (C-SC-1), are the cases of the kinds clear and multi_step, and those
+The clear requests, of which 9 in 10 have to succeed (C-SC-1), are the cases of the kinds clear and multi_step, and those \
 in other languages that are to be acted on or answered. The demo model does not get there.
 
-Exit status: 0 met, 1 too few clear requests succeeded, an invariant is broken, or a case could not be run, 2 the cases
+Exit status: 0 met, 1 too few clear requests succeeded, an invariant is broken, or a case could not be run, 2 the cases \
 cannot be read or are wrong.";
 
 /// Longer than the deadline of a decision with its seeds; a case that hangs must not hang the evaluation.

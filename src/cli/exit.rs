@@ -22,6 +22,14 @@ pub(super) enum Exit {
     RunCancelled,
     /// 5: it is paused, and can be resumed.
     RunPaused,
+    /// 6: it waits for a person.
+    RunWaits,
+    /// 3: `gavel policy check` says that a person must agree.
+    NeedsApproval,
+    /// 3: `gavel audit verify` found something.
+    NotWhole,
+    /// 4: it says that the call does not run.
+    Denied,
     /// 130, as shells have it for SIGINT.
     Interrupted,
 }
@@ -37,9 +45,10 @@ pub(super) fn code(ended: anyhow::Result<Exit>) -> ExitCode {
         Ok(Exit::Done) => ExitCode::SUCCESS,
         Ok(Exit::Failed) => ExitCode::FAILURE,
         Ok(Exit::Wrong) => ExitCode::from(2),
-        Ok(Exit::RunFailed) => ExitCode::from(3),
-        Ok(Exit::RunCancelled) => ExitCode::from(4),
+        Ok(Exit::RunFailed | Exit::NeedsApproval | Exit::NotWhole) => ExitCode::from(3),
+        Ok(Exit::RunCancelled | Exit::Denied) => ExitCode::from(4),
         Ok(Exit::RunPaused) => ExitCode::from(5),
+        Ok(Exit::RunWaits) => ExitCode::from(6),
         Ok(Exit::Interrupted) => ExitCode::from(130),
         Err(error) if error.is::<ReaderLeft>() => ExitCode::SUCCESS,
         Err(error) => {

@@ -12,6 +12,9 @@ pub(super) enum Server {
     /// The files below one folder, to read
     #[command(after_long_help = here(gavel_mcp_files::Args::EXAMPLES))]
     Files(gavel_mcp_files::Args),
+    /// Gmail and Google Calendar, each user with their own account
+    #[command(after_long_help = here(gavel_mcp_google::Args::EXAMPLES))]
+    Google(Box<gavel_mcp_google::Args>),
     /// Each user's task list, in SQLite or PostgreSQL
     #[command(after_long_help = here(gavel_mcp_tasks::Args::EXAMPLES))]
     Tasks(gavel_mcp_tasks::Args),
@@ -32,6 +35,7 @@ pub(super) fn run(server: Server) -> anyhow::Result<Exit> {
         .context("the runtime cannot be started")?;
     let served = match server {
         Server::Files(args) => runtime.block_on(gavel_mcp_files::run(args)),
+        Server::Google(args) => runtime.block_on(gavel_mcp_google::run(*args)),
         Server::Tasks(args) => runtime.block_on(gavel_mcp_tasks::run(args)),
     };
     runtime.shutdown_timeout(super::LAST_TASKS);

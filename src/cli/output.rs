@@ -58,13 +58,15 @@ pub(super) fn person_reads_notes() -> bool {
     io::stderr().is_terminal()
 }
 
-/// `text` without the control characters that could drive a terminal; tabs and line ends stay.
+/// `text` without the characters that could drive a terminal, or turn what it says around; tabs and line ends stay.
 ///
 /// Messages, arguments and results come from other people and from tools.
 pub(super) fn printable(text: &str) -> String {
     text.chars()
         .map(|c| {
-            if c.is_control() && !matches!(c, '\n' | '\t') {
+            // Marks that turn the writing direction can make a line read as another one.
+            let turns = matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+            if turns || c.is_control() && !matches!(c, '\n' | '\t') {
                 '\u{fffd}'
             } else {
                 c

@@ -5,6 +5,7 @@ mod cancel;
 mod events;
 mod follow;
 mod list;
+mod persons;
 mod place;
 mod progress;
 mod record;
@@ -17,7 +18,8 @@ use anyhow::Context;
 
 pub(super) use self::follow::{OnInterrupt, Showing, follow};
 pub(super) use self::list::project;
-pub(super) use self::place::{Where, timeout};
+pub(super) use self::place::{Place, Where, timeout};
+pub(super) use self::record::Record;
 pub(super) use self::service::{NewRun, Service};
 use super::exit::Exit;
 use crate::config::Resolved;
@@ -40,8 +42,9 @@ pub(super) enum Verb {
 
 /// The exit statuses of a run that is followed to its end.
 pub(super) const STATUSES: &str = "\
-Exit status: 0 completed, 1 nothing could be done, 2 wrong usage, 3 the run failed, 4 it was
-cancelled, 5 it is paused (how to resume it is told), 130 interrupted while the run goes on.";
+Exit status: 0 completed, 1 nothing could be done, 2 wrong usage, 3 the run failed, 4 it was \
+cancelled, 5 it is paused (how to resume it is told), 6 it waits for a person (how to answer is told), \
+130 interrupted while the run goes on.";
 
 impl Verb {
     /// Is a gavel elsewhere asked?

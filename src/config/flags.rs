@@ -27,6 +27,9 @@ pub struct Flags {
     /// Where the accepted definitions of pinned tools are kept [env: GAVEL_MCP_PINS] [default: gavel-pins.json]
     #[arg(long, global = true, value_name = "PATH")]
     mcp_pins: Option<String>,
+    /// Rules for tool calls, with tests of them [env: GAVEL_POLICY] [default: no rules]
+    #[arg(long, global = true, value_name = "PATH")]
+    policy: Option<String>,
     /// Where records are kept [env: DATABASE_URL] [default: sqlite://gavel.db]
     #[arg(long, global = true, value_name = "URL")]
     database: Option<String>,
@@ -46,6 +49,7 @@ impl Flags {
             ("agents", &self.agents),
             ("mcp_config", &self.mcp_config),
             ("mcp_pins", &self.mcp_pins),
+            ("policy.file", &self.policy),
             ("database_url", &self.database),
             ("gemini.model", &self.model),
         ];

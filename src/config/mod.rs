@@ -17,6 +17,7 @@
 //! - A real model that is asked for by name, or by address, without credentials is an error; the demo model is
 //!   the default only when nothing points to a real one.
 
+mod audit;
 mod auth;
 mod error;
 mod file;
@@ -40,6 +41,9 @@ use std::time::Duration;
 
 use secrecy::{ExposeSecret, SecretString};
 
+use crate::domain::thread::{OnReject, WhileBusy};
+
+pub use audit::Audit;
 pub use auth::{ApiKey, Auth, Jwt, JwtKeys, KNOWN_ROLES};
 pub use error::{ConfigError, ConfigErrors, FileError};
 pub use flags::Flags;
@@ -67,6 +71,8 @@ pub struct Config {
     pub mcp_config: Option<PathBuf>,
     /// Accepted definitions of pinned tools.
     pub mcp_pins: PathBuf,
+    /// Rules for tool calls; `None`: none.
+    pub policy: Option<PathBuf>,
     /// `sqlite:…` or `postgres:…`; may carry a password.
     pub database_url: SecretString,
     /// Who answers.
@@ -83,8 +89,12 @@ pub struct Config {
     pub drain: Duration,
     /// Runs of agents.
     pub runs: Runs,
+    /// Logins to the console.
+    pub console: Console,
     /// What the records keep of people's words.
     pub records: Content,
+    /// The keys of the audit.
+    pub audit: Audit,
     /// Signs the identity tokens that our own MCP servers over HTTP ask for; at least 32 bytes.
     pub identity_secret: Option<SecretString>,
     /// For the GitHub tools.
@@ -103,7 +113,7 @@ pub struct RateLimit {
 }
 
 /// Runs of agents.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Runs {
     /// In the background, worked on at once; a process with 0 takes up none.
     pub background: usize,
@@ -111,6 +121,23 @@ pub struct Runs {
     pub lease: Duration,
     /// How long those that are over are kept; `None`: for ever.
     pub kept: Option<Duration>,
+    /// Who answers in threads.
+    pub agent: String,
+    /// What becomes of a message while a run of its thread is going.
+    pub while_busy: WhileBusy,
+    /// What becomes of a thread's run when a person says no.
+    pub on_reject: OnReject,
+    /// How long a question to a person stands.
+    pub approvals_expire: Duration,
+}
+
+/// Logins to the console.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Console {
+    /// How long one lasts.
+    pub lasts: Duration,
+    /// How long one may rest.
+    pub idle: Duration,
 }
 
 /// A configuration with what is to be told about it.
@@ -150,6 +177,7 @@ impl Config {
         let agents = read.path("agents");
         let mcp_config = read.path("mcp_config");
         let mcp_pins = read.place("mcp_pins");
+        let policy = read.path("policy.file");
         let database_url = read.parse("database_url", values::database_url);
         if let Some(url) = &database_url
             && values::is_clear_text_possible(url.expose_secret())
@@ -170,7 +198,16 @@ impl Config {
         let background = read.parse("runs.background", values::places);
         let lease = read.parse("runs.lease_seconds", values::seconds);
         let kept = read.parse("runs.keep_days", values::days);
+        let runs_agent = read.parse("runs.agent", |text| {
+            (!text.trim().is_empty()).then(|| text.trim().to_owned())
+        });
+        let while_busy = read.parse("runs.while_busy", values::while_busy);
+        let on_reject = read.parse("runs.on_reject", values::on_reject);
+        let approvals_expire = read.parse("approvals.expire_hours", values::hours);
+        let session_lasts = read.parse("console.session_hours", values::hours);
+        let session_idle = read.parse("console.idle_hours", values::hours);
         let records = records::read(&mut read);
+        let audit = audit::read(&mut read);
         let identity_secret = read.parse("identity_secret", values::signing_secret);
         let github_token = read.secret("github.token");
         let logs = logs::read(&mut read);
@@ -186,6 +223,7 @@ impl Config {
                 agents,
                 mcp_config,
                 mcp_pins: mcp_pins?,
+                policy,
                 database_url: database_url?,
                 model: model?,
                 auth: auth?,
@@ -200,8 +238,17 @@ impl Config {
                     background: background?,
                     lease: lease?,
                     kept,
+                    agent: runs_agent?,
+                    while_busy: while_busy?,
+                    on_reject: on_reject?,
+                    approvals_expire: approvals_expire?,
+                },
+                console: Console {
+                    lasts: session_lasts?,
+                    idle: session_idle?,
                 },
                 records: records?,
+                audit,
                 identity_secret,
                 github_token,
                 logs: logs?,

@@ -93,6 +93,7 @@ impl Setting {
     }
 }
 
+const HOURS: &str = "a number of hours over 0, up to 8760";
 const SECONDS: &str = "seconds above 0 and up to 3600, such as 2 or 0.5";
 const BASE: &str = "scheme, host and port only, such as https://gateway.internal:8443 (the path is appended)";
 const SIGNING: &str = "at least 32 bytes (openssl rand -hex 32 makes one)";
@@ -151,6 +152,14 @@ pub const SETTINGS: &[Setting] = &[
     .flag("--mcp-pins")
     .default("gavel-pins.json"),
     setting(
+        "policy.file",
+        &["GAVEL_POLICY"],
+        "the path of a YAML file",
+        "Rules for tool calls, with tests of them.",
+    )
+    .flag("--policy")
+    .absent("no rules"),
+    setting(
         "database_url",
         &["DATABASE_URL"],
         "sqlite://PATH or postgres://USER:PASSWORD@HOST/DATABASE",
@@ -198,9 +207,51 @@ pub const SETTINGS: &[Setting] = &[
         "runs.keep_days",
         &["GAVEL_RUNS_KEEP_DAYS"],
         "a whole number of days from 1 to 36500",
-        "How long runs that are over are kept, with their journals; decisions are kept for ever.",
+        "How long runs that are over are kept, with their journals, actions and lines in threads; decisions are kept for ever.",
     )
     .absent("for ever"),
+    setting(
+        "runs.agent",
+        &["GAVEL_RUNS_AGENT"],
+        "the name of an agent of the project `default` with one input, `query`",
+        "Who answers in threads (`POST /api/agent/run`).",
+    )
+    .default("workspace"),
+    setting(
+        "runs.while_busy",
+        &["GAVEL_RUNS_WHILE_BUSY"],
+        "refuse or queue",
+        "A message while a run of its thread is going: refused with 409 and that run, or waiting its turn.",
+    )
+    .default("refuse"),
+    setting(
+        "runs.on_reject",
+        &["GAVEL_RUNS_ON_REJECT"],
+        "continue, complete or fail",
+        "A thread's run when a person rejects an action: the agent is told and goes on, or the run is over so.",
+    )
+    .default("continue"),
+    setting(
+        "approvals.expire_hours",
+        &["GAVEL_APPROVALS_EXPIRE_HOURS"],
+        HOURS,
+        "How long a person may take to approve or reject an action; after that it does not run.",
+    )
+    .default("24"),
+    setting(
+        "console.session_hours",
+        &["GAVEL_CONSOLE_SESSION_HOURS"],
+        HOURS,
+        "How long a login to the console lasts; one with a token never longer than that.",
+    )
+    .default("8"),
+    setting(
+        "console.idle_hours",
+        &["GAVEL_CONSOLE_IDLE_HOURS"],
+        HOURS,
+        "How long a login to the console may rest before it is over.",
+    )
+    .default("1"),
     setting(
         "identity_secret",
         &["GAVEL_IDENTITY_SECRET"],
@@ -363,6 +414,21 @@ pub const SETTINGS: &[Setting] = &[
         &["GAVEL_RECORDS_KEY"],
         SIGNING,
         "Key of the hashes of records.content = hash.",
+    )
+    .secret(),
+    setting(
+        "audit.key",
+        &["GAVEL_AUDIT_KEY"],
+        SIGNING,
+        "Key of the chain of the audit; rows cannot be changed unseen without it.",
+    )
+    .secret()
+    .absent("made by gavel: in a file beside a SQLite database, else in the database"),
+    setting(
+        "audit.old_keys",
+        &["GAVEL_AUDIT_OLD_KEYS"],
+        "keys of at least 32 bytes, with spaces or new lines between them",
+        "Keys that audit.key was before, to verify older rows with.",
     )
     .secret(),
     setting(

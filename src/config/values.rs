@@ -8,6 +8,8 @@ use std::time::Duration;
 use secrecy::SecretString;
 use url::{Host, Url};
 
+use crate::domain::thread::{OnReject, WhileBusy};
+
 /// Fewest bytes of a secret that signs: as long as the SHA-256 it keys.
 const SIGNING_BYTES: usize = 32;
 
@@ -70,6 +72,29 @@ pub(super) fn days(text: &str) -> Option<Duration> {
     (1..=36_500)
         .contains(&days)
         .then(|| Duration::from_secs(days * 24 * 3600))
+}
+
+pub(super) fn while_busy(text: &str) -> Option<WhileBusy> {
+    match text {
+        "refuse" => Some(WhileBusy::Refuse),
+        "queue" => Some(WhileBusy::Queue),
+        _ => None,
+    }
+}
+
+pub(super) fn on_reject(text: &str) -> Option<OnReject> {
+    match text {
+        "continue" => Some(OnReject::Continue),
+        "complete" => Some(OnReject::Complete),
+        "fail" => Some(OnReject::Fail),
+        _ => None,
+    }
+}
+
+pub(super) fn hours(text: &str) -> Option<Duration> {
+    let hours: f64 = text.parse().ok()?;
+    let time = Duration::try_from_secs_f64(hours * 3600.0).ok()?;
+    (!time.is_zero() && time <= Duration::from_secs(8760 * 3600)).then_some(time)
 }
 
 pub(super) fn seconds(text: &str) -> Option<Duration> {

@@ -39,8 +39,8 @@ Examples:
   gavel agents convert - --from json --to md <reviewer.json
 
 Every form holds the same: converted back, a definition has the hash it had. It is written in the portable spelling:
-defaults that matter to other readers are added (inputConfig, query, approval), comments are not kept, and names under
-inputs and in schemas come by the alphabet. The definition is checked as far as it goes by itself; `gavel agents
+defaults that matter to other readers are added (inputConfig, query, approval), comments are not kept, and names under \
+inputs and in schemas come by the alphabet. The definition is checked as far as it goes by itself; `gavel agents \
 validate` also checks what it names: schemas and other agents.
 
 Exit status 2 when the definition is wrong, or FILE is there already or its ending is that of another form.";

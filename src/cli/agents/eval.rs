@@ -43,18 +43,18 @@ pub(in crate::cli) struct Args {
 }
 
 const EXAMPLES: &str = "\
-Each case runs its agent with the configured model, on a scratch folder: tasks and records go there,
-and the files server serves the folder that the cases name. What came of the run is compared with
+Each case runs its agent with the configured model, on a scratch folder: tasks and records go there, \
+and the files server serves the folder that the cases name. What came of the run is compared with \
 what the case expects, and told at once.
 
-With an mcp.json of your own (--mcp-config) its servers are used as they are. Cases that name a
+With an mcp.json of your own (--mcp-config) its servers are used as they are. Cases that name a \
 folder (root) are refused then, since they would be answered from other files.
 
 Examples:
   gavel agents eval
   gavel agents eval codebase_investigator --json
 
-The demo model understands no agents, so it is no measure. Exit status: 0 all as expected, 1 some
+The demo model understands no agents, so it is no measure. Exit status: 0 all as expected, 1 some \
 are not, 2 the cases are wrong. Ctrl-C ends with 130, and says what was judged so far.";
 
 /// What a case may take beyond its agent's own time: for its servers, the grace after a limit, the record.

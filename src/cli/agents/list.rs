@@ -34,8 +34,8 @@ Examples:
   gavel agents list --offline        without starting the MCP servers
   gavel agents list --json | jq '.agents[] | select(.available == false) | .name'
 
-An agent is unavailable while a tool of its grant is offered by no server, the provider of its
-model is not set up, or an agent that it leads to is unavailable.
+An agent is unavailable while a tool of its grant is offered by no server, the provider of its \
+model is not set up, or an agent that it leads to is unavailable. \
 Exit status 2 when a definition is wrong.";
 
 /// The agents that cannot work, and why.

@@ -55,8 +55,8 @@ Examples:
   gavel agents run report --input-json - <inputs.json
   gavel agents run --server http://localhost:8080 --background reviewer \"look at the last change\"
 
-Progress goes to standard error, the result alone to standard output. Ctrl-C cancels the run and
-waits for its end; once more, and it is left where it stands. `gavel agents show NAME` lists what
+Progress goes to standard error, the result alone to standard output. Ctrl-C cancels the run and \
+waits for its end; once more, and it is left where it stands. `gavel agents show NAME` lists what \
 an agent takes.";
 
 impl Args {

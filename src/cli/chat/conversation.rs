@@ -4,10 +4,10 @@ use anyhow::Context;
 use serde_json::Value;
 
 use super::history::History;
-use super::lines::{Lines, Next};
 use super::{Args, Decider, body, show};
 use crate::cli::exit::Exit;
 use crate::cli::interrupt::unless_stopped;
+use crate::cli::lines::{Lines, Next};
 use crate::cli::output;
 
 const COMMANDS: &str = "/quit ends the conversation, /new forgets what was said, /help shows this";

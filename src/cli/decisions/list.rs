@@ -35,8 +35,8 @@ pub(in crate::cli) struct Args {
 }
 
 const EXAMPLES: &str = "\
-A filter is FIELD OP \"VALUE\", joined by AND. Fields: decision_type, outcome_category, intent, user_id,
-conversation_id, surface, model, status, created_at, duration_ms, iterations. Operators: = != < <= > >=.
+A filter is FIELD OP \"VALUE\", joined by AND. Fields: decision_type, outcome_category, intent, user_id, \
+conversation_id, surface, model, status, created_at, duration_ms, iterations. Operators: = != < <= > >=. \
 A * at the end of a value matches every ending.
 
 Examples:

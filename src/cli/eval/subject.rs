@@ -34,7 +34,7 @@ impl ChatSubject {
             chat: Arc::clone(&app.chat),
             decisions: app.decisions.clone(),
             tasks: Tasks::new(Arc::clone(&app.mcp)),
-            caller: operator::caller(operator::tenant("default")?),
+            caller: operator::caller(operator::tenant("default")?, None),
         })
     }
 

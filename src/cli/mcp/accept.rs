@@ -26,8 +26,8 @@ pub(in crate::cli) struct Args {
 }
 
 const EXAMPLES: &str = "\
-A server with \"pin\": true in mcp.json has its tools held back when their definition changes. This writes the
-digest of the definition that the server gives now into the file of GAVEL_MCP_PINS, and prints that definition. A
+A server with \"pin\": true in mcp.json has its tools held back when their definition changes. This writes the \
+digest of the definition that the server gives now into the file of GAVEL_MCP_PINS, and prints that definition. A \
 running gavel that uses the same file offers the tool again within seconds.
 
 A server can give another definition to each who asks. With --digest the one that was looked at is accepted, or none.

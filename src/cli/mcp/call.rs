@@ -36,7 +36,7 @@ pub(in crate::cli) struct Args {
 }
 
 const EXAMPLES: &str = "\
-The tool is called as it is: the constitution's grant, approvals and limits are not asked, and the record of
+The tool is called as it is: the constitution's grant, approvals and limits are not asked, and the record of \
 decisions has no row of it. Arguments are checked against the tool's schema.
 
 Examples:

@@ -28,8 +28,8 @@ Examples:
   gavel runs cancel 0198c2b5-7d8e-7c52-9d3b-5a1c4e6f7a80
   gavel runs cancel --server http://localhost:8080 0198c2b5-7d8e-7c52-9d3b-5a1c4e6f7a80
 
-A run that is worked on ends when whoever works on it has heard of it, within seconds; one that nobody
-works on ends when the next `gavel serve` takes it up. What it has done stays done. One that is over
+A run that is worked on ends when whoever works on it has heard of it, within seconds; one that nobody \
+works on ends when the next `gavel serve` takes it up. What it has done stays done. One that is over \
 stays as it is.";
 
 pub(super) async fn run(args: &Args, place: Place) -> anyhow::Result<Exit> {

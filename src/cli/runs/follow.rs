@@ -4,19 +4,22 @@ use anyhow::Context;
 use serde_json::Value;
 
 use super::events::Heard;
+use super::persons::{self, Said};
 use super::place::Where;
 use super::progress::{self, Progress};
 use super::service::Service;
+use crate::cli::approvals::{answers, question};
 use crate::cli::exit::Exit;
 use crate::cli::interrupt::told_to_stop;
 use crate::cli::output::{self, count};
+use crate::domain::action::ActionStatus;
 use crate::domain::agent_run::RunStatus;
 use crate::domain::ids::RunId;
 
 /// What is shown, and where.
 #[derive(Clone, Debug, clap::Args)]
 pub(in crate::cli) struct Showing {
-    /// Print the whole run as JSON when it is over, and nothing else on standard output
+    /// Print the whole run as JSON when it is over or waits for a person, and nothing else on standard output
     #[arg(long, conflicts_with = "events")]
     pub(in crate::cli) json: bool,
     /// Print the events as they come, as JSON, one a line; the last is of the type end
@@ -61,11 +64,25 @@ pub(in crate::cli) async fn follow(
     .await;
     progress.end();
     match followed {
-        Ok(Some(ended)) => {
+        Ok(Followed::Over(ended)) => {
             tell(&ended, place, showing)?;
             exit(&ended)
         }
-        Ok(None) => {
+        Ok(Followed::Waits(questions)) => {
+            if showing.json {
+                let mut waiting = service.get(run).await?;
+                waiting["actions"] = questions.clone().into();
+                output::json(&waiting)?;
+            }
+            for one in questions {
+                output::note(&format!("\n{}\n{}", question(&one), answers(&one, place)));
+            }
+            output::note(&format!(
+                "run {run} waits for a person, and goes on when they have answered"
+            ));
+            Ok(Exit::RunWaits)
+        }
+        Ok(Followed::Left) => {
             let what = match is_cancelled {
                 true => "is to be cancelled, by whoever works on it or else by the next `gavel serve`",
                 false => "goes on where it is worked on, or is taken up by the next `gavel serve`",
@@ -80,7 +97,17 @@ pub(in crate::cli) async fn follow(
     }
 }
 
-/// The run as it ended; `None` when it is left.
+/// How the following of a run comes to its end.
+enum Followed {
+    /// It is over: the run.
+    Over(Value),
+    /// It waits for a person, and there is nobody here to ask: the questions.
+    Waits(Vec<Value>),
+    /// It is left alone.
+    Left,
+}
+
+/// Follows it as far as that goes.
 async fn until_over(
     service: &Service,
     place: &Where,
@@ -89,7 +116,7 @@ async fn until_over(
     on_interrupt: OnInterrupt,
     progress: &mut Progress,
     is_cancelled: &mut bool,
-) -> anyhow::Result<Option<Value>> {
+) -> anyhow::Result<Followed> {
     let mut interrupted = Box::pin(told_to_stop());
     let mut events = service.events(run).await?;
     let mut has_asked = false;
@@ -103,7 +130,31 @@ async fn until_over(
                     }
                     progress.event(&event);
                     if event["type"] == "end" {
-                        return Ok(Some(event["run"].take()));
+                        return Ok(Followed::Over(event["run"].take()));
+                    }
+                    let waits = event["type"] == "awaiting_confirmation" && event["run_id"] == run.to_string();
+                    if waits && on_interrupt == OnInterrupt::Leaves {
+                        // Whoever only watches may well watch it being answered elsewhere.
+                        for one in service.questions(run).await? {
+                            progress.note(&format!("\n{}\n{}", question(&one), answers(&one, place)));
+                        }
+                    } else if waits {
+                        let questions = service.questions(run).await?;
+                        if !questions.is_empty() && !persons::is_here() {
+                            return Ok(Followed::Waits(questions));
+                        }
+                        for question in questions {
+                            progress.end();
+                            match persons::answer(&question).await? {
+                                Said::Answer(answer) => {
+                                    if let Some(late) = service.answer(answer).await? {
+                                        output::note(&late);
+                                    }
+                                }
+                                Said::Later => return Ok(Followed::Waits(vec![question])),
+                            }
+                        }
+                        progress.go_on();
                     }
                 }
                 Heard::Lost(reason) => progress.lost(&reason),
@@ -112,7 +163,7 @@ async fn until_over(
                 stopped?;
                 interrupted = Box::pin(told_to_stop());
                 if has_asked || on_interrupt == OnInterrupt::Leaves {
-                    return Ok(None);
+                    return Ok(Followed::Left);
                 }
                 (has_asked, *is_cancelled) = (true, true);
                 progress.warn("cancelling the run, and waiting for its end; Ctrl-C once more leaves it");
@@ -120,7 +171,7 @@ async fn until_over(
                     cancelled = service.cancel(run) => cancelled,
                     stopped = &mut interrupted => {
                         stopped?;
-                        return Ok(None);
+                        return Ok(Followed::Left);
                     }
                 };
                 if let Err(error) = cancelled {
@@ -201,6 +252,26 @@ pub(super) fn next(run: &Value, place: &Where) -> Vec<String> {
     lines
 }
 
+/// An action, and what a person is to do about it.
+pub(super) fn action(run: &Value, action: &Value, place: &Where) -> String {
+    if action["approvalId"].is_string() {
+        return format!("{}{}", question(action), answers(action, place));
+    }
+    let word = |field: &str| output::printable(action[field].as_str().unwrap_or_default());
+    let (id, state) = (word("actionId"), word("state"));
+    let head = format!("action {id}  {}  {state}\n", word("tool"));
+    let status = run["status"].as_str().and_then(RunStatus::parse);
+    // In a paused run a doubt is settled as that is resumed.
+    let is_over = status.is_some_and(|status| status.is_over() && status != RunStatus::Paused);
+    match state == ActionStatus::InDoubt.as_str() && is_over {
+        true => format!(
+            "{head}  it may have been done: find out, then say  gavel approvals settle{} {id} 'happened|did_not_happen'\n",
+            place.repeated()
+        ),
+        false => head,
+    }
+}
+
 fn exit(run: &Value) -> anyhow::Result<Exit> {
     let status = run["status"].as_str().and_then(RunStatus::parse);
     Ok(match status.context("the run ended in no known state")? {
@@ -211,4 +282,32 @@ fn exit(run: &Value) -> anyhow::Result<Exit> {
         // A run that is over is in none of these.
         RunStatus::Queued | RunStatus::Running | RunStatus::AwaitingConfirmation => Exit::Failed,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+    use serde_json::json;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Given {
+        #[command(flatten)]
+        place: Where,
+    }
+
+    #[test]
+    fn a_doubt_says_how_it_is_settled_once_its_run_is_over() {
+        let place = Given::parse_from(["gavel", "--tenant", "acme"]).place;
+        let doubt = json!({"actionId": "0198", "tool": "gmail_send", "state": "in_doubt"});
+        let told = |status: &str| action(&json!({ "status": status }), &doubt, &place);
+        let command = "gavel approvals settle --tenant acme 0198 'happened|did_not_happen'";
+        for over in ["failed", "cancelled", "completed"] {
+            assert!(told(over).contains(command), "{}", told(over));
+        }
+        for open in ["running", "awaiting_confirmation", "paused"] {
+            assert_eq!(told(open), "action 0198  gmail_send  in_doubt\n");
+        }
+    }
 }

@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use anyhow::Context;
+use secrecy::ExposeSecret;
 
+use crate::adapters::store::ReadOnly;
 use crate::cli::client::Client;
 use crate::cli::operator;
 use crate::config::Config;
@@ -58,6 +60,17 @@ impl Where {
         })
     }
 
+    /// Whose records were looked at, for who finds nothing there; a gavel elsewhere knows the tenant by the key.
+    pub(in crate::cli) fn whose_words(&self) -> String {
+        let user = self.user.as_ref().map(|user| format!("the user {user}"));
+        let tenant = self.server.is_none().then(|| format!("the tenant {}", self.tenant));
+        match (user, tenant) {
+            (Some(user), Some(tenant)) => format!(" of {user} of {tenant}"),
+            (Some(one), None) | (None, Some(one)) => format!(" of {one}"),
+            (None, None) => String::new(),
+        }
+    }
+
     /// The same options, for a command that is to be pasted.
     pub(in crate::cli) fn repeated(&self) -> String {
         let mut text = String::new();
@@ -72,6 +85,18 @@ impl Where {
             }
         }
         text
+    }
+}
+
+impl Place {
+    /// Does another gavel have the database of this configuration just now?
+    pub(in crate::cli) async fn is_in_use(&self) -> anyhow::Result<bool> {
+        let Self::Here(here) = self else { return Ok(false) };
+        let record = ReadOnly::open(here.config.database_url.expose_secret()).await;
+        let record = record.context("the record cannot be read")?;
+        let in_use = record.is_in_use().await;
+        record.close().await;
+        Ok(in_use?)
     }
 }
 

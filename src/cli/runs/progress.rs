@@ -26,19 +26,26 @@ pub(super) struct Progress {
 impl Progress {
     /// With `told` false nobody is told anything.
     pub(super) fn new(told: bool) -> Self {
+        let mut progress = Self {
+            told,
+            bar: None,
+            story: Story::default(),
+        };
+        progress.go_on();
+        progress
+    }
+
+    /// The line that lives is there, again.
+    pub(super) fn go_on(&mut self) {
         let bar = ProgressBar::new_spinner();
         // A terminal that can only be written to (TERM=dumb) gets lines, as a file does.
-        let lives = told && person_reads_notes() && !bar.is_hidden();
-        if lives {
+        if self.told && person_reads_notes() && !bar.is_hidden() && self.bar.is_none() {
             if let Ok(style) = ProgressStyle::with_template("{spinner} {elapsed} {wide_msg}") {
                 bar.set_style(style);
             }
+            bar.set_message(self.story.now());
             bar.enable_steady_tick(TICK);
-        }
-        Self {
-            told,
-            bar: lives.then_some(bar),
-            story: Story::default(),
+            self.bar = Some(bar);
         }
     }
 

@@ -10,19 +10,21 @@ use super::place::{Place, There};
 use crate::adapters::store::ReadOnly;
 use crate::cli::client::Refused;
 use crate::cli::operator;
-use crate::domain::ids::{ProjectId, RunId, TenantId, UserId};
+use crate::domain::ids::{ProjectId, RunId, TenantId, ThreadId, UserId};
 use crate::ports::records::ListQuery;
+use crate::surfaces::approvals::{ActionInDoubt, PendingApproval, in_doubt_only, pending_only};
 use crate::surfaces::caller::Caller;
 use crate::surfaces::decisions::DecisionQueries;
+use crate::surfaces::threads::{ActionAnswer, MESSAGES};
 
 /// The record, here or there.
-pub(super) enum Record {
+pub(in crate::cli) enum Record {
     Here(Own),
     There(There),
 }
 
 /// The database of this configuration.
-pub(super) struct Own {
+pub(in crate::cli) struct Own {
     record: Arc<ReadOnly>,
     caller: Caller,
     tenant: TenantId,
@@ -30,14 +32,14 @@ pub(super) struct Own {
 }
 
 impl Record {
-    pub(super) async fn open(place: Place) -> anyhow::Result<Self> {
+    pub(in crate::cli) async fn open(place: Place) -> anyhow::Result<Self> {
         Ok(match place {
             Place::There(there) => Self::There(there),
             Place::Here(here) => {
                 let record = ReadOnly::open(here.config.database_url.expose_secret()).await;
                 Self::Here(Own {
                     record: Arc::new(record.context("the record cannot be read")?),
-                    caller: operator::caller(here.tenant.clone()),
+                    caller: operator::caller(here.tenant.clone(), None),
                     tenant: here.tenant,
                     user: here.user,
                 })
@@ -57,13 +59,116 @@ impl Record {
                 Ok(json!({ "runs": runs, "next_page_token": token }))
             }
             Self::There(there) => {
-                let size = query.page_size.to_string();
-                let mut given = vec![("page_size", size.as_str())];
-                given.extend(query.filter.as_deref().map(|filter| ("filter", filter)));
-                given.extend(query.page_token.as_deref().map(|token| ("page_token", token)));
                 let path = ["api", "projects", project.as_str(), "runs"];
-                there.client.get(&path, &given, there.user.as_ref()).await
+                there.page(&path, &query).await
             }
+        }
+    }
+
+    /// A page of what waits for a person: `{approvals, next_page_token}`.
+    pub(in crate::cli) async fn pending(&self, query: ListQuery) -> anyhow::Result<Value> {
+        match self {
+            Self::Here(own) => {
+                let query = ListQuery {
+                    user: own.user.clone(),
+                    ..pending_only(query)
+                };
+                let (actions, token) = own.record.actions(&own.tenant, &query).await?;
+                let approvals: Vec<_> = actions.into_iter().filter_map(PendingApproval::of).collect();
+                Ok(json!({ "approvals": approvals, "next_page_token": token }))
+            }
+            Self::There(there) => there.page(&["api", "agent", "approvals", "pending"], &query).await,
+        }
+    }
+
+    /// A page of calls in doubt: `{actions, next_page_token}`.
+    pub(in crate::cli) async fn in_doubt(&self, query: ListQuery) -> anyhow::Result<Value> {
+        match self {
+            Self::Here(own) => {
+                let query = ListQuery {
+                    user: own.user.clone(),
+                    ..in_doubt_only(query)
+                };
+                let (actions, token) = own.record.actions(&own.tenant, &query).await?;
+                let actions: Vec<_> = actions.into_iter().map(ActionInDoubt::from).collect();
+                Ok(json!({ "actions": actions, "next_page_token": token }))
+            }
+            Self::There(there) => there.page(&["api", "agent", "actions", "in-doubt"], &query).await,
+        }
+    }
+
+    /// A page of threads: `{threads, next_page_token}`.
+    pub(in crate::cli) async fn threads(&self, query: ListQuery) -> anyhow::Result<Value> {
+        match self {
+            Self::Here(own) => {
+                let query = ListQuery {
+                    user: own.user.clone(),
+                    ..query
+                };
+                let (threads, token) = own.record.threads(&own.tenant, &query).await?;
+                Ok(json!({ "threads": threads, "next_page_token": token }))
+            }
+            Self::There(there) => there.page(&["api", "agent", "threads"], &query).await,
+        }
+    }
+
+    /// One thread, with its latest messages before number `before`.
+    pub(in crate::cli) async fn thread(&self, thread: ThreadId, before: Option<u64>) -> anyhow::Result<Value> {
+        match self {
+            Self::Here(own) => {
+                let user = own.user.as_ref();
+                let found = own.record.thread(&own.tenant, user, thread, before, MESSAGES).await?;
+                let found = found.ok_or_else(|| anyhow!("there is no thread {thread} of the tenant {}", own.tenant))?;
+                Ok(serde_json::to_value(found)?)
+            }
+            Self::There(there) => {
+                let id = thread.to_string();
+                let before = before.map(|before| before.to_string());
+                let query: Vec<_> = before.iter().map(|before| ("before", before.as_str())).collect();
+                let path = ["api", "agent", "threads", &id];
+                let got = there.client.get(&path, &query, there.user.as_ref()).await;
+                got.with_context(|| format!("thread {thread}"))
+            }
+        }
+    }
+
+    /// The actions of a thread's run, as its answer tells them; none where the run is not kept any more.
+    pub(in crate::cli) async fn actions(&self, run: RunId) -> anyhow::Result<Vec<Value>> {
+        match self {
+            Self::Here(own) => {
+                let actions = own.record.actions_of(run).await?;
+                let told = actions
+                    .iter()
+                    .map(|action| serde_json::to_value(ActionAnswer::of(action)));
+                Ok(told.collect::<Result<_, _>>()?)
+            }
+            Self::There(there) => {
+                let id = run.to_string();
+                let path = ["api", "agent", "runs", &id];
+                let mut run = match there.client.get(&path, &[], there.user.as_ref()).await {
+                    Ok(run) => run,
+                    Err(error) if is_hidden(&error) => return Ok(Vec::new()),
+                    Err(error) => return Err(error),
+                };
+                let actions = run["actions"].as_array_mut().map(std::mem::take).unwrap_or_default();
+                // What only looked something up is no action, and has no record.
+                Ok(actions.into_iter().filter(|call| call["record"].is_object()).collect())
+            }
+        }
+    }
+
+    /// A page of standing leave: `{grants, next_page_token}`.
+    pub(in crate::cli) async fn grants(&self, query: ListQuery) -> anyhow::Result<Value> {
+        match self {
+            Self::Here(own) => {
+                let query = ListQuery {
+                    user: own.user.clone(),
+                    ..query
+                };
+                let (grants, token) = own.record.grants(&own.tenant, &query).await?;
+                Ok(json!({ "grants": grants, "next_page_token": token }))
+            }
+            Self::There(there) => there.page(&["api", "agent", "grants"], &query).await,
         }
     }
 
@@ -102,10 +207,20 @@ impl Record {
         Ok(decision.and_then(|mut decision| decision.get_mut("tool_calls").map(Value::take)))
     }
 
-    pub(super) async fn close(self) {
+    pub(in crate::cli) async fn close(self) {
         if let Self::Here(own) = self {
             own.record.close().await;
         }
+    }
+}
+
+impl There {
+    async fn page(&self, path: &[&str], query: &ListQuery) -> anyhow::Result<Value> {
+        let size = query.page_size.to_string();
+        let mut given = vec![("page_size", size.as_str())];
+        given.extend(query.filter.as_deref().map(|filter| ("filter", filter)));
+        given.extend(query.page_token.as_deref().map(|token| ("page_token", token)));
+        self.client.get(path, &given, self.user.as_ref()).await
     }
 }
 

@@ -44,9 +44,9 @@ Examples:
   gavel runs resume 0198c2b5-7d8e-7c52-9d3b-5a1c4e6f7a80 --timeout 600
   gavel runs resume 0198c2b5-… --settled 0198c2b6-…=did_not_happen
 
-It goes on as a run of its own, with a fresh budget of steps and time; `gavel runs show` links the
-two. Of each call in doubt somebody has to say whether it had its effect: the agent is told, and
-goes on from there. Ctrl-C cancels the run and waits for its end; once more, and it is left where
+It goes on as a run of its own, with a fresh budget of steps and time; `gavel runs show` links the \
+two. Of each call in doubt somebody has to say whether it had its effect: the agent is told, and \
+goes on from there. Ctrl-C cancels the run and waits for its end; once more, and it is left where \
 it stands.";
 
 fn settled(text: &str) -> Result<(ActionId, bool), String> {

@@ -16,9 +16,10 @@ use crate::cli::exit::Usage;
 use crate::cli::interrupt::unless_stopped;
 use crate::cli::operator;
 use crate::config::Config;
-use crate::domain::ids::{ActionId, DecisionId, ProjectId, RunId, UserId};
+use crate::domain::ids::{ActionId, DecisionId, GrantId, ProjectId, RunId, UserId};
 use crate::ports::tools::Tools;
 use crate::surfaces::agents::{AgentError, AgentRuns, Cursor, Resume, Trigger};
+use crate::surfaces::approvals::Answer;
 use crate::surfaces::caller::Caller;
 use crate::surfaces::chat::RequestMeta;
 
@@ -63,7 +64,7 @@ impl Service {
                 };
                 Self::Here(Box::new(Own {
                     app: App::build_for_command(config).await?,
-                    caller: operator::caller(here.tenant),
+                    caller: operator::caller(here.tenant, here.user.as_ref()),
                     user: here.user,
                 }))
             }
@@ -177,6 +178,94 @@ impl Service {
         }
     }
 
+    /// A person's answer to a question; gives the run, in a thread's form, when it rests or when it has been begun again.
+    pub(in crate::cli) async fn resolve(&self, answer: Answer) -> anyhow::Result<Value> {
+        match self {
+            Self::There(there) => {
+                let body = json!({
+                    "approvalId": answer.approval, "decision": answer.resolution, "reason": answer.reason,
+                });
+                let path = ["api", "agent", "approvals", "resolve"];
+                there.client.post(&path, &[], there.user.as_ref(), &body).await
+            }
+            Self::Here(own) => {
+                let run = own.answer(answer).await?;
+                if let Err(error) = own.app.agents.rests(&own.caller, run).await {
+                    tracing::warn!(run_id = %run, %error, "an answered run was not waited for to its end");
+                }
+                own.after(run).await
+            }
+        }
+    }
+
+    /// As [`Service::resolve`], for who follows the run: it is not waited for. Gives the words for one that comes late.
+    pub(super) async fn answer(&self, answer: Answer) -> anyhow::Result<Option<String>> {
+        let answered = match self {
+            Self::There(_) => self.resolve(answer).await.map(drop),
+            Self::Here(own) => own.answer(answer).await.map(drop),
+        };
+        match answered {
+            Ok(()) => Ok(None),
+            Err(error) if is_late(&error) => Ok(Some(format!("{error:#}"))),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// A person's word on an action in doubt; gives its run, in a thread's form.
+    pub(in crate::cli) async fn settle(&self, action: ActionId, happened: bool) -> anyhow::Result<Value> {
+        match self {
+            Self::There(there) => {
+                let id = action.to_string();
+                let path = ["api", "agent", "actions", &id, "settle"];
+                let body = json!({ "happened": happened });
+                there.client.post(&path, &[], there.user.as_ref(), &body).await
+            }
+            Self::Here(own) => {
+                let approvals = &own.app.approvals;
+                let settled = approvals.settle(&own.caller, own.user.clone(), action, happened).await;
+                own.after(settled.map_err(unasked)?.run).await
+            }
+        }
+    }
+
+    /// Takes standing leave back.
+    pub(in crate::cli) async fn revoke(&self, grant: GrantId) -> anyhow::Result<()> {
+        match self {
+            Self::There(there) => {
+                let id = grant.to_string();
+                let path = ["api", "agent", "grants", &id];
+                there.client.delete(&path, there.user.as_ref()).await
+            }
+            Self::Here(own) => {
+                let revoked = own.app.approvals.revoke(&own.caller, own.user.clone(), grant).await;
+                revoked.map_err(unasked)
+            }
+        }
+    }
+
+    /// A run with its actions, as threads tell it.
+    async fn in_thread(&self, run: RunId) -> anyhow::Result<Value> {
+        match self {
+            Self::There(there) => {
+                let id = run.to_string();
+                let path = ["api", "agent", "runs", &id];
+                there.client.get(&path, &[], there.user.as_ref()).await
+            }
+            Self::Here(own) => {
+                let run = own.app.threads.run(&own.caller, None, run).await;
+                Ok(serde_json::to_value(run.map_err(told)?)?)
+            }
+        }
+    }
+
+    /// What waits for a person in this run and those it called, the oldest first.
+    pub(super) async fn questions(&self, run: RunId) -> anyhow::Result<Vec<Value>> {
+        let run = self.in_thread(run).await?;
+        let actions = run["actions"].as_array().map(Vec::as_slice).unwrap_or_default();
+        let waiting = actions.iter().filter(|action| action["approvalId"].is_string());
+        Ok(waiting.cloned().collect())
+    }
+
     /// One run as it is.
     pub(super) async fn get(&self, run: RunId) -> anyhow::Result<Value> {
         match self {
@@ -213,6 +302,20 @@ impl Service {
             unless_stopped(own.app.shutdown(None)).await?;
         }
         Ok(())
+    }
+}
+
+impl Own {
+    async fn answer(&self, answer: Answer) -> anyhow::Result<RunId> {
+        let approvals = &self.app.approvals;
+        let answered = approvals.resolve(&self.caller, self.user.clone(), answer).await;
+        Ok(answered.map_err(unasked)?.run)
+    }
+
+    /// A run that somebody has just answered for, in a thread's form.
+    async fn after(&self, run: RunId) -> anyhow::Result<Value> {
+        let run = self.app.threads.after(&self.caller, run).await;
+        Ok(serde_json::to_value(run.map_err(told)?)?)
     }
 }
 
@@ -254,11 +357,34 @@ fn is_missing(error: &anyhow::Error) -> bool {
     }
 }
 
+/// Did somebody answer first?
+fn is_late(error: &anyhow::Error) -> bool {
+    match error.downcast_ref::<Refused>() {
+        Some(refused) => refused.code.as_deref() == Some("already_resolved"),
+        None => error.is::<Late>(),
+    }
+}
+
+/// Somebody was first, or nobody in time.
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("{0}")]
+struct Late(String);
+
 fn no_project(error: anyhow::Error, project: &ProjectId) -> anyhow::Error {
     if is_missing(&error) {
         Usage(format!("there is no project {project} with agents")).into()
     } else {
         error
+    }
+}
+
+/// As [`told`], where it was no run that was asked for.
+fn unasked(error: AgentError) -> anyhow::Error {
+    match error {
+        AgentError::NotFound => {
+            anyhow!("there is no such one of this tenant and user; `gavel approvals list` shows what waits")
+        }
+        error => told(error),
     }
 }
 
@@ -269,7 +395,24 @@ fn told(error: AgentError) -> anyhow::Error {
             let lines: Vec<_> = errors.iter().map(|error| format!("\n  {error}")).collect();
             Usage(format!("what was given is not valid:{}", lines.concat())).into()
         }
+        AgentError::NotGrantable(why) => Usage(why.clone()).into(),
         AgentError::NotFound => anyhow!("there is no such run of this tenant and user"),
+        AgentError::Resolved(status, said, by) => {
+            let by = by.as_deref().map_or_else(String::new, |by| format!(" by {by}"));
+            let said = said.map_or_else(String::new, |said| format!(", answered {}{by}", said.as_str()));
+            Late(format!(
+                "it was answered before, or its time is over: it is {}{said}",
+                status.as_str()
+            ))
+            .into()
+        }
+        AgentError::NotInDoubt(status) => anyhow!("only what is in doubt can be settled; this is {}", status.as_str()),
+        AgentError::SettledWith(run) => {
+            anyhow!("it is settled with its run: `gavel runs show {run}` says how to resume that")
+        }
+        AgentError::NotOver(run) => {
+            anyhow!("run {run} of it is not over; answer what it asks or cancel it, and settle this then")
+        }
         AgentError::NotPaused(status) => {
             anyhow!("only a paused run can be resumed; this one is {}", status.as_str())
         }

@@ -17,7 +17,7 @@ pub(in crate::cli) struct Args {
     /// The run
     #[arg(value_parser = id)]
     id: RunId,
-    /// As JSON: the run, with its tool_calls
+    /// As JSON: the run, with its tool_calls and actions
     #[arg(long)]
     json: bool,
     #[command(flatten)]
@@ -29,29 +29,31 @@ Examples:
   gavel runs show 0198c2b5-7d8e-7c52-9d3b-5a1c4e6f7a80
   gavel runs show --json 0198c2b5-7d8e-7c52-9d3b-5a1c4e6f7a80 | jq .output
 
-Tool calls are shown as the record has them: all of them once the run is over, before that those
+Tool calls are shown as the record has them: all of them once the run is over, before that those \
 that may have had an effect.";
 
 pub(super) async fn run(args: &Args, place: Place) -> anyhow::Result<Exit> {
     let record = Record::open(place).await?;
     let found = async {
         let run = record.get(args.id).await?;
-        anyhow::Ok((run, record.calls(args.id).await?))
+        let (calls, actions) = (record.calls(args.id).await?, record.actions(args.id).await?);
+        anyhow::Ok((run, calls, actions))
     };
     let found = found.await;
     record.close().await;
-    let (mut run, calls) = found?;
+    let (mut run, calls, actions) = found?;
     if args.json {
         run["tool_calls"] = calls.unwrap_or_default();
+        run["actions"] = actions.into();
         output::json(&run)?;
     } else {
-        output::line(&text(&run, calls.as_ref(), &args.place))?;
+        output::line(&text(&run, calls.as_ref(), &actions, &args.place))?;
     }
     Ok(Exit::Done)
 }
 
 /// The fields in their order, the calls, and what is to be done.
-fn text(run: &Value, calls: Option<&Value>, place: &Where) -> String {
+fn text(run: &Value, calls: Option<&Value>, actions: &[Value], place: &Where) -> String {
     let mut text = String::new();
     for (name, value) in run.as_object().into_iter().flatten() {
         if name == "in_doubt" || value.is_null() {
@@ -70,6 +72,9 @@ fn text(run: &Value, calls: Option<&Value>, place: &Where) -> String {
             .flatten()
             .for_each(|one| text.push_str(&call(one))),
         None => text.push_str("\nits tool calls are not yours to see\n"),
+    }
+    for action in actions {
+        text.push_str(&format!("\n{}", follow::action(run, action, place)));
     }
     let next = follow::next(run, place);
     if !next.is_empty() {

@@ -9,7 +9,7 @@ use crate::cli::output::printable;
 use crate::config::{Auth, Config, Provider, masked_url};
 use crate::ports::tools::Catalog;
 
-/// Version, address, callers, model, database, agents, and a line to paste.
+/// Version, address, callers, model, database, agents, the console, and a line to paste.
 pub(super) fn greeting(config: &Config, address: SocketAddr, agents: &str, has_agents: bool) -> String {
     let mut lines = vec![
         format!("gavel {} on http://{}", env!("CARGO_PKG_VERSION"), reachable(address)),
@@ -17,6 +17,7 @@ pub(super) fn greeting(config: &Config, address: SocketAddr, agents: &str, has_a
         format!("  model     {}", model(config)),
         format!("  database  {}", masked_url(config.database_url.expose_secret())),
         format!("  agents    {agents}"),
+        format!("  console   http://{}/console", reachable(address)),
     ];
     lines.push(String::new());
     lines.push("Try it:".to_owned());
@@ -148,6 +149,7 @@ mod tests {
             "{greeting}"
         );
         assert!(greeting.contains("demo, since no credentials are set"));
+        assert!(greeting.contains("\n  console   http://localhost:8080/console\n"));
         assert!(greeting.contains(
             r#"curl -s localhost:8080/v1/chat -H 'content-type: application/json' -d '{"message":"add a task to call mom","user_id":"me"}'"#
         ));

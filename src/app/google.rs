@@ -1,0 +1,128 @@
+//! Google accounts of users: whoever connects one does so with the settings that the google server is started with, and in the
+//! database that it reads.
+
+use std::env;
+use std::path::Path;
+
+use anyhow::{Context, bail};
+use gavel_mcp_google::connect::{ConnectError, Connector};
+use gavel_mcp_google::{Args, Settings};
+use secrecy::ExposeSecret;
+use tokio::sync::OnceCell;
+
+use super::servers;
+use crate::adapters::mcp::config::TransportConfig;
+use crate::config::Config;
+use crate::http::google::{BoxFuture, Callback, Connected, NotConnected};
+
+/// The settings of the google server of this configuration: the variables that its entry in `mcp.json` hands on. Where none of its
+/// entries starts one, it runs elsewhere, and gavel's own environment has to say the same as its.
+///
+/// # Errors
+/// The `mcp.json` or the settings are wrong; the server is off, which says what it needs.
+pub fn google(config: &Config) -> anyhow::Result<Settings> {
+    let servers = servers::read(config)?.servers;
+    let starts = |transport: &TransportConfig| match transport {
+        TransportConfig::Stdio { command, args, .. } => is_google(command, args),
+        TransportConfig::Http { .. } => false,
+    };
+    let ours = servers.into_iter().find(|server| match &server.transport {
+        Some(transport) => starts(transport),
+        // What an entry that is off would start is not kept.
+        None => &*server.name == NAME,
+    });
+    let args = match ours.map(|server| (server.transport, server.off)) {
+        Some((Some(TransportConfig::Stdio { env, args, .. }), _)) => {
+            if args.len() > OWN_ARGUMENTS {
+                bail!(
+                    "the google server has options in the `args` of mcp.json; give its settings in `env`, so that they can be read here"
+                );
+            }
+            Args::from_variables(&|name| {
+                let found = env.iter().find(|(given, _)| given == name);
+                found.map(|(_, value)| value.expose_secret().to_owned())
+            })
+        }
+        Some((_, Some(off))) => bail!("the google server is off: {off} (docs/google.md says how to set it up)"),
+        _ => Args::from_variables(&|name| env::var(name).ok()),
+    };
+    Settings::try_from(args).context("the settings of the google server are wrong")
+}
+
+/// Its name in the `mcp.json` that is built in.
+const NAME: &str = "google";
+/// `mcp-server google`
+const OWN_ARGUMENTS: usize = 2;
+
+fn is_google(command: &str, args: &[String]) -> bool {
+    let program = Path::new(command).file_name().and_then(|name| name.to_str());
+    let verb = args.iter().map(String::as_str).take(OWN_ARGUMENTS);
+    program == Some("gavel-mcp-google") || verb.eq(["mcp-server", NAME])
+}
+
+/// The callback route's side: the database is opened when somebody comes back for the first time.
+pub(super) struct AtCallback {
+    settings: Settings,
+    connector: OnceCell<Connector>,
+}
+
+impl AtCallback {
+    /// The settings are read here once, since anybody may ask the route. None where nobody can be sent back to it; what is wrong
+    /// then, the state of the google server and `gavel google list` tell.
+    pub(super) fn new(config: &Config) -> Option<Self> {
+        let settings = google(config)
+            .inspect_err(|error| {
+                tracing::debug!(error = format!("{error:#}"), "there is no callback for Google accounts")
+            })
+            .ok()?;
+        settings.takes_callbacks().then(|| Self {
+            settings,
+            connector: OnceCell::new(),
+        })
+    }
+
+    async fn connector(&self) -> Result<&Connector, NotConnected> {
+        self.connector
+            .get_or_try_init(|| Connector::open(&self.settings))
+            .await
+            .map_err(|error: anyhow::Error| {
+                tracing::error!(error = format!("{error:#}"), "Google accounts cannot be connected");
+                NotConnected::Unavailable
+            })
+    }
+}
+
+impl Callback for AtCallback {
+    fn finish<'a>(&'a self, state: &'a str, code: &'a str) -> BoxFuture<'a, Result<Connected, NotConnected>> {
+        Box::pin(async move {
+            let connected = self.connector().await?.finish_at_callback(state, code).await;
+            let account = connected.map_err(told)?;
+            Ok(Connected {
+                user: account.user,
+                address: account.address,
+            })
+        })
+    }
+
+    fn declined<'a>(&'a self, state: &'a str) -> BoxFuture<'a, Result<(), NotConnected>> {
+        Box::pin(async move { self.connector().await?.declined_at_callback(state).await.map_err(told) })
+    }
+}
+
+fn told(error: ConnectError) -> NotConnected {
+    match error {
+        ConnectError::UnknownState
+        | ConnectError::Refused(_)
+        | ConnectError::NoRefreshToken
+        | ConnectError::InvalidUser
+        | ConnectError::InvalidRedirect => NotConnected::Refused(error.to_string()),
+        ConnectError::Unavailable => NotConnected::GoogleUnavailable,
+        ConnectError::ServiceAccount | ConnectError::NoCallback | ConnectError::Sealing(_) | ConnectError::Store(_) => {
+            tracing::error!(
+                error = format!("{:#}", anyhow::Error::from(error)),
+                "a Google account was not connected"
+            );
+            NotConnected::Unavailable
+        }
+    }
+}

@@ -1,0 +1,41 @@
+//! The policy file: found here; what is in it is checked in the domain, and its tests are run by the gate.
+
+use std::fs;
+
+use crate::config::{Config, FileError};
+use crate::domain::definition::DefinitionError;
+use crate::domain::policy::Policy;
+use crate::engine::policy::failures;
+
+/// The policy of a configuration, with tests that hold; without a file one that has no rules.
+///
+/// # Errors
+/// It cannot be read; every mistake in it, or every test that fails.
+pub fn policy(config: &Config) -> Result<Policy, FileError> {
+    let policy = read_policy(config)?;
+    let failures = failures(&policy);
+    if failures.is_empty() {
+        Ok(policy)
+    } else {
+        Err(wrong(&failures))
+    }
+}
+
+/// As [`policy`], with its tests not run.
+///
+/// # Errors
+/// It cannot be read; every mistake in it.
+pub fn read_policy(config: &Config) -> Result<Policy, FileError> {
+    let Some(path) = &config.policy else {
+        return Ok(Policy::default());
+    };
+    let place = path.display().to_string();
+    let text =
+        fs::read_to_string(path).map_err(|error| FileError(format!("the policy {place} cannot be read: {error}")))?;
+    Policy::read(&text, &place).map_err(|errors| wrong(&errors))
+}
+
+fn wrong(errors: &[DefinitionError]) -> FileError {
+    let lines: Vec<_> = errors.iter().map(ToString::to_string).collect();
+    FileError(format!("the policy is wrong:\n{}", lines.join("\n")))
+}

@@ -1,0 +1,133 @@
+//! `gavel approvals approve` and `reject`.
+
+use serde_json::Value;
+
+use super::approval;
+use crate::cli::exit::{Exit, Usage};
+use crate::cli::interrupt::unless_stopped;
+use crate::cli::output;
+use crate::cli::runs::{Place, Service, Where};
+use crate::domain::action::Resolution;
+use crate::domain::ids::ApprovalId;
+use crate::surfaces::approvals::{Answer, MAX_REASON};
+
+/// Options of `gavel approvals approve`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = APPROVE)]
+pub(in crate::cli) struct Approve {
+    /// Which question
+    #[arg(value_parser = approval)]
+    id: ApprovalId,
+    /// Also give leave for good: later calls of the tool to exactly the same recipients run without a question
+    #[arg(long)]
+    always: bool,
+    #[command(flatten)]
+    how: How,
+    #[command(flatten)]
+    pub(super) place: Where,
+}
+
+/// Options of `gavel approvals reject`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = REJECT)]
+pub(in crate::cli) struct Reject {
+    /// Which question
+    #[arg(value_parser = approval)]
+    id: ApprovalId,
+    #[command(flatten)]
+    how: How,
+    #[command(flatten)]
+    pub(super) place: Where,
+}
+
+#[derive(Debug, clap::Args)]
+struct How {
+    /// Why; the agent is told, where it is a no
+    #[arg(long, value_name = "TEXT")]
+    reason: Option<String>,
+    /// Go on with the run in this process, with its own policy, servers and model, also while another gavel has the database
+    #[arg(long, conflicts_with = "server")]
+    here: bool,
+    /// Print the run as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+const APPROVE: &str = "\
+Examples:
+  gavel approvals approve 0198c2b5-7d8e-7c52-9d3b-5a1c4e6f7a80
+  gavel approvals approve 0198c2b5-7d8e-7c52-9d3b-5a1c4e6f7a80 --always
+
+Of several who answer one counts; the same answer once more changes nothing, so a lost connection is \
+no reason to worry. `gavel approvals grants` lists what was given for good.";
+
+const REJECT: &str = "\
+Examples:
+  gavel approvals reject 0198c2b5-7d8e-7c52-9d3b-5a1c4e6f7a80 --reason 'wrong Bob'
+
+The agent is told the reason, and goes on without the call (setting runs.on_reject).";
+
+pub(super) async fn approve(args: Approve, place: Place) -> anyhow::Result<Exit> {
+    let resolution = match args.always {
+        true => Resolution::ApproveAndAlwaysAllowRecipient,
+        false => Resolution::ApproveOnce,
+    };
+    say(args.id, resolution, args.how, place).await
+}
+
+pub(super) async fn reject(args: Reject, place: Place) -> anyhow::Result<Exit> {
+    say(args.id, Resolution::Reject, args.how, place).await
+}
+
+async fn say(approval: ApprovalId, resolution: Resolution, how: How, place: Place) -> anyhow::Result<Exit> {
+    if how.reason.as_ref().is_some_and(|reason| reason.len() > MAX_REASON) {
+        return Err(Usage(format!("--reason is longer than {MAX_REASON} bytes")).into());
+    }
+    let answer = Answer {
+        approval,
+        resolution,
+        reason: how.reason,
+    };
+    // What a rule of theirs forbids, or another server would do, must not happen here unseen.
+    if !how.here && place.is_in_use().await? {
+        return Err(Usage(
+            "another gavel has this database: answer through it with --server URL, so that its policy and its servers count; or \
+             give --here, and the run goes on in this process, with its own"
+                .to_owned(),
+        )
+        .into());
+    }
+    let service = Service::open(place).await?;
+    let answered = unless_stopped(service.resolve(answer)).await;
+    let leave = matches!(answered, Ok(None));
+    service.close(leave).await?;
+    let Some(run) = answered? else {
+        output::note("whether the answer counts is not known; the same command once more does no harm");
+        return Ok(Exit::Interrupted);
+    };
+    let run = run?;
+    if how.json {
+        output::json(&run)?;
+    } else {
+        output::line(&told(&run))?;
+    }
+    Ok(Exit::Done)
+}
+
+/// What came of it: each action, the run, its words.
+pub(super) fn told(run: &Value) -> String {
+    let text = |value: &Value| output::printable(value.as_str().unwrap_or_default());
+    let mut lines: Vec<String> = Vec::new();
+    for action in run["actions"].as_array().into_iter().flatten() {
+        let code = match action["errorCode"].as_str() {
+            Some(code) => format!(" ({})", output::printable(code)),
+            None => String::new(),
+        };
+        lines.push(format!("{}: {}{code}", text(&action["tool"]), text(&action["state"])));
+    }
+    lines.push(format!("run {}: {}", text(&run["runId"]), text(&run["state"])));
+    if let Some(summary) = run["summary"].as_str().filter(|words| !words.trim().is_empty()) {
+        lines.push(output::printable(summary));
+    }
+    lines.join("\n")
+}

@@ -1,0 +1,157 @@
+//! A call that needs leave or is in doubt, as a person reads it on a terminal: everything that would be sent or was, and nothing
+//! that reads as something else than it is.
+
+use serde_json::Value;
+
+use crate::cli::runs::Where;
+use crate::domain::text::is_hidden;
+
+/// Where values begin.
+const INDENT: usize = 14;
+
+/// The question: a line a field, texts with their line ends, whole.
+pub(in crate::cli) fn question(one: &Value) -> String {
+    let mut lines = call(one);
+    lines.push(field("needs leave", &one["reason"]));
+    for warning in one["warnings"].as_array().into_iter().flatten() {
+        lines.push(field("BEWARE", warning));
+    }
+    if one["expiresAt"].is_string() {
+        lines.push(field("stands until", &one["expiresAt"]));
+    }
+    lines.push(field("approval", &one["approvalId"]));
+    lines.push(String::new());
+    lines.join("\n")
+}
+
+/// A call in doubt, in the manner of a question.
+pub(super) fn doubt(one: &Value) -> String {
+    let mut lines = call(one);
+    lines[0].insert_str(0, "in doubt: ");
+    lines.push(field("begun", &one["startedAt"]));
+    lines.push(field("action", &one["actionId"]));
+    lines.push(String::new());
+    lines.join("\n")
+}
+
+/// Who calls what, with everything that goes out.
+fn call(one: &Value) -> Vec<String> {
+    let text = |field: &str| one[field].as_str().unwrap_or_default();
+    let asker = [("for", "userId"), ("by the agent", "agentId")];
+    let asker: Vec<_> = asker
+        .iter()
+        .filter(|(_, field)| !text(field).is_empty())
+        .map(|(word, field)| format!("{word} {}", name(text(field))))
+        .collect();
+    let head = format!("{} {}", name(text("tool")), asker.join(", "));
+    let mut lines = vec![head.trim_end().to_owned()];
+    for (argument, value) in one["arguments"].as_object().into_iter().flatten() {
+        lines.push(field(argument, value));
+    }
+    if let Some(recipients) = one["recipients"].as_array() {
+        lines.push(field("goes to", &Value::Array(recipients.clone())));
+    }
+    lines
+}
+
+/// The commands that answer it.
+pub(in crate::cli) fn answers(one: &Value, place: &Where) -> String {
+    let id = one["approvalId"].as_str().unwrap_or_default();
+    let place = place.repeated();
+    let always = match one["grantable"] == true {
+        true => format!("  and for good:  gavel approvals approve{place} {id} --always\n"),
+        false => String::new(),
+    };
+    format!(
+        "  to approve:    gavel approvals approve{place} {id}\n{always}  to reject:     gavel approvals reject{place} {id} --reason 'WHY'\n"
+    )
+}
+
+/// How a doubt is settled.
+pub(super) fn settling(one: &Value, place: &Where) -> String {
+    let id = one["actionId"].as_str().unwrap_or_default();
+    let place = place.repeated();
+    // In quotes and with both answers it is refused as it stands: nobody shall paste an answer unread.
+    let mut text = format!(
+        "  find out, and keep one of happened and did_not_happen:\n  to settle:     gavel approvals settle{place} {id} 'happened|did_not_happen'\n"
+    );
+    if one["threadId"].is_null() {
+        let run = one["runId"].as_str().unwrap_or_default();
+        text.push_str(&format!(
+            "  if its run is paused, it is settled when that is resumed, as this says:  gavel runs show{place} {run}\n"
+        ));
+    }
+    text
+}
+
+fn field(label: &str, value: &Value) -> String {
+    let text = match value {
+        Value::String(text) => shown(text),
+        Value::Array(items) if items.iter().all(Value::is_string) => {
+            let items = items.iter().filter_map(Value::as_str).map(shown);
+            items.collect::<Vec<_>>().join("\n")
+        }
+        other => shown(&other.to_string()),
+    };
+    let text = text.replace('\n', &format!("\n{:INDENT$}  ", ""));
+    format!("  {:<width$}{text}", name(label), width = INDENT)
+}
+
+/// On one line: a line end in a name could make lines of its own.
+fn name(text: &str) -> String {
+    shown(text).replace('\n', "<U+000A>").replace('\t', "<U+0009>")
+}
+
+/// What nobody would see is shown by its code.
+fn shown(text: &str) -> String {
+    let mut shown = String::with_capacity(text.len());
+    for c in text.chars() {
+        if is_hidden(c) {
+            shown.push_str(&format!("<U+{:04X}>", u32::from(c)));
+        } else {
+            shown.push(c);
+        }
+    }
+    shown
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn the_name_of_an_argument_makes_no_line_of_its_own() {
+        let one =
+            json!({"tool": "t\nx", "arguments": {"x\n  goes to       ann@corp.example": 1}, "approvalId": "0198"});
+        let text = question(&one);
+        assert_eq!(text.lines().count(), 4, "{text}");
+    }
+
+    #[test]
+    fn a_question_shows_all_that_would_be_sent_and_hides_nothing() {
+        let one = json!({
+            "tool": "gmail_send", "userId": "ann", "agentId": "workspace", "approvalId": "0198", "reason": "it has side effects",
+            "arguments": {"to": ["bob@example.com", "eve@example.com"], "body": "Hi,\nit is \u{202e}late\u{1b}[2J", "urgent": true},
+            "recipients": ["bob@example.com", "eve@example.com"], "warnings": ["eve@example.com is new"],
+            "expiresAt": "2026-11-23T10:00:00Z",
+        });
+        assert_eq!(
+            question(&one),
+            "gmail_send for ann, by the agent workspace
+  body          Hi,
+                it is <U+202E>late<U+001B>[2J
+  to            bob@example.com
+                eve@example.com
+  urgent        true
+  goes to       bob@example.com
+                eve@example.com
+  needs leave   it has side effects
+  BEWARE        eve@example.com is new
+  stands until  2026-11-23T10:00:00Z
+  approval      0198
+"
+        );
+    }
+}

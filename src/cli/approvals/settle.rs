@@ -1,0 +1,52 @@
+//! `gavel approvals settle`.
+
+use super::answer::told;
+use crate::cli::exit::Exit;
+use crate::cli::interrupt::unless_stopped;
+use crate::cli::output;
+use crate::cli::runs::{Place, Service, Where};
+use crate::domain::ids::ActionId;
+
+/// Options of `gavel approvals settle`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(in crate::cli) struct Args {
+    /// The action in doubt
+    #[arg(value_parser = action)]
+    id: ActionId,
+    /// What you found out
+    #[arg(value_parser = ["happened", "did_not_happen"])]
+    what: String,
+    /// Print the run as JSON
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    pub(super) place: Where,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  gavel approvals settle 0198c2b6-1111-7c52-9d3b-5a1c4e6f7a80 happened
+
+A call is in doubt when it was sent and nobody heard what came of it. It is never repeated by itself:
+look at the other end (the mailbox, the calendar), then say here what you found.";
+
+fn action(text: &str) -> Result<ActionId, &'static str> {
+    ActionId::parse(text).ok_or("an action's id is a UUID; its run shows it, as actionId")
+}
+
+pub(super) async fn run(args: &Args, place: Place) -> anyhow::Result<Exit> {
+    let service = Service::open(place).await?;
+    let settled = unless_stopped(service.settle(args.id, args.what == "happened")).await;
+    service.close(false).await?;
+    let Some(run) = settled? else {
+        return Ok(Exit::Interrupted);
+    };
+    let run = run?;
+    if args.json {
+        output::json(&run)?;
+    } else {
+        output::line(&told(&run))?;
+    }
+    Ok(Exit::Done)
+}

@@ -1,0 +1,115 @@
+//! `gavel google connect`.
+
+use std::time::Duration;
+
+use anyhow::bail;
+use gavel_mcp_google::connect::{Account, Connector};
+use tokio::time::Instant;
+
+use super::loopback::Loopback;
+use super::{address, browser};
+use crate::cli::exit::Exit;
+use crate::cli::output;
+
+/// Options of `gavel google connect`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(in crate::cli) struct Args {
+    /// The user's id, as callers name it to gavel
+    user: String,
+    /// Listen on this machine for the browser to come back, also where a callback is configured
+    #[arg(long)]
+    here: bool,
+    /// The port to listen on; 0 takes a free one
+    #[arg(long, default_value_t = 0)]
+    port: u16,
+    /// Do not open a browser
+    #[arg(long)]
+    no_browser: bool,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  gavel google connect ann
+    opens a browser here, and listens on 127.0.0.1 (client type: Desktop app)
+  GOOGLE_CALLBACK_URL=https://gavel.example/oauth/google/callback gavel google connect ann
+    prints an address for Ann's own browser, which comes back to `gavel serve`
+
+Whoever opens the address decides which account it is, so give it to that person alone. It is good once, for ten minutes.";
+
+/// As long as an authorization is good.
+const PATIENCE: Duration = Duration::from_secs(10 * 60);
+const BETWEEN_LOOKS: Duration = Duration::from_millis(500);
+
+pub(super) async fn run(args: Args, connector: &Connector) -> anyhow::Result<Exit> {
+    let account = match connector.callback().map(str::to_owned) {
+        Some(callback) if !args.here => at_callback(&args, connector, &callback).await?,
+        _ => here(&args, connector).await?,
+    };
+    let told = format!("{} is connected for {}", address(&account), account.user);
+    output::line(&output::printable(&told))?;
+    Ok(Exit::Done)
+}
+
+/// The browser comes back to this process.
+async fn here(args: &Args, connector: &Connector) -> anyhow::Result<Account> {
+    let loopback = Loopback::listen(args.port).await?;
+    let begun = connector.begin(&args.user, &loopback.redirect_uri()).await?;
+    show(args, &begun.url, !args.no_browser)?;
+    let Ok(returned) = tokio::time::timeout(PATIENCE, loopback.returned(&begun.state)).await else {
+        bail!("nobody consented within ten minutes; begin again");
+    };
+    let (code, browser) = returned?;
+    let Some(code) = code else {
+        browser
+            .tell("No account was connected, since consent was not given. You can close this page.")
+            .await;
+        bail!("consent was not given");
+    };
+    let finished = connector.finish(&args.user, &begun.state, &code).await;
+    let words = match &finished {
+        Ok(_) => "The account is connected. You can close this page.",
+        Err(_) => "No account was connected; the terminal says why.",
+    };
+    browser.tell(words).await;
+    Ok(finished?)
+}
+
+/// The browser comes back to a `gavel serve`, which writes the connection down; it is seen in the database.
+async fn at_callback(args: &Args, connector: &Connector, callback: &str) -> anyhow::Result<Account> {
+    let before = connection(connector, &args.user)
+        .await?
+        .map(|account| account.connected_at);
+    let begun = connector.begin(&args.user, callback).await?;
+    // The person who consents is hardly the one at this terminal.
+    show(args, &begun.url, false)?;
+    let end = Instant::now() + PATIENCE;
+    while Instant::now() < end {
+        tokio::time::sleep(BETWEEN_LOOKS).await;
+        if let Some(account) = connection(connector, &args.user).await?
+            && Some(account.connected_at) != before
+        {
+            return Ok(account);
+        }
+    }
+    bail!(
+        "nobody came back to {callback} within ten minutes; is it this gavel's, on the same google database? Begin again"
+    )
+}
+
+async fn connection(connector: &Connector, user: &str) -> anyhow::Result<Option<Account>> {
+    let accounts = connector.connected().await?;
+    Ok(accounts.into_iter().find(|account| account.user == user))
+}
+
+fn show(args: &Args, url: &str, open: bool) -> anyhow::Result<()> {
+    output::note(&output::printable(&format!(
+        "Open this address as the person behind {}, and consent:",
+        args.user
+    )));
+    output::line(url)?;
+    if open && output::person_reads_notes() {
+        browser::open(url);
+    }
+    Ok(())
+}

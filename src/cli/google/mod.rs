@@ -1,0 +1,116 @@
+//! `gavel google`: users' Google accounts. It speaks with Google and with the database of the google server; no server has to run.
+
+mod browser;
+mod connect;
+mod loopback;
+
+use gavel_mcp_google::connect::{Account, Connector, Disconnected};
+use serde_json::json;
+
+use super::exit::Exit;
+use super::interrupt::unless_stopped;
+use super::output;
+use super::table::table;
+use crate::app;
+use crate::config::Resolved;
+
+/// What to do.
+#[derive(Debug, clap::Subcommand)]
+pub(super) enum Verb {
+    /// Connect a user's Google account: prints the address where the person consents, and waits
+    Connect(connect::Args),
+    /// List the accounts that are connected
+    List(List),
+    /// Forget a user's account, and take the consent back at Google
+    Disconnect(Disconnect),
+}
+
+/// Options of `gavel google list`.
+#[derive(Debug, clap::Args)]
+pub(super) struct List {
+    /// As JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// Options of `gavel google disconnect`.
+#[derive(Debug, clap::Args)]
+pub(super) struct Disconnect {
+    /// The user's id
+    user: String,
+}
+
+pub(super) async fn run(verb: Verb, resolved: Resolved) -> anyhow::Result<Exit> {
+    let settings = app::google(&resolved.config)?;
+    let connector = Connector::open(&settings).await?;
+    let done = unless_stopped(async {
+        match verb {
+            Verb::Connect(args) => connect::run(args, &connector).await,
+            Verb::List(args) => list(&args, &connector).await,
+            Verb::Disconnect(args) => disconnect(&args, &connector).await,
+        }
+    });
+    let done = done.await;
+    connector.close().await;
+    done?.unwrap_or(Ok(Exit::Interrupted))
+}
+
+async fn list(args: &List, connector: &Connector) -> anyhow::Result<Exit> {
+    let accounts = connector.connected().await?;
+    if args.json {
+        let accounts: Vec<_> = accounts
+            .iter()
+            .map(|account| {
+                json!({
+                    "user": account.user, "account": account.address, "scopes": account.scopes,
+                    "connected_at": account.connected_at.text(), "reconnect_required": account.reconnect_required,
+                })
+            })
+            .collect();
+        output::json(&json!({ "accounts": accounts }))?;
+        return Ok(Exit::Done);
+    }
+    if accounts.is_empty() {
+        output::line("no account is connected; `gavel google connect USER` connects one")?;
+        return Ok(Exit::Done);
+    }
+    let row = |account: &Account| {
+        let state = match account.reconnect_required {
+            true => "has to be connected again",
+            false => "connected",
+        };
+        vec![
+            account.user.clone(),
+            address(account).to_owned(),
+            state.to_owned(),
+            account.connected_at.text(),
+        ]
+    };
+    let rows: Vec<_> = accounts.iter().map(row).collect();
+    output::line(&table(&["user", "account", "state", "since"], &rows))?;
+    Ok(Exit::Done)
+}
+
+async fn disconnect(args: &Disconnect, connector: &Connector) -> anyhow::Result<Exit> {
+    let user = &args.user;
+    let error = match connector.disconnect(user).await? {
+        Disconnected::TakenBack => {
+            output::line(&output::printable(&format!("the account of {user} is disconnected")))?;
+            return Ok(Exit::Done);
+        }
+        Disconnected::Forgotten => format!(
+            "error: the account of {user} is forgotten here, but Google did not take the consent back; {user} can do it at \
+             https://myaccount.google.com/permissions"
+        ),
+        Disconnected::None => {
+            format!("error: {user} has no account connected; `gavel google list` shows who has")
+        }
+    };
+    output::note(&output::printable(&error));
+    Ok(Exit::Failed)
+}
+
+/// The account's own address, where Google tells it.
+fn address(account: &Account) -> &str {
+    account.address.as_deref().unwrap_or("(address not known)")
+}

@@ -1,0 +1,334 @@
+//! `gavel policy simulate`: the record, judged anew.
+//!
+//! It goes through the calls page by page, and keeps nothing of them but counts. Servers are not asked: of a tool it knows
+//! what the record and mcp.json say, so that the answer does not hang on what is connected.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, anyhow};
+use secrecy::ExposeSecret;
+use serde_json::json;
+use serde_json::value::RawValue;
+
+use super::{AGENT, Modes, THREAD, needs_file};
+use crate::adapters::mcp::config::ToolSettings;
+use crate::adapters::store::{PastCall, ReadOnly};
+use crate::app;
+use crate::cli::exit::Exit;
+use crate::cli::interrupt::unless_stopped;
+use crate::cli::since::Since;
+use crate::cli::table::{clipped, table};
+use crate::cli::{operator, output};
+use crate::config::Config;
+use crate::domain::ids::{TenantId, UserId};
+use crate::domain::policy::{Effect, Policy};
+use crate::domain::tool::{FailureCode, Idempotency, InputSchema, Tool};
+use crate::engine::policy::{Bounds, opinion};
+
+/// Options of `gavel policy simulate`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(in crate::cli) struct Args {
+    /// From when on: a date, a time (RFC 3339), or so long ago, such as 12h or 30d
+    #[arg(long, default_value = "30d", value_parser = Since::parse, value_name = "WHEN")]
+    since: Since,
+    /// Show so many of the calls that would be answered otherwise; with --json all are told
+    #[arg(long, default_value_t = 20, value_name = "N")]
+    show: usize,
+    /// As JSON, one a line: each call that would be answered otherwise, last the counts
+    #[arg(long)]
+    json: bool,
+    /// Whose records
+    #[arg(long, default_value = "default", value_parser = operator::tenant, value_name = "NAME")]
+    tenant: TenantId,
+}
+
+const EXAMPLES: &str = "\
+Nothing is called and nothing is changed. Each call in the record is judged as at its own time, under the policy file \
+of this configuration, the constitution and the agents as they are now. What people have allowed for good is not looked at.
+
+Examples:
+  gavel policy simulate --policy new.yaml                     the last 30 days
+  gavel policy simulate --policy new.yaml --since 2026-11-01
+  gavel policy simulate --since 7d --json | jq -c 'select(.now == \"deny\")'
+
+Exit status 0, also when much would be answered otherwise.";
+
+/// What is counted of a call, and what is told of one that changes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Difference {
+    happened: &'static str,
+    now: &'static str,
+}
+
+const RAN: &str = "ran";
+/// A person was asked, and said so.
+const APPROVED: &str = "approved";
+const REJECTED: &str = "rejected";
+/// A person was asked, and nobody answered in time.
+const EXPIRED: &str = "expired";
+/// By what a person had allowed for good.
+const GRANTED: &str = "granted";
+const DENIED: &str = "denied";
+const INVALID: &str = "invalid_arguments";
+/// For a reason that is not the gate's: a limit, a server that was away, a tool that was not granted.
+const NOT_RUN: &str = "not_run";
+const NOT_KEPT: &str = "not_judged";
+
+impl Difference {
+    /// Is the gate's answer another one than it was?
+    fn is_change(self) -> bool {
+        match (self.happened, self.now) {
+            (NOT_RUN, _) | (_, NOT_KEPT) => false,
+            (APPROVED | REJECTED | EXPIRED, now) => now != Effect::RequireApproval.as_str(),
+            // Leave for good is not looked at: where somebody would be asked it would count again.
+            (GRANTED, now) => now != Effect::RequireApproval.as_str() && now != Effect::Allow.as_str(),
+            (RAN, now) => now != Effect::Allow.as_str(),
+            (DENIED, now) => now != Effect::Deny.as_str(),
+            (happened, now) => happened != now,
+        }
+    }
+}
+
+pub(super) async fn run(args: &Args, config: &Config) -> anyhow::Result<Exit> {
+    needs_file(config)?;
+    let mut judge = Judge {
+        policy: app::policy(config)?,
+        modes: Modes::read(config)?,
+        settings: app::tool_settings(config)?,
+        tools: HashMap::new(),
+    };
+    let from = args.since.at();
+    let record = ReadOnly::open(config.database_url.expose_secret())
+        .await
+        .context("the record cannot be read")?;
+    let gone_through = unless_stopped(go_through(args, &mut judge, &record, from)).await;
+    record.close().await;
+    match gone_through? {
+        None => Ok(Exit::Interrupted),
+        Some(counts) => {
+            summary(args, &counts?)?;
+            Ok(Exit::Done)
+        }
+    }
+}
+
+/// How often each difference was met.
+#[derive(Default)]
+struct Counts {
+    each: BTreeMap<Difference, u64>,
+    shown: usize,
+}
+
+async fn go_through(args: &Args, judge: &mut Judge, record: &ReadOnly, from: i64) -> anyhow::Result<Counts> {
+    let mut counts = Counts::default();
+    let mut place = (from, String::new());
+    let mut rows = Vec::new();
+    loop {
+        let calls = record.past_calls(&args.tenant, &place).await?;
+        let Some(last) = calls.last() else { break };
+        place = last.place.clone();
+        for call in &calls {
+            let (difference, why) = judge.look_at(call)?;
+            *counts.each.entry(difference).or_default() += 1;
+            if !difference.is_change() {
+                continue;
+            }
+            counts.shown += 1;
+            if args.json {
+                output::line(&told(call, difference, &why).to_string())?;
+            } else if rows.len() < args.show {
+                rows.push(row(call, difference, &why));
+            }
+        }
+    }
+    if !rows.is_empty() {
+        let heads = ["at (UTC)", "decision", "user", "tool", "happened", "now", "why"];
+        output::line(&table(&heads, &rows))?;
+    }
+    Ok(counts)
+}
+
+fn told(call: &PastCall, difference: Difference, why: &str) -> serde_json::Value {
+    json!({
+        "created_at": call.at, "decision_id": call.decision, "tool_invocation_id": call.place.1,
+        "surface": call.surface, "agent": call.agent, "user_id": call.user, "server": call.server, "tool": call.tool,
+        "happened": difference.happened, "now": difference.now, "reason": why,
+    })
+}
+
+fn row(call: &PastCall, difference: Difference, why: &str) -> Vec<String> {
+    vec![
+        call.at.chars().take(19).collect::<String>().replace('T', " "),
+        call.decision.clone(),
+        clipped(&call.user, 20),
+        clipped(&call.tool, 30),
+        difference.happened.to_owned(),
+        difference.now.to_owned(),
+        clipped(why, 100),
+    ]
+}
+
+fn summary(args: &Args, counts: &Counts) -> anyhow::Result<()> {
+    let total: u64 = counts.each.values().sum();
+    let of = |which: &dyn Fn(&Difference) -> bool| -> u64 {
+        counts.each.iter().filter(|(one, _)| which(one)).map(|(_, n)| n).sum()
+    };
+    let (changed, not_kept) = (of(&|one| one.is_change()), of(&|one| one.now == NOT_KEPT));
+    if args.json {
+        let each: Vec<_> = counts
+            .each
+            .iter()
+            .map(|(one, calls)| {
+                json!({"happened": one.happened, "now": one.now, "calls": calls, "changed": one.is_change()})
+            })
+            .collect();
+        let summary = json!({"calls": total, "changed": changed, "not_judged": not_kept, "counts": each});
+        return output::line(&json!({ "summary": summary }).to_string());
+    }
+    let rows: Vec<_> = counts
+        .each
+        .iter()
+        .map(|(one, calls)| {
+            let mark = if one.is_change() { "changed" } else { "" };
+            vec![
+                one.happened.to_owned(),
+                one.now.to_owned(),
+                calls.to_string(),
+                mark.to_owned(),
+            ]
+        })
+        .collect();
+    if !rows.is_empty() {
+        output::line(&table(&["happened", "now", "calls", ""], &rows))?;
+    }
+    output::line(&format!("{total} calls, {changed} would be answered otherwise"))?;
+    if counts.shown > args.show {
+        output::note(&format!(
+            "{} of the changed ones are shown; --show N shows more",
+            args.show
+        ));
+    }
+    if not_kept > 0 {
+        output::note(&format!(
+            "{not_kept} calls could not be judged: the record does not keep their arguments (records.content)"
+        ));
+    }
+    Ok(())
+}
+
+/// All that calls are judged by.
+struct Judge {
+    policy: Policy,
+    modes: Modes,
+    settings: BTreeMap<(String, String), ToolSettings>,
+    /// As far as they were met: server, name, whether a call could change something.
+    tools: HashMap<(String, String, bool), Arc<Tool>>,
+}
+
+impl Judge {
+    fn look_at(&mut self, call: &PastCall) -> anyhow::Result<(Difference, String)> {
+        let happened = match (call.status.as_str(), call.error_code.as_deref()) {
+            ("not_sent", Some(code)) if code == FailureCode::Denied.as_str() => DENIED,
+            ("not_sent", Some(code)) if code == FailureCode::InvalidArguments.as_str() => INVALID,
+            ("not_sent", Some(code)) if code == FailureCode::Rejected.as_str() => REJECTED,
+            ("not_sent", Some(code)) if code == FailureCode::Expired.as_str() => EXPIRED,
+            ("not_sent", _) => NOT_RUN,
+            _ if call.asked => APPROVED,
+            _ if call.granted => GRANTED,
+            _ => RAN,
+        };
+        let is = |now, why| Ok((Difference { happened, now }, why));
+        let Some(server) = &call.server else {
+            return is(NOT_RUN, String::new());
+        };
+        // A hash of them stands there as a text.
+        let kept = call.arguments.as_ref().filter(|arguments| arguments.starts_with('{'));
+        let Some(arguments) = kept.and_then(|kept| RawValue::from_string(kept.clone()).ok()) else {
+            return is(NOT_KEPT, String::new());
+        };
+        let tool = self.tool(server, call)?;
+        let user =
+            UserId::parse(call.user.as_str()).map_err(|error| anyhow!("the record names {:?}: {error}", call.user))?;
+        let agent = call.agent.as_deref();
+        let bounds = Bounds {
+            user: &user,
+            agent,
+            surface: &call.surface,
+            approval: self.modes.of(&call.surface, agent),
+            can_wait: [AGENT, THREAD].contains(&call.surface.as_str()),
+            policy: &self.policy,
+            grants: &[],
+            now_us: call.place.0,
+        };
+        match opinion(&tool, &arguments, &bounds) {
+            Err(message) => is(INVALID, message),
+            Ok(opinion) => {
+                let effect = match opinion.ruling.effect {
+                    Effect::RequireApproval if !bounds.can_wait => Effect::Deny,
+                    effect => effect,
+                };
+                let by = opinion.ruling.by.iter().map(ToString::to_string).collect::<Vec<_>>();
+                let why = match opinion.ruling.reason {
+                    reason if reason.is_empty() => by.join(", "),
+                    reason => reason,
+                };
+                is(effect.as_str(), why)
+            }
+        }
+    }
+
+    /// The tool, as far as it is known without its server: what the record says, and mcp.json.
+    fn tool(&mut self, server: &str, call: &PastCall) -> anyhow::Result<Arc<Tool>> {
+        let key = (server.to_owned(), call.tool.clone(), call.side_effect);
+        if let Some(tool) = self.tools.get(&key) {
+            return Ok(Arc::clone(tool));
+        }
+        let settings = self
+            .settings
+            .get(&(key.0.clone(), key.1.clone()))
+            .cloned()
+            .unwrap_or_default();
+        let any = || RawValue::from_string("{}".to_owned());
+        let tool = Arc::new(Tool {
+            server: Arc::from(server),
+            name: Arc::from(call.tool.as_str()),
+            description: String::new(),
+            input: InputSchema::compile(any()?).map_err(|error| anyhow!("{error}"))?,
+            model_schema: any()?,
+            output_schema: None,
+            side_effect: settings.side_effect.unwrap_or(call.side_effect),
+            idempotency: Idempotency::None,
+            approval: settings.approval,
+            timeout: Duration::ZERO,
+            identity_argument: None,
+            recipients: settings.recipients,
+            ungrantable: settings.ungrantable,
+            one_line: settings.one_line,
+            times: settings.times,
+            digest: Arc::from(""),
+        });
+        self.tools.insert(key, Arc::clone(&tool));
+        Ok(tool)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_change_is_another_answer_of_the_gate() {
+        let is = |happened, now| Difference { happened, now }.is_change();
+        assert!(is(RAN, "deny") && is(RAN, "require_approval") && is(RAN, INVALID));
+        assert!(is(DENIED, "allow") && is(DENIED, "require_approval"));
+        assert!(is(INVALID, "allow"));
+        assert!(is(APPROVED, "allow") && is(REJECTED, "deny") && is(EXPIRED, "allow") && is(GRANTED, "deny"));
+        assert!(!is(APPROVED, "require_approval") && !is(REJECTED, "require_approval"));
+        assert!(!is(GRANTED, "allow") && !is(GRANTED, "require_approval"));
+        assert!(!is(RAN, "allow") && !is(DENIED, "deny") && !is(INVALID, INVALID));
+        assert!(!is(NOT_RUN, "deny") && !is(RAN, NOT_KEPT));
+    }
+}

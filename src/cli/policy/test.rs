@@ -1,0 +1,70 @@
+//! `gavel policy test`: the tests of the file.
+
+use serde_json::json;
+
+use super::needs_file;
+use crate::app;
+use crate::cli::exit::Exit;
+use crate::cli::output;
+use crate::config::Config;
+use crate::engine::policy::results;
+
+/// Options of `gavel policy test`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(in crate::cli) struct Args {
+    /// As JSON: [{name, line, expect, found, passed}]
+    #[arg(long)]
+    json: bool,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  gavel policy test --policy policy.yaml
+  gavel policy test --json | jq '.[] | select(.passed | not)'
+
+Exit status 0 when all hold, 1 when one fails, 2 when the file is wrong in itself. `gavel serve` runs them too, and \
+does not start when one fails.";
+
+pub(super) fn run(args: &Args, config: &Config) -> anyhow::Result<Exit> {
+    needs_file(config)?;
+    let policy = app::read_policy(config)?;
+    let results = results(&policy);
+    let failed = results.iter().filter(|result| !result.passed).count();
+    if args.json {
+        let rows: Vec<_> = results
+            .iter()
+            .map(|result| {
+                json!({
+                    "name": &*result.case.name, "line": result.case.line, "expect": result.case.expect,
+                    "rule": result.case.rule.as_deref(), "found": result.found, "passed": result.passed,
+                })
+            })
+            .collect();
+        output::json(&rows)?;
+    } else {
+        for result in &results {
+            let (mark, name) = (if result.passed { "ok    " } else { "FAILED" }, &result.case.name);
+            let mut line = format!("{mark} {}:{} {name}", policy.file, result.case.line);
+            if !result.passed {
+                line.push_str(&format!(
+                    "\n       expected {}{}, found {}",
+                    result.case.expect.as_str(),
+                    result
+                        .case
+                        .rule
+                        .as_ref()
+                        .map_or_else(String::new, |rule| format!(" by rule {rule}")),
+                    result.found
+                ));
+            }
+            output::line(&output::printable(&line))?;
+        }
+        output::line(&format!(
+            "{}, {}, {failed} failed",
+            crate::cli::agents::count(policy.rules.len(), "rule"),
+            crate::cli::agents::count(results.len(), "test")
+        ))?;
+    }
+    Ok(if failed == 0 { Exit::Done } else { Exit::Failed })
+}

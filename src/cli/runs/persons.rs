@@ -1,0 +1,57 @@
+//! Asks the person at the terminal for leave.
+
+use std::io::IsTerminal;
+
+use anyhow::Context;
+use serde_json::Value;
+
+use crate::cli::approvals::question;
+use crate::cli::lines::{Lines, Next};
+use crate::cli::output;
+use crate::domain::action::Resolution;
+use crate::domain::ids::ApprovalId;
+use crate::surfaces::approvals::Answer;
+
+/// What they said.
+pub(super) enum Said {
+    Answer(Answer),
+    /// Nothing now.
+    Later,
+}
+
+/// Is there somebody to ask?
+pub(super) fn is_here() -> bool {
+    std::io::stdin().is_terminal() && output::person_reads_notes()
+}
+
+/// Asks until there is an answer.
+pub(super) async fn answer(one: &Value) -> anyhow::Result<Said> {
+    let approval = one["approvalId"].as_str().and_then(ApprovalId::parse);
+    let approval = approval.context("the question has no id")?;
+    output::note(&format!("\n{}", question(one)));
+    // What was typed before the question was there is no answer to it.
+    #[cfg(unix)]
+    rustix::termios::tcflush(std::io::stdin(), rustix::termios::QueueSelector::IFlush)
+        .context("the terminal cannot be asked")?;
+    let mut lines = Lines::new();
+    loop {
+        let next = lines
+            .next("Run it? [y]es, [n]o (a reason may follow), [l]ater: ")
+            .await?;
+        let Next::Line(line) = next else {
+            return Ok(Said::Later);
+        };
+        let (word, rest) = line.trim().split_once(char::is_whitespace).unwrap_or((line.trim(), ""));
+        let resolution = match word.to_lowercase().as_str() {
+            "y" | "yes" => Resolution::ApproveOnce,
+            "n" | "no" => Resolution::Reject,
+            "l" | "later" => return Ok(Said::Later),
+            _ => continue,
+        };
+        return Ok(Said::Answer(Answer {
+            approval,
+            resolution,
+            reason: Some(rest.trim().to_owned()).filter(|rest| !rest.is_empty()),
+        }));
+    }
+}

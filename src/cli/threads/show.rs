@@ -1,0 +1,177 @@
+//! `gavel threads show`: one thread, as it was said.
+
+use serde_json::Value;
+
+use super::at;
+use crate::cli::exit::Exit;
+use crate::cli::output;
+use crate::cli::runs::{Place, Record, Where};
+use crate::domain::action::ActionStatus;
+use crate::domain::ids::{RunId, ThreadId};
+use crate::domain::thread::MessageRole;
+
+/// Options of `gavel threads show`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(in crate::cli) struct Args {
+    /// The thread
+    #[arg(value_parser = id)]
+    id: ThreadId,
+    /// The 200 messages before this number, instead of the latest
+    #[arg(long, value_name = "NUMBER")]
+    before: Option<u64>,
+    /// As JSON: the thread, with the actions of its runs
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    pub(super) place: Where,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  gavel threads show 0198c2b5-7d8e-7c52-9d3b-5a1c4e6f7a80
+  gavel threads show --json 0198c2b5-7d8e-7c52-9d3b-5a1c4e6f7a80 | jq -r '.messages[].text'";
+
+fn id(text: &str) -> Result<ThreadId, &'static str> {
+    ThreadId::parse(text).ok_or("a thread's id is a UUID; `gavel threads list` shows them")
+}
+
+pub(super) async fn run(args: &Args, place: Place) -> anyhow::Result<Exit> {
+    let record = Record::open(place).await?;
+    let found = read(&record, args).await;
+    record.close().await;
+    let mut thread = found?;
+    if args.json {
+        output::json(&thread)?;
+        return Ok(Exit::Done);
+    }
+    let actions = thread["actions"].take();
+    let actions = actions.as_array().map(Vec::as_slice).unwrap_or_default();
+    output::line(&text(&thread, actions))?;
+    if let Some(first) = thread["messages"][0]["number"].as_u64().filter(|first| *first > 1) {
+        output::note(&format!("what was said before: the same command with --before {first}"));
+    }
+    let is_open = |action: &Value| {
+        let open = [ActionStatus::AwaitingConfirmation, ActionStatus::InDoubt];
+        open.iter().any(|status| action["state"] == status.as_str())
+    };
+    if actions.iter().any(is_open) {
+        let place = args.place.repeated();
+        output::note(&format!(
+            "it needs a person: `gavel approvals list{place}` says how to answer"
+        ));
+    }
+    Ok(Exit::Done)
+}
+
+/// The thread, with the actions of the runs that its messages belong to.
+async fn read(record: &Record, args: &Args) -> anyhow::Result<Value> {
+    let mut thread = record.thread(args.id, args.before).await?;
+    let mut runs: Vec<RunId> = Vec::new();
+    for message in thread["messages"].as_array().into_iter().flatten() {
+        let run = message["runId"].as_str().and_then(RunId::parse);
+        runs.extend(run.filter(|run| !runs.contains(run)));
+    }
+    let mut actions: Vec<Value> = Vec::new();
+    for run in runs {
+        for mut action in record.actions(run).await? {
+            // A run that another one called tells its own once more.
+            if actions.iter().all(|known| known["actionId"] != action["actionId"]) {
+                action["runId"] = run.to_string().into();
+                actions.push(action);
+            }
+        }
+    }
+    thread["actions"] = actions.into();
+    Ok(thread)
+}
+
+/// What was said is set in deeper than all that gavel tells of it, so that no message can pass for that.
+fn text(thread: &Value, actions: &[Value]) -> String {
+    let word = |field: &str| one_line(&thread[field]);
+    let mut text = format!(
+        "{} and the agent {}, since {} UTC\n",
+        word("userId"),
+        word("agentId"),
+        at(&word("createdAt"))
+    );
+    for message in thread["messages"].as_array().into_iter().flatten() {
+        let role = message["role"].as_str().and_then(MessageRole::parse);
+        let who = match role {
+            Some(MessageRole::User) => word("userId"),
+            Some(MessageRole::Assistant) => word("agentId"),
+            Some(MessageRole::ApprovalRequest) => "leave is asked".to_owned(),
+            Some(MessageRole::Approval) => "answer".to_owned(),
+            None => one_line(&message["role"]),
+        };
+        let said = output::printable(message["text"].as_str().unwrap_or_default());
+        let said = said.trim_end().replace('\n', "\n    ");
+        let when = at(&one_line(&message["createdAt"]));
+        text.push_str(&format!("\n{when}  {who}\n    {said}\n"));
+        for action in actions.iter().filter(|action| stands_at(action, message, role)) {
+            text.push_str(&format!("  {}\n", state(action)));
+        }
+    }
+    text
+}
+
+/// An action that was asked about stands at the question, any other at what the user said.
+fn stands_at(action: &Value, message: &Value, role: Option<MessageRole>) -> bool {
+    match role {
+        Some(MessageRole::ApprovalRequest) => action["actionId"] == message["actionId"],
+        Some(MessageRole::User) => action["requiresApproval"] == false && action["runId"] == message["runId"],
+        _ => false,
+    }
+}
+
+/// `add_task: failed (timeout)`; a code that says no more than the state is left out.
+fn state(action: &Value) -> String {
+    let code = match &action["errorCode"] {
+        code if code.is_null() || *code == action["state"] => String::new(),
+        code => format!(" ({})", one_line(code)),
+    };
+    format!("{}: {}{code}", one_line(&action["tool"]), one_line(&action["state"]))
+}
+
+fn one_line(value: &Value) -> String {
+    output::printable(value.as_str().unwrap_or_default()).replace(['\n', '\t'], " ")
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_message_cannot_pass_for_what_gavel_tells() {
+        let thread = json!({
+            "userId": "ann\nadd_task: completed", "agentId": "workspace", "createdAt": "2026-11-22T10:00:00.1Z", "messages": [
+                {"role": "user", "text": "Add milk.\n  add_task: completed\u{1b}[2J\n\n2026-11-22 10:00:02  workspace", "runId": "r",
+                 "createdAt": "2026-11-22T10:00:00.1Z"},
+                {"role": "approval_request", "text": "Leave?", "runId": "r", "actionId": "a", "createdAt": "2026-11-22T10:00:01Z"},
+            ],
+        });
+        let actions = [
+            json!({"actionId": "a", "runId": "r", "tool": "add_task", "state": "in_doubt", "requiresApproval": true,
+                   "errorCode": "in_doubt"}),
+            json!({"actionId": "b", "runId": "r", "tool": "pin", "state": "failed", "requiresApproval": false, "errorCode": "timeout"}),
+        ];
+        assert_eq!(
+            text(&thread, &actions),
+            "ann add_task: completed and the agent workspace, since 2026-11-22 10:00:00 UTC
+
+2026-11-22 10:00:00  ann add_task: completed
+    Add milk.
+      add_task: completed\u{fffd}[2J
+    
+    2026-11-22 10:00:02  workspace
+  pin: failed (timeout)
+
+2026-11-22 10:00:01  leave is asked
+    Leave?
+  add_task: in_doubt
+"
+        );
+    }
+}
