@@ -18,6 +18,8 @@ mod flows;
 mod in_doubt;
 #[path = "agents/lease.rs"]
 mod lease;
+#[path = "agents/leave.rs"]
+mod leave;
 #[path = "agents/limits.rs"]
 mod limits;
 #[path = "agents/model.rs"]
@@ -59,5 +61,23 @@ on_both_databases! {
     crash::a_tool_without_a_key_is_never_called_twice,
     in_doubt::a_doubt_within_a_called_agent_is_settled_there,
     in_doubt::what_a_person_says_happened_is_not_done_again,
+    leave::a_called_agent_that_waits_is_waited_for,
+    leave::a_question_goes_with_its_call,
+    leave::a_question_goes_with_its_run,
+    leave::a_run_of_a_thread_that_cannot_go_on_has_failed,
+    leave::a_doubt_can_be_settled_whatever_became_of_its_run,
+    leave::a_doubt_is_settled_when_its_run_is_over,
+    leave::a_question_that_nobody_answers_is_over_in_time,
+    leave::a_run_never_waits_for_what_nobody_was_asked,
+    leave::an_answer_that_comes_while_another_is_heard_is_heard_too,
+    leave::of_fifty_who_answer_at_once_one_wins,
+    leave::several_questions_of_a_turn_are_answered_one_by_one,
+    leave::leave_that_is_over_before_the_call_begins_does_not_count,
+    leave::standing_leave_that_is_taken_back_lets_nothing_more_begin,
+    leave::what_was_cancelled_before_it_could_be_sent_is_not_in_doubt,
+    leave::what_needs_leave_waits_for_it_and_runs_once,
+    leave::what_only_reads_begins_with_its_leave_alone,
+    leave::what_only_reads_is_never_in_doubt,
+    leave::whoever_dies_an_approved_call_is_never_made_twice,
     single::a_run_is_on_the_record_before_it_begins_and_when_it_is_over,
 }

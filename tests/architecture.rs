@@ -91,7 +91,7 @@ fn adapters_name_only_ports_and_domain_and_only_app_and_cli_name_adapters() {
 
 #[test]
 fn each_library_stays_in_its_place() {
-    let places: [(&str, &[&str]); 8] = [
+    let places: [(&str, &[&str]); 9] = [
         ("actix_web", &["http", "app"]),
         ("reqwest", &["adapters", "cli"]),
         ("rmcp", &["adapters/mcp"]),
@@ -99,6 +99,8 @@ fn each_library_stays_in_its_place() {
         ("apalis_core", &["adapters/queue"]),
         ("apalis_postgres", &["adapters/queue"]),
         ("apalis_sqlite", &["adapters/queue"]),
+        // What pages look like is decided in one place.
+        ("maud", &["http/console"]),
         // It blocks: only a thread of its own may call it.
         ("rusqlite", &["adapters/store"]),
     ];

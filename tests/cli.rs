@@ -3,6 +3,8 @@
 
 #[path = "cli/agents.rs"]
 mod agents;
+#[path = "cli/approvals.rs"]
+mod approvals;
 #[path = "cli/chat.rs"]
 mod chat;
 #[path = "cli/decisions.rs"]
@@ -20,6 +22,8 @@ mod harness;
 mod mcp;
 #[path = "cli/meters.rs"]
 mod meters;
+#[path = "cli/policy.rs"]
+mod policy;
 #[allow(dead_code)]
 #[path = "mcp/raw.rs"]
 mod raw;
@@ -27,5 +31,7 @@ mod raw;
 mod runs;
 #[path = "cli/serve.rs"]
 mod serve;
+#[path = "cli/threads.rs"]
+mod threads;
 #[path = "cli/usage.rs"]
 mod usage;

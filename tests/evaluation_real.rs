@@ -57,6 +57,7 @@ impl Real {
             tools: mcp.clone(),
             recorder: store.clone(),
             clock: Arc::new(SystemClock),
+            policy: Arc::default(),
         };
         let quota = Arc::new(LocalQuota::new(NonZeroU32::MAX, NonZeroU32::MAX));
         let constitution = Constitution::from_markdown(Constitution::BUILT_IN, "constitution.md").unwrap();

@@ -28,6 +28,8 @@ fn names(text: &str, before: &str, after: &str) -> BTreeSet<String> {
 fn the_operations_page_lists_each_meter_and_no_other() {
     let counted: BTreeSet<String> = rust_files(&root().join("src"))
         .iter()
+        // Cookies have names of this kind, too.
+        .filter(|path| !path.ends_with("http/console/cookies.rs"))
         .flat_map(|path| names(&fs::read_to_string(path).unwrap(), "\"gavel_", "\""))
         .collect();
     assert!(counted.len() > 15, "the meters were not found: {counted:?}");

@@ -3,6 +3,8 @@
 
 mod postgres;
 
+#[path = "store/audit.rs"]
+mod audit;
 #[path = "store/claims.rs"]
 mod claims;
 #[path = "store/content.rs"]
@@ -49,6 +51,18 @@ macro_rules! contract {
 }
 
 contract! {
+    audit::the_database_refuses_to_change_what_was_entered,
+    audit::an_effect_is_entered_before_it_is_sent_and_when_its_end_is_known,
+    audit::what_only_reads_enters_nothing,
+    audit::what_is_done_twice_is_entered_once,
+    audit::what_recovery_ends_is_entered,
+    audit::content_is_kept_as_the_records_keep_it,
+    audit::every_tampering_is_found_and_named,
+    audit::many_writers_make_one_chain,
+    audit::a_key_may_be_changed,
+    audit::what_people_decide_is_entered,
+    audit::each_word_that_settles_a_doubt_is_entered_and_the_last_counts,
+    audit::a_part_of_a_commit_that_fails_enters_nothing,
     claims::a_claim_without_an_answer_gets_the_recovered_one,
     claims::an_expired_claim_is_made_anew,
     claims::of_fifty_claims_at_once_one_is_new,
@@ -113,6 +127,7 @@ contract! {
     recovery::what_was_opened_unheard_is_closed_as_not_begun,
     runs::a_run_reads_back_as_it_was_written,
     runs::what_is_done_twice_is_done_once,
+    runs::a_use_of_standing_leave_is_counted_once,
     runs::a_run_ends_whole_or_not_at_all,
     runs::an_end_that_failed_is_written_later,
     runs::a_run_that_was_made_unheard_is_not_begun,
@@ -129,4 +144,5 @@ contract! {
     runs::pages_of_runs_join_to_the_whole_list,
     runs::nobody_sees_another_s_runs,
     runs::runs_are_dropped_when_their_time_is_over,
+    runs::threads_are_dropped_with_their_runs,
 }

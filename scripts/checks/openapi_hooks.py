@@ -1,6 +1,8 @@
-"""What schemathesis does not know by itself: a body of lines, each of them JSON."""
+"""What schemathesis does not know by itself: a body of lines, each of them JSON, and which questions wait for an answer."""
 
+import itertools
 import json
+import os
 
 import jsonschema_rs
 import schemathesis
@@ -13,7 +15,11 @@ VALIDATORS = {}
 def lines(ctx, response):
     """Checks every line against the schema of a line, and hands out the last one, the decision or the end of the run."""
     document = ctx.operation.schema.raw_schema
-    kind = "RunLine" if ctx.operation.path.startswith("/api/runs/") else "StreamLine"
+    path = ctx.operation.path
+    if path.startswith(("/api/runs/", "/api/agent/runs/")):
+        kind = "RunLine"
+    else:
+        kind = "ThreadLine" if path == "/api/agent/run/stream" else "StreamLine"
     if kind not in VALIDATORS:
         line = {"$ref": f"#/components/schemas/{kind}", "components": document["components"]}
         VALIDATORS[kind] = jsonschema_rs.validator_for(line)
@@ -21,3 +27,14 @@ def lines(ctx, response):
     for line in read:
         VALIDATORS[kind].validate(line)
     return read[-1] if read else {"type": "heartbeat"}
+
+
+# Each of them in turn: the first answer counts, and what comes after it is the same one or too late.
+APPROVALS = itertools.cycle(os.environ["APPROVAL_IDS"].split())
+
+
+@schemathesis.hook
+def before_call(ctx, case, kwargs):
+    """Has a right answer be one to a question that waits, which the configuration cannot say of a body."""
+    if case.operation.path == "/api/agent/approvals/resolve" and case.meta.generation.mode.is_positive:
+        case.body = {**case.body, "approvalId": next(APPROVALS)}

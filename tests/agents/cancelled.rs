@@ -134,7 +134,7 @@ async fn a_run_that_is_cancelled_while_its_process_is_dead_is_cancelled_when_it_
     }
     drop(process);
     let begun = rig.take_over(begun).await.unwrap();
-    rig.store.cancel(begun.id).await.unwrap();
+    rig.store.cancel(begun.id, "ann").await.unwrap();
     let run = rig.finish(begun).await;
     assert_eq!((run.status(), run.summary()), (RunStatus::Cancelled, "I delegate."));
     let child = rig.outcome(run.called()[0]).await;
@@ -158,7 +158,7 @@ async fn a_cancelled_run_whose_tools_are_gone_is_cancelled_and_not_failed() {
     }
     rig.tools.withdraw("send");
     let begun = rig.take_over(begun).await.unwrap();
-    rig.store.cancel(begun.id).await.unwrap();
+    rig.store.cancel(begun.id, "ann").await.unwrap();
     let run = rig.finish(begun).await;
     assert_eq!((run.status(), run.summary()), (RunStatus::Cancelled, "I send."));
     assert_eq!(run.row.in_doubt.len(), 1);

@@ -13,9 +13,10 @@ use gavel::ports::BoxFuture;
 use gavel::ports::records::{ListQuery, QueryError, RecordError};
 use gavel::ports::runs::{
     Append, Claimant, Created, FinishedRun, Held, Lease, NewRun, Renewed, RunPage, Runs, Standing, StoredEntry,
-    StoredRun,
+    StoredRun, Suspend, Suspended,
 };
 use serde_json::json;
+use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 use crate::model::{call, words};
@@ -30,6 +31,10 @@ pub(crate) enum Death {
     Before,
     /// It is written, and nobody hears of it.
     After,
+    /// It lives, and nothing of the write reaches the store before the test lets it.
+    Held,
+    /// It lives, the write is in the store, and is heard of when the test lets it.
+    HeldUnheard,
 }
 
 /// The way to the store of a process that dies at its n-th write.
@@ -38,6 +43,10 @@ pub(crate) struct Dying {
     left: AtomicUsize,
     death: Death,
     dead: AtomicBool,
+    /// The write that is held is there.
+    pub(crate) held: Notify,
+    /// It may go on.
+    pub(crate) go_on: Notify,
 }
 
 impl Dying {
@@ -47,6 +56,8 @@ impl Dying {
             left: AtomicUsize::new(write),
             death,
             dead: AtomicBool::new(false),
+            held: Notify::new(),
+            go_on: Notify::new(),
         })
     }
 
@@ -55,14 +66,29 @@ impl Dying {
         if self.dead.load(Ordering::SeqCst) {
             return died();
         }
-        if self.left.fetch_sub(1, Ordering::SeqCst) == 1 {
-            self.dead.store(true, Ordering::SeqCst);
-            if self.death == Death::After {
-                write.await?;
-            }
-            return died();
+        if self.left.fetch_sub(1, Ordering::SeqCst) != 1 {
+            return write.await;
         }
-        write.await
+        match self.death {
+            Death::Before | Death::After => {
+                self.dead.store(true, Ordering::SeqCst);
+                if self.death == Death::After {
+                    write.await?;
+                }
+                died()
+            }
+            Death::Held => {
+                self.held.notify_one();
+                self.go_on.notified().await;
+                write.await
+            }
+            Death::HeldUnheard => {
+                let written = write.await;
+                self.held.notify_one();
+                self.go_on.notified().await;
+                written
+            }
+        }
     }
 }
 
@@ -82,14 +108,17 @@ impl Runs for Dying {
     fn finish(&self, run: FinishedRun) -> BoxFuture<'_, Result<Held, RecordError>> {
         Box::pin(self.write(self.store.finish(run)))
     }
+    fn suspend(&self, suspend: Suspend) -> BoxFuture<'_, Result<Suspended, RecordError>> {
+        Box::pin(self.write(self.store.suspend(suspend)))
+    }
     fn renew(&self, leases: Vec<Lease>) -> BoxFuture<'_, Result<Renewed, RecordError>> {
         self.store.renew(leases)
     }
     fn release(&self, leases: Vec<Lease>) -> BoxFuture<'_, Result<(), RecordError>> {
         self.store.release(leases)
     }
-    fn cancel(&self, run: RunId) -> BoxFuture<'_, Result<(), RecordError>> {
-        self.store.cancel(run)
+    fn cancel<'a>(&'a self, run: RunId, by: &'a str) -> BoxFuture<'a, Result<(), RecordError>> {
+        self.store.cancel(run, by)
     }
     fn due(&self, queued_for_us: i64, most: u32) -> BoxFuture<'_, Result<Vec<RunId>, RecordError>> {
         self.store.due(queued_for_us, most)

@@ -2,7 +2,7 @@
 
 use gavel::domain::agent_run::{RunStatus, StopReason};
 use gavel::domain::ids::ActionId;
-use gavel::domain::tool::FailureCode;
+use gavel::domain::tool::{FailureCode, Idempotency};
 use serde_json::{Value, json};
 
 use crate::model::{call, words};
@@ -57,8 +57,9 @@ pub(crate) async fn what_a_person_says_happened_is_not_done_again(db: TestDb) {
             (doubtful.tool.as_str(), &doubtful.parameters),
             ("send", &json!({"to": "bob"}))
         );
-        let states = "SELECT tool, status FROM tool_invocation_log ORDER BY created_at DESC, sequence LIMIT 1";
-        assert_eq!(rig.db.line(states).await, "send in_doubt");
+        let id = doubtful.action_id;
+        let state = format!("SELECT tool, status FROM tool_invocation_log WHERE id = '{id}'");
+        assert_eq!(rig.db.line(&state).await, "send in_doubt");
 
         let resumed = rig.resume(run.id, &[(doubtful.action_id, happened)]).await;
         assert_eq!(
@@ -69,6 +70,8 @@ pub(crate) async fn what_a_person_says_happened_is_not_done_again(db: TestDb) {
         assert_eq!(rig.tools.calls("send"), if happened { 1 } else { 2 });
         assert_eq!(resumed.row.in_doubt.len(), 0);
         assert_eq!(resumed.results_of(doubtful.action_id).len(), 1);
+        let told = if happened { "send completed" } else { "send failed" };
+        assert_eq!(rig.db.line(&state).await, told);
     }
 }
 
@@ -190,7 +193,7 @@ async fn a_run_whose_tools_are_away_when_it_is_taken_up_can_be_resumed_when_they
     let doubtful = run.row.in_doubt[0].action_id;
     let again = rig.resume(run.id, &[(doubtful, true)]).await;
     assert_eq!((again.status(), again.row.in_doubt.len()), (RunStatus::Paused, 1));
-    rig.tools.bring_back_send();
+    rig.tools.bring_back("send", Idempotency::None);
     let done = rig.resume(again.id, &[(doubtful, true)]).await;
     assert_eq!((done.status(), done.summary()), (RunStatus::Completed, "Sent."));
     assert_eq!(rig.tools.calls("send"), 1);

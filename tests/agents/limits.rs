@@ -5,6 +5,7 @@ use gavel::domain::journal::FaultKind;
 use gavel::domain::tool::FailureCode;
 use serde_json::{Value, json};
 
+use crate::crash::{Death, Dying};
 use crate::model::{Asked, Say, call, fault, hangs, words};
 use crate::rig::{Rig, seconds};
 use crate::tools::Does;
@@ -352,4 +353,31 @@ async fn a_resumed_run_counts_identical_calls_anew() {
     let second = rig.resume(first.id, &[]).await;
     assert_eq!(second.status(), RunStatus::Paused);
     assert_eq!(rig.tools.calls("read"), 4);
+}
+
+/// whoever dies at whichever write, the next one gives the run at most the time of one call anew, and never a whole
+/// run's.
+#[tokio::test]
+async fn who_dies_after_the_time_is_over_leaves_no_more_of_it() {
+    let mut fresh = Rig::new(&[worker("{ deadline_seconds: 100 }").as_str()]).await;
+    for write in 1.. {
+        fresh = fresh.afresh();
+        fresh.model.answers("worker", |_| hangs());
+        let begun = fresh.begin("worker", go(), None).await;
+        let before = fresh.clock.passed();
+        let dying = Dying::at(&fresh.store, write, Death::Before);
+        if fresh.drive(&fresh.process(dying), begun).await.is_ok() {
+            assert!(write > 3, "the end of its time is written as well");
+            break;
+        }
+        let begun = fresh.take_over(begun).await.unwrap();
+        let run = fresh.finish(begun).await;
+        assert_eq!(
+            run.row.stop_reason,
+            Some(StopReason::TimeLimit),
+            "death at write {write}"
+        );
+        let took = fresh.clock.passed() - before;
+        assert!(took <= seconds(100 + 30 + 100), "death at write {write}: {took:?}");
+    }
 }

@@ -7,15 +7,15 @@ use std::time::{Duration, Instant};
 use gavel::adapters::store::{Store, StoreConfig};
 use gavel::domain::agent_run::{AgentRun, RunStatus};
 use gavel::domain::definition::{Agents as Folder, Definition, Form, Source, check};
-use gavel::domain::ids::{ActionId, ConversationId, ProjectId, RunId, UserId};
+use gavel::domain::ids::{ActionId, ConversationId, ProjectId, RunId, ThreadId, UserId};
 use gavel::domain::journal::{CallResult, Entry};
 use gavel::engine::Engine;
-use gavel::engine::agent::{Agents, Bundle, Ended, Models, Running, Settings};
+use gavel::engine::agent::{Agents, Bundle, Ended, Models, OnReject, Running, Settings};
 use gavel::engine::live::Live;
 use gavel::engine::log::{self, Halt, Stop};
 use gavel::ports::clock::Clock;
 use gavel::ports::records::OpenDecision;
-use gavel::ports::runs::{Created, Hold, Lease, NewRun, Runs};
+use gavel::ports::runs::{Created, Hold, InThread, Lease, NewRun, Runs, Settled};
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
@@ -175,9 +175,12 @@ impl Rig {
                 tools: self.tools.clone(),
                 recorder: self.store.clone(),
                 clock: self.clock.clone(),
+                policy: Arc::default(),
             },
             models: Models::default(),
             runs,
+            actions: self.store.clone(),
+            questions_stand: gavel::engine::leave::STANDS,
             running: Running::default(),
         })
     }
@@ -212,11 +215,13 @@ impl Rig {
             },
             parent: None,
             resumes: None,
+            settled: None,
             snapshot: Bundle::of(agent, &self.folder).unwrap().snapshot(),
             input: input.into(),
             settings: Settings::top(definition, timeout, None).to_raw(),
             queued: false,
             claim: None,
+            thread: None,
         }
     }
 
@@ -233,13 +238,32 @@ impl Rig {
         self.create(self.new_run(agent, inputs, timeout)).await
     }
 
+    /// Makes a run of a new thread, as the surface does.
+    pub(crate) async fn begin_in_thread(&self, agent: &str, inputs: Value) -> Begun {
+        let new = self.new_run(agent, inputs, None);
+        let settings = Settings::top(self.definition(agent), None, None).in_thread(OnReject::Continue);
+        let thread = InThread {
+            thread: ThreadId::new(),
+            is_new: true,
+            message: "go".into(),
+            queue: false,
+        };
+        self.create(NewRun {
+            settings: settings.to_raw(),
+            thread: Some(thread),
+            ..new
+        })
+        .await
+    }
+
     /// Makes a run that goes on with a paused one, as the surface does.
     pub(crate) async fn begin_resume(&self, paused: RunId, settled: &[(ActionId, bool)]) -> Begun {
         let stored = self.store.load(paused).await.unwrap().unwrap();
         let definition = &self.folder[stored.agent.as_ref()].definition;
         let id = RunId::new();
+        let calls: BTreeMap<_, _> = settled.iter().copied().collect();
         let settings = Settings {
-            settled: settled.iter().copied().collect::<BTreeMap<_, _>>(),
+            settled: calls.clone(),
             ..Settings::top(definition, None, None)
         };
         self.create(NewRun {
@@ -254,11 +278,16 @@ impl Rig {
             },
             parent: None,
             resumes: Some(paused),
+            settled: Some(Settled {
+                by: "user:ann".into(),
+                calls,
+            }),
             snapshot: stored.snapshot,
             input: stored.input,
             settings: settings.to_raw(),
             queued: false,
             claim: None,
+            thread: None,
         })
         .await
     }

@@ -345,7 +345,7 @@ async fn an_agent_whose_tools_are_not_there_fails_and_says_which() {
     assert_eq!(rig.model.asked().len(), 0);
 }
 
-/// X-1, promise 2: what is not granted does not run, and an approval that nobody can give is a refusal.
+/// X-1, promise 2: what is not granted does not run.
 #[tokio::test]
 async fn what_is_not_granted_does_not_run() {
     let rig = Rig::new(&[r#"
@@ -355,16 +355,11 @@ promptConfig: { query: "${query}", systemPrompt: clerk }
 toolConfig: { tools: [send] }
 "#])
     .await;
-    rig.model.script(
-        "clerk",
-        [call("send", json!({})).and("book", json!({})), words("I could not.")],
-    );
+    rig.model
+        .script("clerk", [call("book", json!({})), words("I could not.")]);
     let run = rig.run("clerk", json!({"query": "go"})).await;
     assert_eq!(run.status(), RunStatus::Completed);
-    assert_eq!(
-        rig.model.asked()[1].failures(),
-        [Some(FailureCode::Denied), Some(FailureCode::UnknownTool)]
-    );
+    assert_eq!(rig.model.asked()[1].failures(), [Some(FailureCode::UnknownTool)]);
     assert_eq!(rig.tools.effects(), []);
 }
 

@@ -4,6 +4,7 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use gavel::domain::argument_path::ArgumentPath;
 use gavel::domain::journal::CallFailure;
 use gavel::domain::tool::{FailureCode, Idempotency, InputSchema, Tool};
 use gavel::ports::BoxFuture;
@@ -35,6 +36,8 @@ pub(crate) enum Does {
     Never,
     /// Answers after so long.
     Takes(Duration),
+    /// Answers when the test lets it, by `go_on`.
+    Waits,
 }
 
 /// A call as the server saw it.
@@ -56,12 +59,14 @@ pub(crate) struct ScriptedTools {
     /// Tool and arguments of each effect, in order.
     effects: Mutex<Vec<(String, String)>>,
     keys: Mutex<HashSet<String>>,
-    /// A call began that never ends.
+    /// A call began that never ends, or that the test lets end.
     pub(crate) waited_for: Notify,
+    pub(crate) go_on: Notify,
 }
 
 impl ScriptedTools {
-    /// `read` and `look` only read; `send` has an effect each time, `book` once for each key, `put` the same however often.
+    /// `read` and `look` only read; `send` has an effect each time, `book` once for each key, `put` the same however often. `mail`
+    /// names whom it reaches, in `to`.
     pub(crate) fn new(clock: Arc<ManualClock>) -> Arc<Self> {
         let tools = [
             ("read", false, Idempotency::None),
@@ -72,9 +77,11 @@ impl ScriptedTools {
             ("put", true, Idempotency::Natural),
         ];
         let tools = tools.map(|(name, side_effect, idempotency)| tool(name, side_effect, idempotency));
+        let mut mail = tool("mail", true, Idempotency::None);
+        Arc::get_mut(&mut mail).unwrap().recipients = vec![ArgumentPath::parse("to").unwrap()];
         let catalog = Catalog {
             generation: 1,
-            tools: tools.into_iter().collect(),
+            tools: tools.into_iter().chain([mail]).collect(),
             ..Catalog::default()
         };
         Arc::new(Self {
@@ -85,6 +92,7 @@ impl ScriptedTools {
             effects: Mutex::default(),
             keys: Mutex::default(),
             waited_for: Notify::new(),
+            go_on: Notify::new(),
         })
     }
 
@@ -101,9 +109,9 @@ impl ScriptedTools {
         self.offer_instead(name, None);
     }
 
-    /// `send` is offered again, as it was.
-    pub(crate) fn bring_back_send(&self) {
-        self.offer_instead("send", Some(tool("send", true, Idempotency::None)));
+    /// A tool with effects is offered again, as it was.
+    pub(crate) fn bring_back(&self, name: &str, idempotency: Idempotency) {
+        self.offer_instead(name, Some(tool(name, true, idempotency)));
     }
 
     /// The tool is another one now, under the same name.
@@ -166,6 +174,9 @@ fn tool(name: &str, side_effect: bool, idempotency: Idempotency) -> Arc<Tool> {
         timeout: Duration::from_secs(20),
         identity_argument: None,
         recipients: Vec::new(),
+        ungrantable: Vec::new(),
+        one_line: Vec::new(),
+        times: None,
         digest: format!("digest of {name}").into(),
     })
 }
@@ -184,6 +195,10 @@ impl Tools for ScriptedTools {
 
     fn ready<'a>(&'a self, _names: &'a [String], _deadline: Instant) -> BoxFuture<'a, ()> {
         Box::pin(std::future::ready(()))
+    }
+
+    fn read_anew<'a>(&'a self, _: &'a str) -> BoxFuture<'a, Result<(), String>> {
+        Box::pin(async { Ok(()) })
     }
 
     fn call<'a>(&'a self, request: CallRequest<'a>) -> BoxFuture<'a, CallReply> {
@@ -220,6 +235,12 @@ impl Tools for ScriptedTools {
                     self.clock.advance(request.timeout);
                     self.have_effect(&request);
                     CallReply::Unknown(failure(FailureCode::Timeout, "no answer in time"))
+                }
+                Does::Waits => {
+                    self.waited_for.notify_one();
+                    self.go_on.notified().await;
+                    self.have_effect(&request);
+                    answer(Value::from("done"))
                 }
                 Does::Fails(message) => CallReply::Failed(failure(FailureCode::ToolError, message)),
                 Does::LosesTheAnswer => {

@@ -243,7 +243,9 @@ fn the_shipped_cases_are_right() {
         .checked
         .agents;
     let with_cases: Vec<_> = files.iter().map(|file| file.agent.as_str()).collect();
-    assert_eq!(with_cases, shipped.keys().collect::<Vec<_>>());
+    // What `workspace` does happens in a person's mailbox, after that person's yes: no case can give either.
+    let expected: Vec<_> = shipped.keys().filter(|name| *name != "workspace").collect();
+    assert_eq!(with_cases, expected);
     for file in &files {
         for case in &file.cases {
             shipped[&file.agent]

@@ -74,8 +74,30 @@ struct Served {
 
 impl Served {
     async fn start(environment: &[(&str, &str)]) -> Self {
+        Self::start_in(tempfile::tempdir().unwrap(), environment).await
+    }
+
+    /// As a page has it started: with the agent that it writes.
+    async fn with_agent(page: &str) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let blocks = blocks(page);
+        let block = blocks
+            .iter()
+            .find(|block| block.contains("GAVEL_RUNS_AGENT=todo gavel"));
+        let written = block.unwrap().split("GAVEL_RUNS_AGENT").next().unwrap();
+        let written = written.lines().map(|line| format!("{}\n", line.trim_start()));
+        let ran = Command::new("sh")
+            .arg("-c")
+            .arg(written.collect::<String>())
+            .current_dir(folder.path())
+            .status();
+        assert!(ran.unwrap().success());
+        Self::start_in(folder, &[("GAVEL_RUNS_AGENT", "todo")]).await
+    }
+
+    async fn start_in(folder: TempDir, environment: &[(&str, &str)]) -> Self {
         let _ = rustls::crypto::ring::default_provider().install_default();
-        let (folder, port) = (tempfile::tempdir().unwrap(), free_port());
+        let port = free_port();
         let child = Command::new(binary())
             .current_dir(folder.path())
             .env_clear()
@@ -126,6 +148,17 @@ impl Served {
         run["id"].as_str().unwrap_or_else(|| panic!("{run}")).to_owned()
     }
 
+    /// The id of the approval that waits for ann.
+    async fn approval(&self) -> String {
+        let pending = format!("http://127.0.0.1:{}/api/agent/approvals/pending", self.port);
+        let request = reqwest::Client::new().get(pending).header("x-gavel-user", "ann");
+        let pending: Value = request.send().await.unwrap().json().await.unwrap();
+        let [approval] = pending["approvals"].as_array().unwrap().as_slice() else {
+            panic!("{pending}")
+        };
+        approval["approvalId"].as_str().unwrap().to_owned()
+    }
+
     /// The id of a decision that is on the record.
     async fn decision(&self) -> String {
         let request = reqwest::Client::new().post(format!("http://127.0.0.1:{}/v1/chat", self.port));
@@ -158,7 +191,7 @@ fn names(object: &Value) -> Vec<&String> {
 /// The first block of JSON of a page.
 fn shown(page: &str) -> Value {
     let blocks = blocks(page);
-    let block = blocks.iter().find(|block| block.starts_with('{'));
+    let block = blocks.iter().find(|block| block.trim_start().starts_with('{'));
     serde_json::from_str(block.unwrap()).unwrap()
 }
 
@@ -251,6 +284,24 @@ fn is_right(command: &str, status: u16, body: &str, page: &str) {
             }
         }
         one if one.starts_with("/api/runs/") => assert!(command.contains(json()["id"].as_str().unwrap()), "{told}"),
+        "/api/agent/run" => {
+            let (shown, run) = (shown(page), json());
+            assert!(fits(&shown, &run), "shown is {shown}: {told}");
+            assert_eq!(shown["status"], run["status"], "{told}");
+            assert_eq!(
+                shown["actions"][0]["arguments"], run["actions"][0]["arguments"],
+                "{told}"
+            );
+        }
+        "/api/agent/approvals/pending" => list("approvals"),
+        "/api/agent/threads" => {
+            assert_eq!(json()["threads"][0]["title"], "add a task to call mom", "{told}");
+        }
+        "/api/agent/actions/in-doubt" => list("actions"),
+        "/api/agent/approvals/resolve" => {
+            assert_eq!(json()["status"], "completed", "{told}");
+            assert_eq!(json()["actions"][0]["state"], "completed", "{told}");
+        }
         other => panic!("what {other} should answer is not known here: {told}"),
     }
 }
@@ -269,7 +320,10 @@ async fn every_curl_of_the_pages_works_when_pasted() {
         if commands.is_empty() {
             continue;
         }
-        let open = Served::start(&[]).await;
+        let open = match name.as_str() {
+            "docs/threads.md" => Served::with_agent(&page).await,
+            _ => Served::start(&[]).await,
+        };
         for command in commands {
             if command.contains("$GAVEL_API_KEY") {
                 let (status, body) = keyed.paste(&command, Some(KEY)).await;
@@ -285,6 +339,7 @@ async fn every_curl_of_the_pages_works_when_pasted() {
             }
             let command = match () {
                 () if command.contains("DECISION_ID") => command.replace("DECISION_ID", &open.decision().await),
+                () if command.contains("APPROVAL_ID") => command.replace("APPROVAL_ID", &open.approval().await),
                 () if command.contains("RUN_ID") => command.replace("RUN_ID", &open.run().await),
                 () => command,
             };
@@ -303,13 +358,14 @@ async fn every_curl_of_the_pages_works_when_pasted() {
             "docs/agents.md",
             "docs/api.md",
             "docs/operations.md",
-            "docs/records.md"
+            "docs/records.md",
+            "docs/threads.md"
         ]
     );
 }
 
 /// Runs statements as an operator's shell does.
-async fn execute(url: &str, statements: &str) {
+pub async fn execute(url: &str, statements: &str) {
     let statements = sqlx::raw_sql(AssertSqlSafe(statements.to_owned()));
     if url.starts_with("postgres") {
         let mut database = PgConnection::connect(url).await.unwrap();

@@ -37,6 +37,8 @@ pub struct Setup {
     toml: String,
     mcp: Option<Value>,
     beside: Vec<(String, Value)>,
+    /// What gavel is told of the tasks server's tools.
+    tools: Value,
     constitution: Option<String>,
     agents: Vec<(String, String)>,
 }
@@ -53,6 +55,7 @@ impl Setup {
             toml: String::new(),
             mcp: None,
             beside: Vec::new(),
+            tools: json!({}),
             constitution: None,
             agents: Vec::new(),
         }
@@ -92,6 +95,11 @@ impl Setup {
     /// One more server in the `mcp.json`.
     pub fn beside(mut self, name: &str, entry: Value) -> Self {
         self.beside.push((name.to_owned(), entry));
+        self
+    }
+    /// What gavel is told of a tool of the tasks server.
+    pub fn tool(mut self, name: &str, settings: Value) -> Self {
+        self.tools[name] = settings;
         self
     }
     /// A constitution that grants these tools and nothing else, with so much time for one message.
@@ -298,7 +306,7 @@ async fn tasks_server(setup: &Setup, database: &str) -> (Option<Ended>, Value) {
         Transport::Stdio => {
             let server = json!({
                 "command": binary(), "args": ["mcp-server", "tasks"], "env": {"TASKS_DATABASE_URL": database},
-                "gavel": {"trustHints": true},
+                "gavel": {"trustHints": true, "tools": setup.tools},
             });
             (None, json!({"mcpServers": {"tasks": server}}))
         }
@@ -317,7 +325,9 @@ async fn tasks_server(setup: &Setup, database: &str) -> (Option<Ended>, Value) {
                 tokio::net::TcpStream::connect(("127.0.0.1", port)).await.is_ok()
             })
             .await;
-            let server = json!({"url": format!("http://127.0.0.1:{port}/mcp"), "gavel": {"trustHints": true, "identity": "token"}});
+            let server = json!({"url": format!("http://127.0.0.1:{port}/mcp"),
+                "gavel": {"trustHints": true, "identity": "token", "tools": setup.tools},
+            });
             (Some(child), json!({"mcpServers": {"tasks": server}}))
         }
     }

@@ -3,7 +3,14 @@
 
 mod agent_evaluation;
 mod agents;
+mod approved;
+mod audit;
+mod brake;
+mod console;
 mod crash;
+#[allow(dead_code)]
+#[path = "../../mcp-servers/google/tests/api/discovery.rs"]
+mod discovery;
 mod docs;
 mod drain;
 #[allow(dead_code)]
@@ -14,11 +21,15 @@ mod fakes;
 mod far;
 mod faults;
 mod gemini;
+mod google;
 mod harness;
+mod injected;
 mod injections;
 mod investigator;
 mod misuse;
+mod others;
 mod panics;
+mod policy;
 #[path = "../postgres/mod.rs"]
 mod postgres;
 #[allow(dead_code)]
@@ -30,10 +41,15 @@ mod scenarios;
 #[path = "../mcp/server.rs"]
 mod server;
 mod settings;
+mod slow;
 mod storage;
 #[path = "../injections/mod.rs"]
 mod strings;
+mod threads;
 mod tls;
 mod tokens;
 mod tools;
 mod upstream;
+#[allow(dead_code)]
+#[path = "../../mcp-servers/google/tests/api/google.rs"]
+mod workspace;

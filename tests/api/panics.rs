@@ -25,8 +25,11 @@ use gavel::ports::quota::{Quota, QuotaState};
 use gavel::ports::runs::Runs;
 use gavel::ports::tools::{CallReply, CallRequest, Catalog, Tools};
 use gavel::surfaces::agents::{AgentRuns, AtOnce, Directory, FileAgents};
+use gavel::surfaces::approvals::Approvals;
 use gavel::surfaces::chat::Chat;
 use gavel::surfaces::decisions::DecisionQueries;
+use gavel::surfaces::sessions::Sessions;
+use gavel::surfaces::threads::{Threads, WhileBusy};
 use serde_json::{Value, json};
 
 use crate::fakes::{Around, Fixed, OneTool, Scripted};
@@ -82,6 +85,10 @@ impl Tools for Fused<OneTool> {
         self.0.touch();
         self.1.ready(names, deadline)
     }
+    fn read_anew<'a>(&'a self, _: &'a str) -> BoxFuture<'a, Result<(), String>> {
+        Box::pin(async { Ok(()) })
+    }
+
     fn call<'a>(&'a self, request: CallRequest<'a>) -> BoxFuture<'a, CallReply> {
         self.0.touch();
         self.1.call(request)
@@ -160,6 +167,7 @@ async fn serve(database: Database) -> Served {
         tools: Arc::new(Fused(behind(), OneTool::new())),
         recorder: store.clone(),
         clock: Arc::new(Fused(behind(), SystemClock)),
+        policy: Arc::default(),
     };
     let quota = QuotaState {
         allowed: true,
@@ -172,6 +180,8 @@ async fn serve(database: Database) -> Served {
         engine: engine.clone(),
         models: Models::default(),
         runs: store.clone(),
+        actions: store.clone(),
+        questions_stand: gavel::engine::leave::STANDS,
         running: agent::Running::default(),
     });
     let files = FileAgents {
@@ -184,7 +194,14 @@ async fn serve(database: Database) -> Served {
         waited_for: 8,
         background: 8,
     };
-    let agents = AgentRuns::new(runs, directory, Arc::new(Fused(behind(), Fixed(quota))), at_once);
+    let agents = AgentRuns::new(
+        runs,
+        directory,
+        Arc::new(Fused(behind(), Fixed(quota))),
+        at_once,
+        agent::OnReject::Continue,
+        WhileBusy::Refuse,
+    );
     let chat = Chat::new(
         engine,
         Arc::new(Fused(behind(), Fixed(quota))),
@@ -192,12 +209,29 @@ async fn serve(database: Database) -> Served {
         Templates::built_in(),
         8,
     );
+    let threads = Threads::new(
+        Arc::clone(&agents),
+        store.clone(),
+        "workspace".to_owned(),
+        WhileBusy::Refuse,
+    );
+    let approvals = Approvals::new(Arc::clone(&agents), store.clone());
+    let sessions = Sessions::new(
+        store.clone(),
+        Arc::new(SystemClock),
+        Duration::from_secs(60),
+        Duration::from_secs(60),
+    );
     let edge = Edge {
         chat,
         agents,
+        threads: Arc::new(threads),
+        approvals: Arc::new(approvals),
+        sessions: Arc::new(sessions),
         decisions: DecisionQueries::new(store.clone()),
         auth: Auth::none(),
         surroundings: Arc::new(Around),
+        google: None,
         limits: EdgeLimits::default(),
     };
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();

@@ -15,7 +15,7 @@ fn doctor_says_what_to_do_about_each_thing_that_is_wrong() {
         "address",
         "constitution",
         "database",
-        "agents: 3 agents (built in)",
+        "agents: 4 agents (built in)",
         "MCP server tasks",
         "tools",
     ] {

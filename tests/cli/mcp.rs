@@ -11,7 +11,7 @@ fn servers_are_listed_with_their_tools_and_a_missing_one_is_a_failure() {
     let place = Place::new();
     let listed = place.run(&["mcp", "list", "--json"]).json();
     // A bundled server that lacks a setting is off, which is no failure.
-    let [files, tasks] = [0, 1].map(|n| &listed["servers"][n]);
+    let [files, google, tasks] = [0, 1, 2].map(|n| &listed["servers"][n]);
     assert_eq!(
         (&files["status"]["name"], &files["status"]["state"]),
         (&"files".into(), &"off".into())
@@ -20,6 +20,16 @@ fn servers_are_listed_with_their_tools_and_a_missing_one_is_a_failure() {
         files["status"]["reason"].as_str().unwrap().contains("FILES_ROOT"),
         "{files}"
     );
+    let reason = google["status"]["reason"].as_str().unwrap();
+    for variable in [
+        "GOOGLE_CLIENT_ID",
+        "GOOGLE_CLIENT_SECRET",
+        "GOOGLE_TOKEN_KEY",
+        "GOOGLE_SERVICE_ACCOUNT_FILE",
+    ] {
+        assert!(reason.contains(variable), "{google}");
+    }
+    assert_eq!(google["status"]["state"], "off");
     assert_eq!(
         (&tasks["status"]["name"], &tasks["status"]["state"]),
         (&"tasks".into(), &"up".into())
@@ -45,7 +55,7 @@ fn servers_are_listed_with_their_tools_and_a_missing_one_is_a_failure() {
     assert_eq!(gone.status, 1);
     for (args, words) in [
         (["mcp", "call", "tasks", "nope"], "it offers add_task"),
-        (["mcp", "call", "nope", "x"], "configured are files, tasks"),
+        (["mcp", "call", "nope", "x"], "configured are files, google, tasks"),
     ] {
         let ran = place.run(&args);
         assert_eq!(ran.status, 1);
@@ -175,4 +185,49 @@ fn a_changed_tool_is_left_out_until_an_operator_accepts_it() {
     let broken = place.run(&["mcp", "list"]);
     assert_ne!(broken.status, 0);
     assert!(broken.err.contains("gavel-pins.json"), "{}", broken.err);
+}
+
+/// DESIGN.md section 10, R-9: with credentials the bundled google server is there, with what the agent of threads needs; half of them
+/// are told of, with what is missing.
+#[test]
+fn the_bundled_google_server_is_there_once_it_has_credentials() {
+    let place = Place::new();
+    let half = [("GOOGLE_CLIENT_ID", "id"), ("GOOGLE_CLIENT_SECRET_FILE", "secret")];
+    let listed = place.run_with(&["mcp", "list"], &half).ended(0);
+    assert!(
+        listed.contains("google: off: needs GOOGLE_TOKEN_KEY beside GOOGLE_CLIENT_ID and GOOGLE_CLIENT_SECRET"),
+        "{listed}"
+    );
+    for verb in [&["google", "list"][..], &["google", "connect", "ann"]] {
+        let refused = place.run_with(verb, &half);
+        assert_eq!(refused.status, 1);
+        assert!(
+            refused.err.contains("needs GOOGLE_TOKEN_KEY") && refused.err.contains("docs/google.md"),
+            "{}",
+            refused.err
+        );
+    }
+    let all = [
+        ("GOOGLE_CLIENT_ID", "id"),
+        ("GOOGLE_CLIENT_SECRET", "canary-secret"),
+        ("GOOGLE_TOKEN_KEY", "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8="),
+    ];
+    let listed = place.run_with(&["mcp", "list", "--json"], &all).json();
+    let google = &listed["servers"][1];
+    assert_eq!(google["status"]["state"], "up", "{google}");
+    let tools = google["tools"].as_array().unwrap();
+    let tools: Vec<_> = tools.iter().map(|tool| (&tool["name"], &tool["side_effect"])).collect();
+    let (yes, names) = (
+        Value::from(true),
+        ["calendar_event_create", "gmail_send"].map(Value::from),
+    );
+    assert_eq!(tools, [(&names[0], &yes), (&names[1], &yes)]);
+    let agents = place.run_with(&["agents", "list"], &all).ended(0);
+    let workspace = agents.lines().find(|line| line.contains("workspace")).unwrap();
+    assert!(!workspace.contains("unavailable"), "{agents}");
+    let nobody = place.run_with(&["google", "list"], &all).ended(0);
+    assert!(nobody.contains("gavel google connect USER"), "{nobody}");
+    let healthy = place.run_with(&["doctor", "--listen", "127.0.0.1:0"], &all).ended(0);
+    assert!(healthy.contains("✓ MCP server google: connected"), "{healthy}");
+    assert!(!healthy.contains("canary"), "{healthy}");
 }

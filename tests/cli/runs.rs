@@ -16,7 +16,7 @@ use super::raw::{Answer, RawServer};
 const HELPER: &str = "---\nname: helper\ndescription: Helps with tasks.\ntools: [add_task, list_tasks]\napproval: never\n---\nBe kind.\n";
 
 /// A place with agents in it.
-fn agents(files: &[(&str, &str)]) -> Place {
+pub(crate) fn agents(files: &[(&str, &str)]) -> Place {
     let place = Place::new();
     fs::create_dir(place.path().join("agents")).unwrap();
     for (file, text) in files {
@@ -26,7 +26,7 @@ fn agents(files: &[(&str, &str)]) -> Place {
 }
 
 /// The environment in which that Gemini answers.
-fn asking(gemini: &Gemini) -> Vec<(&str, &str)> {
+pub(crate) fn asking(gemini: &Gemini) -> Vec<(&str, &str)> {
     vec![
         ("GEMINI_API_KEY", "test"),
         ("GEMINI_MODEL", "gemini-3.5-flash"),
@@ -35,13 +35,13 @@ fn asking(gemini: &Gemini) -> Vec<(&str, &str)> {
 }
 
 /// An address that nobody has.
-fn free() -> String {
+pub(crate) fn free() -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     listener.local_addr().unwrap().to_string()
 }
 
 /// A service that answers.
-fn serve(place: &Place, address: &str, environment: &[(&str, &str)]) -> Running {
+pub(crate) fn serve(place: &Place, address: &str, environment: &[(&str, &str)]) -> Running {
     let mut serving = Running::start(place.command(&["--listen", address], environment));
     serving.line_with("Tools:");
     serving

@@ -18,7 +18,7 @@ fn without_a_verb_it_serves_prints_a_line_that_works_when_pasted_and_stops_when_
             .line_with("model")
             .contains("demo, since no credentials are set")
     );
-    assert!(serving.line_with("agents").contains("3 (built in)"));
+    assert!(serving.line_with("agents").contains("4 (built in)"));
     let curl = serving.line_with("curl ");
     let tools = serving.line_with("tasks:");
     assert!(

@@ -89,7 +89,9 @@ pub(crate) fn text() -> impl Strategy<Value = String> {
         1 => "(?s).{1,40}",
     ]
     .prop_map(|text| text.trim().replace("${", "$ {"))
-    .prop_filter("blank", |text| !text.trim().is_empty())
+    .prop_filter("blank", |text| {
+        text.chars().any(|c| !c.is_whitespace() && c != '\u{feff}')
+    })
     // A byte order mark at the beginning of a file is no part of it; within, it is as any character.
     .prop_filter("trimmed", |text| text.trim() == text)
 }

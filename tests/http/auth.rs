@@ -80,7 +80,7 @@ async fn every_acting_or_reading_route_asks_for_a_key_and_no_open_one_does() {
         answer.problem(401, "unauthenticated");
         assert_eq!(answer.header("www-authenticate"), "Bearer realm=\"gavel\"");
     }
-    assert_eq!(closed, 17, "a route more or less");
+    assert_eq!(closed, 30, "a route more or less");
     for path in ["/livez", "/readyz", "/metrics", "/openapi.json", "/docs"] {
         assert_eq!(edge.get(path).await.status, 200, "{path}");
     }
@@ -244,4 +244,34 @@ async fn readiness_tells_details_only_to_those_who_authenticate() {
     let known = Answer::of(request.send().await.unwrap()).await;
     assert_eq!(known.json()["mcp"][0]["detail"], "canary-of-the-server");
     assert_eq!(known.json()["definition_hash"].as_str().unwrap().len(), 64);
+}
+
+/// DESIGN.md section 9, Callers: with nobody told apart, a page elsewhere that reaches this port by a name of its own (DNS
+/// rebinding) is nobody either; the names of this machine are answered.
+#[tokio::test]
+async fn without_authentication_only_the_names_of_this_machine_are_answered() {
+    let edge = serve(Setup::default()).await;
+    for (host, expected) in [
+        ("evil.example:8080", 403),
+        ("localhost.evil.example", 403),
+        ("127.0.0.1.evil.example", 403),
+        ("192.168.1.7", 403),
+        ("localhost:8080", 200),
+        ("127.0.0.1", 200),
+        ("[::1]:8080", 200),
+    ] {
+        let answer = edge.post_with(&[("host", host)], HI).await;
+        assert_eq!(answer.status, expected, "{host}");
+        let list = edge
+            .request("GET".parse().unwrap(), "/v1/decisions")
+            .header("host", host);
+        assert_eq!(list.send().await.unwrap().status().as_u16(), expected, "{host}");
+    }
+    let keyed = serve(Setup {
+        auth: by_key(),
+        ..Setup::default()
+    })
+    .await;
+    let headers = [("host", "gavel.example"), ("authorization", "Bearer canary-key-1")];
+    assert_eq!(keyed.post_with(&headers, HI).await.status, 200);
 }

@@ -24,7 +24,7 @@ fn hasty() -> Setup {
     }
 }
 
-const HEAD: &str = "POST /v1/chat HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n";
+const HEAD: &str = "POST /v1/chat HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n";
 
 #[tokio::test]
 async fn http_2_with_prior_knowledge_is_served_on_the_same_port() {

@@ -9,6 +9,7 @@ use gavel::domain::decision::Usage;
 use gavel::domain::ids::{DecisionId, TenantId, UserId};
 use gavel::domain::journal::{FaultKind, FunctionCall, ModelTurn, Part};
 use gavel::domain::tool::{Idempotency, InputSchema, Tool};
+use gavel::http::google;
 use gavel::http::health::{McpServer, McpState, Surroundings};
 use gavel::ports::BoxFuture;
 use gavel::ports::model::{Model, ModelEvent, ModelFault, ModelRequest};
@@ -224,6 +225,9 @@ impl OneTool {
             timeout: Duration::from_secs(5),
             identity_argument: None,
             recipients: Vec::new(),
+            ungrantable: Vec::new(),
+            one_line: Vec::new(),
+            times: None,
             digest: "0".into(),
         };
         Self(Arc::new(Catalog {
@@ -241,6 +245,10 @@ impl Tools for OneTool {
     fn ready<'a>(&'a self, _: &'a [String], _: Instant) -> BoxFuture<'a, ()> {
         now(())
     }
+    fn read_anew<'a>(&'a self, _: &'a str) -> BoxFuture<'a, Result<(), String>> {
+        Box::pin(async { Ok(()) })
+    }
+
     fn call<'a>(&'a self, _: CallRequest<'a>) -> BoxFuture<'a, CallReply> {
         now(CallReply::Data(Arc::from(raw("{\n  \"id\": 7\r\n}"))))
     }
@@ -272,5 +280,17 @@ impl Surroundings for Around {
     }
     fn metrics(&self) -> String {
         "gavel_up 1\n".to_owned()
+    }
+}
+
+/// Connects no Google accounts.
+pub struct NoAccounts;
+
+impl google::Callback for NoAccounts {
+    fn finish<'a>(&'a self, _: &'a str, _: &'a str) -> BoxFuture<'a, Result<google::Connected, google::NotConnected>> {
+        now(Err(google::NotConnected::Unavailable))
+    }
+    fn declined<'a>(&'a self, _: &'a str) -> BoxFuture<'a, Result<(), google::NotConnected>> {
+        now(Err(google::NotConnected::Unavailable))
     }
 }

@@ -18,8 +18,11 @@ use gavel::ports::clock::SystemClock;
 use gavel::ports::model::Model;
 use gavel::ports::quota::QuotaState;
 use gavel::surfaces::agents::{AgentRuns, AtOnce, Directory};
+use gavel::surfaces::approvals::Approvals;
 use gavel::surfaces::chat::Chat;
 use gavel::surfaces::decisions::DecisionQueries;
+use gavel::surfaces::sessions::Sessions;
+use gavel::surfaces::threads::{Threads, WhileBusy};
 use serde_json::Value;
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -27,7 +30,7 @@ use tokio::net::TcpStream;
 use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
 
-use crate::fakes::{Around, Failing, Fixed, OneTool, Record, Scripted};
+use crate::fakes::{Around, Failing, Fixed, NoAccounts, OneTool, Record, Scripted};
 
 /// No answer takes longer in these tests.
 pub const PATIENCE: Duration = Duration::from_secs(20);
@@ -97,17 +100,35 @@ pub async fn serve(setup: Setup) -> Running {
         tools: Arc::new(OneTool::new()),
         recorder: record.clone(),
         clock: Arc::new(SystemClock),
+        policy: Arc::default(),
     };
     let constitution = Constitution::from_markdown(Constitution::BUILT_IN, "constitution.md").unwrap();
     let quota = Arc::new(Fixed(setup.quota));
-    let (agents, folder) = agents(&engine, quota.clone()).await;
+    let (agents, kept, folder) = agents(&engine, quota.clone()).await;
+    let threads = Threads::new(
+        Arc::clone(&agents),
+        kept.clone(),
+        "workspace".to_owned(),
+        WhileBusy::Refuse,
+    );
+    let sessions = Sessions::new(
+        kept.clone(),
+        Arc::new(SystemClock),
+        Duration::from_secs(60),
+        Duration::from_secs(60),
+    );
+    let approvals = Approvals::new(Arc::clone(&agents), kept);
     let chat = Chat::new(engine, quota, constitution, Templates::built_in(), setup.max_in_flight);
     let edge = Edge {
         chat,
         agents,
+        threads: Arc::new(threads),
+        approvals: Arc::new(approvals),
+        sessions: Arc::new(sessions),
         decisions: DecisionQueries::new(record.clone()),
         auth: setup.auth,
         surroundings: Arc::new(Around),
+        google: Some(Arc::new(NoAccounts)),
         limits: setup.limits,
     };
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -133,7 +154,7 @@ pub async fn serve(setup: Setup) -> Running {
 }
 
 /// Runs of agents need a store that keeps them; there are no agents.
-async fn agents(engine: &Engine, quota: Arc<Fixed>) -> (Arc<AgentRuns>, TempDir) {
+async fn agents(engine: &Engine, quota: Arc<Fixed>) -> (Arc<AgentRuns>, Arc<Store>, TempDir) {
     let folder = tempfile::tempdir().unwrap();
     let url = format!("sqlite:{}", folder.path().join("runs.db").display());
     let store = Store::open(StoreConfig::new(url, InstanceId::new())).await.unwrap();
@@ -141,14 +162,27 @@ async fn agents(engine: &Engine, quota: Arc<Fixed>) -> (Arc<AgentRuns>, TempDir)
         engine: engine.clone(),
         models: Models::default(),
         runs: store.clone(),
+        actions: store.clone(),
+        questions_stand: gavel::engine::leave::STANDS,
         running: agent::Running::default(),
     });
-    let directory = Directory::new(Arc::default(), store, engine.tools.clone(), Models::default());
+    let directory = Directory::new(Arc::default(), store.clone(), engine.tools.clone(), Models::default());
     let at_once = AtOnce {
         waited_for: 8,
         background: 8,
     };
-    (AgentRuns::new(runs, directory, quota, at_once), folder)
+    (
+        AgentRuns::new(
+            runs,
+            directory,
+            quota,
+            at_once,
+            agent::OnReject::Continue,
+            WhileBusy::Refuse,
+        ),
+        store,
+        folder,
+    )
 }
 
 pub fn client(change: impl FnOnce(reqwest::ClientBuilder) -> reqwest::ClientBuilder) -> reqwest::Client {

@@ -179,8 +179,9 @@ async fn what_is_no_id_names_no_decision() {
 #[tokio::test]
 async fn broken_heads_are_refused_and_the_connection_is_closed() {
     let edge = serve(Setup::default()).await;
-    let head =
-        |extra: &str| format!("POST /v1/chat HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n{extra}\r\n{HI}");
+    let head = |extra: &str| {
+        format!("POST /v1/chat HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n{extra}\r\n{HI}")
+    };
     let length = HI.len();
     let table = [
         (
@@ -230,7 +231,8 @@ async fn broken_heads_are_refused_and_the_connection_is_closed() {
 async fn a_body_that_breaks_off_is_no_request() {
     let edge = serve(Setup::default()).await;
     let mut stream = edge.connect().await;
-    let head = "POST /v1/chat HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: 100\r\n\r\n{";
+    let head =
+        "POST /v1/chat HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: 100\r\n\r\n{";
     tokio::io::AsyncWriteExt::write_all(&mut stream, head.as_bytes())
         .await
         .unwrap();
@@ -243,7 +245,7 @@ async fn a_body_that_breaks_off_is_no_request() {
 async fn expect_100_continue_is_answered() {
     let edge = serve(Setup::default()).await;
     let request = format!(
-        "POST /v1/chat HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-type: application/json\r\nexpect: 100-continue\r\n\
+        "POST /v1/chat HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-type: application/json\r\nexpect: 100-continue\r\n\
          content-length: {}\r\n\r\n{HI}",
         HI.len()
     );

@@ -52,7 +52,8 @@ fn our_settings_stand_under_gavel() {
     let text = json!({"mcpServers": {"s": {"command": "x", "gavel": {
         "identity": {"argument": "user_id"}, "connection": "per_user", "trustHints": true, "maxConcurrent": 4, "pin": true,
         "tools": {"send": {"sideEffect": true, "approval": "required", "timeoutMs": 900, "idempotency": "key",
-                           "recipients": ["to", "cc"]}}
+                           "recipients": ["to", "cc"], "oneLine": ["subject"], "ungrantable": ["folder"],
+                           "times": {"start": "start", "end": "event.end", "zone": "zone", "allowPast": "past"}}}
     }}}})
     .to_string();
     let config = McpConfig::from_json(&text, &env).unwrap();
@@ -66,7 +67,14 @@ fn our_settings_stand_under_gavel() {
     assert_eq!(send.approval, Some(ApprovalDefault::Required));
     assert_eq!(send.timeout, Some(Duration::from_millis(900)));
     assert_eq!(send.idempotency, Some(Idempotency::Key));
-    assert_eq!(send.recipients, ["to", "cc"]);
+    let paths: Vec<_> = send.recipients.iter().map(ToString::to_string).collect();
+    assert_eq!(paths, ["to", "cc"]);
+    assert_eq!(send.one_line[0].to_string(), "subject");
+    assert_eq!(send.ungrantable[0].to_string(), "folder");
+    let times = send.times.as_ref().unwrap();
+    assert_eq!(times.start.to_string(), "start");
+    assert_eq!(times.end.as_ref().unwrap().to_string(), "event.end");
+    assert!(times.zone.is_some() && times.allow_past.is_some());
 }
 
 #[test]
@@ -149,4 +157,59 @@ fn a_bundled_server_whose_setting_is_missing_is_off_and_says_what_it_needs() {
     let config = McpConfig::from_json_with(text, &env, MissingVariable::TurnsOff).unwrap();
     assert!(config.servers[0].off.as_ref().unwrap().contains("GITHUB_TOKEN"));
     assert!(config.servers[1].off.is_none());
+}
+
+/// a path that is none would leave recipients unchecked.
+#[test]
+fn paths_that_are_none_are_mistakes_with_their_place() {
+    let text = json!({"mcpServers": {"s": {"command": "x", "gavel": {"tools": {"send": {
+        "recipients": ["to", "cc[0]"], "oneLine": [""], "times": {"begin": "start", "end": "events[].end"},
+    }}}}}});
+    let issues = McpConfig::from_json(&text.to_string(), &env).unwrap_err();
+    let told: Vec<_> = issues.iter().map(ToString::to_string).collect();
+    let at = "mcp.json/mcpServers/s/gavel/tools/send";
+    assert_eq!(
+        told,
+        [
+            format!("{at}/recipients/1: `cc[0]`; allowed: a path such as to, message.cc or attendees[].email"),
+            format!("{at}/oneLine/0: ``; allowed: a path such as to, message.cc or attendees[].email"),
+            format!("{at}/times/begin: unknown key; allowed: start, end, zone, allowPast"),
+            format!("{at}/times/end: `events[].end`; allowed: a path to one argument, such as start or event.start"),
+            format!("{at}/times: needs a `start`"),
+        ]
+    );
+}
+
+/// DESIGN.md section 10: a server whose settings are missing is off, and says what it needs.
+#[test]
+fn a_server_is_off_until_one_list_of_what_it_needs_is_set_whole() {
+    let text =
+        json!({"mcpServers": {"mail": {"command": "x", "gavel": {"needs": [["ID", "SECRET", "KEY"], ["ACCOUNT"]]}}}});
+    let off = |set: &[&str]| {
+        let env = |name: &str| match set.iter().find(|set| set.trim_end_matches('=') == name) {
+            Some(set) if set.ends_with('=') => Some(String::new()),
+            found => found.map(|_| "value".to_owned()),
+        };
+        let config = McpConfig::from_json(&text.to_string(), &env).unwrap();
+        assert_eq!(config.servers[0].off.is_some(), config.servers[0].transport.is_none());
+        config.servers[0].off.clone()
+    };
+    let nothing = Some("needs ID and SECRET and KEY, or ACCOUNT; none of them is set".to_owned());
+    assert_eq!(off(&[]), nothing);
+    assert_eq!(off(&["ID=", "ACCOUNT="]), nothing, "empty is not set");
+    assert_eq!(off(&["ID"]), Some("needs SECRET and KEY beside ID".to_owned()));
+    assert_eq!(
+        off(&["ID", "KEY_FILE"]),
+        Some("needs SECRET beside ID and KEY".to_owned())
+    );
+    assert_eq!(off(&["ID", "SECRET_FILE", "KEY"]), None);
+    assert_eq!(off(&["ACCOUNT"]), None);
+    for wrong in [json!("ID"), json!(["ID"]), json!([[]]), json!([[1]])] {
+        let text = json!({"mcpServers": {"mail": {"command": "x", "gavel": {"needs": wrong}}}});
+        assert_eq!(
+            issues(&text.to_string())[0].pointer,
+            "/mcpServers/mail/gavel/needs",
+            "{wrong}"
+        );
+    }
 }

@@ -81,6 +81,9 @@ fn renamed(tool: &gavel::domain::tool::Tool, name: &str) -> std::sync::Arc<gavel
         timeout: tool.timeout,
         identity_argument: None,
         recipients: Vec::new(),
+        ungrantable: Vec::new(),
+        one_line: Vec::new(),
+        times: None,
         digest: tool.digest.clone(),
     })
 }

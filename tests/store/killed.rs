@@ -104,4 +104,6 @@ pub(crate) async fn what_was_answered_survives_kill_9(db: TestDb) {
         0
     );
     store.available().unwrap();
+    // what was entered is a chain without a gap, and knows every effect.
+    crate::audit::whole(&db).await;
 }

@@ -112,6 +112,9 @@ pub(crate) async fn a_lost_lease_writes_nothing(db: TestDb) {
     };
     let intents = Append {
         intents: vec![intent(&run.decision, 1)],
+        asked: Vec::new(),
+        actions: Vec::new(),
+        outcomes: Vec::new(),
         ..entries(old, 3..=3)
     };
     let chat = closed(open_decision(), vec![], false);
@@ -259,7 +262,7 @@ pub(crate) async fn what_is_due_is_found(db: TestDb) {
     store.create(fresh.clone()).await.unwrap();
     let cancelled = queued_run();
     store.create(cancelled.clone()).await.unwrap();
-    store.cancel(cancelled.id).await.unwrap();
+    store.cancel(cancelled.id, "ann").await.unwrap();
     let (dead, forgotten, long_dead) = (new_run(), queued_run(), new_run());
     for (run, since) in [(&dead, 30), (&forgotten, 20), (&long_dead, 10)] {
         if let Created::New(Some(lease)) = store.create(run.clone()).await.unwrap() {
@@ -286,17 +289,30 @@ pub(crate) async fn what_is_due_is_found(db: TestDb) {
 pub(crate) async fn an_append_that_nobody_heard_of_harms_nobody(db: TestDb) {
     let (cut_off, next) = (db.open().await, db.open().await);
     let mut found = [false; 2];
-    for _ in 0..40 {
+    for round in 0..40 {
         let run = new_run();
         let lease = begin(&cut_off, &run).await;
         let lock = db.lock().await;
         let more = Append {
             intents: vec![intent(&run.decision, 1)],
+            asked: Vec::new(),
+            actions: Vec::new(),
+            outcomes: Vec::new(),
             ..entries(lease, 1..=3)
         };
         let appending = tokio::time::timeout(Duration::from_millis(20), cut_off.append(more));
         assert!(appending.await.is_err());
         lock.release().await;
+        if round % 2 == 1 {
+            // Every other time the writer has a while: SQLite tells nobody who waits that the lock is free, and it looks up
+            // to 100 ms apart.
+            let written = async {
+                while next.journal(run.id, 0, 1).await.unwrap().is_empty() {
+                    tokio::time::sleep(Duration::from_millis(5)).await;
+                }
+            };
+            tokio::time::timeout(Duration::from_secs(1), written).await.ok();
+        }
         time_passes(&db).await;
         let taken = taken_at_last(&next, run.id).await;
         // From here on the old holder cannot change what was read.
@@ -502,6 +518,9 @@ async fn a_commit_that_went_unheard_is_told_as_it_was() {
     let announced = intent(&paused.decision, 1);
     let more = Append {
         intents: vec![announced.clone()],
+        asked: Vec::new(),
+        actions: Vec::new(),
+        outcomes: Vec::new(),
         ..entries(lease, 1..=2)
     };
     assert_eq!(store.append(more).await.unwrap(), Held::Yes);
@@ -524,7 +543,7 @@ async fn a_commit_that_went_unheard_is_told_as_it_was() {
     wire.lose_the_next_commit();
     assert_eq!(begin(&store, &child).await, lease);
     wire.lose_the_next_commit();
-    store.cancel(resuming.id).await.unwrap();
+    store.cancel(resuming.id, "ann").await.unwrap();
     wire.lose_the_next_commit();
     store.release(vec![lease]).await.unwrap();
     let version = NewVersion {

@@ -99,9 +99,15 @@ pub(crate) async fn a_database_of_an_older_version_is_brought_up_and_keeps_its_r
     db.run(
         "DROP TABLE quota_bucket; DROP INDEX decision_by_intent; DROP INDEX decision_slow; DROP INDEX tool_slow; \
          DROP TABLE agent_run; DROP TABLE agent_run_entry; DROP TABLE agent_snapshot; DROP TABLE agent_definition; \
+         DROP TABLE thread; DROP TABLE thread_message; DROP TABLE agent_action; DROP TABLE approval_grant; \
+         DROP TABLE audit; DROP TABLE audit_head; DROP TABLE audit_key; DROP TABLE console_session; \
          DELETE FROM gavel_schema WHERE version > 1",
     )
     .await;
+    if !db.is_sqlite() {
+        db.run("DROP FUNCTION audit_follows; DROP FUNCTION audit_refuses; DROP FUNCTION audit_head_advances")
+            .await;
+    }
     assert_eq!(Store::status(&db.url).await.unwrap().pending[0], (2, "quota"));
     let store = db.open().await;
     assert!(Store::status(&db.url).await.unwrap().pending.is_empty());

@@ -4,10 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use gavel::adapters::store::{ContentMode, Store, StoreConfig};
+use gavel::domain::action::Details;
 use gavel::domain::agent_run::{AgentRun, DoubtfulCall, RunStatus, StopReason};
-use gavel::domain::ids::{ActionId, ProjectId, RunId, TenantId, UserId};
+use gavel::domain::ids::{ActionId, GrantId, ProjectId, RunId, TenantId, ThreadId, UserId};
+use gavel::ports::actions;
 use gavel::ports::records::{ListQuery, QueryError, RecordError, Recorder};
-use gavel::ports::runs::{Append, Claimant, Created, FinishedRun, Held, NewRun, Parent, Runs};
+use gavel::ports::runs::{Append, Claimant, Created, FinishedRun, Held, InThread, NewAction, NewRun, Parent, Runs};
 use serde_json::json;
 
 use crate::support::{
@@ -29,6 +31,53 @@ fn unavailable<T: std::fmt::Debug>(result: Result<T, RecordError>) {
     assert!(matches!(result, Err(RecordError::Unavailable(_))), "{result:?}");
 }
 
+/// R-15: standing leave counts each call that began by it once, though a commit that went unheard is made again, and whether or not
+/// it has been taken back meanwhile. What was taken back lets nothing else begin, and nothing of that commit is written.
+pub(crate) async fn a_use_of_standing_leave_is_counted_once(db: TestDb) {
+    let store = db.open().await;
+    let run = new_run();
+    let lease = begin(&store, &run).await;
+    let grant = GrantId::new();
+    db.run(&format!(
+        "INSERT INTO approval_grant (id, tenant, user_id, server, tool, recipients, action_id, created_by, created_at) \
+         VALUES ('{grant}', 'default', 'ann', 'tasks', 'add_task', '[]', 'a', 'ann', 0)"
+    ))
+    .await;
+    let begins = |number: u64| {
+        let intent = intent(&run.decision, u32::try_from(number).unwrap());
+        let action = NewAction {
+            id: intent.id,
+            approval: None,
+            sequence: intent.sequence,
+            tool: Arc::clone(&intent.tool),
+            arguments: Arc::clone(&intent.arguments),
+            model: "gemini-test".into(),
+            details: Details::default(),
+            grant: Some(grant),
+            words: "".into(),
+        };
+        Append {
+            intents: vec![intent],
+            actions: vec![action],
+            ..entries(lease, number..=number)
+        }
+    };
+    let (first, second) = (begins(1), begins(2));
+    for revoked in [false, true] {
+        if revoked {
+            let taken_back = actions::Actions::revoke(&*store, &tenant(), None, grant, "ann").await;
+            assert!(taken_back.unwrap());
+        }
+        assert_eq!(store.append(first.clone()).await.unwrap(), Held::Yes);
+        assert_eq!(db.line("SELECT uses FROM approval_grant").await, "1");
+    }
+    assert_eq!(store.append(second).await.unwrap(), Held::NoLeave);
+    assert_eq!(db.line("SELECT uses FROM approval_grant").await, "1");
+    let counts = "SELECT (SELECT COUNT(*) FROM agent_action), (SELECT COUNT(*) FROM agent_run_entry), \
+                  (SELECT COUNT(*) FROM tool_invocation_log)";
+    assert_eq!(db.line(counts).await, "1 1 1");
+}
+
 /// X-4: a run is `running` before anything is done for it, with its decision; and all that is needed to go on with it, and
 /// all that is shown of it, reads back as it was written.
 pub(crate) async fn a_run_reads_back_as_it_was_written(db: TestDb) {
@@ -43,6 +92,9 @@ pub(crate) async fn a_run_reads_back_as_it_was_written(db: TestDb) {
     let intent = intent(&run.decision, 1);
     let more = Append {
         intents: vec![intent.clone()],
+        asked: Vec::new(),
+        actions: Vec::new(),
+        outcomes: Vec::new(),
         ..entries(lease, 1..=70)
     };
     assert_eq!(store.append(more).await.unwrap(), Held::Yes);
@@ -146,6 +198,9 @@ pub(crate) async fn what_is_done_twice_is_done_once(db: TestDb) {
     for numbers in [1..=2, 1..=2, 2..=3] {
         let more = Append {
             intents: vec![intent.clone()],
+            asked: Vec::new(),
+            actions: Vec::new(),
+            outcomes: Vec::new(),
             ..entries(lease, numbers)
         };
         assert_eq!(store.append(more).await.unwrap(), Held::Yes);
@@ -192,6 +247,9 @@ pub(crate) async fn a_run_ends_whole_or_not_at_all(db: TestDb) {
     let (announced, another) = (intent(&run.decision, 1), intent(&run.decision, 1));
     let more = Append {
         intents: vec![announced.clone()],
+        asked: Vec::new(),
+        actions: Vec::new(),
+        outcomes: Vec::new(),
         ..entries(lease, 1..=1)
     };
     store.append(more).await.unwrap();
@@ -229,6 +287,9 @@ pub(crate) async fn an_end_that_failed_is_written_later(db: TestDb) {
     let intent = intent(&run.decision, 1);
     let more = Append {
         intents: vec![intent.clone()],
+        asked: Vec::new(),
+        actions: Vec::new(),
+        outcomes: Vec::new(),
         ..entries(lease, 1..=1)
     };
     store.append(more).await.unwrap();
@@ -333,7 +394,7 @@ pub(crate) async fn one_key_makes_one_run(db: TestDb) {
         assert_eq!(db.count(&format!("SELECT COUNT(*) FROM {table}")).await, 1, "{table}");
     }
     // Expired, and its run is over.
-    stores[0].cancel(made[0]).await.unwrap();
+    stores[0].cancel(made[0], "ann").await.unwrap();
     db.run("UPDATE idempotency_key SET expires_at = created_at - 1").await;
     assert_eq!(stores[0].claimed("scope").await.unwrap(), None);
     let anew = stores[0].create(asked("scope", "other")).await.unwrap();
@@ -497,7 +558,7 @@ pub(crate) async fn a_run_is_cancelled_where_it_stands(db: TestDb) {
     let (store, other) = (db.open().await, db.open().await);
     let waiting = queued_run();
     assert_eq!(store.create(waiting.clone()).await.unwrap(), Created::New(None));
-    other.cancel(waiting.id).await.unwrap();
+    other.cancel(waiting.id, "ann").await.unwrap();
     let row = shown(&store, waiting.id).await;
     assert_eq!(row.status, RunStatus::Cancelled);
     assert_eq!(row.error_message.as_deref(), Some("cancelled before it began"));
@@ -519,10 +580,10 @@ pub(crate) async fn a_run_is_cancelled_where_it_stands(db: TestDb) {
     let grandchild = called_run(lease, child.id);
     begin(&store, &grandchild).await;
     assert!(store.renew(vec![lease, beside]).await.unwrap().cancelled.is_empty());
-    other.cancel(sibling.id).await.unwrap();
+    other.cancel(sibling.id, "ann").await.unwrap();
     assert_eq!(store.renew(vec![lease, beside]).await.unwrap().cancelled, [sibling.id]);
     assert!(!store.load(run.id).await.unwrap().unwrap().cancel);
-    other.cancel(run.id).await.unwrap();
+    other.cancel(run.id, "ann").await.unwrap();
     for run in [&run, &child, &sibling, &grandchild] {
         let stored = store.load(run.id).await.unwrap().unwrap();
         assert!(stored.cancel);
@@ -537,7 +598,7 @@ pub(crate) async fn a_run_is_cancelled_where_it_stands(db: TestDb) {
         .unwrap();
     let before = db.rows("SELECT * FROM agent_run ORDER BY id").await;
     for over in [sibling.id, waiting.id, RunId::new()] {
-        other.cancel(over).await.unwrap();
+        other.cancel(over, "ann").await.unwrap();
     }
     assert_eq!(db.rows("SELECT * FROM agent_run ORDER BY id").await, before);
 }
@@ -563,6 +624,9 @@ pub(crate) async fn a_called_run_lives_under_its_caller_s_lease(db: TestDb) {
     let more = Append {
         run: grandchild.id,
         intents: vec![intent],
+        asked: Vec::new(),
+        actions: Vec::new(),
+        outcomes: Vec::new(),
         ..entries(lease, 1..=2)
     };
     assert_eq!(store.append(more).await.unwrap(), Held::Yes);
@@ -612,6 +676,9 @@ pub(crate) async fn the_decisions_of_runs_outlive_their_process(db: TestDb) {
     let lease = begin(&dead, &run).await;
     let more = Append {
         intents: vec![intent(&run.decision, 1)],
+        asked: Vec::new(),
+        actions: Vec::new(),
+        outcomes: Vec::new(),
         ..entries(lease, 1..=1)
     };
     dead.append(more).await.unwrap();
@@ -992,6 +1059,62 @@ pub(crate) async fn runs_are_dropped_when_their_time_is_over(db: TestDb) {
         149
     );
     drop(store);
+}
+
+/// DESIGN.md section 7: what was said in a thread is kept as long as the runs in which it was said, and the thread as long as it has
+/// any.
+pub(crate) async fn threads_are_dropped_with_their_runs(db: TestDb) {
+    let store = db.open().await;
+    let said = async |thread: ThreadId, is_new| {
+        let run = NewRun {
+            thread: Some(InThread {
+                thread,
+                is_new,
+                message: "a word of ann".into(),
+                queue: false,
+            }),
+            ..new_run()
+        };
+        let lease = begin(&store, &run).await;
+        let end = finished(lease, &run, RunStatus::Completed, vec![]);
+        let words = Some("a word of the agent".into());
+        store.finish(FinishedRun { words, ..end }).await.unwrap();
+        run.id
+    };
+    // More than go at once that are over, and one that goes on.
+    for _ in 0..40 {
+        said(ThreadId::new(), true).await;
+    }
+    db.run("UPDATE thread SET updated_at = 1").await;
+    let lives = ThreadId::new();
+    said(lives, true).await;
+    db.run("UPDATE agent_run SET completed_at = 1").await;
+    let recent = said(lives, false).await;
+    db.run(&format!(
+        "UPDATE agent_run SET completed_at = {} WHERE id = '{recent}'",
+        i64::MAX / 4
+    ))
+    .await;
+    assert_eq!(db.count("SELECT COUNT(*) FROM thread_message").await, 84);
+    store.shutdown().await;
+
+    let store = Store::open(StoreConfig {
+        runs_kept: Some(Duration::from_secs(24 * 3600)),
+        ..db.config()
+    })
+    .await
+    .unwrap();
+    eventually("what is old is gone", async || {
+        db.count("SELECT COUNT(*) FROM thread").await <= 1 && db.count("SELECT COUNT(*) FROM agent_run").await <= 1
+    })
+    .await;
+    let thread = gavel::ports::actions::Actions::thread(&*store, &tenant(), None, lives, None, 10)
+        .await
+        .unwrap()
+        .unwrap();
+    let lines: Vec<_> = thread.messages.iter().map(|line| (line.number, line.run_id)).collect();
+    assert_eq!((thread.message_count, lines), (4, vec![(3, recent), (4, recent)]));
+    assert_eq!(db.count("SELECT COUNT(*) FROM thread_message").await, 2);
 }
 
 /// `runs_kept`: the run that another one is going on with just now, and the definitions that one is being made with, are not

@@ -114,14 +114,17 @@ impl TestDb {
             sqlx::raw_sql("BEGIN IMMEDIATE").execute(&mut connection).await.unwrap();
             Lock::Sqlite(connection)
         } else {
-            let mut connection = PgConnection::connect(&self.url).await.unwrap();
-            sqlx::raw_sql(
-                "BEGIN; LOCK TABLE instance, decision_log, tool_invocation_log, idempotency_key, agent_run IN EXCLUSIVE MODE",
-            )
-            .execute(&mut connection)
-            .await
-            .unwrap();
-            Lock::Postgres(connection)
+            let locks = "BEGIN; LOCK TABLE instance, decision_log, tool_invocation_log, idempotency_key, agent_run \
+                         IN EXCLUSIVE MODE";
+            loop {
+                let mut connection = PgConnection::connect(&self.url).await.unwrap();
+                match sqlx::raw_sql(locks).execute(&mut connection).await {
+                    Ok(_) => return Lock::Postgres(connection),
+                    // Somebody who writes just then has locked one of them, and wants another: PostgreSQL gives up on one of the two.
+                    Err(sqlx::Error::Database(error)) if error.code().as_deref() == Some("40P01") => {}
+                    Err(error) => panic!("{error}"),
+                }
+            }
         }
     }
 
@@ -219,6 +222,9 @@ pub(crate) fn tool(name: &str) -> Arc<Tool> {
         timeout: Duration::from_secs(30),
         identity_argument: None,
         recipients: Vec::new(),
+        ungrantable: Vec::new(),
+        one_line: Vec::new(),
+        times: None,
         digest: "d1gest".into(),
     })
 }
@@ -342,6 +348,7 @@ pub(crate) fn new_run() -> NewRun {
         },
         parent: None,
         resumes: None,
+        settled: None,
         snapshot: Snapshot {
             hash: "5ead".into(),
             text: r#"{"reporter":{}}"#.into(),
@@ -350,6 +357,7 @@ pub(crate) fn new_run() -> NewRun {
         settings: raw(r#"{"max_steps":5}"#),
         queued: false,
         claim: None,
+        thread: None,
     }
 }
 
@@ -397,6 +405,9 @@ pub(crate) fn entries(lease: Lease, numbers: std::ops::RangeInclusive<u64>) -> A
         run: lease.run,
         entries: numbers.map(entry).collect(),
         intents: Vec::new(),
+        asked: Vec::new(),
+        actions: Vec::new(),
+        outcomes: Vec::new(),
     }
 }
 
@@ -420,6 +431,8 @@ pub(crate) fn finished(lease: Lease, run: &NewRun, status: RunStatus, calls: Vec
             cached_tokens: 1,
         },
         entries: Vec::new(),
+        outcomes: Vec::new(),
+        words: None,
         completed_at: T0 + 1_234_567,
         decision: closed(run.decision.clone(), calls, true),
     }

@@ -1,16 +1,17 @@
-//! Killed with -9 within every single write of a run in the background (issue, Must show; promises 3 and 7). Nothing in the product
-//! helps: a trigger in the record's database stops the n-th write where it stands, and then the process dies.
+//! Killed with -9 within every single write of a run in the background (issue, Must show; promises 3 and 7): the n-th write is
+//! stopped where it stands, and then the process dies.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use sqlx::{AssertSqlSafe, Connection, PgConnection, SqliteConnection};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
 use super::processes::{Place, adds_two, all_runs, is_whole, over};
 use super::{id, is_over, path_of};
+use crate::audit::audit_is_whole;
+use crate::brake::{Brake, Write};
 use crate::crash::Process;
 use crate::gemini::Gemini;
 use crate::harness::until;
@@ -18,155 +19,13 @@ use crate::harness::until;
 /// Places worked at beside each other: most of a test is waiting for leases to run out.
 const AT_ONCE: usize = 8;
 
-/// How long no other writer gets in until the one that has the database counts as stopped: no write takes as long.
-const STOPPED: Duration = Duration::from_millis(700);
-
-/// A number that nobody else locks.
-const LOCK: i64 = 4711;
-
-/// What becomes of the write in which the process dies.
-#[derive(Clone, Copy, Debug, PartialEq)]
-enum Write {
-    /// It never was.
-    Lost,
-    /// It is there, and nobody heard of it.
-    Unheard,
-}
-
-/// Every row that a run, its journal or its calls get is counted, in `brake`. At row `at` the write goes no further.
-/// `UPDATE OF status` leaves out the leases, which are renewed all the time.
-const WRITES: [(&str, &str); 3] = [
+/// Every row that a run, its journal or its calls get. `UPDATE OF status` leaves out the leases, which are renewed all the time.
+const WRITES: [(&str, &str); 4] = [
     ("agent_run", "status"),
     ("agent_run_entry", "body"),
     ("tool_invocation_log", "status"),
+    ("audit", "kind"),
 ];
-
-/// A query without end: only the death of its process ends it.
-const SQLITE: &str = "CREATE TABLE brake (n INTEGER NOT NULL, at INTEGER NOT NULL);
-    INSERT INTO brake VALUES (0, -1);
-    CREATE VIEW without_end AS WITH RECURSIVE count (x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM count) SELECT x FROM count;";
-
-/// Deferred, so it stops at the commit: let go of, the commit goes through although its client is dead.
-const POSTGRES: &str = "CREATE TABLE brake (n BIGINT NOT NULL, at BIGINT NOT NULL);
-    INSERT INTO brake VALUES (0, -1);
-    CREATE FUNCTION brake() RETURNS trigger LANGUAGE plpgsql AS $$ DECLARE now BOOLEAN; BEGIN
-        UPDATE brake SET n = n + 1 RETURNING n = at INTO now;
-        IF now THEN PERFORM pg_advisory_xact_lock(4711); END IF;
-        RETURN NULL;
-    END $$;";
-
-/// The record's database, in which one write can be stopped.
-enum Brake {
-    Sqlite(String),
-    /// Its connection holds the lock.
-    Postgres(PgConnection),
-}
-
-impl Brake {
-    /// Built into a database whose tables are there.
-    async fn new(url: &str) -> Self {
-        if url.starts_with("sqlite") {
-            let mut database = SqliteConnection::connect(url).await.unwrap();
-            let mut text = SQLITE.to_owned();
-            for (table, column) in WRITES {
-                for (name, event) in [("new", "INSERT".to_owned()), ("changed", format!("UPDATE OF {column}"))] {
-                    text += &format!(
-                        "CREATE TRIGGER {table}_{name} AFTER {event} ON {table} BEGIN UPDATE brake SET n = n + 1; \
-                         UPDATE brake SET n = (SELECT sum(x) FROM without_end) WHERE n = at; END;"
-                    );
-                }
-            }
-            sqlx::raw_sql(AssertSqlSafe(text)).execute(&mut database).await.unwrap();
-            return Self::Sqlite(url.to_owned());
-        }
-        let mut database = PgConnection::connect(url).await.unwrap();
-        let mut text = POSTGRES.to_owned();
-        for (table, column) in WRITES {
-            text += &format!(
-                "CREATE CONSTRAINT TRIGGER brake AFTER INSERT OR UPDATE OF {column} ON {table} DEFERRABLE INITIALLY DEFERRED \
-                 FOR EACH ROW EXECUTE FUNCTION brake();"
-            );
-        }
-        text += &format!("SELECT pg_advisory_lock({LOCK});");
-        sqlx::raw_sql(AssertSqlSafe(text)).execute(&mut database).await.unwrap();
-        Self::Postgres(database)
-    }
-
-    async fn execute(&mut self, text: String) {
-        match self {
-            Self::Sqlite(url) => {
-                let mut database = SqliteConnection::connect(url).await.unwrap();
-                sqlx::raw_sql(AssertSqlSafe(text)).execute(&mut database).await.unwrap();
-            }
-            Self::Postgres(database) => {
-                sqlx::raw_sql(AssertSqlSafe(text)).execute(database).await.unwrap();
-            }
-        }
-    }
-
-    async fn number(&mut self, text: &'static str) -> i64 {
-        match self {
-            Self::Sqlite(url) => {
-                let mut database = SqliteConnection::connect(url).await.unwrap();
-                sqlx::query_scalar(text).fetch_one(&mut database).await.unwrap()
-            }
-            Self::Postgres(database) => sqlx::query_scalar(text).fetch_one(database).await.unwrap(),
-        }
-    }
-
-    /// The writes so far.
-    async fn writes(&mut self) -> i64 {
-        self.number("SELECT n FROM brake").await
-    }
-
-    /// Counts from here, and stops the write of row `at`.
-    async fn stop_at(&mut self, at: i64) {
-        self.execute(format!("UPDATE brake SET n = 0, at = {at}")).await;
-    }
-
-    /// Does a write stand?
-    async fn has_stopped(&mut self) -> bool {
-        let url = match self {
-            Self::Postgres(_) => {
-                let waiting = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted \
-                               AND database = (SELECT oid FROM pg_database WHERE datname = current_database())";
-                return self.number(waiting).await > 0;
-            }
-            Self::Sqlite(url) => url.clone(),
-        };
-        let mut database = SqliteConnection::connect(&url).await.unwrap();
-        sqlx::raw_sql("PRAGMA busy_timeout = 0")
-            .execute(&mut database)
-            .await
-            .unwrap();
-        let begun = Instant::now();
-        while begun.elapsed() < STOPPED {
-            let entered = sqlx::raw_sql("BEGIN IMMEDIATE; ROLLBACK").execute(&mut database).await;
-            if entered.is_ok() {
-                return false;
-            }
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-        true
-    }
-
-    /// Its process is dead: what of the write that stands? Stops none any more.
-    async fn release(&mut self, write: Write) {
-        if let Self::Postgres(_) = self {
-            match write {
-                Write::Lost => {
-                    self.number(
-                        "SELECT count(pg_terminate_backend(pid)) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted \
-                         AND database = (SELECT oid FROM pg_database WHERE datname = current_database())",
-                    )
-                    .await;
-                }
-                Write::Unheard => self.execute(format!("SELECT pg_advisory_unlock({LOCK})")).await,
-            }
-        }
-        self.execute("UPDATE brake SET at = -1".to_owned()).await;
-    }
-}
 
 /// A run in the background, for whoever asks with the same key until somebody answers.
 async fn queued(url: &str, agent: &str) -> Option<Value> {
@@ -200,7 +59,7 @@ async fn dies_at(at: i64, write: Write, postgres: bool, agent: &'static str, set
     let place = Place::on(postgres).await;
     let gemini = Gemini::scripted(vec![adds_two(Arc::default()).reply]).await;
     let mut one = place.start_with(&gemini, &settings).await;
-    let mut brake = Brake::new(&place.record).await;
+    let mut brake = Brake::new(&place.record, &WRITES).await;
     brake.stop_at(at).await;
     let url = one.url.clone();
     let asked = tokio::spawn(async move { queued(&url, agent).await });
@@ -260,6 +119,8 @@ async fn at_every_write<F: Future<Output = bool> + Send + 'static>(
             let _place = places.acquire_owned().await.unwrap();
             let outcome = dies_at(at, write, postgres, agent, settings).await;
             assert!(outcome.reached, "{at} of {} was never written", whole.writes);
+            // R-18: whatever was being written, the audit is one chain, and knows every effect of the log.
+            audit_is_whole(&outcome.place.record, &format!("killed at {at}")).await;
             check(at, outcome).await
         });
     }

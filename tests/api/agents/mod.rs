@@ -6,7 +6,7 @@ mod definitions;
 mod events;
 mod idempotency;
 mod killed;
-mod processes;
+pub mod processes;
 mod records;
 mod resume;
 mod trigger;

@@ -52,8 +52,9 @@ impl Place {
     /// With its own way to the record.
     async fn start_at(&self, gemini: &Gemini, settings: &Value, record: &str) -> Process {
         let mut command = Command::new(binary());
-        // A process that is dead is given up soon.
-        command.env("GAVEL_RUNS_LEASE_SECONDS", "1").env(TASKS, &self.tasks);
+        // A process that is dead is given up soon; one that is alive on a busy machine is not.
+        command.env("GAVEL_RUNS_LEASE_SECONDS", "2").env(TASKS, &self.tasks);
+        command.env("GAVEL_RUNS_AGENT", "helper");
         start_with(command, &gemini.url, record, self.folder.path(), settings).await
     }
 

@@ -1,0 +1,913 @@
+//! Calls that need a person's leave (promise 4; DESIGN.md section 6; R-5, R-13, R-14).
+
+use gavel::domain::action::{Action, ActionStatus, Resolution};
+use gavel::domain::agent_run::{RunStatus, StopReason};
+use gavel::domain::ids::{ActionId, GrantId, RunId};
+use gavel::domain::tool::{FailureCode, Idempotency};
+use gavel::engine::log::{Halt, Stop};
+use gavel::ports::actions::{Actions, Resolve, Resolved, Settle, SettleDone};
+use gavel::ports::runs::Runs;
+use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
+
+use crate::crash::{Death, Dying};
+use crate::model::{call, words};
+use crate::rig::{Begun, Outcome, Rig};
+use crate::support::{TestDb, tenant};
+use crate::tools::Does;
+
+const CLERK: &str = r#"
+name: clerk
+description: Works, with leave.
+promptConfig: { query: "${query}", systemPrompt: clerk }
+toolConfig: { tools: [read, send, book] }
+"#;
+
+const BOSS: &str = r#"
+name: boss
+description: Leads.
+promptConfig: { query: "${query}", systemPrompt: boss }
+sub_agents: [clerk]
+"#;
+
+fn go() -> Value {
+    json!({"query": "go"})
+}
+
+fn answer(by: &str, action: &Action, resolution: Resolution, reason: Option<&str>) -> Resolve {
+    Resolve {
+        approval: action.approval.unwrap(),
+        action: action.id,
+        root: action.root,
+        resolution,
+        reason: reason.map(Into::into),
+        by: by.into(),
+        grant: None,
+        words: "answered".into(),
+    }
+}
+
+impl Rig {
+    /// Drives a run until it waits for a person.
+    async fn waits(&self, begun: Begun) {
+        let driven = self.drive(&self.process(self.store.clone()), begun).await;
+        assert!(
+            matches!(driven, Err(Stop::Suspended(id)) if id == begun.id),
+            "{driven:?}"
+        );
+        assert_eq!(self.outcome(begun.id).await.status(), RunStatus::AwaitingConfirmation);
+    }
+
+    async fn actions(&self, root: RunId) -> Vec<Action> {
+        self.store.of_run(root).await.unwrap()
+    }
+
+    /// Those that wait.
+    async fn questions(&self, root: RunId) -> Vec<Action> {
+        let mut actions = self.actions(root).await;
+        actions.retain(|action| action.status == ActionStatus::AwaitingConfirmation);
+        actions
+    }
+
+    async fn says(&self, by: &str, action: &Action, resolution: Resolution, reason: Option<&str>) -> Resolved {
+        self.store
+            .resolve(answer(by, action, resolution, reason))
+            .await
+            .unwrap()
+    }
+
+    /// Somebody takes up a run that was answered.
+    async fn taken_up(&self, id: RunId) -> Begun {
+        let lease = self.store.take(id).await.unwrap().expect("it goes on");
+        Begun { id, lease }
+    }
+
+    /// Drives a run to its end, in as many processes as it takes: one whose leave is over is left, and taken up anew.
+    async fn ends(&self, begun: Begun) -> Outcome {
+        let mut at = Some(begun);
+        while let Some(begun) = at {
+            at = match self.drive(&self.process(self.store.clone()), begun).await {
+                Err(Stop::LeaseLost) => self.take_over(begun).await,
+                over => {
+                    over.unwrap();
+                    None
+                }
+            };
+        }
+        self.outcome(begun.id).await
+    }
+
+    async fn statuses(&self, root: RunId) -> Vec<ActionStatus> {
+        self.actions(root).await.iter().map(|action| action.status).collect()
+    }
+}
+
+/// R-5, R-14: it waits, is approved by its exact arguments, runs once, and the record says by whom.
+pub(crate) async fn what_needs_leave_waits_for_it_and_runs_once(db: TestDb) {
+    let rig = Rig::on(db, &[CLERK]).await;
+    rig.model
+        .script("clerk", [call("send", json!({"to": "bob"})), words("Sent.")]);
+    let begun = rig.begin("clerk", go(), None).await;
+    rig.waits(begun).await;
+    assert_eq!(rig.tools.calls("send"), 0, "nothing runs without leave");
+    let [question] = &rig.questions(begun.id).await[..] else {
+        panic!("one question")
+    };
+    assert_eq!(
+        (question.tool.as_str(), question.arguments.get()),
+        ("send", r#"{"to":"bob"}"#)
+    );
+    assert!(question.details.reason.contains("side effects"), "{question:?}");
+    assert!(question.expires_at > Some(question.created_at));
+    assert!(
+        rig.store.take(begun.id).await.unwrap().is_none(),
+        "nobody works on what waits"
+    );
+
+    assert_eq!(
+        rig.says("user:ann", question, Resolution::ApproveOnce, None).await,
+        Resolved::Done
+    );
+    assert_eq!(
+        rig.says("user:ann", question, Resolution::ApproveOnce, None).await,
+        Resolved::Again
+    );
+    let late = rig.says("user:eve", question, Resolution::Reject, None).await;
+    assert!(
+        matches!(&late, Resolved::Late(_, Some(Resolution::ApproveOnce), Some(by)) if by == "user:ann"),
+        "{late:?}"
+    );
+    let run = rig.finish(rig.taken_up(begun.id).await).await;
+    assert_eq!((run.status(), run.summary()), (RunStatus::Completed, "Sent."));
+    assert_eq!(run.row.recovered_from, None, "to wait is no crash");
+    assert_eq!(rig.tools.calls("send"), 1);
+    let [action] = &rig.actions(begun.id).await[..] else {
+        panic!("one action")
+    };
+    assert_eq!(
+        (action.status, action.resolved_by.as_deref()),
+        (ActionStatus::Completed, Some("user:ann"))
+    );
+}
+
+/// R-13, DESIGN.md section 6: several wait in one turn; each is answered by itself, in any order, and what was approved runs at
+/// once. The model goes on when all are settled, and is told of a no with its reason.
+pub(crate) async fn several_questions_of_a_turn_are_answered_one_by_one(db: TestDb) {
+    let rig = Rig::on(db, &[CLERK]).await;
+    let turn = call("send", json!({"to": "bob"}))
+        .and("read", json!({}))
+        .and("book", json!({"room": 1}))
+        .and("send", json!({"to": "eve"}));
+    rig.model.answers("clerk", move |asked| match asked.before {
+        0 => turn.clone(),
+        _ => {
+            assert_eq!(
+                asked.failures()[..],
+                [Some(FailureCode::Rejected), None, None, Some(FailureCode::Rejected)]
+            );
+            words("One was booked.")
+        }
+    });
+    let begun = rig.begin("clerk", go(), None).await;
+    rig.waits(begun).await;
+    assert_eq!((rig.tools.calls("read"), rig.questions(begun.id).await.len()), (1, 3));
+    for (n, resolution) in [(2, Resolution::Reject), (1, Resolution::ApproveOnce)] {
+        let question = rig.questions(begun.id).await.remove(n);
+        rig.says("user:ann", &question, resolution, Some("not her")).await;
+        rig.waits(rig.taken_up(begun.id).await).await;
+    }
+    assert_eq!(rig.tools.calls("book"), 1, "it does not wait for the others");
+    assert_eq!(rig.model.asked().len(), 1, "the model does");
+    let question = rig.questions(begun.id).await.remove(0);
+    rig.says("user:ann", &question, Resolution::Reject, None).await;
+    let run = rig.finish(rig.taken_up(begun.id).await).await;
+    assert_eq!((run.status(), run.summary()), (RunStatus::Completed, "One was booked."));
+    assert_eq!(rig.tools.calls("send"), 0);
+    let over = [ActionStatus::Rejected, ActionStatus::Completed, ActionStatus::Rejected];
+    assert_eq!(rig.statuses(begun.id).await, over);
+}
+
+/// X-15: a called agent's question stops its callers as well, and all of them go on with the answer.
+pub(crate) async fn a_called_agent_that_waits_is_waited_for(db: TestDb) {
+    let rig = Rig::on(db, &[BOSS, CLERK]).await;
+    rig.model
+        .script("boss", [call("clerk", json!({"query": "send"})), words("All done.")]);
+    rig.model
+        .script("clerk", [call("send", json!({"to": "bob"})), words("Sent.")]);
+    let begun = rig.begin("boss", go(), None).await;
+    rig.waits(begun).await;
+    assert_eq!(
+        rig.runs().await,
+        ["boss awaiting_confirmation", "clerk awaiting_confirmation"]
+    );
+    let question = rig.questions(begun.id).await.remove(0);
+    assert_eq!((question.root, question.agent.as_str()), (begun.id, "clerk"));
+    rig.says("user:ann", &question, Resolution::ApproveOnce, None).await;
+    let run = rig.finish(rig.taken_up(begun.id).await).await;
+    assert_eq!((run.status(), run.summary()), (RunStatus::Completed, "All done."));
+    assert_eq!(rig.runs().await, ["boss completed", "clerk completed"]);
+    assert_eq!((rig.tools.calls("send"), rig.model.asked().len()), (1, 4));
+}
+
+/// R-14: of fifty who answer at once exactly one wins, and everybody else is told who.
+pub(crate) async fn of_fifty_who_answer_at_once_one_wins(db: TestDb) {
+    let rig = Rig::on(db, &[CLERK]).await;
+    rig.model
+        .script("clerk", [call("send", json!({"to": "bob"})), words("Over.")]);
+    let begun = rig.begin("clerk", go(), None).await;
+    rig.waits(begun).await;
+    let question = rig.questions(begun.id).await.remove(0);
+    let answers = (0..50).map(|n| {
+        let resolution = match n % 2 {
+            0 => Resolution::ApproveOnce,
+            _ => Resolution::Reject,
+        };
+        let (rig, question) = (&rig, &question);
+        async move { rig.says(&format!("user:{n}"), question, resolution, None).await }
+    });
+    let answers = futures_util::future::join_all(answers).await;
+    let won = answers.iter().filter(|answer| **answer == Resolved::Done).count();
+    assert_eq!(won, 1, "{answers:?}");
+    let winner = answers.iter().position(|answer| *answer == Resolved::Done).unwrap();
+    for answer in answers.iter().filter(|answer| **answer != Resolved::Done) {
+        let by = format!("user:{winner}");
+        assert!(
+            matches!(answer, Resolved::Late(_, Some(_), Some(name)) if *name == by),
+            "{answer:?}"
+        );
+    }
+    rig.finish(rig.taken_up(begun.id).await).await;
+    assert_eq!(rig.tools.calls("send"), 1 - winner % 2);
+}
+
+/// DESIGN.md section 6: a question that nobody answers in time is over, the call does not run, and the model is told.
+pub(crate) async fn a_question_that_nobody_answers_is_over_in_time(db: TestDb) {
+    let rig = Rig::on(db, &[CLERK]).await;
+    rig.model.answers("clerk", |asked| match asked.before {
+        0 => call("send", json!({"to": "bob"})),
+        _ => {
+            assert_eq!(asked.failures()[..], [Some(FailureCode::Expired)]);
+            words("Nobody answered.")
+        }
+    });
+    let begun = rig.begin("clerk", go(), None).await;
+    rig.waits(begun).await;
+    assert!(rig.store.expire(10).await.unwrap().is_empty(), "it stands for a day");
+    let question = rig.questions(begun.id).await.remove(0);
+    rig.db.run("UPDATE agent_action SET expires_at = created_at").await;
+    let late = rig.says("user:ann", &question, Resolution::ApproveOnce, None).await;
+    assert_eq!(late, Resolved::Late(ActionStatus::Expired, None, None));
+    let run = rig.finish(rig.taken_up(begun.id).await).await;
+    assert_eq!(
+        (run.status(), run.summary()),
+        (RunStatus::Completed, "Nobody answered.")
+    );
+    assert_eq!(
+        (rig.tools.calls("send"), rig.statuses(begun.id).await),
+        (0, vec![ActionStatus::Expired])
+    );
+}
+
+/// Promise 4: what was approved and did not begin in time does not run, also where leave had been heard of already; whoever dies
+/// between, the rows tell what was done.
+pub(crate) async fn leave_that_is_over_before_the_call_begins_does_not_count(db: TestDb) {
+    let mut rig = Rig::on(db, &[CLERK]).await;
+    let (mut expired, mut done) = (0, 0);
+    for death in [Death::Before, Death::After] {
+        for write in 1.. {
+            rig = rig.afresh();
+            let turn = call("book", json!({"room": 1})).and("book", json!({"room": 2}));
+            rig.model.answers("clerk", move |asked| match asked.before {
+                0 => turn.clone(),
+                _ => words("Over."),
+            });
+            let begun = rig.begin("clerk", go(), None).await;
+            rig.waits(begun).await;
+            for question in rig.questions(begun.id).await {
+                rig.says("user:ann", &question, Resolution::ApproveOnce, None).await;
+            }
+            let begun = rig.taken_up(begun.id).await;
+            let dying = Dying::at(&rig.store, write, death);
+            let first = rig.drive(&rig.process(dying), begun).await;
+            rig.db
+                .run("UPDATE agent_action SET expires_at = created_at WHERE expires_at IS NOT NULL")
+                .await;
+            if first.is_ok() {
+                break;
+            }
+            let run = match rig.take_over(begun).await {
+                Some(begun) => rig.ends(begun).await,
+                None => rig.outcome(begun.id).await,
+            };
+            let status = rig.statuses(begun.id).await;
+            let told = format!("{death:?} write {write}: {:?} {status:?}", run.row);
+            assert_eq!(run.status(), RunStatus::Completed, "{told}");
+            let completed = status.iter().filter(|one| **one == ActionStatus::Completed).count();
+            let over = status.iter().filter(|one| **one == ActionStatus::Expired).count();
+            assert_eq!((rig.tools.effects().len(), completed + over), (completed, 2), "{told}");
+            (expired, done) = (expired + over, done + completed);
+        }
+    }
+    assert!(expired > 2 && done > 2, "{expired} {done}");
+}
+
+const READER: &str = r#"
+name: reader
+description: Reads, with leave.
+promptConfig: { query: "${query}", systemPrompt: reader }
+toolConfig: { tools: [read, look] }
+approval: always
+"#;
+
+/// Promises 4 and 7: what only reads and was asked for all the same needs its leave as well, and the rows tell that it was used.
+pub(crate) async fn what_only_reads_begins_with_its_leave_alone(db: TestDb) {
+    let rig = Rig::on(db, &[READER]).await;
+    rig.model.answers("reader", |asked| match asked.before {
+        0 => call("read", json!({"n": 1})).and("look", json!({"n": 2})),
+        _ => {
+            assert_eq!(asked.failures()[..], [None, Some(FailureCode::Expired)]);
+            words("Read.")
+        }
+    });
+    let begun = rig.begin("reader", go(), None).await;
+    rig.waits(begun).await;
+    let questions = rig.questions(begun.id).await;
+    for question in &questions {
+        rig.says("user:ann", question, Resolution::ApproveOnce, None).await;
+    }
+    let late = format!(
+        "UPDATE agent_action SET expires_at = created_at WHERE id = '{}'",
+        questions[1].id
+    );
+    rig.db.run(&late).await;
+    let run = rig.ends(rig.taken_up(begun.id).await).await;
+    assert_eq!((run.status(), run.summary()), (RunStatus::Completed, "Read."));
+    assert_eq!((rig.tools.calls("read"), rig.tools.calls("look")), (1, 0));
+    let actions = rig.actions(begun.id).await;
+    let told: Vec<_> = actions
+        .iter()
+        .map(|action| (action.status, action.started_at.is_some()))
+        .collect();
+    assert_eq!(told, [(ActionStatus::Completed, true), (ActionStatus::Expired, false)]);
+    let entered = "SELECT kind FROM audit WHERE kind LIKE 'effect%' OR kind = 'approval_expired'";
+    assert_eq!(
+        rig.db.rows(entered).await.concat(),
+        [Some("approval_expired".to_owned())]
+    );
+}
+
+/// Promise 7: what only reads is never in doubt, not even where its process died within the call and nobody can read any more how
+/// far its run had come.
+pub(crate) async fn what_only_reads_is_never_in_doubt(db: TestDb) {
+    let rig = Rig::on(db, &[LEADER, MIDDLE, READER]).await;
+    rig.model.script("leader", [call("reader", go())]);
+    rig.model.script("reader", [call("read", json!({}))]);
+    rig.tools.script("read", [Does::Never]);
+    let begun = rig.begin("leader", go(), None).await;
+    rig.waits(begun).await;
+    let question = rig.questions(begun.id).await.remove(0);
+    rig.says("user:ann", &question, Resolution::ApproveOnce, None).await;
+    let begun = rig.taken_up(begun.id).await;
+    let process = rig.process(rig.store.clone());
+    tokio::select! {
+        ended = rig.drive(&process, begun) => panic!("{ended:?}"),
+        () = rig.tools.waited_for.notified() => {}
+    }
+    assert_eq!(rig.statuses(begun.id).await, [ActionStatus::Executing]);
+    let broken = format!("UPDATE agent_run_entry SET body = '{{}}' WHERE run_id = '{}'", begun.id);
+    rig.db.run(&broken).await;
+    let ended = rig.take_over(begun).await.unwrap();
+    rig.drive(&process, ended).await.unwrap();
+    assert_eq!(rig.runs().await, ["leader failed", "reader failed"]);
+    assert_eq!(rig.statuses(begun.id).await, [ActionStatus::Failed]);
+    assert_eq!(
+        rig.db
+            .rows("SELECT kind FROM audit WHERE kind LIKE 'effect%'")
+            .await
+            .len(),
+        0
+    );
+}
+
+const MAILER: &str = r#"
+name: mailer
+description: Writes, with leave.
+promptConfig: { query: "${query}", systemPrompt: mailer }
+toolConfig: { tools: [mail] }
+"#;
+
+/// R-15, promise 4: standing leave that is taken back lets nothing more begin, not even a later call of the turn that it was read
+/// for. It counts the calls that it let begin.
+pub(crate) async fn standing_leave_that_is_taken_back_lets_nothing_more_begin(db: TestDb) {
+    let rig = Rig::on(db, &[MAILER]).await;
+    let mail = |n: u32| json!({"to": "bob@example.com", "n": n});
+    rig.model.answers("mailer", move |asked| match asked.before {
+        0 => call("mail", mail(1)),
+        1 => call("mail", mail(2)).and("mail", mail(3)),
+        _ => {
+            assert_eq!(asked.failures()[..], [None, Some(FailureCode::Rejected)]);
+            words("Two are sent.")
+        }
+    });
+    let begun = rig.begin("mailer", go(), None).await;
+    rig.waits(begun).await;
+    let question = rig.questions(begun.id).await.remove(0);
+    let grant = GrantId::new();
+    let always = Resolve {
+        grant: Some(grant),
+        ..answer("user:ann", &question, Resolution::ApproveAndAlwaysAllowRecipient, None)
+    };
+    assert_eq!(rig.store.resolve(always).await.unwrap(), Resolved::Done);
+
+    rig.tools.script("mail", [Does::Answers(json!("sent")), Does::Waits]);
+    let begun = rig.taken_up(begun.id).await;
+    let process = rig.process(rig.store.clone());
+    let (left, ()) = tokio::join!(rig.drive(&process, begun), async {
+        rig.tools.waited_for.notified().await;
+        assert!(rig.store.revoke(&tenant(), None, grant, "ann").await.unwrap());
+        rig.tools.go_on.notify_one();
+    });
+    assert!(matches!(left, Err(Stop::LeaseLost)), "{left:?}");
+    let begun = rig.take_over(begun).await.unwrap();
+    rig.waits(begun).await;
+    assert_eq!(rig.tools.calls("mail"), 2);
+    let question = rig.questions(begun.id).await.remove(0);
+    assert_eq!(question.arguments.get(), mail(3).to_string());
+    assert_eq!(rig.db.line("SELECT uses FROM approval_grant").await, "1");
+    rig.says("user:ann", &question, Resolution::Reject, None).await;
+    let run = rig.ends(rig.taken_up(begun.id).await).await;
+    assert_eq!((run.status(), run.summary()), (RunStatus::Completed, "Two are sent."));
+    assert_eq!(rig.tools.calls("mail"), 2);
+}
+
+/// DESIGN.md section 6: a run does not wait for an answer that was given while it was driven, though nobody could be asked the
+/// question any more: the tool has changed.
+pub(crate) async fn an_answer_that_comes_while_another_is_heard_is_heard_too(db: TestDb) {
+    let rig = Rig::on(db, &[CLERK]).await;
+    rig.model.answers("clerk", |asked| match asked.before {
+        0 => call("send", json!({"to": "bob"})).and("book", json!({})),
+        _ => {
+            let gone = Some(FailureCode::Unavailable);
+            assert_eq!(asked.failures()[..], [gone, gone]);
+            words("They have changed.")
+        }
+    });
+    let begun = rig.begin("clerk", go(), None).await;
+    rig.waits(begun).await;
+    let questions = rig.questions(begun.id).await;
+    rig.tools.redefine("send");
+    rig.tools.redefine("book");
+    rig.says("user:ann", &questions[0], Resolution::ApproveOnce, None).await;
+    let begun = rig.taken_up(begun.id).await;
+    let held = Dying::at(&rig.store, 1, Death::Held);
+    let process = rig.process(held.clone());
+    let (ended, ()) = tokio::join!(rig.drive(&process, begun), async {
+        // It has heard what there was, and is about to write it.
+        held.held.notified().await;
+        rig.says("user:ann", &questions[1], Resolution::ApproveOnce, None).await;
+        held.go_on.notify_one();
+    });
+    ended.unwrap();
+    let run = rig.outcome(begun.id).await;
+    assert_eq!(
+        (run.status(), run.summary()),
+        (RunStatus::Completed, "They have changed.")
+    );
+    assert_eq!(rig.tools.effects(), []);
+}
+
+/// DESIGN.md section 6: a call that was to be asked about by a process that died first, of a tool that has changed since, is
+/// answered: nobody could be asked about it, so nobody waits for it.
+pub(crate) async fn a_run_never_waits_for_what_nobody_was_asked(db: TestDb) {
+    let rig = Rig::on(db, &[CLERK]).await;
+    rig.model.answers("clerk", |asked| match asked.before {
+        0 => call("send", json!({"to": "bob"})),
+        _ => {
+            assert_eq!(asked.failures()[..], [Some(FailureCode::Unavailable)]);
+            words("It has changed.")
+        }
+    });
+    let begun = rig.begin("clerk", go(), None).await;
+    // The task, the turn as it was judged, and then the question.
+    let dying = Dying::at(&rig.store, 3, Death::Before);
+    let died = rig.drive(&rig.process(dying), begun).await;
+    assert!(matches!(died, Err(Stop::Record(_))), "{died:?}");
+    rig.tools.redefine("send");
+    let run = rig.finish(rig.take_over(begun).await.unwrap()).await;
+    assert_eq!((run.status(), run.summary()), (RunStatus::Completed, "It has changed."));
+    assert_eq!(rig.statuses(begun.id).await, []);
+}
+
+const LEADER: &str = r#"
+name: leader
+description: Leads, and writes with leave.
+promptConfig: { query: "${query}", systemPrompt: leader }
+toolConfig: { tools: [send] }
+sub_agents: [middle, reader]
+"#;
+
+const MIDDLE: &str = r#"
+name: middle
+description: Stands between.
+promptConfig: { query: "${query}", systemPrompt: middle }
+sub_agents: [reader]
+"#;
+
+/// Promise 7: who is asked about a call is not asked any longer than the call waits. Here its agent is out of time, and the one that
+/// called it goes on.
+pub(crate) async fn a_question_goes_with_its_call(db: TestDb) {
+    let reader = format!("{READER}runConfig: {{ deadline_seconds: 10 }}\n");
+    let rig = Rig::on(db, &[LEADER, MIDDLE, reader.as_str()]).await;
+    rig.model
+        .script("leader", [call("reader", go()), call("send", json!({"to": "bob"}))]);
+    rig.model.script(
+        "reader",
+        [call("read", json!({})).and("look", json!({})), words("No time.")],
+    );
+    rig.tools.script("read", [Does::Hangs]);
+    let begun = rig.begin("leader", go(), None).await;
+    rig.waits(begun).await;
+    let questions = rig.questions(begun.id).await;
+    rig.says("user:ann", &questions[0], Resolution::ApproveOnce, None).await;
+    rig.waits(rig.taken_up(begun.id).await).await;
+    assert_eq!(rig.runs().await, ["leader awaiting_confirmation", "reader paused"]);
+    only_send_is_asked(&rig, &questions[1]).await;
+}
+
+/// Promise 7: nor longer than its run, or one above that, though nobody can read how far that had come.
+pub(crate) async fn a_question_goes_with_its_run(db: TestDb) {
+    let rig = Rig::on(db, &[LEADER, MIDDLE, READER]).await;
+    rig.model
+        .script("leader", [call("middle", go()), call("send", json!({"to": "bob"}))]);
+    rig.model.script("middle", [call("reader", go())]);
+    rig.model
+        .script("reader", [call("read", json!({})).and("look", json!({}))]);
+    let begun = rig.begin("leader", go(), None).await;
+    rig.waits(begun).await;
+    let questions = rig.questions(begun.id).await;
+    rig.says("user:ann", &questions[0], Resolution::ApproveOnce, None).await;
+    rig.db
+        .run("UPDATE agent_run_entry SET body = '{}' WHERE run_id = (SELECT id FROM agent_run WHERE agent_id = 'middle')")
+        .await;
+    rig.waits(rig.taken_up(begun.id).await).await;
+    assert_eq!(rig.tools.calls("read"), 0);
+    only_send_is_asked(&rig, &questions[1]).await;
+}
+
+/// The question before it is over, and whoever answers it all the same is told so.
+async fn only_send_is_asked(rig: &Rig, over: &Action) {
+    let left = rig.questions(over.root).await;
+    assert_eq!(
+        left.iter().map(|action| action.tool.as_str()).collect::<Vec<_>>(),
+        ["send"]
+    );
+    let late = rig.says("user:ann", over, Resolution::ApproveOnce, None).await;
+    assert_eq!(late, Resolved::Late(ActionStatus::Expired, None, None));
+    let entered = format!("SELECT kind FROM audit WHERE subject = '{}' ORDER BY number", over.id);
+    let entered = rig.db.rows(&entered).await.concat();
+    assert_eq!(
+        entered,
+        ["approval_requested", "approval_expired"].map(|kind| Some(kind.to_owned()))
+    );
+}
+
+/// Promises 3 and 7: a run that is cancelled before its store has answered that a call may be sent has sent nothing, and says so,
+/// whether or not the announcement was written.
+pub(crate) async fn what_was_cancelled_before_it_could_be_sent_is_not_in_doubt(db: TestDb) {
+    let freely = CLERK.replace("clerk", "freely") + "approval: never\n";
+    let mut rig = Rig::on(db, &[CLERK, freely.as_str()]).await;
+    for (agent, death) in [
+        ("clerk", Death::Held),
+        ("clerk", Death::HeldUnheard),
+        ("freely", Death::Held),
+        ("freely", Death::HeldUnheard),
+    ] {
+        let at = format!("{agent} {death:?}");
+        rig = rig.afresh();
+        rig.model.script(agent, [call("send", json!({"to": "bob"}))]);
+        let mut begun = rig.begin(agent, go(), None).await;
+        // The task, and the call.
+        let mut write = 2;
+        if agent == "clerk" {
+            rig.waits(begun).await;
+            let question = rig.questions(begun.id).await.remove(0);
+            rig.says("user:ann", &question, Resolution::ApproveOnce, None).await;
+            (begun, write) = (rig.taken_up(begun.id).await, 1);
+        }
+        let held = Dying::at(&rig.store, write, death);
+        let process = rig.process(held.clone());
+        let cancel = CancellationToken::new();
+        let driven = rig.drive_until(&process, begun, cancel.clone(), Halt::default());
+        let (ended, ()) = tokio::join!(driven, async {
+            held.held.notified().await;
+            cancel.cancel();
+        });
+        ended.unwrap();
+        let run = rig.outcome(begun.id).await;
+        assert_eq!(
+            (run.status(), run.row.in_doubt.len()),
+            (RunStatus::Cancelled, 0),
+            "{at}"
+        );
+        assert_eq!(rig.tools.sent(), [], "{at}");
+        let calls = format!(
+            "SELECT status FROM tool_invocation_log WHERE decision_id = '{}'",
+            begun.id
+        );
+        assert_eq!(rig.db.line(&calls).await, "not_sent", "{at}");
+        let has_action = agent == "clerk" || death == Death::HeldUnheard;
+        let failed = has_action.then_some(ActionStatus::Failed);
+        assert_eq!(
+            rig.statuses(begun.id).await,
+            failed.into_iter().collect::<Vec<_>>(),
+            "{at}"
+        );
+        let entered = format!(
+            "SELECT kind FROM audit WHERE decision_id = '{}' AND kind LIKE 'effect%' ORDER BY number",
+            begun.id
+        );
+        let expected: &[&str] = match death {
+            Death::HeldUnheard => &["effect_intended", "effect_failed"],
+            _ => &[],
+        };
+        let entered = rig.db.rows(&entered).await.concat();
+        assert_eq!(entered.into_iter().flatten().collect::<Vec<_>>(), expected, "{at}");
+    }
+}
+
+/// R-13: a run may wait for a person as often as it likes; to go on with it then is no sign that it fells whoever does.
+#[tokio::test]
+async fn two_hundred_answers_are_not_two_hundred_crashes() {
+    let rig = Rig::new(&[CLERK]).await;
+    rig.model.answers("clerk", |asked| match asked.before {
+        13 => words("All are booked."),
+        turn => (1..16).fold(call("book", json!({"turn": turn, "n": 0})), |turn_of, n| {
+            turn_of.and("book", json!({"turn": turn, "n": n}))
+        }),
+    });
+    let mut begun = rig.begin("clerk", go(), None).await;
+    let process = rig.process(rig.store.clone());
+    while let Err(stop) = rig.drive(&process, begun).await {
+        assert!(matches!(stop, Stop::Suspended(_)), "{stop:?}");
+        let question = rig.questions(begun.id).await.remove(0);
+        rig.says("user:ann", &question, Resolution::ApproveOnce, None).await;
+        begun = rig.taken_up(begun.id).await;
+    }
+    let run = rig.outcome(begun.id).await;
+    assert_eq!((run.status(), run.summary()), (RunStatus::Completed, "All are booked."));
+    assert_eq!((begun.lease.fence, rig.tools.effects().len()), (209, 208));
+}
+
+/// DESIGN.md section 8: but one whose processes die again and again is given up.
+#[tokio::test]
+async fn two_hundred_crashes_are() {
+    let rig = Rig::new(&[CLERK]).await;
+    let begun = rig.begin("clerk", go(), None).await;
+    rig.db.run("UPDATE agent_run SET fence = 200, lease_until = 0").await;
+    let run = rig.finish(rig.taken_up(begun.id).await).await;
+    assert_eq!(run.status(), RunStatus::Failed);
+    assert!(run.error().contains("taken up 200 times"), "{}", run.error());
+}
+
+/// Promise 4: leave is for the tool as it was. Another one under its name does not run.
+#[tokio::test]
+async fn leave_does_not_cover_a_tool_that_has_changed() {
+    let rig = Rig::new(&[CLERK]).await;
+    rig.model.answers("clerk", |asked| match asked.before {
+        0 => call("book", json!({"room": 1})),
+        _ => {
+            assert_eq!(asked.failures()[..], [Some(FailureCode::Unavailable)]);
+            words("It has changed.")
+        }
+    });
+    let begun = rig.begin("clerk", go(), None).await;
+    rig.waits(begun).await;
+    let question = rig.questions(begun.id).await.remove(0);
+    rig.tools.redefine("book");
+    rig.says("user:ann", &question, Resolution::ApproveOnce, None).await;
+    let run = rig.finish(rig.taken_up(begun.id).await).await;
+    assert_eq!((run.status(), run.summary()), (RunStatus::Completed, "It has changed."));
+    assert_eq!(
+        (rig.tools.calls("book"), rig.statuses(begun.id).await),
+        (0, vec![ActionStatus::Failed])
+    );
+}
+
+/// R-7, R-11: a run of a thread is never paused, so nobody goes on with it past the bounds of threads: where its tools are away
+/// when its answer comes, and where a step of its flow is cut short, it has failed, and nothing was done without leave.
+pub(crate) async fn a_run_of_a_thread_that_cannot_go_on_has_failed(db: TestDb) {
+    let flow = "name: flow\ndescription: One step.\nflow_type: sequential\nsteps: [short]\n";
+    let clerk = format!("{CLERK}approval: never\n");
+    let short = CLERK.replace("clerk", "short") + "runConfig: { max_turns: 1 }\n";
+    let rig = Rig::on(db, &[&clerk, &short, flow]).await;
+    rig.model
+        .script("clerk", [call("book", json!({"room": 1})), words("Booked.")]);
+    let begun = rig.begin_in_thread("clerk", go()).await;
+    rig.waits(begun).await;
+    let question = rig.questions(begun.id).await.remove(0);
+    rig.tools.withdraw("book");
+    rig.says("user:ann", &question, Resolution::ApproveOnce, None).await;
+    let run = rig.finish(rig.taken_up(begun.id).await).await;
+    assert_eq!(
+        (run.status(), run.row.stop_reason),
+        (RunStatus::Failed, Some(StopReason::Unavailable))
+    );
+    assert!(run.error().contains("book"), "{}", run.error());
+    assert_eq!(
+        (rig.tools.calls("book"), rig.statuses(begun.id).await),
+        (0, vec![ActionStatus::Failed])
+    );
+
+    rig.model
+        .script("short", [call("read", json!({})), words("That is how far I came.")]);
+    rig.tools.bring_back("book", Idempotency::Key);
+    let begun = rig.begin_in_thread("flow", go()).await;
+    let run = rig.finish(begun).await;
+    assert_eq!(
+        (run.status(), run.row.stop_reason),
+        (RunStatus::Failed, Some(StopReason::Step))
+    );
+    assert_eq!(rig.runs_of(run.id).await, ["flow failed", "short paused"]);
+}
+
+impl Rig {
+    async fn settles(&self, action: ActionId, happened: bool) -> SettleDone {
+        let rows = self
+            .db
+            .line(&format!("SELECT root_id FROM agent_action WHERE id = '{action}'"))
+            .await;
+        let settle = Settle {
+            action,
+            root: RunId::parse(&rows).unwrap(),
+            happened,
+            by: "user:ann".into(),
+        };
+        self.store.settle(settle).await.unwrap()
+    }
+
+    /// The action, and what the log says of it.
+    async fn told_of(&self, action: ActionId) -> String {
+        let sql = format!(
+            "SELECT a.status, t.status FROM agent_action a JOIN tool_invocation_log t ON t.id = a.id \
+             WHERE a.id = '{action}'"
+        );
+        self.db.line(&sql).await
+    }
+}
+
+/// DESIGN.md section 6: what is in doubt can be settled, whatever became of its run: with the resume of one that is paused, else by
+/// itself. Its row and the log say the same then, and nothing stays in doubt for ever.
+pub(crate) async fn a_doubt_can_be_settled_whatever_became_of_its_run(db: TestDb) {
+    let mut rig = Rig::on(db, &[&format!("{CLERK}approval: never\n")]).await;
+    for happened in [true, false] {
+        let said = if happened {
+            "completed completed"
+        } else {
+            "failed failed"
+        };
+        for cancelled in [false, true] {
+            rig = rig.afresh();
+            rig.tools
+                .script("send", [if cancelled { Does::Never } else { Does::IsLost }]);
+            rig.model
+                .script("clerk", [call("send", json!({"to": "bob"})), words("Over.")]);
+            let begun = rig.begin("clerk", go(), None).await;
+            let process = rig.process(rig.store.clone());
+            let cancel = CancellationToken::new();
+            let driven = rig.drive_until(&process, begun, cancel.clone(), Halt::default());
+            let (ended, ()) = tokio::join!(driven, async {
+                if cancelled {
+                    rig.tools.waited_for.notified().await;
+                    cancel.cancel();
+                }
+            });
+            ended.unwrap();
+            let run = rig.outcome(begun.id).await;
+            let doubt = run.row.in_doubt[0].action_id;
+            assert_eq!(rig.told_of(doubt).await, "in_doubt in_doubt");
+            if cancelled {
+                assert_eq!(run.status(), RunStatus::Cancelled);
+                assert_eq!(rig.settles(doubt, happened).await, SettleDone::Done);
+            } else {
+                assert_eq!(rig.settles(doubt, happened).await, SettleDone::WithRun);
+                assert_eq!(rig.told_of(doubt).await, "in_doubt in_doubt");
+                let resumed = rig.resume(run.id, &[(doubt, happened)]).await;
+                assert_eq!(resumed.status(), RunStatus::Completed);
+            }
+            assert_eq!(rig.told_of(doubt).await, said);
+            assert_eq!(rig.settles(doubt, happened).await, SettleDone::Again);
+            let other = rig.settles(doubt, !happened).await;
+            assert!(matches!(other, SettleDone::NotInDoubt(_)), "{other:?}");
+        }
+    }
+}
+
+/// Promise 7: what is in doubt cannot be settled while its run goes on, whose end says what its journal says of the call; when it is
+/// over, row and log hear the person's word.
+pub(crate) async fn a_doubt_is_settled_when_its_run_is_over(db: TestDb) {
+    let rig = Rig::on(db, &[CLERK]).await;
+    rig.tools.script("send", [Does::LosesTheAnswer]);
+    rig.model.script(
+        "clerk",
+        [
+            call("send", json!({"to": "bob"})).and("book", json!({"room": 1})),
+            words("Both are done."),
+        ],
+    );
+    let begun = rig.begin_in_thread("clerk", go()).await;
+    rig.waits(begun).await;
+    let question = rig.questions(begun.id).await.remove(0);
+    rig.says("user:ann", &question, Resolution::ApproveOnce, None).await;
+    rig.waits(rig.taken_up(begun.id).await).await;
+    let doubt = question.id;
+    assert_eq!(rig.settles(doubt, true).await, SettleDone::NotOver);
+    assert_eq!(rig.actions(begun.id).await[0].status, ActionStatus::InDoubt);
+    let question = rig.questions(begun.id).await.remove(0);
+    rig.says("user:ann", &question, Resolution::ApproveOnce, None).await;
+    let run = rig.finish(rig.taken_up(begun.id).await).await;
+    assert_eq!(
+        (run.status(), run.row.stop_reason),
+        (RunStatus::Failed, Some(StopReason::InDoubt))
+    );
+    assert_eq!(rig.told_of(doubt).await, "in_doubt in_doubt");
+    assert_eq!(rig.settles(doubt, true).await, SettleDone::Done);
+    assert_eq!(rig.told_of(doubt).await, "completed completed");
+    assert_eq!(rig.settles(doubt, true).await, SettleDone::Again);
+}
+
+/// X-4: a run that waits can be cancelled; what it asked for does not run.
+#[tokio::test]
+async fn a_run_that_waits_is_cancelled_with_its_questions() {
+    let rig = Rig::new(&[BOSS, CLERK]).await;
+    rig.model
+        .script("boss", [call("clerk", json!({"query": "send"})), words("never")]);
+    rig.model
+        .script("clerk", [call("send", json!({"to": "bob"})), words("never")]);
+    let begun = rig.begin("boss", go(), None).await;
+    rig.waits(begun).await;
+    rig.store.cancel(begun.id, "ann").await.unwrap();
+    let run = rig.finish(rig.taken_up(begun.id).await).await;
+    assert_eq!(run.status(), RunStatus::Cancelled);
+    assert_eq!(rig.runs().await, ["boss cancelled", "clerk cancelled"]);
+    assert_eq!(
+        (rig.tools.calls("send"), rig.statuses(begun.id).await),
+        (0, vec![ActionStatus::Expired])
+    );
+}
+
+/// R-14, promise 3: whoever dies at whichever write, the approved call has its effect once, or is in doubt and never repeated.
+pub(crate) async fn whoever_dies_an_approved_call_is_never_made_twice(db: TestDb) {
+    let mut rig = Rig::on(db, &[BOSS, CLERK]).await;
+    let mut died = 0;
+    for tool in ["book", "send"] {
+        for death in [Death::Before, Death::After] {
+            for write in 1.. {
+                rig = rig.afresh();
+                rig.model
+                    .script("boss", [call("clerk", json!({"query": "do it"})), words("All done.")]);
+                rig.model
+                    .script("clerk", [call(tool, json!({"to": "bob"})), words("Done.")]);
+                let mut begun = rig.begin("boss", go(), None).await;
+                let dying = Dying::at(&rig.store, write, death);
+                let first = rig.drive(&rig.process(dying.clone()), begun).await;
+                if matches!(first, Err(Stop::Record(_))) {
+                    died += 1;
+                    if let Some(again) = rig.take_over(begun).await {
+                        begun = again;
+                        rig.waits(begun).await;
+                    }
+                }
+                let question = rig.questions(begun.id).await.remove(0);
+                rig.says("user:ann", &question, Resolution::ApproveOnce, None).await;
+                let mut begun = rig.taken_up(begun.id).await;
+                let second = rig.drive(&rig.process(dying), begun).await;
+                let is_over = second.is_ok();
+                if let Err(error) = second {
+                    assert!(matches!(error, Stop::Record(_)), "{error:?}");
+                    died += 1;
+                    if let Some(again) = rig.take_over(begun).await {
+                        begun = again;
+                        rig.finish(begun).await;
+                    }
+                }
+                let run = rig.outcome(begun.id).await;
+                let status = rig.statuses(begun.id).await;
+                let told = format!("{tool}, {death:?} write {write}: {:?} {status:?}", run.row);
+                assert!(rig.tools.calls("send") <= 1, "{told}");
+                assert!(
+                    rig.tools.effects().len() == 1 || (rig.tools.effects().is_empty() && tool == "send"),
+                    "{told}"
+                );
+                match status[..] {
+                    [ActionStatus::Completed] => assert_eq!(run.status(), RunStatus::Completed, "{told}"),
+                    [ActionStatus::InDoubt] if tool == "send" => assert_eq!(run.status(), RunStatus::Paused, "{told}"),
+                    _ => panic!("{told}"),
+                }
+                if is_over && !matches!(first, Err(Stop::Record(_))) {
+                    break;
+                }
+            }
+        }
+    }
+    assert!(died > 20, "{died}");
+}

@@ -1,0 +1,411 @@
+//! What is on record of actions (R-17), and the audit of side effects (R-18), through the whole system and on both databases.
+
+use std::process::Output;
+
+use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
+use sqlx::{AssertSqlSafe, Connection, PgConnection, Row, SqliteConnection};
+use tokio::process::Command;
+
+use crate::gemini::Reply;
+use crate::harness::{Answer, App, Setup, binary, spawn_app, until};
+
+const WORKSPACE: &str = "---\nname: workspace\ndescription: Works.\napproval: never\n\
+                         tools: [add_task, complete_task, list_tasks]\n---\n\nYou are the workspace.\n";
+
+fn both() -> [Setup; 2] {
+    [Setup::stdio_sqlite(), Setup::stdio_postgres()].map(|setup| setup.agent("workspace.md", WORKSPACE))
+}
+
+/// Rows of the record's database as text, nulls as `-`.
+async fn rows(url: &str, sql: &str) -> Vec<Vec<String>> {
+    macro_rules! cells {
+        ($rows:expr) => {
+            $rows
+                .iter()
+                .map(|row| {
+                    let cell = |column| row.try_get_unchecked::<Option<String>, usize>(column).unwrap();
+                    (0..row.len())
+                        .map(|column| cell(column).unwrap_or("-".to_owned()))
+                        .collect()
+                })
+                .collect()
+        };
+    }
+    let sql = AssertSqlSafe(sql.to_owned());
+    if url.starts_with("postgres") {
+        let mut database = PgConnection::connect(url).await.unwrap();
+        cells!(sqlx::raw_sql(sql).fetch_all(&mut database).await.unwrap())
+    } else {
+        let mut database = SqliteConnection::connect(url).await.unwrap();
+        cells!(sqlx::raw_sql(sql).fetch_all(&mut database).await.unwrap())
+    }
+}
+
+/// `gavel audit …`, by the real binary, on a database.
+async fn audit(url: &str, args: &[&str]) -> Output {
+    let folder = tempfile::tempdir().unwrap();
+    let mut gavel = Command::new(binary());
+    gavel.env_clear().current_dir(folder.path()).env("DATABASE_URL", url);
+    gavel.arg("audit").args(args).output().await.unwrap()
+}
+
+fn told(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr)
+}
+
+/// Verifies the audit of a database that may be in use.
+pub async fn audit_is_whole(url: &str, when: &str) {
+    let verified = audit(url, &["verify"]).await;
+    assert_eq!(verified.status.code(), Some(0), "{when}: {}", told(&verified));
+}
+
+impl App {
+    async fn asks(&self, prompt: &str) -> Value {
+        let asked = self.request("POST", "/api/agent/run", &[("x-gavel-user", "ann")]);
+        Answer::of(asked.json(&json!({"prompt": prompt}))).await.expect(200)
+    }
+
+    async fn answers(&self, action: &Value, decision: &str) -> Value {
+        let path = "/api/agent/approvals/resolve";
+        let body = json!({"approvalId": action["approvalId"], "decision": decision, "reason": "because"});
+        let asked = self.request("POST", path, &[("x-gavel-user", "ann")]);
+        Answer::of(asked.json(&body)).await.expect(200)
+    }
+}
+
+/// Asks for two calls at once, and then says that it is done.
+fn two(first: (&'static str, Value), second: (&'static str, Value)) -> Reply {
+    Reply::from(move |request| match request["contents"].as_array().unwrap().len() {
+        1 => Reply::Calls(vec![(first.0, first.1.clone()), (second.0, second.1.clone())]),
+        _ => Reply::Text("That is all."),
+    })
+}
+
+/// R-17: of every action there are the model, the tool, the hash of its input, what the policy said, the approval, how it was
+/// carried out, why it failed, and when all that was; in its row, and in the run's own answer.
+#[tokio::test]
+async fn of_every_action_it_is_on_record_who_proposed_it_what_was_said_and_what_came_of_it() {
+    for setup in both() {
+        let calls = two(
+            ("add_task", json!({"description": "milk"})),
+            ("complete_task", json!({"id": "nobody-has-it"})),
+        );
+        let app = spawn_app(setup.script(vec![calls])).await;
+        let waiting = app.asks("Add milk and complete the other one.").await;
+        assert_eq!(waiting["status"], "awaiting_confirmation", "{waiting}");
+        for action in waiting["actions"].as_array().unwrap() {
+            assert_eq!(action["record"]["policy"], "require_approval", "{action}");
+            assert_eq!(action["record"]["approvalId"], action["approvalId"], "{action}");
+            for unset in ["resolvedAt", "resolvedBy", "startedAt", "completedAt"] {
+                assert_eq!(action["record"][unset], Value::Null, "{action}");
+            }
+            app.answers(action, "approve_once").await;
+        }
+        let path = format!("/api/agent/runs/{}", waiting["runId"].as_str().unwrap());
+        let done = Answer::of(app.request("GET", &path, &[("x-gavel-user", "ann")]))
+            .await
+            .expect(200);
+        assert_eq!(done["status"], "completed", "{done}");
+        let rows = rows(
+            &app.database_url,
+            "SELECT model, tool, input_hash, policy, approval_id, status, error_code, error_message, arguments, \
+             CASE WHEN created_at <= resolved_at AND resolved_at <= started_at AND started_at <= completed_at \
+             THEN 'in order' END FROM agent_action ORDER BY sequence",
+        )
+        .await;
+        let actions = done["actions"].as_array().unwrap();
+        assert_eq!((rows.len(), actions.len()), (2, 2), "{rows:?} {done}");
+        for (row, (asked, told)) in rows
+            .iter()
+            .zip(waiting["actions"].as_array().unwrap().iter().zip(actions))
+        {
+            let hash = hex::encode(Sha256::digest(asked["arguments"].to_string()));
+            let record = &told["record"];
+            assert_eq!(row[0], "gemini-3.5-flash", "{row:?}");
+            assert_eq!(row[1], told["tool"], "{row:?}");
+            assert_eq!(row[2], hash, "{row:?}");
+            assert_eq!(row[3], "require_approval", "{row:?}");
+            assert_eq!(row[4], asked["approvalId"], "{row:?}");
+            assert_eq!(row[5], told["status"], "{row:?}");
+            assert_eq!(row[9], "in order", "{row:?}");
+            assert_eq!(
+                (
+                    &record["model"],
+                    &record["inputHash"],
+                    &record["policy"],
+                    &record["approvalId"]
+                ),
+                (&json!(row[0]), &json!(hash), &json!(row[3]), &asked["approvalId"]),
+                "{told}"
+            );
+            assert_eq!(record["resolvedBy"], "service:local for user:ann", "{told}");
+            for set in ["createdAt", "resolvedAt", "startedAt", "completedAt"] {
+                assert!(
+                    record[set].as_str().is_some_and(|at| at.ends_with('Z')),
+                    "{set}: {told}"
+                );
+            }
+        }
+        assert_eq!((&*rows[0][5], &*rows[0][6], &*rows[0][7]), ("completed", "-", "-"));
+        assert_eq!((&*rows[1][5], &*rows[1][6]), ("failed", "tool_error"), "{rows:?}");
+        assert!(rows[1][7].len() > 1, "{rows:?}");
+        assert_eq!(
+            (&actions[1]["errorCode"], &actions[1]["errorMessage"]),
+            (&json!("tool_error"), &json!(rows[1][7])),
+            "{done}"
+        );
+    }
+}
+
+/// R-18, issue 4 (Must show): one approved, one rejected, a run cancelled, a chat; every effect is in the audit with who did it, and the
+/// audit verifies while gavel runs, in an export, and with a head that was kept.
+#[tokio::test]
+async fn what_was_done_is_in_the_audit_which_verifies_and_tells_who_changed_it() {
+    for setup in both() {
+        let calls = two(
+            ("add_task", json!({"description": "milk"})),
+            ("add_task", json!({"description": "eggs"})),
+        );
+        let app = spawn_app(setup.script(vec![calls])).await;
+        let waiting = app.asks("Add milk and eggs.").await;
+        let actions = waiting["actions"].as_array().unwrap().clone();
+        app.answers(&actions[0], "approve_once").await;
+        app.answers(&actions[1], "reject").await;
+        until("the first to be done", || async { app.tasks().await.len() == 1 }).await;
+        let other = app.asks("Add them again.").await;
+        let path = format!("/api/agent/runs/{}/cancel", other["runId"].as_str().unwrap());
+        let cancelled = app.request("POST", &path, &[("x-gavel-user", "ann")]);
+        Answer::of(cancelled).await.expect(202);
+
+        let url = &app.database_url;
+        let list = "SELECT kind, actor, tool FROM audit WHERE action_id = '{}' ORDER BY number";
+        let of = async |action: &Value| -> Vec<String> {
+            let rows = rows(url, &list.replace("{}", action["actionId"].as_str().unwrap())).await;
+            rows.iter().map(|row| row.join(" ")).collect()
+        };
+        assert_eq!(
+            of(&actions[0]).await,
+            [
+                "approval_requested ann add_task",
+                "approval_resolved service:local for user:ann add_task",
+                "effect_intended ann add_task",
+                "effect_completed ann add_task"
+            ]
+        );
+        assert_eq!(
+            of(&actions[1]).await,
+            [
+                "approval_requested ann add_task",
+                "approval_resolved service:local for user:ann add_task"
+            ]
+        );
+        let cancelled = format!(
+            "SELECT actor FROM audit WHERE kind = 'run_cancelled' AND subject = '{}'",
+            other["runId"].as_str().unwrap()
+        );
+        assert_eq!(rows(url, &cancelled).await, [["service:local for user:ann"]]);
+
+        audit_is_whole(url, "while it runs").await;
+        let head = audit(url, &["head"]).await;
+        let head = String::from_utf8(head.stdout).unwrap().trim().to_owned();
+        let kept = app.folder.path().join("heads");
+        std::fs::write(&kept, format!("{head}\n")).unwrap();
+        let kept = kept.display().to_string();
+        let listed = audit(url, &["list", "--kind", "effect_completed", "--actor", "ann", "--json"]).await;
+        let listed = String::from_utf8(listed.stdout).unwrap();
+        let row: Value = serde_json::from_str(listed.trim()).unwrap();
+        assert_eq!(row["action_id"], actions[0]["actionId"]);
+        let export = app.folder.path().join("audit.ndjson").display().to_string();
+        let exported = audit(url, &["export", "--out", &export]).await;
+        assert_eq!(exported.status.code(), Some(0), "{}", told(&exported));
+        let again = audit(url, &["export", "--out", &export]).await;
+        assert_eq!(
+            again.status.code(),
+            Some(1),
+            "an export is not written over: {}",
+            told(&again)
+        );
+        // With the database's own key, and in parts that join.
+        let verified = audit(url, &["verify", "--export", &export]).await;
+        assert_eq!(verified.status.code(), Some(0), "{}", told(&verified));
+        let first: Value =
+            serde_json::from_str(std::fs::read_to_string(&export).unwrap().lines().next().unwrap()).unwrap();
+        let joint = format!("1:{}", first["hash"].as_str().unwrap());
+        let part = app.folder.path().join("part.ndjson").display().to_string();
+        let exported = audit(url, &["export", "--since", "1", "--out", &part]).await;
+        assert_eq!(exported.status.code(), Some(0), "{}", told(&exported));
+        let verified = audit(url, &["verify", "--export", &part, "--head", &joint]).await;
+        assert_eq!(verified.status.code(), Some(0), "{}", told(&verified));
+        assert!(told(&verified).contains("after row 1,"), "{}", told(&verified));
+        let alone = audit(url, &["verify", "--export", &part]).await;
+        assert_eq!(
+            alone.status.code(),
+            Some(1),
+            "what was before it nobody knows: {}",
+            told(&alone)
+        );
+        // Whoever cuts rows off at its beginning makes it say that it begins later.
+        let lines = std::fs::read_to_string(&part).unwrap();
+        let second: Value = serde_json::from_str(lines.lines().next().unwrap()).unwrap();
+        let mut last: Value = serde_json::from_str(lines.lines().last().unwrap()).unwrap();
+        last["after"] = json!({"number": 2, "hash": second["hash"]});
+        let count = lines.lines().count();
+        let mut cut: Vec<_> = lines.lines().skip(1).take(count - 2).map(str::to_owned).collect();
+        cut.push(last.to_string());
+        let shorter = app.folder.path().join("cut.ndjson").display().to_string();
+        std::fs::write(&shorter, cut.join("\n")).unwrap();
+        let verified = audit(url, &["verify", "--export", &shorter, "--head", &joint]).await;
+        assert_eq!(verified.status.code(), Some(3), "{}", told(&verified));
+        assert!(told(&verified).contains("missing: row 2"), "{}", told(&verified));
+        let other = format!("1:{}", "0".repeat(64));
+        let verified = audit(url, &["verify", "--export", &part, "--head", &other]).await;
+        assert_eq!(verified.status.code(), Some(3), "{}", told(&verified));
+        let nowhere = app.folder.path().join("none.ndjson");
+        let none = audit(
+            url,
+            &["export", "--since", "99", "--out", &nowhere.display().to_string()],
+        )
+        .await;
+        assert_eq!(none.status.code(), Some(2), "{}", told(&none));
+        assert!(!nowhere.exists());
+
+        // Somebody who has the database.
+        let number: i64 = head.split_once(':').unwrap().0.parse().unwrap();
+        let guard = match url.starts_with("postgres") {
+            true => "ALTER TABLE audit DISABLE TRIGGER ALL",
+            false => "DROP TRIGGER audit_keeps",
+        };
+        rows(url, guard).await;
+        rows(url, "UPDATE audit SET actor = 'mallory' WHERE number = 2").await;
+        let broken = audit(url, &["verify", "--head", &head]).await;
+        assert_eq!(broken.status.code(), Some(3), "{}", told(&broken));
+        assert!(
+            told(&broken).contains("✗ changed: row 2 is not what was written"),
+            "{}",
+            told(&broken)
+        );
+        let broken = audit(url, &["verify", "--json"]).await;
+        let report: Value = serde_json::from_slice(&broken.stdout).unwrap();
+        assert_eq!(
+            (&report["whole"], &report["findings"], &report["rows"]),
+            (
+                &json!(false),
+                &json!([{"finding": "changed", "number": 2}]),
+                &json!(number)
+            )
+        );
+        rows(url, "UPDATE audit SET key_id = 'another' WHERE number = 2").await;
+        let foreign = audit(url, &["verify"]).await;
+        assert_eq!(
+            foreign.status.code(),
+            Some(3),
+            "no key was lost there: {}",
+            told(&foreign)
+        );
+        assert!(
+            told(&foreign).contains("row 2 by the key another"),
+            "{}",
+            told(&foreign)
+        );
+        let longer = format!("{}:{}", number + 2, head.split_once(':').unwrap().1);
+        let broken = audit(url, &["verify", "--head-file", &kept, "--head", &longer]).await;
+        assert!(
+            told(&broken).contains(&format!("cut off at the end: rows {} to {}", number + 1, number + 2)),
+            "{}",
+            told(&broken)
+        );
+    }
+}
+
+/// An export is verified with the key that was given, wherever the database is.
+#[tokio::test]
+async fn an_export_verifies_with_the_key_alone() {
+    const KEY: &str = "0123456789abcdef0123456789abcdef";
+    let call = Reply::from(|request| match request["contents"].as_array().unwrap().len() {
+        1 => Reply::call("add_task", json!({"description": "milk"})),
+        _ => Reply::Text("Added."),
+    });
+    let app = spawn_app(Setup::stdio_sqlite().env("GAVEL_AUDIT_KEY", KEY).script(vec![call])).await;
+    app.chat("Add milk.").await;
+    assert!(!app.folder.path().join("gavel.db.audit-key").exists());
+    let export = app.folder.path().join("audit.ndjson");
+    let path = export.display().to_string();
+    let verify = async |key: &str| {
+        let mut gavel = Command::new(binary());
+        gavel
+            .env_clear()
+            .current_dir(app.folder.path())
+            .env("DATABASE_URL", "sqlite:none.db");
+        gavel
+            .env("GAVEL_AUDIT_KEY", key)
+            .args(["audit", "verify", "--export", &path]);
+        gavel.output().await.unwrap()
+    };
+    let exported = audit(&app.database_url, &["export", "--out", &path]).await;
+    assert_eq!(exported.status.code(), Some(0), "{}", told(&exported));
+    let verified = verify(KEY).await;
+    assert_eq!(verified.status.code(), Some(0), "{}", told(&verified));
+    assert!(told(&verified).contains("2 rows"), "{}", told(&verified));
+    let other = verify("another key, as long as the first one is").await;
+    assert_eq!(other.status.code(), Some(1), "{}", told(&other));
+    let words = told(&other);
+    assert!(words.contains("cannot be verified: rows 1 to 2 by the key"), "{words}");
+    assert!(words.contains("audit.old_keys"), "{words}");
+    assert!(words.contains("none.db"), "where else a key was looked for: {words}");
+    let lines = std::fs::read_to_string(&export).unwrap();
+    std::fs::write(&export, lines.replace("ann", "bob")).unwrap();
+    let changed = verify(KEY).await;
+    assert!(told(&changed).contains("changed: row"), "{}", told(&changed));
+    std::fs::write(&export, lines.lines().skip(1).collect::<Vec<_>>().join("\n")).unwrap();
+    assert!(told(&verify(KEY).await).contains("missing: row 1"));
+}
+
+/// The key that gavel makes beside a SQLite database is its owner's alone.
+#[cfg(unix)]
+#[tokio::test]
+async fn the_key_beside_the_database_is_its_owner_s_alone() {
+    use std::os::unix::fs::PermissionsExt;
+
+    let app = spawn_app(Setup::stdio_sqlite()).await;
+    let file = app.folder.path().join("gavel.db.audit-key");
+    assert_eq!(std::fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
+    assert_eq!(std::fs::read_to_string(&file).unwrap().len(), 64);
+}
+
+/// Whoever loses the key beside the database is told: by the log at the next start, by the doctor, and by who verifies.
+#[tokio::test]
+async fn a_lost_key_is_cried_out() {
+    let call = Reply::from(|request| match request["contents"].as_array().unwrap().len() {
+        1 => Reply::call("add_task", json!({"description": "milk"})),
+        _ => Reply::Text("Added."),
+    });
+    let mut app = spawn_app(Setup::stdio_sqlite().script(vec![call])).await;
+    app.chat("Add milk.").await;
+    let file = app.folder.path().join("gavel.db.audit-key");
+    let kept = std::fs::read_to_string(&file).unwrap();
+    std::fs::remove_file(&file).unwrap();
+    app.begin_stop().await.unwrap();
+    let gavel = async |old: &[&str], args: &[&str]| {
+        let mut gavel = Command::new(binary());
+        gavel
+            .env_clear()
+            .current_dir(app.folder.path())
+            .env("DATABASE_URL", &app.database_url)
+            .envs(old.iter().map(|key| ("GAVEL_AUDIT_OLD_KEYS", key)));
+        told(&gavel.args(args).output().await.unwrap())
+    };
+    let begun = gavel(&[], &["chat", "Add bread."]).await;
+    assert!(begun.contains("gavel.db.audit-key is gone"), "{begun}");
+    assert_ne!(std::fs::read_to_string(&file).unwrap(), kept);
+    let again = gavel(&[], &["chat", "Add butter."]).await;
+    assert!(!again.contains("is gone"), "the last rows have the new key: {again}");
+    let doctor = gavel(&[], &["doctor"]).await;
+    assert!(
+        doctor.contains("is not there, with which 2 rows were hashed"),
+        "{doctor}"
+    );
+    assert!(!gavel(&[&kept], &["doctor"]).await.contains("with which"));
+    let verified = audit(&app.database_url, &["verify"]).await;
+    assert_eq!(verified.status.code(), Some(1), "{}", told(&verified));
+}

@@ -1,0 +1,151 @@
+//! Stops a write of the record where it stands, so that its process can be killed within it. Nothing in the product helps: a
+//! trigger in the record's database counts the rows that are written.
+
+use std::time::{Duration, Instant};
+
+use sqlx::{AssertSqlSafe, Connection, PgConnection, SqliteConnection};
+
+/// How long no other writer gets in until the one that has the database counts as stopped: no write takes as long.
+const STOPPED: Duration = Duration::from_millis(700);
+
+/// A number that nobody else locks.
+const LOCK: i64 = 4711;
+
+/// What becomes of the write in which the process dies.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Write {
+    /// It never was.
+    Lost,
+    /// It is there, and nobody heard of it.
+    Unheard,
+}
+
+/// The tables whose rows are counted, each with the column whose change counts.
+pub type Writes = [(&'static str, &'static str)];
+
+/// A query without end: only the death of its process ends it.
+const SQLITE: &str = "CREATE TABLE brake (n INTEGER NOT NULL, at INTEGER NOT NULL);
+    INSERT INTO brake VALUES (0, -1);
+    CREATE VIEW without_end AS WITH RECURSIVE count (x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM count) SELECT x FROM count;";
+
+/// Deferred, so it stops at the commit: let go of, the commit goes through although its client is dead.
+const POSTGRES: &str = "CREATE TABLE brake (n BIGINT NOT NULL, at BIGINT NOT NULL);
+    INSERT INTO brake VALUES (0, -1);
+    CREATE FUNCTION brake() RETURNS trigger LANGUAGE plpgsql AS $$ DECLARE now BOOLEAN; BEGIN
+        UPDATE brake SET n = n + 1 RETURNING n = at INTO now;
+        IF now THEN PERFORM pg_advisory_xact_lock(4711); END IF;
+        RETURN NULL;
+    END $$;";
+
+/// The record's database, in which one write can be stopped.
+pub enum Brake {
+    Sqlite(String),
+    /// Its connection holds the lock.
+    Postgres(PgConnection),
+}
+
+impl Brake {
+    /// Built into a database whose tables are there.
+    pub async fn new(url: &str, writes: &Writes) -> Self {
+        if url.starts_with("sqlite") {
+            let mut database = SqliteConnection::connect(url).await.unwrap();
+            let mut text = SQLITE.to_owned();
+            for (table, column) in writes {
+                for (name, event) in [("new", "INSERT".to_owned()), ("changed", format!("UPDATE OF {column}"))] {
+                    text += &format!(
+                        "CREATE TRIGGER {table}_{name} AFTER {event} ON {table} BEGIN UPDATE brake SET n = n + 1; \
+                         UPDATE brake SET n = (SELECT sum(x) FROM without_end) WHERE n = at; END;"
+                    );
+                }
+            }
+            sqlx::raw_sql(AssertSqlSafe(text)).execute(&mut database).await.unwrap();
+            return Self::Sqlite(url.to_owned());
+        }
+        let mut database = PgConnection::connect(url).await.unwrap();
+        let mut text = POSTGRES.to_owned();
+        for (table, column) in writes {
+            text += &format!(
+                "CREATE CONSTRAINT TRIGGER brake AFTER INSERT OR UPDATE OF {column} ON {table} DEFERRABLE INITIALLY DEFERRED \
+                 FOR EACH ROW EXECUTE FUNCTION brake();"
+            );
+        }
+        text += &format!("SELECT pg_advisory_lock({LOCK});");
+        sqlx::raw_sql(AssertSqlSafe(text)).execute(&mut database).await.unwrap();
+        Self::Postgres(database)
+    }
+
+    async fn execute(&mut self, text: String) {
+        match self {
+            Self::Sqlite(url) => {
+                let mut database = SqliteConnection::connect(url).await.unwrap();
+                sqlx::raw_sql(AssertSqlSafe(text)).execute(&mut database).await.unwrap();
+            }
+            Self::Postgres(database) => {
+                sqlx::raw_sql(AssertSqlSafe(text)).execute(database).await.unwrap();
+            }
+        }
+    }
+
+    pub async fn number(&mut self, text: &'static str) -> i64 {
+        match self {
+            Self::Sqlite(url) => {
+                let mut database = SqliteConnection::connect(url).await.unwrap();
+                sqlx::query_scalar(text).fetch_one(&mut database).await.unwrap()
+            }
+            Self::Postgres(database) => sqlx::query_scalar(text).fetch_one(database).await.unwrap(),
+        }
+    }
+
+    /// The writes so far.
+    pub async fn writes(&mut self) -> i64 {
+        self.number("SELECT n FROM brake").await
+    }
+
+    /// Counts from here, and stops the write of row `at`.
+    pub async fn stop_at(&mut self, at: i64) {
+        self.execute(format!("UPDATE brake SET n = 0, at = {at}")).await;
+    }
+
+    /// Does a write stand?
+    pub async fn has_stopped(&mut self) -> bool {
+        let url = match self {
+            Self::Postgres(_) => {
+                let waiting = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted \
+                               AND database = (SELECT oid FROM pg_database WHERE datname = current_database())";
+                return self.number(waiting).await > 0;
+            }
+            Self::Sqlite(url) => url.clone(),
+        };
+        let mut database = SqliteConnection::connect(&url).await.unwrap();
+        sqlx::raw_sql("PRAGMA busy_timeout = 0")
+            .execute(&mut database)
+            .await
+            .unwrap();
+        let begun = Instant::now();
+        while begun.elapsed() < STOPPED {
+            let entered = sqlx::raw_sql("BEGIN IMMEDIATE; ROLLBACK").execute(&mut database).await;
+            if entered.is_ok() {
+                return false;
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        true
+    }
+
+    /// Its process is dead: what of the write that stands? Stops none any more.
+    pub async fn release(&mut self, write: Write) {
+        if let Self::Postgres(_) = self {
+            match write {
+                Write::Lost => {
+                    self.number(
+                        "SELECT count(pg_terminate_backend(pid)) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted \
+                         AND database = (SELECT oid FROM pg_database WHERE datname = current_database())",
+                    )
+                    .await;
+                }
+                Write::Unheard => self.execute(format!("SELECT pg_advisory_unlock({LOCK})")).await,
+            }
+        }
+        self.execute("UPDATE brake SET at = -1".to_owned()).await;
+    }
+}

@@ -1,0 +1,530 @@
+//! What is shown of a question, who may answer it, and what comes of an answer.
+
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+
+use super::login::{run, token, with_tokens};
+use super::rig::{ALL, Browser, Office, approval, asks, key, keys, mail, meeting, offices};
+use crate::harness::{Answer, App, Setup, spawn_app};
+
+/// R-5, R-10, R-12: a person sees who asks, to whom it goes, all of the text, why, and what is odd; the rest is one click away.
+#[tokio::test]
+async fn a_question_is_shown_as_a_person_wants_to_see_it() {
+    for (_office, app) in offices(vec![("gmail_send", mail()), ("calendar_event_create", meeting())]).await {
+        let run = app.says("ann").await;
+        let ann = Browser::of(&app, "desk", "ann").await;
+        let page = ann.get("/console/approvals").await.is(200);
+        for shown in [
+            "<title>(2) Approvals · gavel</title>",
+            "<b>Why it needs leave: </b>",
+            "<dt>To</dt>",
+            "<dt>Cc</dt>",
+            "<dt>Bcc</dt>",
+            "Ann Lee &lt;ann@example.org&gt;",
+            "goes to <code><bdi>ann@example.org</bdi></code>",
+            "international domain: <bdi>bücher.example</bdi>",
+            "bob@xn--bcher-kva.example",
+            "Look twice",
+            "Dear Ann,\n\nI am late, by about ten minutes.\n\nBest\nJo",
+            "Goes to 3 recipients:",
+            "Monday, 24 November 2031, 10:00",
+            "May stay away",
+            "Exactly what is sent",
+            "in 24 hours",
+            "UTC</time>",
+        ] {
+            assert!(page.contains(shown), "{shown} is not in {page}");
+        }
+        let order = [
+            "<dt>To</dt>",
+            "<dt>Cc</dt>",
+            "<dt>Bcc</dt>",
+            "<dt>Subject</dt>",
+            "<dt>Body</dt>",
+        ];
+        let places: Vec<_> = order.iter().map(|label| page.find(label).unwrap()).collect();
+        assert!(places.is_sorted(), "{places:?}");
+        let own = ann
+            .get(&format!("/console/approvals/{}", approval(&run, 0)))
+            .await
+            .is(200);
+        assert!(
+            own.contains("<title>Gmail send · gavel</title>") && own.contains("I am late"),
+            "{own}"
+        );
+        let filtered = ann.get("/console/approvals?tool=gmail_send").await.is(200);
+        assert!(
+            filtered.contains("I am late") && !filtered.contains("Room 4"),
+            "{filtered}"
+        );
+        let none = ann.get("/console/approvals?tool=a%22+OR+%22b").await.is(200);
+        assert!(none.contains("Nothing of this waits"), "{none}");
+    }
+}
+
+/// Promise 2, approvals: nothing that a model writes is markup, and nothing in it can hide or turn the reading direction.
+#[tokio::test]
+async fn no_text_of_the_model_can_lie_by_its_form() {
+    let evil = "</dd></dl><script>alert(1)</script><img src=x onerror=alert(2)> \u{202e}live\u{200b} &amp; \"'";
+    let call = json!({"to": ["ann@example.org"], "subject": evil.replace(['\u{202e}', '\u{200b}'], ""), "body": evil,
+        "attachments": [{"name": evil, "content": "a".repeat(9000), evil: {evil: [evil]}}]});
+    for (_office, app) in offices(vec![("gmail_send", call)]).await {
+        let run = app.says("ann").await;
+        let ann = Browser::of(&app, "desk", "ann").await;
+        let thread = format!("/console/threads/{}", run["threadId"].as_str().unwrap());
+        ann.answers(&approval(&run, 0), "reject", evil).await;
+        let second = app.says("ann").await;
+        for path in [
+            "/console/approvals".to_owned(),
+            format!("/console/approvals/{}", approval(&run, 0)),
+            format!("/console/approvals/{}", approval(&second, 0)),
+            format!(
+                "/console/approvals?user={}&tool=x",
+                "%22%3E%3Cscript%3Ealert(1)%3C/script%3E"
+            ),
+            thread,
+        ] {
+            let page = ann.get(&path).await.is(200);
+            assert!(!page.contains("<script") && !page.contains("<img"), "{path}: {page}");
+            assert!(
+                !page.contains('\u{202e}') && !page.contains('\u{200b}'),
+                "{path}: {page}"
+            );
+        }
+        let page = ann
+            .get(&format!("/console/approvals/{}", approval(&second, 0)))
+            .await
+            .text;
+        assert!(
+            page.contains(">U+202E</span>live<span") && page.contains(">U+200B</span>"),
+            "{page}"
+        );
+        assert!(page.contains("Show all of it (1 line, 9000 characters)"), "{page}");
+    }
+}
+
+/// R-1: one's own questions, or with the role `approver` all of the tenant's; anybody else's are not there, by any route.
+#[tokio::test]
+async fn everybody_sees_and_answers_what_is_theirs() {
+    for (office, app) in offices(vec![("gmail_send", mail())]).await {
+        let run = app.says("ann").await;
+        let question = approval(&run, 0);
+        let (path, thread) = (
+            format!("/console/approvals/{question}"),
+            format!("/console/threads/{}", run["threadId"].as_str().unwrap()),
+        );
+        let action = format!("/console/actions/{}", run["actions"][0]["actionId"].as_str().unwrap());
+        for (name, user) in [("desk", "eve"), ("others", ""), ("others", "ann")] {
+            let other = Browser::of(&app, name, user).await;
+            let list = other.get("/console/approvals").await;
+            let token = list.form_token();
+            assert!(list.is(200).contains("Nothing waits"), "{name} {user}");
+            other.get(&path).await.is(404);
+            other.get(&thread).await.is(404);
+            let about = other.get(&format!("/console/approvals?about={question}")).await.is(200);
+            assert!(!about.contains("class=\"flash"), "{about}");
+            for (path, field, value) in [
+                (path.as_str(), "decision", "approve_once"),
+                (&action, "happened", "yes"),
+                ("/console/grants/019300aa-0000-7000-8000-000000000000", "x", "y"),
+            ] {
+                other
+                    .post(path, &[("form_token", &token), (field, value)])
+                    .await
+                    .is(404);
+            }
+        }
+        assert!(office.names().is_empty());
+        // An approver may answer for ann, and still does not read her thread under another name.
+        let boss = Browser::of(&app, "chief", "boss").await;
+        assert!(boss.get("/console/approvals").await.is(200).contains("I am late"));
+        boss.get(&thread).await.is(404);
+        Browser::of(&app, "chief", "").await.get(&thread).await.is(404);
+        let landed = boss.answers(&question, "approve_once", "").await;
+        landed.leads_to(&format!("/console/approvals?about={question}"));
+        let told = boss.get(landed.location()).await.is(200);
+        assert!(
+            told.contains("Approved by <b><bdi>service:chief for user:boss</bdi></b>, and done."),
+            "{told}"
+        );
+        assert_eq!(office.names(), ["gmail_send"]);
+        let ann = Browser::of(&app, "desk", "ann").await;
+        let late = ann.answers(&question, "reject", "").await;
+        late.leads_to(&format!("/console/approvals?about={question}&late=1"));
+        let told = ann.get(late.location()).await.is(200);
+        assert!(
+            told.contains("your answer came too late.") && told.contains("service:chief"),
+            "{told}"
+        );
+        let read = ann.get(&thread).await.is(200);
+        for said in [
+            "E-mail Ann that I am late.",
+            "May I call gmail_send?",
+            "That is all.",
+            "and done.",
+        ] {
+            assert!(read.contains(said), "{said}: {read}");
+        }
+    }
+}
+
+/// A form counts only with the token of the login it was shown to, and from our own pages; otherwise nothing is done.
+#[tokio::test]
+async fn an_answer_without_the_forms_token_does_nothing() {
+    for (office, app) in offices(vec![("gmail_send", mail())]).await {
+        let run = app.says("ann").await;
+        let path = format!("/console/approvals/{}", approval(&run, 0));
+        let ann = Browser::of(&app, "desk", "ann").await;
+        let token = ann.get(&path).await.form_token();
+        let elsewhere = Browser::of(&app, "desk", "ann").await.get(&path).await.form_token();
+        assert_ne!(token, elsewhere, "another login of the same person has another");
+        let yes = ("decision", "approve_once");
+        let half = &token[..32];
+        for fields in [
+            &[yes][..],
+            &[yes, ("form_token", "")],
+            &[yes, ("form_token", half)],
+            &[yes, ("form_token", &elsewhere)],
+            &[yes, ("form_token", &token), ("form_token", &token)],
+        ] {
+            ann.post(&path, fields).await.is(403);
+        }
+        let good = [yes, ("form_token", token.as_str())];
+        for headers in [
+            &[("sec-fetch-site", "cross-site")][..],
+            &[("sec-fetch-site", "same-site")],
+            &[("origin", "https://evil.example")],
+            &[("content-type", "text/plain")],
+        ] {
+            let sent = ann.post_with(&path, headers, &good).await;
+            assert_eq!(sent.status, 403, "{headers:?}");
+        }
+        ann.post(&path, &[("form_token", &token), ("decision", "maybe")])
+            .await
+            .is(400);
+        let long = "x".repeat(5000);
+        let reject = [
+            ("form_token", token.as_str()),
+            ("decision", "reject"),
+            ("reason", &long),
+        ];
+        ann.post(&path, &reject).await.is(400);
+        assert!(office.names().is_empty(), "nothing was done");
+        assert_eq!(ann.post(&path, &good).await.status, 303);
+        assert_eq!(office.names(), ["gmail_send"]);
+    }
+}
+
+/// R-14: of fifty answers at once one counts, and everybody is told the truth.
+#[tokio::test]
+async fn of_fifty_answers_at_once_one_counts() {
+    for (office, app) in offices(vec![("gmail_send", mail())]).await {
+        let run = app.says("ann").await;
+        let question = approval(&run, 0);
+        let path = format!("/console/approvals/{question}");
+        let (ann, boss) = (
+            Arc::new(Browser::of(&app, "desk", "ann").await),
+            Arc::new(Browser::of(&app, "chief", "boss").await),
+        );
+        let tokens = [ann.get(&path).await.form_token(), boss.get(&path).await.form_token()];
+        let mut posts = tokio::task::JoinSet::new();
+        for n in 0..50 {
+            let browser = Arc::clone(if n % 2 == 0 { &ann } else { &boss });
+            let (path, token) = (path.clone(), tokens[n % 2].clone());
+            let decision = if n % 2 == 0 { "approve_once" } else { "reject" };
+            posts.spawn(async move {
+                let sent = browser
+                    .post(&path, &[("form_token", &token), ("decision", decision)])
+                    .await;
+                (n % 2, sent.status, sent.location().ends_with("late=1"))
+            });
+        }
+        let answers = posts.join_all().await;
+        assert!(answers.iter().all(|(_, status, _)| *status == 303), "{answers:?}");
+        let in_time: Vec<_> = answers
+            .iter()
+            .filter(|(_, _, late)| !late)
+            .map(|(who, ..)| *who)
+            .collect();
+        let winner = in_time[0];
+        assert_eq!(
+            in_time, [winner; 25],
+            "the winner's presses are one answer, all of the other's are late"
+        );
+        let told = ann.get(&path).await.is(200);
+        let (by, effects) = [("Approved by", 1), ("Rejected by", 0)][winner];
+        assert!(told.contains(by), "{told}");
+        assert_eq!(office.names().len(), effects);
+    }
+}
+
+/// R-13, R-15: a no with its reason; standing leave for exactly these, listed, counted, taken back.
+#[tokio::test]
+async fn a_no_is_told_with_its_reason_and_standing_leave_can_be_taken_back() {
+    let alone = json!({"to": ["ann@example.org"], "subject": "Hi", "body": "Hello."});
+    for (office, app) in offices(vec![("gmail_send", alone)]).await {
+        let ann = Browser::of(&app, "desk", "ann").await;
+        let first = app.says("ann").await;
+        ann.answers(&approval(&first, 0), "reject", "Not\r\ntoday").await;
+        let page = ann
+            .get(&format!("/console/approvals/{}", approval(&first, 0)))
+            .await
+            .is(200);
+        assert!(page.contains("<q>Not\ntoday</q> It was not run."), "{page}");
+        let told = app.gemini.requests().last().unwrap().to_string();
+        assert!(told.contains("Not\\ntoday"), "{told}");
+
+        let second = app.says("ann").await;
+        let page = ann.get("/console/approvals").await.is(200);
+        assert!(page.contains("Always for these recipients…"), "{page}");
+        ann.answers(&approval(&second, 0), "approve_and_always_allow_recipient", "")
+            .await;
+        assert_eq!(app.says("ann").await["status"], "completed");
+        assert_eq!(office.names().len(), 2);
+        let grants = ann.get("/console/grants").await;
+        let token = grants.form_token();
+        let page = grants.is(200);
+        assert!(page.contains("1 time,") && page.contains("ann@example.org"), "{page}");
+        let eve = Browser::of(&app, "desk", "eve").await;
+        let path = page
+            .split_once("action=\"/console/grants/")
+            .unwrap()
+            .1
+            .split('"')
+            .next()
+            .unwrap();
+        let path = format!("/console/grants/{path}");
+        let own = eve.get("/console/grants").await;
+        let evil = own.form_token();
+        assert!(own.is(200).contains("There is none."));
+        eve.post(&path, &[("form_token", &evil)]).await.is(404);
+        ann.post(&path, &[("form_token", "x")]).await.is(403);
+        let landed = ann.post(&path, &[("form_token", &token)]).await;
+        let told = ann.get(landed.location()).await.is(200);
+        assert!(told.contains("taken back. From now on it asks again."), "{told}");
+        assert_eq!(app.says("ann").await["status"], "awaiting_confirmation");
+    }
+}
+
+/// R-15: a call that goes to nobody can be approved once alone, and the button is not there.
+#[tokio::test]
+async fn what_goes_to_nobody_cannot_be_always_allowed() {
+    let mut alone = meeting();
+    alone.as_object_mut().unwrap().remove("attendees");
+    for (office, app) in offices(vec![("calendar_event_create", alone)]).await {
+        let run = app.says("ann").await;
+        let ann = Browser::of(&app, "desk", "ann").await;
+        let page = ann.get("/console/approvals").await.is(200);
+        assert!(
+            page.contains("Approve once") && !page.contains("Always for these recipients"),
+            "{page}"
+        );
+        let always = "approve_and_always_allow_recipient";
+        let refused = ann.answers(&approval(&run, 0), always, "").await.is(422);
+        assert!(refused.contains("nobody to always allow"), "{refused}");
+        assert!(office.names().is_empty());
+    }
+}
+
+/// Promise 3: what is in doubt is listed, explained, and settled by a person; it is not sent again.
+#[tokio::test]
+async fn a_doubt_is_explained_and_settled_by_a_person() {
+    let lost = json!({"to": ["ann@example.org"], "subject": "lost", "body": "Hello."});
+    for (office, app) in offices(vec![("gmail_send", lost)]).await {
+        for (happened, becomes) in [("yes", "and done."), ("no", "and it failed")] {
+            let run = app.says("ann").await;
+            let ann = Browser::of(&app, "desk", "ann").await;
+            let before = office.names().len();
+            let landed = ann.answers(&approval(&run, 0), "approve_once", "").await;
+            let page = ann.get(landed.location()).await;
+            let token = page.form_token();
+            let page = page.is(200);
+            assert!(
+                page.contains("In doubt") && page.contains("it is not known whether it happened"),
+                "{page}"
+            );
+            assert!(
+                page.contains("It happened…") && page.contains("It did not happen…"),
+                "{page}"
+            );
+            let path = format!("/console/actions/{}", run["actions"][0]["actionId"].as_str().unwrap());
+            ann.post(&path, &[("form_token", &token), ("happened", "maybe")])
+                .await
+                .is(400);
+            ann.post(&path, &[("happened", happened)]).await.is(403);
+            let landed = ann.post(&path, &[("form_token", &token), ("happened", happened)]).await;
+            let told = ann.get(landed.location()).await.is(200);
+            assert!(told.contains(becomes) && !told.contains("It happened…"), "{told}");
+            assert_eq!(office.names().len(), before + 1, "it is not sent again");
+        }
+    }
+}
+
+/// R-5: an approver with a token of their own, who acts for nobody else, is told how the run stands that they have answered for;
+/// to read it by itself they still may not (R-1).
+#[tokio::test]
+async fn an_approvers_token_is_told_of_the_run_it_answered_for() {
+    let lost = json!({"to": ["ann@example.org"], "subject": "lost", "body": "Hello."});
+    for setup in [Setup::stdio_sqlite(), Setup::stdio_postgres()] {
+        let office = Office::start().await;
+        let app = spawn_app(with_tokens(
+            office.setup(setup).script(asks(vec![("gmail_send", lost.clone())])),
+        ))
+        .await;
+        let send = async |user: &str, roles: &[&str], method: &str, path: &str, body: Value| {
+            let authorization = format!("Bearer {}", token(user, 600, roles));
+            let request = app.request(method, path, &[("authorization", &authorization)]);
+            Answer::of(request.json(&body)).await
+        };
+        let run = send("ann", &[], "POST", "/api/agent/run", json!({"prompt": "E-mail Ann."}));
+        let run = run.await.expect(200);
+        let yes = json!({"approvalId": approval(&run, 0), "decision": "approve_once"});
+        for _ in ["the answer", "the same once more"] {
+            let path = "/api/agent/approvals/resolve";
+            let told = send("boss", &["approver"], "POST", path, yes.clone()).await.expect(200);
+            assert_eq!(
+                (&told["runId"], &told["state"]),
+                (&run["runId"], &json!("in_doubt")),
+                "{told}"
+            );
+        }
+        let path = format!(
+            "/api/agent/actions/{}/settle",
+            run["actions"][0]["actionId"].as_str().unwrap()
+        );
+        let told = send("boss", &["approver"], "POST", &path, json!({"happened": true})).await;
+        assert_eq!(told.expect(200)["actions"][0]["state"], "completed");
+        let path = format!("/api/agent/runs/{}", run["runId"].as_str().unwrap());
+        let read = send("boss", &["approver"], "GET", &path, json!({})).await;
+        read.problem(404, "not_found");
+        assert_eq!(office.names().len(), 1);
+    }
+}
+
+/// Makes the actions of a run unreadable in the very commit that settles one of them, or that changes their run.
+async fn spoil_at(app: &App, what: &'static str) {
+    if !app.database_url.starts_with("postgres") {
+        return run(
+            app,
+            match what {
+                "settle" => {
+                    "CREATE TRIGGER spoil AFTER UPDATE OF settled_at ON agent_action BEGIN \
+                     UPDATE agent_action SET arguments = '{' WHERE id = NEW.id; END"
+                }
+                _ => {
+                    "CREATE TRIGGER spoil_run AFTER UPDATE ON agent_run BEGIN \
+                     UPDATE agent_action SET arguments = '{' WHERE root_id = NEW.root_id; END"
+                }
+            },
+        )
+        .await;
+    }
+    let (function, trigger) = match what {
+        "settle" => (
+            "CREATE FUNCTION spoil() RETURNS trigger LANGUAGE plpgsql AS \
+             $$BEGIN UPDATE agent_action SET arguments = '{' WHERE id = NEW.id; RETURN NULL; END$$",
+            "CREATE TRIGGER spoil AFTER UPDATE OF settled_at ON agent_action FOR EACH ROW EXECUTE FUNCTION spoil()",
+        ),
+        _ => (
+            "CREATE FUNCTION spoil_run() RETURNS trigger LANGUAGE plpgsql AS \
+             $$BEGIN UPDATE agent_action SET arguments = '{' WHERE root_id = NEW.root_id; RETURN NULL; END$$",
+            "CREATE TRIGGER spoil_run AFTER UPDATE ON agent_run FOR EACH ROW EXECUTE FUNCTION spoil_run()",
+        ),
+    };
+    run(app, function).await;
+    run(app, trigger).await;
+}
+
+/// Promise 7: what was settled, cancelled or answered, and cannot be read then, is not told as if nothing had been done.
+#[tokio::test]
+async fn what_was_done_and_cannot_be_read_is_not_told_as_nothing() {
+    let lost = json!({"to": ["ann@example.org"], "subject": "lost", "body": "Hello."});
+    for (office, app) in offices(vec![("gmail_send", lost)]).await {
+        let authorization = format!("Bearer {}", key("web"));
+        let headers = [("x-gavel-user", "ann"), ("authorization", authorization.as_str())];
+        let send = async |method: &str, path: String, body: Value| {
+            Answer::of(app.request(method, &path, &headers).json(&body)).await
+        };
+        let text = |value: &Value| value.as_str().unwrap().to_owned();
+        let yes = |run: &Value| json!({"approvalId": approval(run, 0), "decision": "approve_once"});
+        let resolve = "/api/agent/approvals/resolve";
+        let mut doubtful = Vec::new();
+        for _ in ["the API's", "the console's"] {
+            let run = app.says("ann").await;
+            let told = send("POST", resolve.to_owned(), yes(&run)).await.expect(200);
+            assert_eq!(told["state"], "in_doubt", "{told}");
+            doubtful.push(run);
+        }
+        let (answered, cancelled) = (app.says("ann").await, app.says("ann").await);
+        let told = |problem: Value, run: &Value| {
+            assert_eq!(problem["run_id"], run["runId"], "{problem}");
+            let detail = problem["detail"].as_str().unwrap();
+            assert!(
+                detail.contains("may have had effects") && !detail.contains("Nothing was done"),
+                "{detail}"
+            );
+        };
+        let action = |run: &Value| text(&run["actions"][0]["actionId"]);
+
+        spoil_at(&app, "settle").await;
+        let path = format!("/api/agent/actions/{}/settle", action(&doubtful[0]));
+        let settled = send("POST", path, json!({"happened": true})).await;
+        told(settled.problem(500, "outcome_unrecorded"), &doubtful[0]);
+        let ann = Browser::of(&app, "desk", "ann").await;
+        let token = ann.get("/console/approvals").await.form_token();
+        let path = format!("/console/actions/{}", action(&doubtful[1]));
+        let landed = ann.post(&path, &[("form_token", &token), ("happened", "yes")]).await;
+        landed.leads_to(&format!("/console/approvals?settled={}", action(&doubtful[1])));
+
+        spoil_at(&app, "run").await;
+        let path = format!("/api/agent/runs/{}/cancel", text(&cancelled["runId"]));
+        told(
+            send("POST", path, json!({})).await.problem(500, "outcome_unrecorded"),
+            &cancelled,
+        );
+        // What it sets going comes to no end here: it is not waited for.
+        let headers = [&headers[..], &[("prefer", "respond-async")]].concat();
+        let answer = Answer::of(app.request("POST", resolve, &headers).json(&yes(&answered))).await;
+        told(answer.problem(500, "outcome_unrecorded"), &answered);
+        assert!(office.names().len() >= 2);
+    }
+}
+
+/// Many questions come in pages of twenty, and nothing is lost between two.
+#[tokio::test]
+async fn many_questions_come_in_pages() {
+    let office = Office::start().await;
+    let setup = office
+        .setup(Setup::stdio_sqlite())
+        .script(asks(vec![("gmail_send", mail())]));
+    let app = spawn_app(
+        setup
+            .env("GAVEL_AUTH_MODE", "api_key")
+            .env("GAVEL_AUTH_KEYS", keys(&ALL)),
+    )
+    .await;
+    for n in 0..23 {
+        app.says(&format!("user-{n}")).await;
+    }
+    let boss = Browser::of(&app, "chief", "").await;
+    let first = boss.get("/console/approvals").await.is(200);
+    assert!(first.contains("<title>(20+) Approvals · gavel</title>"), "{first}");
+    let next = first
+        .split_once("<p class=\"next\"><a href=\"")
+        .unwrap()
+        .1
+        .split('"')
+        .next()
+        .unwrap();
+    let second = boss.get(&next.replace("&amp;", "&")).await.is(200);
+    assert!(second.contains("<title>(3) Approvals · gavel</title>"), "{second}");
+    for n in 0..23 {
+        let user = format!("<dd><bdi>user-{n}</bdi></dd>");
+        assert_eq!(
+            first.matches(&user).count() + second.matches(&user).count(),
+            1,
+            "{user}"
+        );
+    }
+}

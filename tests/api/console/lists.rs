@@ -1,0 +1,207 @@
+//! Threads and calls in doubt in lists: whose are shown to whom, by the API and in the console.
+
+use serde_json::{Value, json};
+
+use super::rig::{Browser, approval, key, offices};
+use crate::docs::execute;
+use crate::harness::{Answer, App};
+
+impl App {
+    /// As the holder of this key, on behalf of this user where one is named.
+    async fn by(&self, name: &str, user: &str, method: &str, path: &str, body: Option<Value>) -> Answer {
+        let authorization = format!("Bearer {}", key(name));
+        let mut headers = vec![("authorization", authorization.as_str())];
+        if !user.is_empty() {
+            headers.push(("x-gavel-user", user));
+        }
+        let request = self.request(method, path, &headers);
+        Answer::of(match body {
+            Some(body) => request.json(&body),
+            None => request,
+        })
+        .await
+    }
+
+    async fn listed(&self, name: &str, user: &str, path: &str, list: &str) -> Vec<Value> {
+        let page = self.by(name, user, "GET", path, None).await.expect(200);
+        assert!(page["next_page_token"].is_null(), "{page}");
+        page[list].as_array().unwrap().clone()
+    }
+
+    async fn doubts(&self, name: &str, user: &str) -> Vec<Value> {
+        self.listed(name, user, DOUBTS, "actions").await
+    }
+
+    /// A call of the user's whose answer is lost; its run.
+    async fn doubtful(&self, user: &str) -> Value {
+        let run = self.says(user).await;
+        let yes = json!({"approvalId": approval(&run, 0), "decision": "approve_once"});
+        let told = self.by("web", user, "POST", "/api/agent/approvals/resolve", Some(yes));
+        let told = told.await.expect(200);
+        assert_eq!(told["state"], "in_doubt", "{told}");
+        told
+    }
+}
+
+const DOUBTS: &str = "/api/agent/actions/in-doubt";
+const THREADS: &str = "/api/agent/threads";
+
+/// Promise 3: what is in doubt is found by whoever may settle it, with all that went out, and by nobody else; settled it is listed
+/// no more.
+#[tokio::test]
+async fn doubts_are_listed_for_who_may_settle_them() {
+    let lost = json!({"to": ["bob@example.org"], "subject": "lost", "body": "Hello."});
+    for (_office, app) in offices(vec![("gmail_send", lost.clone())]).await {
+        let (ann, jo) = (app.doubtful("ann").await, app.doubtful("jo").await);
+        app.says("ann").await;
+
+        let hers = app.doubts("desk", "ann").await;
+        assert_eq!(hers.len(), 1, "neither another's, nor what only waits: {hers:?}");
+        let started = hers[0]["startedAt"].as_str().unwrap();
+        assert!(started.starts_with("20") && started.ends_with('Z'), "{started}");
+        assert_eq!(
+            hers[0],
+            json!({
+                "actionId": ann["actions"][0]["actionId"], "runId": ann["runId"], "threadId": ann["threadId"], "userId": "ann",
+                "agentId": "workspace", "tool": "gmail_send", "arguments": lost, "recipients": ["bob@example.org"],
+                "startedAt": started,
+            })
+        );
+        for (name, user) in [("web", "eve"), ("others", ""), ("others", "ann")] {
+            assert_eq!(app.doubts(name, user).await, Vec::<Value>::new(), "{name} {user}");
+        }
+        app.by("desk", "", "GET", DOUBTS, None).await.problem(403, "forbidden");
+        app.by(
+            "chief",
+            "",
+            "GET",
+            "/api/agent/actions/in-doubt?order_by=created_at",
+            None,
+        )
+        .await
+        .problem(400, "invalid_request");
+
+        // An approver has all of the tenant's, the oldest first, also page by page.
+        let all = app.doubts("chief", "").await;
+        let runs: Vec<_> = all.iter().map(|one| &one["runId"]).collect();
+        assert_eq!(runs, [&ann["runId"], &jo["runId"]]);
+        assert_eq!(app.doubts("chief", "boss").await, all);
+        let path = format!("{DOUBTS}?page_size=1");
+        let first = app.by("chief", "", "GET", &path, None).await.expect(200);
+        let token = first["next_page_token"].as_str().unwrap();
+        let rest = app
+            .listed("chief", "", &format!("{path}&page_token={token}"), "actions")
+            .await;
+        assert_eq!([&first["actions"][0], &rest[0]], [&all[0], &all[1]]);
+
+        let action = ann["actions"][0]["actionId"].as_str().unwrap();
+        let path = format!("/api/agent/actions/{action}/settle");
+        let settled = app.by("chief", "boss", "POST", &path, Some(json!({"happened": true})));
+        assert_eq!(settled.await.expect(200)["actions"][0]["state"], "completed");
+        assert_eq!(app.doubts("desk", "ann").await, Vec::<Value>::new());
+        assert_eq!(app.doubts("chief", "").await, all[1..]);
+    }
+}
+
+/// R-1: an approver answers for others and lists their doubts, and reads no threads but their own. A list tells of a run what the
+/// run tells of itself.
+#[tokio::test]
+async fn an_approver_lists_nobodys_threads_but_their_own() {
+    let lost = json!({"to": ["bob@example.org"], "subject": "lost", "body": "Hello."});
+    for (_office, app) in offices(vec![("gmail_send", lost)]).await {
+        let run = app.doubtful("ann").await;
+        assert_eq!(app.doubts("chief", "boss").await.len(), 1);
+        for (name, user) in [("chief", "boss"), ("web", "eve"), ("others", "ann")] {
+            let threads = app.listed(name, user, THREADS, "threads").await;
+            assert_eq!(threads, Vec::<Value>::new(), "{name} {user}");
+        }
+        for nobody in ["chief", "web"] {
+            let answer = app.by(nobody, "", "GET", THREADS, None).await;
+            answer.problem(400, "invalid_request");
+        }
+        let path = format!("/api/agent/runs/{}", run["runId"].as_str().unwrap());
+        let settle = format!(
+            "/api/agent/actions/{}/settle",
+            run["actions"][0]["actionId"].as_str().unwrap()
+        );
+        for state in ["in_doubt", "failed"] {
+            let threads = app.listed("web", "ann", THREADS, "threads").await;
+            let own = app.by("web", "ann", "GET", &path, None).await.expect(200);
+            let latest = json!({"runId": own["runId"], "status": own["status"], "state": own["state"]});
+            assert_eq!((threads.len(), &threads[0]["latestRun"]), (1, &latest));
+            assert_eq!(
+                (&threads[0]["threadId"], &own["state"]),
+                (&run["threadId"], &json!(state))
+            );
+            app.by("web", "ann", "POST", &settle, Some(json!({"happened": false})))
+                .await
+                .expect(200);
+        }
+        // Her own, whatever else she may do.
+        assert_eq!(app.listed("chief", "ann", THREADS, "threads").await.len(), 1);
+    }
+}
+
+/// One's own threads are a page of the console, that leads to each; whoever acts for nobody has none.
+#[tokio::test]
+async fn the_console_lists_ones_own_threads() {
+    let mail = json!({"to": ["bob@example.org"], "subject": "late", "body": "Hello."});
+    for (_office, app) in offices(vec![("gmail_send", mail)]).await {
+        let run = app.says("ann").await;
+        let thread = format!("/console/threads/{}", run["threadId"].as_str().unwrap());
+        let ann = Browser::of(&app, "desk", "ann").await;
+        let page = ann.get("/console/approvals").await.is(200);
+        assert!(page.contains("<a href=\"/console/threads\">Threads</a>"), "{page}");
+        let page = ann.get("/console/threads").await.is(200);
+        for shown in [
+            "<title>Threads · gavel</title>",
+            &format!("<a href=\"{thread}\">E-mail Ann that I am late.</a>"),
+            "the agent <bdi>workspace</bdi>",
+            "<dd>Awaiting confirmation</dd>",
+        ] {
+            assert!(page.contains(shown), "{shown} is not in {page}");
+        }
+        assert!(
+            !page.contains("<dt>Whose</dt>") && !page.contains("Next page"),
+            "{page}"
+        );
+        assert!(ann.get(&thread).await.is(200).contains("E-mail Ann that I am late."));
+
+        for (name, user) in [("desk", "eve"), ("chief", "boss"), ("others", "ann")] {
+            let page = Browser::of(&app, name, user)
+                .await
+                .get("/console/threads")
+                .await
+                .is(200);
+            assert!(
+                page.contains("Nothing was said yet.") && !page.contains(&thread),
+                "{page}"
+            );
+        }
+        let chief = Browser::of(&app, "chief", "").await;
+        let page = chief.get("/console/approvals").await.is(200);
+        assert!(!page.contains("/console/threads\""), "{page}");
+        let page = chief.get("/console/threads").await.is(404);
+        assert!(!page.contains(&thread), "{page}");
+
+        // Threads of which nothing is kept but that they were; with hers they are more than a page.
+        let gone =
+            (0..20).map(|n| format!("('0198c2b5-7d8e-7c52-9d3b-{n:012}', 'acme', 'ann', 'workspace', {n}, {n})"));
+        let gone = gone.collect::<Vec<_>>().join(", ");
+        let insert =
+            format!("INSERT INTO thread (id, tenant, user_id, agent_id, created_at, updated_at) VALUES {gone}");
+        execute(&app.database_url, &insert).await;
+        let page = ann.get("/console/threads").await.is(200);
+        assert_eq!(page.matches("Nothing of it is kept").count(), 19, "{page}");
+        let next = page.split("page_token=").nth(1).unwrap().split('"').next().unwrap();
+        let page = ann.get(&format!("/console/threads?page_token={next}")).await.is(200);
+        assert_eq!(page.matches("Nothing of it is kept").count(), 1, "{page}");
+        assert!(!page.contains(&thread) && !page.contains("Next page"), "{page}");
+        let threads = app.listed("web", "ann", THREADS, "threads").await;
+        let last = threads.last().unwrap();
+        assert_eq!(
+            (threads.len(), &last["title"], &last["latestRun"]),
+            (21, &Value::Null, &Value::Null)
+        );
+    }
+}

@@ -1,0 +1,7 @@
+//! The console over plain HTTP, on both databases (issue of threads and approvals; DESIGN.md sections 6 and 9), and in a real browser.
+
+mod answers;
+mod browser;
+mod lists;
+mod login;
+mod rig;

@@ -1,0 +1,242 @@
+//! `gavel google connect` and the callback route.
+
+use std::process::Stdio;
+
+use gavel_mcp_google::connect::Connector;
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader};
+use tokio::process::{Child, Command};
+
+use super::{ALL_SCOPES, Answer, BOTH, Desk, Kind, account, mail, puppet, states};
+use crate::harness::{Setup, binary, spawn_app};
+use crate::workspace::Trouble;
+
+/// The page that the browser comes back to: status and text.
+async fn come_back(desk: &Desk, query: &str) -> (u16, String) {
+    let request = desk.app.request("GET", &format!("/oauth/google/callback?{query}"), &[]);
+    let answer = request.send().await.unwrap();
+    let headers = answer.headers().clone();
+    assert_eq!(headers["content-type"], "text/html; charset=utf-8");
+    assert_eq!(headers["cache-control"], "no-store");
+    assert_eq!(headers["referrer-policy"], "no-referrer");
+    assert!(
+        headers["content-security-policy"]
+            .to_str()
+            .unwrap()
+            .contains("default-src 'none'")
+    );
+    (answer.status().as_u16(), answer.text().await.unwrap())
+}
+
+/// what an operator began for a user is finished at the callback, once, for that user and nobody else, whatever comes with the
+/// request; what leads back elsewhere, was made up, declined or is over is not.
+#[tokio::test]
+async fn the_callback_finishes_what_was_begun_once_and_for_whom_it_was_begun() {
+    for kind in BOTH {
+        let desk = Desk::with(kind, puppet(), |setup| setup).await;
+        let connector = Connector::open(&desk.settings()).await.unwrap();
+        let callback = connector.callback().unwrap().to_owned();
+        let consent = |url: &str, user: &str| desk.google.consent(url, &account(user), &ALL_SCOPES.join(" "));
+        let begun = connector.begin("ann", &callback).await.unwrap();
+        let code = consent(&begun.url, "ann");
+        for wrong in [
+            String::new(),
+            "error=access_denied".to_owned(),
+            format!("code={code}"),
+            format!("code={code}&state=made-up"),
+            format!("code={code}&state={0}&state={0}", begun.state),
+        ] {
+            let (status, page) = come_back(&desk, &wrong).await;
+            assert_eq!(status, 400, "{wrong}: {page}");
+            assert!(!page.contains(&code));
+        }
+        // A user that comes with the request is nobody.
+        let query = format!("code={code}&state={}&user=eve&scope=x", begun.state);
+        let (status, page) = come_back(&desk, &query).await;
+        assert_eq!(status, 200, "{page}");
+        assert!(
+            page.contains("ann@gmail.example is connected for the user ann"),
+            "{page}"
+        );
+        let (status, page) = come_back(&desk, &query).await;
+        assert_eq!(status, 400, "it is good once: {page}");
+        let users = async || {
+            let all = connector.connected().await.unwrap();
+            all.into_iter().map(|account| account.user).collect::<Vec<_>>()
+        };
+        assert_eq!(users().await, ["ann"]);
+        let waiting = desk.mails("ann", mail()).await;
+        let run = desk.resolve("ann", &waiting["actions"][0], "approve_once", None).await;
+        assert_eq!(states(&run), ["completed"], "{run}");
+
+        // One that leads back to a command's own listener is not the route's.
+        let elsewhere = connector.begin("bob", super::REDIRECT).await.unwrap();
+        let code = consent(&elsewhere.url, "bob");
+        let (status, _) = come_back(&desk, &format!("code={code}&state={}", elsewhere.state)).await;
+        assert_eq!(status, 400);
+        connector.finish("bob", &elsewhere.state, &code).await.unwrap();
+
+        // Declined: it cannot be finished any more, and what the address says is not shown.
+        let declined = connector.begin("cyd", &callback).await.unwrap();
+        let query = format!("error=<script>alert(1)</script>&state={}", declined.state);
+        let (status, page) = come_back(&desk, &query).await;
+        assert_eq!(status, 200);
+        assert!(
+            page.contains("consent was not given") && !page.contains("script"),
+            "{page}"
+        );
+        let code = consent(&declined.url, "cyd");
+        let (status, _) = come_back(&desk, &format!("code={code}&state={}", declined.state)).await;
+        assert_eq!(status, 400);
+        assert_eq!(users().await, ["ann", "bob"]);
+
+        // A name that would be markup is text.
+        let odd = connector.begin("<b>dan</b>", &callback).await.unwrap();
+        let code = consent(&odd.url, "dan");
+        let (_, page) = come_back(&desk, &format!("code={code}&state={}", odd.state)).await;
+        assert!(
+            page.contains("&lt;b&gt;dan&lt;/b&gt;") && !page.contains("<b>"),
+            "{page}"
+        );
+        connector.close().await;
+        desk.app.stop().await;
+    }
+}
+
+/// `gavel google …` under the configuration of the service.
+fn command(desk: &Desk, args: &[&str]) -> Command {
+    let mut command = Command::new(binary());
+    command
+        .args(["google"])
+        .args(args)
+        .arg("--mcp-config")
+        .arg(desk.app.folder.path().join("mcp.json"))
+        .current_dir(desk.app.folder.path())
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .kill_on_drop(true);
+    command
+}
+
+/// Starts to connect somebody: the process, what it goes on to print, and the address to open.
+async fn begin(desk: &Desk, args: &[&str]) -> (Child, BufReader<tokio::process::ChildStdout>, String) {
+    let mut child = command(desk, args).spawn().unwrap();
+    let mut out = BufReader::new(child.stdout.take().unwrap());
+    let mut url = String::new();
+    out.read_line(&mut url).await.unwrap();
+    (child, out, url.trim().to_owned())
+}
+
+fn parameter(url: &str, name: &str) -> String {
+    let url = url::Url::parse(url).unwrap();
+    let found = url.query_pairs().find(|(given, _)| given == name);
+    found.unwrap().1.into_owned()
+}
+
+/// on the machine where it is run, and by the callback of the service; then listed, and disconnected.
+#[tokio::test]
+async fn accounts_are_connected_listed_and_disconnected_from_the_command_line() {
+    for kind in BOTH {
+        let desk = Desk::with(kind, puppet(), |setup| setup).await;
+        let consent = |url: &str, user: &str| desk.google.consent(url, &account(user), &ALL_SCOPES.join(" "));
+        let browser = reqwest::Client::builder().no_proxy().build().unwrap();
+        let run = async |args: &[&str]| {
+            let output = command(&desk, args).output().await.unwrap();
+            let text = |bytes| String::from_utf8(bytes).unwrap();
+            (output.status.code(), text(output.stdout), text(output.stderr))
+        };
+
+        let (mut child, mut out, url) = begin(&desk, &["connect", "ann", "--here", "--no-browser"]).await;
+        let (code, state) = (consent(&url, "ann"), parameter(&url, "state"));
+        let home = parameter(&url, "redirect_uri");
+        assert!(home.starts_with("http://127.0.0.1:"), "{home}");
+        // Whatever else knocks is turned away, and keeps nobody out.
+        let _silent = tokio::net::TcpStream::connect(home.trim_start_matches("http://").trim_end_matches('/'))
+            .await
+            .unwrap();
+        let forged = browser
+            .get(format!("{home}?state=made-up&code={code}"))
+            .send()
+            .await
+            .unwrap();
+        assert_eq!(forged.status(), 404);
+        let back = browser
+            .get(format!("{home}?state={state}&code={code}"))
+            .send()
+            .await
+            .unwrap();
+        assert!(back.text().await.unwrap().contains("The account is connected"));
+        let mut said = String::new();
+        out.read_to_string(&mut said).await.unwrap();
+        assert!(child.wait().await.unwrap().success());
+        assert_eq!(said, "ann@gmail.example is connected for ann\n");
+
+        let (mut child, mut out, url) = begin(&desk, &["connect", "bob"]).await;
+        let (code, state) = (consent(&url, "bob"), parameter(&url, "state"));
+        let (status, _) = come_back(&desk, &format!("code={code}&state={state}")).await;
+        assert_eq!(status, 200);
+        let mut said = String::new();
+        out.read_to_string(&mut said).await.unwrap();
+        assert!(child.wait().await.unwrap().success());
+        assert_eq!(said, "bob@gmail.example is connected for bob\n");
+
+        let (mut child, _out, url) = begin(&desk, &["connect", "cyd", "--here"]).await;
+        let (home, state) = (parameter(&url, "redirect_uri"), parameter(&url, "state"));
+        browser
+            .get(format!("{home}?state={state}&error=access_denied"))
+            .send()
+            .await
+            .unwrap();
+        let mut said = String::new();
+        child.stderr.take().unwrap().read_to_string(&mut said).await.unwrap();
+        assert_eq!(child.wait().await.unwrap().code(), Some(1));
+        assert!(said.contains("consent was not given"), "{said}");
+
+        let (status, listed, _) = run(&["list"]).await;
+        assert_eq!(status, Some(0));
+        let lines: Vec<_> = listed.lines().collect();
+        assert_eq!(lines.len(), 3, "{listed}");
+        assert!(
+            lines[1].starts_with("ann") && lines[1].contains("ann@gmail.example"),
+            "{listed}"
+        );
+        assert!(!listed.contains("canary"), "{listed}");
+        assert_eq!(run(&["disconnect", "ann"]).await.0, Some(0));
+        let (status, _, said) = run(&["disconnect", "ann"]).await;
+        assert!(status == Some(1) && said.contains("has no account connected"), "{said}");
+        assert_eq!(
+            desk.google.refresh_tokens().len(),
+            1,
+            "the consent is taken back at Google"
+        );
+        desk.google.trouble("revoke", [Trouble::Refuse(503, "backendError")]);
+        let (status, told, said) = run(&["disconnect", "bob"]).await;
+        assert!(
+            status == Some(1) && told.is_empty() && said.contains("https://myaccount.google.com/permissions"),
+            "{told}{said}"
+        );
+        assert!(!run(&["list"]).await.1.contains("bob"), "it is forgotten here");
+        let waiting = desk.mails("ann", mail()).await;
+        let waits = waiting["status"] == "awaiting_confirmation";
+        let run = match waits {
+            true => desk.resolve("ann", &waiting["actions"][0], "approve_once", None).await,
+            false => waiting,
+        };
+        assert_eq!(run["actions"][0]["errorCode"], "auth_required", "{run}");
+        desk.app.stop().await;
+    }
+}
+
+/// where nobody can be sent back to it, the callback is no route, whatever an anonymous caller sends there.
+#[tokio::test]
+async fn without_a_callback_there_is_no_callback_route() {
+    let off = spawn_app(Setup::stdio_sqlite()).await;
+    let no_callback = Desk::without(Kind::Sqlite, puppet(), &["GOOGLE_CALLBACK_URL"]).await;
+    for app in [&off, &no_callback.app] {
+        let request = app.request("GET", "/oauth/google/callback?state=made-up&code=x", &[]);
+        let problem = Answer::of(request).await.expect(404);
+        assert_eq!(problem["code"], "not_found", "{problem}");
+    }
+    off.stop().await;
+    no_callback.app.stop().await;
+}

@@ -1,0 +1,124 @@
+//! Standing leave for a set of recipients.
+
+use serde_json::{Value, json};
+
+use super::{Answer, BOTH, Desk, Kind, account, puppet};
+
+const ALWAYS: &str = "approve_and_always_allow_recipient";
+
+fn to(recipients: Value) -> Value {
+    let mut mail = json!({"subject": "Hello", "body": "Hello."});
+    for (name, list) in recipients.as_object().unwrap() {
+        mail[name] = list.clone();
+    }
+    mail
+}
+
+/// R-15, promise 4: leave for good covers the same recipients, however they are written, and nobody else beside them: not in cc, not in
+/// bcc, not for another tool, not for another user, and not after it was taken back.
+#[tokio::test]
+async fn leave_for_a_recipient_is_never_wider_than_that_recipient() {
+    for kind in BOTH {
+        let desk = Desk::new(kind, puppet()).await;
+        desk.connect("bob").await;
+        let first = desk.mails("ann", to(json!({"to": ["Ben <ben@example.com>"]}))).await;
+        let done = desk.resolve("ann", &first["actions"][0], ALWAYS, None).await;
+        assert_eq!(done["status"], "completed", "{done}");
+
+        let mut sent = 1;
+        for same in [
+            json!({"to": ["ben@example.com"]}),
+            json!({"to": ["ben@EXAMPLE.com"]}),
+            json!({"to": ["\"Ben Other\" <ben@example.com>"]}),
+            json!({"cc": [], "to": ["ben@example.com"], "bcc": []}),
+        ] {
+            let run = desk.mails("ann", to(same.clone())).await;
+            assert_eq!(run["status"], "completed", "{same}: {run}");
+            assert_eq!(run["actions"][0]["requiresApproval"], false, "{same}: {run}");
+            sent += 1;
+            assert_eq!(desk.google.sent(&account("ann")).len(), sent, "{same}");
+        }
+        for other in [
+            json!({"to": ["ben@example.com"], "cc": ["eve@evil.example"]}),
+            json!({"to": ["ben@example.com"], "bcc": ["eve@evil.example"]}),
+            json!({"to": ["ben@example.com", "eve@evil.example"]}),
+            json!({"to": ["eve@evil.example"]}),
+            // Whether a mailbox tells these apart, its host alone knows.
+            json!({"to": ["BEN@example.com"]}),
+            json!({"to": ["ben+x@example.com"]}),
+            json!({"to": ["b.en@example.com"]}),
+            json!({"to": ["ben@exаmple.com"]}),
+        ] {
+            let run = desk.mails("ann", to(other.clone())).await;
+            assert_eq!(run["status"], "awaiting_confirmation", "{other}: {run}");
+        }
+        let event =
+            json!({"summary": "x", "start": "2099-01-01", "end": "2099-01-02", "attendees": ["ben@example.com"]});
+        let run = desk.calls("ann", json!([["calendar_event_create", event]])).await;
+        assert_eq!(run["status"], "awaiting_confirmation", "another tool: {run}");
+        let run = desk.mails("bob", to(json!({"to": ["ben@example.com"]}))).await;
+        assert_eq!(run["status"], "awaiting_confirmation", "another user: {run}");
+        assert_eq!(desk.google.sent(&account("ann")).len(), sent);
+
+        let grants = desk.get("ann", "/api/agent/grants").await;
+        let grant = &grants["grants"][0];
+        assert_eq!(
+            (&grant["tool"], &grant["recipients"], &grant["uses"]),
+            (&json!("gmail_send"), &json!(["ben@example.com"]), &json!(4)),
+            "{grants}"
+        );
+        let path = format!("/api/agent/grants/{}", grant["grantId"].as_str().unwrap());
+        let revoked = desk
+            .app
+            .request("DELETE", &path, &[("x-gavel-user", "ann")])
+            .send()
+            .await
+            .unwrap();
+        assert_eq!(revoked.status(), 204);
+        let run = desk.mails("ann", to(json!({"to": ["ben@example.com"]}))).await;
+        assert_eq!(run["status"], "awaiting_confirmation", "it was taken back: {run}");
+        assert_eq!(desk.google.sent(&account("ann")).len(), sent);
+        desk.google.finish();
+        desk.app.stop().await;
+    }
+}
+
+/// promise 4: leave for good is for the user's own calendar, since others read what is written into one they share.
+#[tokio::test]
+async fn leave_for_an_attendee_covers_no_other_calendar() {
+    let desk = Desk::new(Kind::Sqlite, puppet()).await;
+    let event = |calendar: Option<&str>| {
+        let mut event = json!({
+            "summary": "x", "start": "2099-01-01", "end": "2099-01-02", "attendees": ["ben@example.com"],
+        });
+        if let Some(calendar) = calendar {
+            event["calendar_id"] = json!(calendar);
+        }
+        json!([["calendar_event_create", event]])
+    };
+    let team = || event(Some("team@group.calendar.google.com"));
+    let shared = desk.calls("ann", team()).await;
+    assert_eq!(shared["status"], "awaiting_confirmation", "{shared}");
+    let warnings = shared["actions"][0]["warnings"].to_string();
+    assert!(warnings.contains("/calendar_id: leave for good"), "{warnings}");
+    let answer = json!({"approvalId": shared["actions"][0]["approvalId"], "decision": ALWAYS});
+    let request = desk
+        .app
+        .request("POST", "/api/agent/approvals/resolve", &[("x-gavel-user", "ann")]);
+    let refused = Answer::of(request.json(&answer)).await.problem(422, "not_grantable");
+    assert!(refused.to_string().contains("leave for good"), "{refused}");
+
+    let own = desk.calls("ann", event(None)).await;
+    let done = desk.resolve("ann", &own["actions"][0], ALWAYS, None).await;
+    assert_eq!(done["status"], "completed", "{done}");
+    let again = desk.calls("ann", event(None)).await;
+    assert_eq!(again["actions"][0]["requiresApproval"], false, "{again}");
+    for _ in 0..2 {
+        let shared = desk.calls("ann", team()).await;
+        assert_eq!(shared["status"], "awaiting_confirmation", "{shared}");
+        let done = desk.resolve("ann", &shared["actions"][0], "approve_once", None).await;
+        assert_eq!(done["status"], "completed", "{done}");
+    }
+    desk.google.finish();
+    desk.app.stop().await;
+}

@@ -1,0 +1,141 @@
+//! What cannot be right is refused before anybody is asked.
+
+use serde_json::{Value, json};
+
+use super::{Desk, Kind, mail, puppet, states};
+
+fn mail_with(field: &str, value: Value) -> Value {
+    let mut mail = mail();
+    mail[field] = value;
+    mail
+}
+
+fn event_with(fields: Value) -> Value {
+    let mut event = json!({"summary": "Lunch", "start": "2099-03-31T12:00:00Z", "end": "2099-03-31T13:00:00Z"});
+    for (name, value) in fields.as_object().unwrap() {
+        event[name] = value.clone();
+    }
+    event
+}
+
+/// malformed and unsafe addresses and parameters of both tools, with the settings that come with gavel.
+#[tokio::test]
+async fn what_cannot_be_right_is_refused_before_anybody_is_asked() {
+    let desk = Desk::new(Kind::Sqlite, puppet()).await;
+    let many: Vec<_> = (0..51).map(|n| format!("u{n}@example.com")).collect();
+    let long = format!("{}@example.com", "x".repeat(65));
+    let recipients = [
+        json!([]),
+        json!([""]),
+        json!([" "]),
+        json!(["ann"]),
+        json!(["ann@"]),
+        json!(["@example.com"]),
+        json!(["ann@localhost"]),
+        json!(["ann@[127.0.0.1]"]),
+        json!(["ann@example..com"]),
+        json!(["\"ann\"@example.com"]),
+        json!([long]),
+        json!(["ann@example.com, eve@evil.example"]),
+        json!(["ann@example.com eve@evil.example"]),
+        json!(["ann@example.com\r\nBcc: eve@evil.example"]),
+        json!(["ann@example.com\nBcc: eve@evil.example"]),
+        json!(["Ann\r\nBcc: eve@evil.example <ann@example.com>"]),
+        json!(["Ann\u{0000} <ann@example.com>"]),
+        json!(["boss@example.com <eve@evil.example>"]),
+        json!(["\"boss@example.com\" <eve@evil.example>"]),
+        json!(["boss＠example.com <eve@evil.example>"]),
+        json!(["Ann <ann@example.com> <eve@evil.example>"]),
+        json!(["Ann \u{202e}moc.elpmaxe <eve@evil.example>"]),
+        json!(["an\u{200b}n@example.com"]),
+        json!(["änn@example.com"]),
+        json!(["Ann \\ Lee <ann@example.com>"]),
+        json!(["Ann \"the\" Lee <ann@example.com>"]),
+        json!([format!("{} <ann@example.com>", "x".repeat(129))]),
+        json!("ann@example.com"),
+        json!([{"email": "ann@example.com", "bcc": "eve@evil.example"}]),
+        json!([7]),
+        json!(null),
+        json!(many),
+    ];
+    let mails = recipients
+        .into_iter()
+        .map(|value| mail_with("to", value))
+        .chain([
+            mail_with("cc", json!(["eve"])),
+            mail_with("bcc", json!(["eve@evil.example\r\nX: y"])),
+            mail_with("subject", json!("Late\r\nBcc: eve@evil.example")),
+            mail_with("subject", json!("Late\u{2028}Bcc: eve@evil.example")),
+            mail_with("from", json!("boss@example.com")),
+            mail_with("user_id", json!("bob")),
+            json!({"subject": "Late", "body": "x"}),
+        ])
+        .map(|arguments| json!(["gmail_send", arguments]));
+    let events = [
+        json!({"start": "2020-03-31T12:00:00Z", "end": "2020-03-31T13:00:00Z"}),
+        json!({"end": "2099-03-31T11:00:00Z"}),
+        json!({"end": "2099-03-31T12:00:00Z"}),
+        json!({"start": "2099-03-31", "end": "2099-03-31"}),
+        json!({"start": "2099-03-31"}),
+        json!({"start": "tomorrow at ten"}),
+        json!({"start": "2099-02-30T12:00:00Z"}),
+        json!({"start": "2099-03-31T12:00:00"}),
+        json!({"time_zone": "Europe/Nowhere"}),
+        json!({"start": "2027-03-28T02:30:00", "end": "2027-03-28T04:00:00", "time_zone": "Europe/Berlin"}),
+        json!({"start": "2027-10-31T02:30:00", "end": "2027-10-31T04:00:00", "time_zone": "Europe/Berlin"}),
+        json!({"start": "2099-03-31T12:00:00+05:00", "end": "2099-03-31T13:00:00+05:00", "time_zone": "Europe/Berlin"}),
+        json!({"start": "2099-3-31", "end": "2099-4-1"}),
+        json!({"summary": "Lunch\r\nX: y"}),
+        json!({"location": "Here\nand there"}),
+        json!({"attendees": ["eve"]}),
+        json!({"attendees": ["boss@example.com <eve@evil.example>"]}),
+        json!({"attendees": many}),
+        json!({"organizer": "boss@example.com"}),
+    ]
+    .map(|fields| json!(["calendar_event_create", event_with(fields)]));
+    for call in mails.chain(events) {
+        let mut run = desk.calls("ann", json!([call])).await;
+        assert_eq!(run["status"], "completed", "somebody is asked about {call}: {run}");
+        assert_eq!(states(&run), ["failed"], "{call}: {run}");
+        assert_eq!(run["actions"][0]["errorCode"], "invalid_arguments", "{call}: {run}");
+        let why = run["actions"][0]["errorMessage"].take();
+        assert!(why.as_str().is_some_and(|why| !why.is_empty()), "{call}: {why}");
+        assert!(
+            !run.to_string().contains("evil"),
+            "what was wrong is told elsewhere: {run}"
+        );
+    }
+    assert!(desk.pending("ann").await.is_empty());
+    desk.nothing_happened();
+    desk.google.finish();
+}
+
+/// what may be right and looks like something else is shown as what it is.
+#[tokio::test]
+async fn look_alike_addresses_are_marked_for_who_approves() {
+    let desk = Desk::new(Kind::Sqlite, puppet()).await;
+    for (address, marks) in [
+        ("ben@exаmple.com", ["xn--", "Cyrillic"]),
+        ("ben@раураӏ.com", ["xn--", "paypal"]),
+        ("Bеn <ben@example.com>", ["Cyrillic", "display name"]),
+    ] {
+        let run = desk.mails("ann", mail_with("to", json!([address]))).await;
+        assert_eq!(run["status"], "awaiting_confirmation", "{address}: {run}");
+        let warnings = run["actions"][0]["warnings"].to_string();
+        for mark in marks {
+            assert!(warnings.contains(mark), "{address}: {warnings}");
+        }
+    }
+    let run = desk
+        .calls(
+            "ann",
+            json!([[
+                "calendar_event_create",
+                event_with(json!({"start": "2020-03-31T12:00:00Z", "end": "2020-03-31T13:00:00Z", "allow_past": true}))
+            ]]),
+        )
+        .await;
+    let warnings = run["actions"][0]["warnings"].to_string();
+    assert!(warnings.contains("in the past"), "{warnings}");
+    desk.nothing_happened();
+}

@@ -1,0 +1,215 @@
+//! "E-mail Ann that I am late, and put a meeting tomorrow at 10."
+
+use chrono::{Days, Utc};
+use serde_json::{Value, json};
+
+use super::{BOTH, Desk, account, states};
+use crate::gemini::Reply;
+use crate::workspace::Google;
+
+const PROMPT: &str = "E-mail Bea that I am late, and put a meeting with her tomorrow at 10.";
+const SUBJECT: &str = "Bin spät dran – entschuldige 🙏";
+const BODY: &str = "Liebe Bea,\n\nich komme später.\n\nÄnn";
+const NO: &str = "Not tomorrow, I am on holiday.";
+
+fn mail() -> Value {
+    json!({
+        "to": ["Bea Müller <bea@example.com>"], "cc": ["carl@example.org"], "bcc": ["dora@example.net"],
+        "subject": SUBJECT, "body": BODY,
+    })
+}
+
+fn meeting() -> Value {
+    let day = Utc::now().date_naive() + Days::new(1);
+    json!({
+        "summary": "Besprechung", "start": format!("{day}T10:00:00"), "end": format!("{day}T10:30:00"),
+        "time_zone": "Europe/Berlin", "attendees": ["bea@example.com"],
+    })
+}
+
+/// Asks for both in one turn, and then says what it was told.
+fn model() -> Vec<Reply> {
+    vec![Reply::from(|request| {
+        let contents = request["contents"].as_array().unwrap();
+        let answers: Vec<_> = contents.last().unwrap()["parts"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .filter_map(|part| part.get("functionResponse"))
+            .collect();
+        if answers.is_empty() {
+            return Reply::Calls(vec![("gmail_send", mail()), ("calendar_event_create", meeting())]);
+        }
+        assert_eq!(answers.len(), 2, "both are answered in one turn");
+        let rejected = |answer: &&Value| answer["response"]["error"]["code"] == "rejected";
+        let no = answers.iter().find(|answer| rejected(answer)).unwrap();
+        assert!(no["response"].to_string().contains(NO), "{no}");
+        match answers.iter().position(rejected) {
+            Some(1) => Reply::Text("I have written to Bea. The meeting was not made: you are on holiday."),
+            _ => Reply::Text("The meeting is made. Bea was not written to."),
+        }
+    })]
+}
+
+/// Begins it, at once or as a stream, and gives the run that waits.
+async fn begin(desk: &Desk, streamed: bool) -> Value {
+    if !streamed {
+        return desk.say("ann", PROMPT).await;
+    }
+    let request = desk
+        .app
+        .request("POST", "/api/agent/run/stream", &[("x-gavel-user", "ann")]);
+    let answer = request.json(&json!({"prompt": PROMPT})).send().await.unwrap();
+    assert_eq!(answer.headers()["content-type"], "application/x-ndjson");
+    let text = answer.text().await.unwrap();
+    let lines: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(
+        (&lines[0]["type"], &lines[0]["status"]),
+        (&json!("status"), &json!("planning"))
+    );
+    let last = lines.last().unwrap();
+    assert_eq!(last["type"], "result", "{text}");
+    assert_eq!(lines[0]["threadId"], last["result"]["threadId"]);
+    last["result"].clone()
+}
+
+/// The one e-mail, read as who receives it would.
+fn the_mail(google: &Google) {
+    let sent = google.sent(&account("ann"));
+    let [mail] = &sent[..] else {
+        panic!("{} e-mails", sent.len())
+    };
+    let message = mail.message();
+    assert_eq!(message.subject(), Some(SUBJECT));
+    assert_eq!(
+        message.body_text(0).unwrap().replace("\r\n", "\n").trim_end(),
+        BODY,
+        "the text is what was approved"
+    );
+    let to = message.to().unwrap().first().unwrap();
+    assert_eq!((to.name(), to.address()), (Some("Bea Müller"), Some("bea@example.com")));
+    assert_eq!(
+        mail.delivered_to,
+        ["bea@example.com", "carl@example.org", "dora@example.net"]
+    );
+    let delivered = String::from_utf8(mail.delivered.clone()).unwrap();
+    assert!(!delivered.contains("dora"), "who is in Bcc is seen: {delivered}");
+}
+
+/// The one event, as it stands in the calendar.
+fn the_event(google: &Google) {
+    let events = google.events(&account("ann"));
+    let [event] = &events[..] else {
+        panic!("{} events", events.len())
+    };
+    let meeting = meeting();
+    assert_eq!(event["summary"], "Besprechung");
+    assert_eq!(event["start"]["timeZone"], "Europe/Berlin");
+    let (start, asked) = (
+        event["start"]["dateTime"].as_str().unwrap(),
+        meeting["start"].as_str().unwrap(),
+    );
+    assert!(start.starts_with(asked), "{event}");
+    assert_eq!(google.invitations().len(), 1);
+}
+
+/// two actions wait, with all their recipients and their whole text; one is approved and happens once, the
+/// other is rejected and does not; the thread tells it in order. Whichever is approved, in either order, streamed or not.
+#[tokio::test]
+async fn one_of_two_is_approved_and_happens_once_and_the_other_is_rejected() {
+    // Which one is approved, which one is answered first, and how it was begun.
+    for (kind, approved, first, streamed) in BOTH
+        .into_iter()
+        .flat_map(|kind| [(kind, 0, 0, false), (kind, 1, 0, true), (kind, 0, 1, true)])
+    {
+        let desk = Desk::new(kind, model()).await;
+        let waiting = begin(&desk, streamed).await;
+        assert_eq!(waiting["status"], "awaiting_confirmation", "{waiting}");
+        assert_eq!(states(&waiting), ["awaiting_confirmation"; 2]);
+        let actions = waiting["actions"].as_array().unwrap().clone();
+        for (action, (tool, arguments)) in actions
+            .iter()
+            .zip([("gmail_send", mail()), ("calendar_event_create", meeting())])
+        {
+            assert_eq!(
+                (&action["tool"], &action["arguments"], &action["requiresApproval"]),
+                (&json!(tool), &arguments, &json!(true))
+            );
+        }
+        let pending = desk.pending("ann").await;
+        assert_eq!(
+            (&pending[0]["recipients"], &pending[1]["recipients"]),
+            (
+                &json!(["bea@example.com", "carl@example.org", "dora@example.net"]),
+                &json!(["bea@example.com"])
+            ),
+            "{pending:?}"
+        );
+        desk.nothing_happened();
+
+        let mut run = Value::Null;
+        for (n, place) in [first, 1 - first].into_iter().enumerate() {
+            run = match place == approved {
+                true => desk.resolve("ann", &actions[place], "approve_once", None).await,
+                false => desk.resolve("ann", &actions[place], "reject", Some(NO)).await,
+            };
+            let status = ["awaiting_confirmation", "completed"][n];
+            assert_eq!(run["status"], status, "{run}");
+        }
+        let again = desk.resolve("ann", &actions[approved], "approve_once", None).await;
+        assert_eq!(again, run, "a retried answer gives the same answer");
+        let states_then = [["completed", "rejected"], ["rejected", "completed"]][approved];
+        assert_eq!(states(&run), states_then, "{run}");
+        let summary = [
+            "I have written to Bea. The meeting was not made: you are on holiday.",
+            "The meeting is made. Bea was not written to.",
+        ][approved];
+        assert_eq!(run["summary"], summary);
+        if approved == 0 {
+            the_mail(&desk.google);
+            assert!(desk.google.events(&account("ann")).is_empty());
+            assert!(desk.google.seen("insert").is_empty());
+        } else {
+            the_event(&desk.google);
+            assert!(desk.google.seen("send").is_empty());
+        }
+
+        let thread = desk.thread("ann", &run).await;
+        let lines: Vec<_> = thread
+            .iter()
+            .map(|(role, text)| (role.as_str(), text.as_str()))
+            .collect();
+        let answer = |place: usize| match place == approved {
+            true => format!(
+                "service:local for user:ann approved {}",
+                ["gmail_send", "calendar_event_create"][place]
+            ),
+            false => format!(
+                "service:local for user:ann rejected {}: {NO}",
+                ["gmail_send", "calendar_event_create"][place]
+            ),
+        };
+        let (one, other) = (answer(first), answer(1 - first));
+        assert_eq!(
+            lines,
+            [
+                ("user", PROMPT),
+                (
+                    "approval_request",
+                    "May I call gmail_send? \"gmail_send\" has side effects and needs a person's approval."
+                ),
+                (
+                    "approval_request",
+                    "May I call calendar_event_create? \"calendar_event_create\" has side effects and needs a person's approval."
+                ),
+                ("approval", one.as_str()),
+                ("approval", other.as_str()),
+                ("assistant", summary),
+            ],
+            "{kind:?}"
+        );
+        assert!(desk.pending("ann").await.is_empty());
+        desk.google.finish();
+        desk.app.stop().await;
+    }
+}

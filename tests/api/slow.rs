@@ -1,0 +1,99 @@
+//! Many readers who hardly read (issue, Must show; promise 5): what they have not taken yet is not kept for each of them.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::net::{TcpSocket, TcpStream};
+
+use crate::agents::processes::Place;
+use crate::gemini::{Gemini, Reply};
+use crate::harness::until;
+
+const READERS: usize = 500;
+/// What the model says: so many pieces of so many bytes.
+const PIECES: usize = 64;
+const PIECE: usize = 64 * 1024;
+/// What all readers together may cost, beside what the run itself does. Each keeping its own would be 2 GB.
+const MOST: u64 = 300 << 20;
+
+/// Resident memory of a process, in bytes.
+fn resident(pid: u32) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap();
+    line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() * 1024
+}
+
+/// Asks, with hardly any room for what is answered.
+async fn ask(url: &str, request: &str) -> BufReader<TcpStream> {
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.set_recv_buffer_size(4096).unwrap();
+    let host = url.strip_prefix("http://").unwrap();
+    let mut stream = socket.connect(host.parse().unwrap()).await.unwrap();
+    stream
+        .write_all(request.replace("HOST", host).as_bytes())
+        .await
+        .unwrap();
+    BufReader::with_capacity(1024, stream)
+}
+
+/// The next line that holds this.
+async fn line_with(reader: &mut BufReader<TcpStream>, what: &str) -> String {
+    let mut line = String::new();
+    loop {
+        line.clear();
+        assert!(reader.read_line(&mut line).await.unwrap() > 0, "it ended before {what}");
+        if line.contains(what) {
+            return line;
+        }
+    }
+}
+
+/// The whole text is there for whoever reads on, and the process stays small while nobody does.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn five_hundred_who_hardly_read_cost_little_and_miss_nothing() {
+    let piece: &'static str = Box::leak("0123456789abcde\n".repeat(PIECE / 16).into_boxed_str());
+    let pieces: &'static [&'static str] = Box::leak(vec![piece; PIECES].into_boxed_slice());
+    let place = Place::on(false).await;
+    let gemini = Gemini::scripted(vec![Reply::Words(Duration::from_millis(40), pieces)]).await;
+    let process = place.start_with(&gemini, &json!({"trustHints": true})).await;
+    let pid = process.child.0.id();
+    let body = json!({"prompt": "Tell me a lot."}).to_string();
+    let say = format!(
+        "POST /api/agent/run/stream HTTP/1.1\r\nhost: HOST\r\nconnection: close\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
+        body.len()
+    );
+    let mut said = ask(&process.url, &say).await;
+    let first: Value = serde_json::from_str(&line_with(&mut said, "\"status\"").await).unwrap();
+    let run = first["runId"].as_str().unwrap().to_owned();
+    let before = resident(pid);
+    let watch = format!("GET /api/agent/runs/{run}/events HTTP/1.1\r\nhost: HOST\r\n\r\n");
+    let mut readers = Vec::new();
+    for _ in 1..READERS {
+        readers.push(ask(&process.url, &watch).await);
+    }
+    for reader in &mut readers {
+        line_with(reader, "200 OK").await;
+    }
+    let mut most = 0;
+    let path = format!("{}/api/agent/runs/{run}", process.url);
+    until("the run to be over, whoever reads", || async {
+        let run: Value = reqwest::get(&path).await.unwrap().json().await.unwrap();
+        run["status"] == "completed"
+    })
+    .await;
+    for _ in 0..20 {
+        most = most.max(resident(pid).saturating_sub(before));
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    assert!(most < MOST, "{READERS} readers cost {} MiB", most >> 20);
+    println!("{READERS} readers cost {} MiB", most >> 20);
+    // Who reads on gets all of it.
+    let mut rest = Vec::new();
+    let read = tokio::time::timeout(Duration::from_secs(60), said.read_to_end(&mut rest)).await;
+    read.expect("it comes to its end").unwrap_or_default();
+    let text = String::from_utf8_lossy(&rest);
+    assert!(text.contains("\"type\":\"result\""), "{} bytes", rest.len());
+    let end = tokio::time::timeout(Duration::from_secs(60), line_with(&mut readers[0], "\"type\":\"end\""));
+    assert!(end.await.expect("it comes to its end").contains("abcde"));
+}

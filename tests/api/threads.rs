@@ -1,0 +1,600 @@
+//! Threads and approvals over HTTP (REQUIREMENTS R), on both databases.
+
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use crate::docs::execute;
+use crate::gemini::Reply;
+use crate::harness::{Answer, App, Setup, spawn_app, until};
+
+/// Answers in threads; `add_task` has side effects, `list_tasks` only reads.
+const WORKSPACE: &str = "---\nname: workspace\ndescription: Works.\napproval: never\n\
+                         tools: [add_task, list_tasks]\n---\n\nYou are the workspace.\n";
+
+fn both() -> [Setup; 2] {
+    [Setup::stdio_sqlite(), Setup::stdio_postgres()].map(|setup| setup.agent("workspace.md", WORKSPACE))
+}
+
+impl App {
+    async fn say_as(&self, user: &str, body: Value) -> Answer {
+        let headers = [("x-gavel-user", user)];
+        Answer::of(self.request("POST", "/api/agent/run", &headers).json(&body)).await
+    }
+
+    async fn say(&self, prompt: &str) -> Value {
+        self.say_as("ann", json!({"prompt": prompt})).await.expect(200)
+    }
+
+    async fn resolve_as(&self, user: &str, body: Value) -> Answer {
+        let headers = [("x-gavel-user", user)];
+        Answer::of(
+            self.request("POST", "/api/agent/approvals/resolve", &headers)
+                .json(&body),
+        )
+        .await
+    }
+
+    async fn resolve(&self, approval: &Value, decision: &str) -> Value {
+        self.resolve_as("ann", json!({"approvalId": approval, "decision": decision}))
+            .await
+            .expect(200)
+    }
+
+    async fn get_by(&self, user: &str, path: &str) -> Answer {
+        Answer::of(self.request("GET", path, &[("x-gavel-user", user)])).await
+    }
+
+    async fn pending(&self, user: &str) -> Vec<Value> {
+        let page = self.get_by(user, "/api/agent/approvals/pending").await.expect(200);
+        page["approvals"].as_array().unwrap().clone()
+    }
+
+    async fn task_names(&self) -> Vec<String> {
+        self.tasks().await.into_iter().map(|task| task.description).collect()
+    }
+
+    async fn thread(&self, run: &Value) -> Vec<(String, String)> {
+        let path = format!("/api/agent/threads/{}", run["threadId"].as_str().unwrap());
+        let thread = self.get_by("ann", &path).await.expect(200);
+        let line = |message: &Value| {
+            let text = |field: &str| message[field].as_str().unwrap().to_owned();
+            (text("role"), text("text"))
+        };
+        thread["messages"].as_array().unwrap().iter().map(line).collect()
+    }
+}
+
+fn add(task: &str) -> Reply {
+    Reply::call("add_task", json!({"description": task}))
+}
+
+/// How often something was said to the model in this run.
+fn said(request: &Value) -> usize {
+    request["contents"].as_array().unwrap().len()
+}
+
+/// R-2, R-3, R-4: without tools the answer is the reply; the thread keeps both lines, and the next message is answered with them.
+#[tokio::test]
+async fn a_thread_keeps_what_was_said_and_the_model_is_told() {
+    for setup in both() {
+        let app = spawn_app(setup.script(vec![Reply::Text("Hello Ann."), Reply::Text("As I said.")])).await;
+        let first = app.say("Hello.").await;
+        assert_eq!(
+            (&first["ok"], &first["status"], &first["summary"], &first["actions"]),
+            (&json!(true), &json!("completed"), &json!("Hello Ann."), &json!([])),
+            "{first}"
+        );
+        let second = app
+            .say_as("ann", json!({"prompt": "Again?", "threadId": first["threadId"]}))
+            .await
+            .expect(200);
+        assert_eq!(second["threadId"], first["threadId"]);
+        let lines = [
+            ("user", "Hello."),
+            ("assistant", "Hello Ann."),
+            ("user", "Again?"),
+            ("assistant", "As I said."),
+        ];
+        assert_eq!(
+            app.thread(&first).await,
+            lines.map(|(role, text)| (role.to_owned(), text.to_owned()))
+        );
+        let asked = app.gemini.requests();
+        assert_eq!(asked[1]["contents"][1]["parts"][0]["text"], "Hello Ann.");
+        let decision = app.decision(&second["runId"]).await;
+        assert_eq!(
+            (&decision["surface"], &decision["status"]),
+            (&json!("thread"), &json!("closed"))
+        );
+    }
+}
+
+/// R-5, R-11, R-14, R-17: a side effect waits for leave whatever the definition says; approved it is done once, and all of it is told.
+#[tokio::test]
+async fn a_side_effect_waits_for_leave_and_is_done_once() {
+    for setup in both() {
+        let model = Reply::from(|request| match said(request) {
+            1 => add("milk"),
+            _ => Reply::Text("It is on the list."),
+        });
+        let app = spawn_app(setup.script(vec![model])).await;
+        let waiting = app.say("Put milk on my list.").await;
+        assert_eq!(waiting["status"], "awaiting_confirmation", "{waiting}");
+        let action = &waiting["actions"][0];
+        assert_eq!(
+            (
+                &action["tool"],
+                &action["status"],
+                &action["requiresApproval"],
+                &action["arguments"]
+            ),
+            (
+                &json!("add_task"),
+                &json!("awaiting_confirmation"),
+                &json!(true),
+                &json!({"description": "milk"})
+            ),
+            "{waiting}"
+        );
+        assert!(app.task_names().await.is_empty(), "nothing runs without leave");
+        let pending = app.pending("ann").await;
+        assert_eq!(pending.len(), 1);
+        for (field, value) in [
+            ("approvalId", &action["approvalId"]),
+            ("runId", &waiting["runId"]),
+            ("threadId", &waiting["threadId"]),
+            ("arguments", &action["arguments"]),
+        ] {
+            assert_eq!(&pending[0][field], value, "{field}");
+        }
+
+        let done = app.resolve(&action["approvalId"], "approve_once").await;
+        assert_eq!(
+            (&done["status"], &done["summary"], &done["actions"][0]["status"]),
+            (&json!("completed"), &json!("It is on the list."), &json!("completed")),
+            "{done}"
+        );
+        assert_eq!(app.task_names().await, ["milk"]);
+        let again = app.resolve(&action["approvalId"], "approve_once").await;
+        assert_eq!(again, done, "a retried resolve gives the same answer");
+        let late = app
+            .resolve_as("ann", json!({"approvalId": action["approvalId"], "decision": "reject"}))
+            .await;
+        late.problem(409, "already_resolved");
+        assert_eq!((app.task_names().await.len(), app.pending("ann").await.len()), (1, 0));
+        let roles: Vec<_> = app.thread(&done).await.into_iter().map(|(role, _)| role).collect();
+        assert_eq!(roles, ["user", "approval_request", "approval", "assistant"]);
+    }
+}
+
+/// R-13: a no with its reason reaches the model, or ends the run as configured.
+#[tokio::test]
+async fn a_rejection_reaches_the_model_or_ends_the_run() {
+    for (mode, status, summary) in [
+        ("continue", "completed", "Not added: you have enough."),
+        ("complete", "completed", "A person rejected add_task; it was not run."),
+        ("fail", "failed", "A person rejected add_task; it was not run."),
+    ] {
+        for setup in both() {
+            let model = Reply::from(|request| match said(request) {
+                1 => add("milk"),
+                _ => {
+                    let answer = request["contents"].to_string();
+                    assert!(answer.contains("I have enough"), "{answer}");
+                    Reply::Text("Not added: you have enough.")
+                }
+            });
+            let app = spawn_app(setup.env("GAVEL_RUNS_ON_REJECT", mode).script(vec![model])).await;
+            let waiting = app.say("Put milk on my list.").await;
+            let rejection = json!({
+                "approvalId": waiting["actions"][0]["approvalId"], "decision": "reject", "reason": "I have enough",
+            });
+            let done = app.resolve_as("ann", rejection).await.expect(200);
+            assert_eq!(
+                (&done["status"], &done["summary"]),
+                (&json!(status), &json!(summary)),
+                "{mode}: {done}"
+            );
+            let action = &done["actions"][0];
+            assert_eq!(
+                (&action["status"], &action["state"], &action["errorCode"]),
+                (&json!("failed"), &json!("rejected"), &json!("rejected"))
+            );
+            assert_eq!(action["errorMessage"], "I have enough", "{action}");
+            assert!(app.task_names().await.is_empty());
+        }
+    }
+}
+
+/// R-1: another user's thread, run and approval are not there, by every route; who has the role may answer.
+#[tokio::test]
+async fn somebody_elses_thread_run_and_approval_are_not_there() {
+    for setup in both() {
+        let app = spawn_app(setup.script(vec![add("milk"), Reply::Text("Done.")])).await;
+        let waiting = app.say("Put milk on my list.").await;
+        let text = |value: &Value| value.as_str().unwrap().to_owned();
+        let (run, thread) = (text(&waiting["runId"]), text(&waiting["threadId"]));
+        for path in [
+            format!("/api/agent/runs/{run}"),
+            format!("/api/agent/runs/{run}/events"),
+            format!("/api/agent/threads/{thread}"),
+            format!("/api/runs/{run}"),
+        ] {
+            app.get_by("eve", &path).await.problem(404, "not_found");
+        }
+        assert!(app.pending("eve").await.is_empty());
+        let approval = json!({"approvalId": waiting["actions"][0]["approvalId"], "decision": "approve_once"});
+        app.resolve_as("eve", approval.clone()).await.problem(404, "not_found");
+        let extend = json!({"prompt": "And eggs.", "threadId": thread});
+        app.say_as("eve", extend).await.problem(404, "not_found");
+        let cancel = app.request(
+            "POST",
+            &format!("/api/agent/runs/{run}/cancel"),
+            &[("x-gavel-user", "eve")],
+        );
+        Answer::of(cancel).await.problem(404, "not_found");
+        let action = text(&waiting["actions"][0]["actionId"]);
+        let settle = app.request(
+            "POST",
+            &format!("/api/agent/actions/{action}/settle"),
+            &[("x-gavel-user", "eve")],
+        );
+        Answer::of(settle.json(&json!({"happened": true})))
+            .await
+            .problem(404, "not_found");
+        assert_eq!(app.resolve_as("ann", approval).await.expect(200)["status"], "completed");
+    }
+}
+
+/// R-1, R-2: a user finds their threads again, the latest active first, page by page, each by what it began with and how it stands;
+/// nobody else's are among them.
+#[tokio::test]
+async fn a_user_finds_their_threads_again() {
+    for setup in both() {
+        let model = Reply::from(|request| match request["contents"].to_string().contains("milk") {
+            true => add("milk"),
+            false => Reply::Text("Hello."),
+        });
+        let app = spawn_app(setup.rate(1000, 100).script(vec![model])).await;
+        let mut made = Vec::new();
+        for n in 0..6 {
+            made.push(app.say(&format!("\n  Number {n}. \nAnd more of it.")).await);
+        }
+        let bobs = app.say_as("bob", json!({"prompt": "I am bob."})).await.expect(200);
+        let again = json!({"prompt": "Once more.", "threadId": made[2]["threadId"]});
+        let again = app.say_as("ann", again).await.expect(200);
+        let waiting = app.say("Put milk on my list.").await;
+
+        let whole = app.get_by("ann", "/api/agent/threads").await.expect(200);
+        assert!(whole["next_page_token"].is_null(), "{whole}");
+        let whole = whole["threads"].as_array().unwrap();
+        let expected: Vec<_> = [
+            ("Put milk on my list.", &waiting, "awaiting_confirmation"),
+            ("Number 2.", &again, "completed"),
+            ("Number 5.", &made[5], "completed"),
+            ("Number 4.", &made[4], "completed"),
+            ("Number 3.", &made[3], "completed"),
+            ("Number 1.", &made[1], "completed"),
+            ("Number 0.", &made[0], "completed"),
+        ]
+        .into_iter()
+        .map(|(title, run, state)| (json!(title), &run["threadId"], &run["runId"], json!(state)))
+        .collect();
+        let found: Vec<_> = whole
+            .iter()
+            .map(|thread| {
+                let (title, run) = (&thread["title"], &thread["latestRun"]);
+                (title.clone(), &thread["threadId"], &run["runId"], run["state"].clone())
+            })
+            .collect();
+        assert_eq!(found, expected);
+        for thread in whole {
+            let path = format!("/api/agent/threads/{}", thread["threadId"].as_str().unwrap());
+            let own = app.get_by("ann", &path).await.expect(200);
+            for field in ["userId", "agentId", "createdAt", "updatedAt", "messageCount"] {
+                assert_eq!(thread[field], own[field], "{field}: {thread}");
+            }
+        }
+
+        for size in [1, 3, 7] {
+            let (mut joined, mut path) = (Vec::new(), format!("/api/agent/threads?page_size={size}"));
+            loop {
+                let page = app.get_by("ann", &path).await.expect(200);
+                let rows = page["threads"].as_array().unwrap();
+                assert!(!rows.is_empty() && rows.len() <= size, "{page}");
+                joined.extend(rows.iter().cloned());
+                let Some(token) = page["next_page_token"].as_str() else {
+                    break;
+                };
+                path = format!("/api/agent/threads?page_size={size}&page_token={token}");
+            }
+            assert_eq!(&joined, whole, "{size} a page");
+        }
+        let first = app.get_by("ann", "/api/agent/threads?page_size=1").await.expect(200);
+        let token = first["next_page_token"].as_str().unwrap();
+        let path = format!("/api/agent/threads?page_token={token}");
+        app.get_by("bob", &path).await.problem(400, "invalid_request");
+        app.get_by("ann", "/api/agent/threads?filter=x")
+            .await
+            .problem(400, "invalid_request");
+
+        let his = app.get_by("bob", "/api/agent/threads").await.expect(200);
+        assert_eq!(his["threads"].as_array().unwrap().len(), 1, "{his}");
+        assert_eq!(his["threads"][0]["threadId"], bobs["threadId"]);
+        let none = app.get_by("eve", "/api/agent/threads").await.expect(200);
+        assert_eq!(none, json!({"threads": [], "next_page_token": null}));
+
+        let cancel = format!("/api/agent/runs/{}/cancel", waiting["runId"].as_str().unwrap());
+        let cancelled = app.request("POST", &cancel, &[("x-gavel-user", "ann")]);
+        Answer::of(cancelled).await.expect(202);
+        let path = format!("/api/agent/runs/{}", waiting["runId"].as_str().unwrap());
+        until("the run to be cancelled", || async {
+            app.get_by("ann", &path).await.body["state"] == "cancelled"
+        })
+        .await;
+        let list = app.get_by("ann", "/api/agent/threads").await.expect(200);
+        let latest = json!({"runId": waiting["runId"], "status": "failed", "state": "cancelled"});
+        assert_eq!(list["threads"][0]["latestRun"], latest);
+    }
+}
+
+/// R-4: a message while a run of the thread is going is refused with that run's id, or waits its turn.
+#[tokio::test]
+async fn a_second_message_is_refused_or_waits_its_turn() {
+    for setup in both() {
+        let app = spawn_app(setup.script(vec![add("milk"), Reply::Text("Done.")])).await;
+        let waiting = app.say("Put milk on my list.").await;
+        let second = json!({"prompt": "And eggs.", "threadId": waiting["threadId"]});
+        let problem = app.say_as("ann", second).await.problem(409, "thread_busy");
+        assert_eq!(problem["run_id"], waiting["runId"]);
+    }
+    for setup in both() {
+        let model = Reply::from(|request| match said(request) {
+            1 => add("milk"),
+            _ => Reply::Text("Done."),
+        });
+        let app = spawn_app(setup.env("GAVEL_RUNS_WHILE_BUSY", "queue").script(vec![model])).await;
+        let waiting = app.say("Put milk on my list.").await;
+        let second = json!({"prompt": "And eggs.", "threadId": waiting["threadId"]});
+        let headers = [("x-gavel-user", "ann"), ("prefer", "respond-async")];
+        let queued = Answer::of(app.request("POST", "/api/agent/run", &headers).json(&second))
+            .await
+            .expect(202);
+        assert_eq!(queued["status"], "queued", "{queued}");
+        app.resolve(&waiting["actions"][0]["approvalId"], "approve_once").await;
+        let path = format!("/api/agent/runs/{}", queued["runId"].as_str().unwrap());
+        until("the queued run to be over", || async {
+            app.get_by("ann", &path).await.body["status"] == "completed"
+        })
+        .await;
+    }
+}
+
+/// R-4: who has to wait for their turn is told so at once, does not keep others from being taken up, and goes on in order.
+#[tokio::test]
+async fn those_that_wait_their_turn_hold_up_nobody_and_go_on_in_order() {
+    for setup in both() {
+        let model = Reply::from(|request| match request["contents"].to_string().contains("milk") {
+            true if said(request) == 1 => add("milk"),
+            _ => Reply::Text("Done."),
+        });
+        let app = spawn_app(
+            setup
+                .env("GAVEL_RUNS_WHILE_BUSY", "queue")
+                .rate(1000, 100)
+                .script(vec![model]),
+        )
+        .await;
+        let waiting = app.say("Put milk on my list.").await;
+        let mut queued = Vec::new();
+        for n in 0..20 {
+            let body = json!({"prompt": format!("Number {n}."), "threadId": waiting["threadId"]});
+            let run = app.say_as("ann", body).await.expect(202);
+            assert_eq!(run["status"], "queued", "{run}");
+            queued.push(run["runId"].as_str().unwrap().to_owned());
+        }
+        // As if its job had been lost: only who looks for forgotten runs finds it.
+        let headers = [("x-gavel-user", "bob"), ("prefer", "respond-async")];
+        let other = app.request("POST", "/api/agent/run", &headers);
+        let other = Answer::of(other.json(&json!({"prompt": "And I?"}))).await.expect(202);
+        let path = format!("/api/agent/runs/{}", other["runId"].as_str().unwrap());
+        until("another thread's run to be over", || async {
+            app.get_by("bob", &path).await.body["status"] == "completed"
+        })
+        .await;
+        app.resolve(&waiting["actions"][0]["approvalId"], "approve_once").await;
+        let path = format!("/api/agent/runs/{}", queued.last().unwrap());
+        until("the last of the queue to be over", || async {
+            app.get_by("ann", &path).await.body["status"] == "completed"
+        })
+        .await;
+        // What waited is answered after what it waited for, and the model sees it so.
+        let requests = app.gemini.requests();
+        let last = |request: &Value| request["contents"].as_array().unwrap().last().unwrap().to_string();
+        let first = requests
+            .iter()
+            .find(|request| last(request).contains("Number 0."))
+            .unwrap();
+        let before: Vec<_> = first["contents"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|line| &line["role"])
+            .collect();
+        assert_eq!(before, ["user", "model", "user"], "{first}");
+        let said = app.thread(&waiting).await;
+        let answers = said.iter().filter(|(role, _)| role == "assistant").count();
+        assert_eq!(answers, 21);
+    }
+}
+
+/// R-4, DESIGN.md section 9: a message that is sent again is answered as it was: at once while its run waits its turn, and with the end
+/// of one that nothing in its thread comes before, however long that is queued.
+#[tokio::test]
+async fn a_message_that_is_sent_again_waits_for_no_other_run() {
+    for setup in both() {
+        let model = Reply::from(|request| match request["contents"].to_string() {
+            slow if slow.contains("slowly") => Reply::After(Duration::from_secs(2), Box::new(Reply::Text("Done."))),
+            milk if milk.contains("milk") && said(request) == 1 => add("milk"),
+            _ => Reply::Text("Done."),
+        });
+        let setup = setup
+            .env("GAVEL_RUNS_WHILE_BUSY", "queue")
+            .env("GAVEL_RUNS_BACKGROUND", "1");
+        let app = spawn_app(setup.script(vec![model])).await;
+        let send = async |user: &str, key: &str, more: &[(&str, &str)], body: &Value| {
+            let mut headers = vec![("x-gavel-user", user), ("idempotency-key", key)];
+            headers.extend(more);
+            let answer = Answer::of(app.request("POST", "/api/agent/run", &headers).json(body));
+            tokio::time::timeout(Duration::from_secs(15), answer)
+                .await
+                .expect("an answer in time")
+        };
+        let waiting = app.say("Put milk on my list.").await;
+        let second = json!({"prompt": "And eggs.", "threadId": waiting["threadId"]});
+        let first = send("ann", "\"eggs\"", &[], &second).await.expect(202);
+        let again = send("ann", "\"eggs\"", &[], &second).await;
+        assert_eq!(again.header("idempotency-replayed"), "true");
+        let again = again.expect(202);
+        assert_eq!((&again["status"], &again["runId"]), (&json!("queued"), &first["runId"]));
+
+        let later = [("prefer", "respond-async")];
+        let slow = json!({"prompt": "Do it slowly."});
+        let slow = send("bob", "\"slow\"", &later, &slow).await.expect(202);
+        let path = format!("/api/agent/runs/{}", slow["runId"].as_str().unwrap());
+        until("the only place in the background to be taken", || async {
+            app.get_by("bob", &path).await.body["status"] == "planning"
+        })
+        .await;
+        let hello = json!({"prompt": "Hello."});
+        let queued = send("ann", "\"hello\"", &later, &hello).await.expect(202);
+        assert_eq!(queued["status"], "queued", "{queued}");
+        let over = send("ann", "\"hello\"", &[], &hello).await.expect(200);
+        assert_eq!(
+            (&over["runId"], &over["status"], &over["summary"]),
+            (&queued["runId"], &json!("completed"), &json!("Done.")),
+            "{over}"
+        );
+    }
+}
+
+/// DESIGN.md section 6: what nobody answers in time is over by itself: it does not run, the agent goes on and says so, and who
+/// comes late is told.
+#[tokio::test]
+async fn a_question_that_nobody_answers_ends_by_itself() {
+    for setup in both() {
+        let model = Reply::from(|request| match said(request) {
+            1 => add("milk"),
+            _ => {
+                assert!(request["contents"].to_string().contains("expired"), "{request}");
+                Reply::Text("Nobody answered.")
+            }
+        });
+        let app = spawn_app(setup.script(vec![model])).await;
+        let waiting = app.say("Put milk on my list.").await;
+        execute(&app.database_url, "UPDATE agent_action SET expires_at = created_at").await;
+        let path = format!("/api/agent/runs/{}", waiting["runId"].as_str().unwrap());
+        until("the run to be over", || async {
+            app.get_by("ann", &path).await.body["status"] == "completed"
+        })
+        .await;
+        let over = app.get_by("ann", &path).await.expect(200);
+        assert_eq!(
+            (
+                &over["summary"],
+                &over["actions"][0]["status"],
+                &over["actions"][0]["state"]
+            ),
+            (&json!("Nobody answered."), &json!("failed"), &json!("expired")),
+            "{over}"
+        );
+        assert_eq!(over["actions"][0]["errorCode"], "expired", "{over}");
+        let late = json!({"approvalId": waiting["actions"][0]["approvalId"], "decision": "approve_once"});
+        app.resolve_as("ann", late).await.problem(409, "already_resolved");
+        assert_eq!((app.task_names().await.len(), app.pending("ann").await.len()), (0, 0));
+    }
+}
+
+/// `runs.background`: however many questions end at once, no more of their runs are worked on at once than of others in the
+/// background.
+#[tokio::test]
+async fn runs_whose_questions_end_together_go_on_a_few_at_a_time() {
+    const TAKES: Duration = Duration::from_millis(700);
+    for setup in both() {
+        let asked = Arc::new(Mutex::new(Vec::new()));
+        let at = Arc::clone(&asked);
+        let model = Reply::from(move |request| match said(request) {
+            1 => add("milk"),
+            _ => {
+                at.lock().unwrap().push(Instant::now());
+                Reply::After(TAKES, Box::new(Reply::Text("Nobody answered.")))
+            }
+        });
+        let app = spawn_app(setup.env("GAVEL_RUNS_BACKGROUND", "1").script(vec![model])).await;
+        let mut runs = Vec::new();
+        for _ in 0..3 {
+            runs.push(app.say("Put milk on my list.").await);
+        }
+        execute(&app.database_url, "UPDATE agent_action SET expires_at = created_at").await;
+        for run in runs {
+            let path = format!("/api/agent/runs/{}", run["runId"].as_str().unwrap());
+            until("the run to be over", || async {
+                app.get_by("ann", &path).await.body["status"] == "completed"
+            })
+            .await;
+        }
+        let asked = asked.lock().unwrap();
+        assert_eq!(asked.len(), 3);
+        for pair in asked.windows(2) {
+            assert!(pair[1] - pair[0] >= TAKES, "two at once");
+        }
+    }
+}
+
+/// R-7: three model calls at most; a run that needs more has failed, and says so.
+#[tokio::test]
+async fn three_rounds_are_all_a_run_of_a_thread_has() {
+    for setup in both() {
+        let app = spawn_app(setup.script(vec![Reply::call("list_tasks", json!({}))])).await;
+        let over = app.say("Look again and again.").await;
+        assert_eq!(over["status"], "failed", "{over}");
+        assert!(over["summary"].as_str().unwrap().contains("3 steps"), "{over}");
+        assert_eq!(app.gemini.requests().len(), 3);
+    }
+}
+
+/// R, Routes: the thread first, then the model's own words as they come, at last the run's answer.
+#[tokio::test]
+async fn a_run_is_told_as_it_goes_on() {
+    for setup in both() {
+        let slow = Reply::After(
+            Duration::from_millis(100),
+            Box::new(Reply::Text("Hello Ann, how are you?")),
+        );
+        let app = spawn_app(setup.script(vec![slow])).await;
+        let request = app.request("POST", "/api/agent/run/stream", &[("x-gavel-user", "ann")]);
+        let answer = request.json(&json!({"prompt": "Hello."})).send().await.unwrap();
+        assert_eq!(answer.headers()["content-type"], "application/x-ndjson");
+        let text = answer.text().await.unwrap();
+        let lines: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        assert_eq!(
+            (&lines[0]["type"], &lines[0]["status"]),
+            (&json!("status"), &json!("planning")),
+            "{text}"
+        );
+        let words: String = lines
+            .iter()
+            .filter(|line| line["type"] == "delta")
+            .map(|line| line["delta"].as_str().unwrap())
+            .collect();
+        assert_eq!(words, "Hello Ann, how are you?", "{text}");
+        let last = lines.last().unwrap();
+        assert_eq!(last["type"], "result", "{text}");
+        assert_eq!(
+            (&last["result"]["threadId"], &last["result"]["status"]),
+            (&lines[0]["threadId"], &json!("completed"))
+        );
+    }
+}

@@ -1,0 +1,271 @@
+//! `gavel policy`.
+
+use std::fs;
+
+use serde_json::{Value, json};
+
+use super::harness::Place;
+
+const POLICY: &str = r#"
+rules:
+  - name: no-milk
+    tools: [tasks__add_task]
+    when: arguments.description.contains("milk")
+    then: deny
+    reason: nobody here drinks milk
+  - name: look-at-deletes
+    tools: [delete_task]
+    then: require_approval
+    reason: what is deleted is gone
+  - name: own-list
+    tools: [tasks__add_task]
+    users: [ann]
+    then: allow
+    reason: ann may
+tests:
+  - name: milk
+    call: {tool: tasks__add_task, arguments: {description: buy milk}}
+    expect: deny
+    rule: no-milk
+  - name: bread, for ann
+    call: {tool: tasks__add_task, user: ann, arguments: {description: buy bread}}
+    expect: allow
+    rule: own-list
+"#;
+
+fn place(policy: &str) -> Place {
+    let place = Place::new();
+    fs::write(place.path().join("policy.yaml"), policy).unwrap();
+    place
+}
+
+/// R-10
+#[test]
+fn check_tells_the_answer_what_decided_and_what_every_check_says() {
+    let place = place(POLICY);
+    let check = |more: &[&str]| {
+        let args = [&["policy", "check", "--policy", "policy.yaml"][..], more].concat();
+        place.run(&args)
+    };
+    let milk = check(&["--tool", "add_task", "--arguments", r#"{"description": "buy milk"}"#]);
+    let told = milk.ended(4);
+    assert!(
+        told.starts_with("deny, decided by rule no-milk\n  denied by the policy: nobody here drinks milk"),
+        "{told}"
+    );
+    assert!(
+        told.contains("rule look-at-deletes  -     not about this call"),
+        "{told}"
+    );
+
+    fs::write(place.path().join("call.json"), r#"{"description": "buy bread"}"#).unwrap();
+    let bread = check(&["--tool", "tasks__add_task", "--arguments", "@call.json", "--json"]).json();
+    assert_eq!((&bread["answer"], &bread["by"]), (&json!("allow"), &json!([])));
+    assert_eq!(bread["arguments"], json!({"description": "buy bread"}));
+
+    let delete = check(&["--tool", "delete_task", "--arguments", r#"{"id": "x"}"#]);
+    assert!(
+        delete.err.contains("on the chat surface nobody can be asked"),
+        "{}",
+        delete.err
+    );
+    delete.ended(3);
+
+    // A definition that says nothing asks for leave where there are side effects, and the rule for ann lifts that.
+    fs::create_dir(place.path().join("agents")).unwrap();
+    let agent = "---\nname: helper\ndescription: Helps.\ntools: [add_task]\n---\nHelp.\n";
+    fs::write(place.path().join("agents/helper.md"), agent).unwrap();
+    let of = |user: &str| {
+        let arguments = r#"{"description": "buy bread"}"#;
+        let run = check(&[
+            "--tool",
+            "add_task",
+            "--agent",
+            "helper",
+            "--user",
+            user,
+            "--arguments",
+            arguments,
+            "--json",
+        ]);
+        serde_json::from_str::<Value>(&run.out).unwrap()
+    };
+    assert_eq!(
+        (&of("bob")["answer"], &of("bob")["by"]),
+        (&json!("require_approval"), &json!(["side_effects"]))
+    );
+    assert_eq!(
+        (&of("ann")["answer"], &of("ann")["by"]),
+        (&json!("allow"), &json!([{"rule": "own-list"}]))
+    );
+
+    let wrong = check(&["--tool", "add_task", "--arguments", r#"{"description": 7}"#]).ended(4);
+    assert!(
+        wrong.starts_with("invalid_arguments, before anybody is asked: /description"),
+        "{wrong}"
+    );
+    for (more, status, says) in [
+        (
+            &["--tool", "nope"][..],
+            1,
+            "no server offers \"nope\"; offered are add_task",
+        ),
+        (
+            &["--tool", "add_task", "--agent", "nobody"],
+            2,
+            "no agent of this configuration is called \"nobody\"",
+        ),
+        (
+            &["--tool", "add_task", "--arguments", "{"],
+            2,
+            "--arguments: give a JSON object",
+        ),
+        (
+            &["--tool", "add_task", "--arguments", "@none.json"],
+            2,
+            "none.json cannot be read",
+        ),
+    ] {
+        let ran = check(more);
+        assert_eq!(ran.status, status, "{}", ran.err);
+        assert!(ran.err.contains(says), "{}", ran.err);
+    }
+}
+
+#[test]
+fn check_shows_whom_a_call_reaches_and_what_looks_like_something_else() {
+    let place = place("");
+    let mcp = json!({"mcpServers": {"tasks": {
+        "command": env!("CARGO_BIN_EXE_gavel"), "args": ["mcp-server", "tasks"],
+        "gavel": {"tools": {"add_task": {"recipients": ["description"], "approval": "required"}}},
+    }}});
+    fs::write(place.path().join("mcp.json"), mcp.to_string()).unwrap();
+    let arguments = json!({"description": "Ann <ann@p\u{430}ypal.com>"}).to_string();
+    let told = place
+        .run(&[
+            "policy",
+            "check",
+            "--mcp-config",
+            "mcp.json",
+            "--tool",
+            "add_task",
+            "--arguments",
+            &arguments,
+        ])
+        .ended(3);
+    assert!(told.contains("reaches ann@xn--pypal-4ve.com"), "{told}");
+    assert!(told.contains("mixes letters of Latin and Cyrillic"), "{told}");
+}
+
+#[test]
+fn test_runs_the_tests_of_the_file() {
+    let right = place(POLICY);
+    let told = right.run(&["policy", "test", "--policy", "policy.yaml"]).ended(0);
+    assert!(
+        told.contains("ok     policy.yaml:18 milk") && told.ends_with("3 rules, 2 tests, 0 failed\n"),
+        "{told}"
+    );
+
+    let failing = place(&POLICY.replace("expect: allow\n    rule: own-list", "expect: deny"));
+    let told = failing.run(&["policy", "test", "--policy", "policy.yaml"]).ended(1);
+    assert!(
+        told.contains("FAILED policy.yaml:22 bread, for ann\n       expected deny, found allow by rule own-list"),
+        "{told}"
+    );
+    // The service does not start with it.
+    let serve = failing.run_with(
+        &["serve"],
+        &[("GAVEL_POLICY", "policy.yaml"), ("GAVEL_LISTEN", "127.0.0.1:0")],
+    );
+    assert!(
+        serve
+            .err
+            .contains("policy.yaml:22: test \"bread, for ann\": found allow"),
+        "{}",
+        serve.err
+    );
+    serve.ended(2);
+
+    let wrong = place("rules:\n- {name: a}\n");
+    let ran = wrong.run(&["policy", "test", "--policy", "policy.yaml"]);
+    assert!(
+        ran.err.contains("policy.yaml:2: rules[0].tools: found nothing"),
+        "{}",
+        ran.err
+    );
+    ran.ended(2);
+    let none = wrong.run(&["policy", "test"]);
+    assert!(
+        none.err.contains("no policy file is named; give --policy PATH"),
+        "{}",
+        none.err
+    );
+    none.ended(2);
+}
+
+/// Issue 4, part 3: what it would have allowed, asked, denied, as a difference to what happened.
+#[test]
+fn simulate_shows_what_would_be_answered_otherwise_and_pages_through_the_record() {
+    let place = place(POLICY);
+    for message in ["add a task to buy milk", "add a task to buy bread", "show my tasks"] {
+        place.run(&["chat", message]).ended(0);
+    }
+    let simulate = |more: &[&str]| {
+        let args = [&["policy", "simulate", "--policy", "policy.yaml"][..], more].concat();
+        place.run(&args)
+    };
+    let lines = |out: &str| -> Vec<Value> { out.lines().map(|line| serde_json::from_str(line).unwrap()).collect() };
+    let told = lines(&simulate(&["--json"]).ended(0));
+    assert_eq!(told.len(), 2, "{told:?}");
+    assert_eq!((&told[0]["happened"], &told[0]["now"]), (&json!("ran"), &json!("deny")));
+    assert_eq!(
+        (&told[0]["tool"], &told[0]["surface"]),
+        (&json!("add_task"), &json!("chat"))
+    );
+    let counts = json!([
+        {"happened": "ran", "now": "allow", "calls": 2, "changed": false},
+        {"happened": "ran", "now": "deny", "calls": 1, "changed": true},
+    ]);
+    assert_eq!(
+        told[1]["summary"],
+        json!({"calls": 3, "changed": 1, "not_judged": 0, "counts": counts})
+    );
+    let text = simulate(&[]).ended(0);
+    assert!(
+        text.contains("nobody here drinks milk") && text.contains("3 calls, 1 would be answered otherwise"),
+        "{text}"
+    );
+    let later = simulate(&["--since", "2100-01-01", "--json"]).ended(0);
+    assert_eq!(lines(&later)[0]["summary"]["calls"], 0);
+
+    // More than two pages, at one moment: none is left out and none is counted twice.
+    let database = rusqlite::Connection::open(place.path().join("gavel.db")).unwrap();
+    let copied = database
+        .execute(
+            "WITH RECURSIVE n(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM n WHERE n < 1200) \
+             INSERT INTO tool_invocation_log SELECT decision_id, sequence + n, id || '-' || n, tenant, user_id, tool, server, \
+             tool_digest, side_effect, arguments, idempotency_key, status, created_at, started_at, duration_us, result, \
+             error_code, error_message FROM tool_invocation_log, n WHERE arguments LIKE '%milk%'",
+            [],
+        )
+        .unwrap();
+    assert_eq!(copied, 1200);
+    let told = lines(&simulate(&["--json"]).ended(0));
+    assert_eq!(told.last().unwrap()["summary"]["changed"], 1201);
+    assert_eq!(told.len(), 1202);
+}
+
+#[test]
+fn simulate_says_how_many_calls_it_cannot_judge() {
+    let place = place(POLICY);
+    let none = [("GAVEL_RECORDS_CONTENT", "none")];
+    place.run_with(&["chat", "add a task to buy milk"], &none).ended(0);
+    let hash = [
+        ("GAVEL_RECORDS_CONTENT", "hash"),
+        ("GAVEL_RECORDS_KEY", "0123456789abcdef0123456789abcdef"),
+    ];
+    place.run_with(&["chat", "add a task to buy milk"], &hash).ended(0);
+    let ran = place.run(&["policy", "simulate", "--policy", "policy.yaml"]);
+    assert!(ran.err.contains("2 calls could not be judged"), "{}", ran.err);
+    assert!(ran.ended(0).contains("2 calls, 0 would be answered otherwise"));
+}

@@ -1,0 +1,126 @@
+// A person at the console, in a real Chromium: logs in, reads, approves one question, rejects another; and pages on other origins
+// that try to show the console in a frame, or to press its buttons. Told what to do as JSON; a failed assertion ends it with an error.
+import assert from 'node:assert/strict';
+import { readFileSync } from 'node:fs';
+import { createServer } from 'node:http';
+import { createRequire } from 'node:module';
+
+const told = JSON.parse(process.argv[2]);
+const require = createRequire(`${told.modules}/`);
+const { chromium } = require('playwright-core');
+const axe = readFileSync(require.resolve('axe-core/axe.min.js'), 'utf8');
+
+const browser = await chromium.launch({ executablePath: told.chromium, args: ['--no-sandbox', '--disable-gpu'] });
+const context = await browser.newContext({ javaScriptEnabled: told.script, viewport: { width: 1280, height: 900 } });
+const page = await context.newPage();
+page.setDefaultTimeout(30000);
+const problems = [];
+page.on('dialog', dialog => { problems.push(`a script ran: ${dialog.message()}`); dialog.dismiss(); });
+page.on('pageerror', error => problems.push(`an error of the page: ${error}`));
+
+const shot = async name => {
+  for (const [width, scheme] of [[1280, 'light'], [390, 'light'], [1280, 'dark']]) {
+    await page.setViewportSize({ width, height: 900 });
+    await page.emulateMedia({ colorScheme: scheme });
+    await page.screenshot({ path: `${told.shots}/${told.name}-${name}-${width}-${scheme}.png`, fullPage: true });
+    if (width === 390) {
+      const wide = await page.evaluate(() => document.documentElement.scrollWidth);
+      assert.ok(wide <= 390, `${name} is ${wide} wide on a phone`);
+    }
+    if (!told.script) continue;
+    await page.evaluate(axe);
+    const found = await page.evaluate(async () => (await axe.run(document)).violations.map(
+      one => `${one.id}: ${one.help}: ${one.nodes.map(node => node.html.slice(0, 200)).join(' | ')}`));
+    assert.deepEqual(found, [], `${name} ${width} ${scheme}`);
+  }
+  await page.setViewportSize({ width: 1280, height: 900 });
+  await page.emulateMedia({ colorScheme: 'light' });
+};
+
+// Without a login there is nothing to see.
+await page.goto(`${told.url}/console/approvals`);
+assert.equal(new URL(page.url()).pathname, '/console/login');
+await shot('login');
+await page.getByLabel(told.user ? 'API key' : 'Token (JWT)').fill('wrong');
+await page.getByRole('button', { name: 'Log in' }).click();
+await page.getByText('That was not accepted.').waitFor();
+await page.getByLabel(told.user ? 'API key' : 'Token (JWT)').fill(told.credential);
+if (told.user) await page.getByLabel('Your name').fill(told.user);
+await page.keyboard.press('Enter');
+await page.getByRole('heading', { name: 'Approvals' }).waitFor();
+assert.match(await page.title(), /^\(2\) Approvals/);
+assert.equal(await page.evaluate(() => document.cookie), '', 'no script sees the cookie');
+
+// The e-mail, as a person reads it.
+const mail = page.getByRole('article', { name: 'Gmail send' });
+const text = await mail.innerText();
+for (const seen of ['Ann Lee <ann@example.org>', 'bob@bücher.example', 'bob@xn--bcher-kva.example', 'archive@example.org',
+  'I am late', 'Dear Ann,\n\nI am late, by about ten minutes.', '<script>alert("planted")</script>', 'U+202E', 'Look twice']) {
+  assert.ok(text.includes(seen), `${JSON.stringify(seen)} is not in ${text}`);
+}
+assert.equal(await mail.locator('img, script').count(), 0);
+assert.ok(!text.includes('"subject"'), 'the raw arguments are folded away');
+await mail.getByText('Exactly what is sent').click();
+assert.ok((await mail.innerText()).includes('"subject": "I am late"'));
+await mail.getByText('Exactly what is sent').click();
+const meeting = page.getByRole('article', { name: 'Calendar event create' });
+const event = await meeting.innerText();
+for (const seen of ['Monday, 24 November 2031, 10:00', 'Europe/Berlin', 'Room 4', 'May stay away']) {
+  assert.ok(event.includes(seen), `${seen} is not in ${event}`);
+}
+await shot('approvals');
+await mail.getByText('Always for these recipients…').click();
+await meeting.getByText('Reject…').click();
+await shot('answers');
+await page.goto(`${told.url}/console/approvals`);
+
+// By keyboard: past the header, to what one came for.
+await page.keyboard.press('Tab');
+assert.equal(await page.evaluate(() => document.activeElement.textContent), 'To the content');
+
+// Another origin: not in a frame, not by a form; on the same machine too, where the browser sends the cookie along.
+const evil = createServer((_, answer) => answer.writeHead(200, { 'content-type': 'text/html' }).end(
+  `<iframe src="${told.url}/console/approvals"></iframe><a href="${told.url}/console/grants">A link in a mail</a>
+   <form method="post" action="${told.url}/console/approvals/${told.approval}">
+   <input name="decision" value="approve_once"><button>Win a prize</button></form>`));
+await new Promise(done => evil.listen(0, '127.0.0.1', done));
+for (const host of ['127.0.0.1', 'localhost']) {
+  const other = await context.newPage();
+  await other.goto(`http://${host}:${evil.address().port}/`);
+  const frame = other.frames()[1];
+  assert.ok(!(await frame.content()).includes('Approvals'), 'the console is in a frame');
+  await other.getByRole('button', { name: 'Win a prize' }).click();
+  await other.waitForURL(`${told.url}/**`);
+  assert.ok(!(await other.content()).includes('and done'));
+  // A link leads where it says, although the browser leaves a strict cookie at home at first.
+  await other.goto(`http://${host}:${evil.address().port}/`);
+  await other.getByText('A link in a mail').click();
+  await other.getByRole('heading', { name: 'Standing leave' }).waitFor();
+  await other.close();
+}
+evil.close();
+await page.reload();
+assert.match(await page.title(), /^\(2\) Approvals/, 'nothing was approved from elsewhere');
+
+// One yes, one no with its reason.
+await mail.getByRole('button', { name: 'Approve once' }).click();
+await page.getByRole('status').filter({ hasText: 'Gmail send: Approved by' }).filter({ hasText: 'and done.' }).waitFor();
+await meeting.getByText('Reject…').click();
+await meeting.getByLabel('Why?').fill('Not on a Monday.');
+await meeting.getByRole('button', { name: 'Reject', exact: true }).click();
+await page.getByRole('status').filter({ hasText: 'Not on a Monday.' }).waitFor();
+await page.getByText('Nothing waits for an answer.').waitFor();
+await shot('answered');
+await page.goto(`${told.url}/console/approvals/${told.approval}`);
+await page.getByText('and done.').waitFor();
+await page.getByRole('link', { name: 'Read the thread' }).click();
+await page.getByText('That is all.').waitFor();
+await shot('thread');
+await page.getByRole('link', { name: 'Standing leave' }).click();
+await page.getByText('There is none.').waitFor();
+await page.getByRole('button', { name: 'Log out' }).click();
+await page.getByRole('heading', { name: 'Log in' }).waitFor();
+await page.goto(`${told.url}/console/grants`);
+assert.equal(new URL(page.url()).pathname, '/console/login');
+assert.deepEqual(problems, []);
+await browser.close();

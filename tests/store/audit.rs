@@ -1,0 +1,890 @@
+//! The audit (R-18; DESIGN.md section 7): append-only, one chain, and every tampering is found and named.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use gavel::adapters::store::{
+    AuditFilter, AuditKind, AuditLog, AuditRow, AuditSecrets, ContentKey, ContentMode, Finding, Head, Store,
+    StoreConfig,
+};
+use gavel::domain::action::{ActionStatus, Details, Resolution};
+use gavel::domain::agent_run::{DoubtfulCall, RunStatus};
+use gavel::domain::ids::{ActionId, ApprovalId, GrantId};
+use gavel::domain::tool::FailureCode;
+use gavel::ports::actions::{Actions, Resolve, Resolved, Settle, SettleDone};
+use gavel::ports::records::{CallRecord, Intent, Recorder};
+use gavel::ports::runs::{ActionOutcome, Append, Created, Held, NewAction, NewRun, Runs, Settled, Suspend, Suspended};
+use serde_json::{Value, json};
+
+use crate::support::{
+    T0, TestDb, begin, closed, done, entries, failed, finished, intent, new_run, open_decision, queued_run, raw,
+    tenant, tool,
+};
+
+/// Verifies the audit, and the log as if the audit had been there from the beginning.
+async fn verify(db: &TestDb, kept: Vec<Head>) -> Vec<Finding> {
+    db.run("UPDATE gavel_schema SET applied_at = 0 WHERE name = 'audit'")
+        .await;
+    let mut log = AuditLog::open(&db.url, &AuditSecrets::default()).await.unwrap();
+    let verified = log.verify(kept, |_, _| {}).await.unwrap();
+    log.close().await;
+    assert_eq!(verified.found(), verified.findings().len() as u64);
+    verified.findings().to_vec()
+}
+
+pub(crate) async fn whole(db: &TestDb) {
+    assert_eq!(verify(db, Vec::new()).await, []);
+}
+
+async fn rows(db: &TestDb) -> Vec<AuditRow> {
+    let mut log = AuditLog::open(&db.url, &AuditSecrets::default()).await.unwrap();
+    let rows = log.page(0, &AuditFilter::default()).await.unwrap();
+    log.close().await;
+    rows
+}
+
+/// What was entered of a subject, in order.
+fn kinds(rows: &[AuditRow], subject: &impl ToString) -> Vec<String> {
+    let of = rows.iter().filter(|row| row.subject == subject.to_string());
+    of.map(|row| row.kind.clone()).collect()
+}
+
+fn detail(row: &AuditRow) -> Value {
+    serde_json::from_str(&row.detail).unwrap()
+}
+
+/// A decision with one effect: two entries.
+async fn effect(store: &Store) -> Intent {
+    let open = open_decision();
+    let intent = intent(&open, 1);
+    store.open(open.clone(), vec![intent.clone()]).await.unwrap();
+    store.close(closed(open, vec![done(&intent)], true)).await.unwrap();
+    intent
+}
+
+/// R-18: nobody changes, deletes or replaces an entry, or puts one anywhere but at the end; the head goes forward alone.
+pub(crate) async fn the_database_refuses_to_change_what_was_entered(db: TestDb) {
+    let store = db.open().await;
+    effect(&store).await;
+    effect(&store).await;
+    let before = db.rows("SELECT * FROM audit ORDER BY number").await;
+    let columns =
+        "format, at, kind, subject, tenant, actor, decision_id, action_id, tool, detail, key_id, previous_hash, hash";
+    let mut refused = vec![
+        "UPDATE audit SET actor = 'mallory' WHERE number = 2".to_owned(),
+        "UPDATE audit SET number = 9 WHERE number = 4".to_owned(),
+        "DELETE FROM audit WHERE number = 4".to_owned(),
+        "DELETE FROM audit".to_owned(),
+        // Between others, beyond the end, and at the end without following it.
+        format!("INSERT INTO audit (number, {columns}) SELECT 2, {columns} FROM audit WHERE number = 1"),
+        format!("INSERT INTO audit (number, {columns}) SELECT 9, {columns} FROM audit WHERE number = 4"),
+        format!("INSERT INTO audit (number, {columns}) SELECT 5, {columns} FROM audit WHERE number = 3"),
+        "UPDATE audit_head SET number = 3".to_owned(),
+        "UPDATE audit_head SET number = 6".to_owned(),
+        "UPDATE audit_head SET hash = 'x'".to_owned(),
+        "DELETE FROM audit_head".to_owned(),
+        "INSERT INTO audit_head VALUES (1, 0, 'x')".to_owned(),
+        "INSERT INTO audit_head VALUES (2, 0, 'x')".to_owned(),
+    ];
+    if db.is_sqlite() {
+        for replacing in [
+            "INSERT OR REPLACE",
+            "REPLACE",
+            "PRAGMA recursive_triggers = OFF; REPLACE",
+        ] {
+            refused.push(format!(
+                "{replacing} INTO audit (number, {columns}) SELECT 4, {columns} FROM audit WHERE number = 4"
+            ));
+            // One that follows the head, and would push out what was entered of the same subject.
+            refused.push(format!(
+                "{replacing} INTO audit (number, {columns}) SELECT 5, format, at, kind, subject, tenant, actor, decision_id, \
+                 action_id, tool, detail, key_id, hash, 'x' FROM audit WHERE number = 4"
+            ));
+            refused.push(format!("{replacing} INTO audit_head VALUES (1, 0, 'x')"));
+        }
+        refused.push("UPDATE OR REPLACE audit SET number = 3 WHERE number = 4".to_owned());
+        refused.push("UPDATE audit_head SET number = 5, hash = 'x'".to_owned());
+    } else {
+        for text in [
+            "TRUNCATE audit",
+            "TRUNCATE audit_head",
+            "TRUNCATE audit, audit_head CASCADE",
+        ] {
+            refused.push(text.to_owned());
+        }
+        refused.push(
+            "INSERT INTO audit SELECT * FROM audit WHERE number = 4 ON CONFLICT (number) DO UPDATE SET actor = 'x'"
+                .to_owned(),
+        );
+    }
+    for sql in refused {
+        let error = db.try_run(&sql).await.expect_err(&sql).to_string();
+        assert!(error.contains("audit"), "{sql}: {error}");
+    }
+    assert_eq!(db.rows("SELECT * FROM audit ORDER BY number").await, before);
+    // And gavel goes on.
+    effect(&store).await;
+    whole(&db).await;
+    assert_eq!(rows(&db).await.len(), 6);
+}
+
+/// R-18: an entry for the intent, with who, where, what and with which arguments; another one for what came of it.
+pub(crate) async fn an_effect_is_entered_before_it_is_sent_and_when_its_end_is_known(db: TestDb) {
+    let store = db.open().await;
+    let open = open_decision();
+    let intents: Vec<_> = (1..=4).map(|n| intent(&open, n)).collect();
+    store.open(open.clone(), intents[..1].to_vec()).await.unwrap();
+    let entered = rows(&db).await;
+    assert_eq!(entered.len(), 1);
+    let first = &entered[0];
+    assert_eq!(
+        (&*first.kind, &*first.actor, &*first.tenant, first.tool.as_deref()),
+        ("effect_intended", "ann", "default", Some("add_task"))
+    );
+    assert_eq!(first.decision_id, Some(open.id.to_string()));
+    assert_eq!(first.action_id, Some(intents[0].id.to_string()));
+    assert_eq!(
+        detail(first),
+        json!({
+            "surface": "chat", "user": "ann", "server": "tasks", "tool_digest": "d1gest",
+            "arguments": r#"{"description":"call mom"}"#,
+            "arguments_sha256": hex::encode(<sha2::Sha256 as sha2::Digest>::digest(r#"{"description":"call mom"}"#)),
+            "idempotency_key": "key-1",
+        })
+    );
+    // Later ones know their user from the decision.
+    store.intend(intents[1..3].to_vec()).await.unwrap();
+    let entered = rows(&db).await;
+    assert_eq!(entered.len(), 3);
+    assert_eq!(
+        (&*entered[2].actor, &detail(&entered[2])["surface"]),
+        ("ann", &json!("chat"))
+    );
+    let calls = vec![
+        done(&intents[0]),
+        failed(&intents[1], FailureCode::ToolError, "no such task"),
+        failed(&intents[2], FailureCode::InDoubt, "it did not answer"),
+        // Never sent.
+        CallRecord {
+            started_at: None,
+            ..failed(&intents[3], FailureCode::Denied, "denied")
+        },
+    ];
+    store.close(closed(open, calls, true)).await.unwrap();
+    let entered = rows(&db).await;
+    let of = |n: usize| kinds(&entered, &intents[n].id);
+    assert_eq!(of(0), ["effect_intended", "effect_completed"]);
+    assert_eq!(of(1), ["effect_intended", "effect_failed"]);
+    assert_eq!(of(2), ["effect_intended", "effect_in_doubt"]);
+    assert_eq!(of(3), [""; 0]);
+    assert_eq!(detail(&entered[4])["error_code"], "tool_error");
+    whole(&db).await;
+}
+
+/// The hot path pays nothing: what has no consequences is not entered, and nobody looks at the head for it.
+pub(crate) async fn what_only_reads_enters_nothing(db: TestDb) {
+    let store = db.open().await;
+    // Whoever had to wait for the head would be refused here, with all else of its transaction.
+    db.run("DROP TABLE audit_head").await;
+    let open = open_decision();
+    let mut reads = tool("list_tasks");
+    Arc::get_mut(&mut reads).unwrap().side_effect = false;
+    let call = CallRecord {
+        tool: Some(reads),
+        ..done(&intent(&open, 1))
+    };
+    store.close(closed(open, vec![call], false)).await.unwrap();
+    assert_eq!(db.count("SELECT COUNT(*) FROM audit").await, 0);
+}
+
+/// Promise 3: a commit that went unheard and is made again enters nothing twice.
+pub(crate) async fn what_is_done_twice_is_entered_once(db: TestDb) {
+    let store = db.open().await;
+    let open = open_decision();
+    let intents = vec![intent(&open, 1)];
+    for _ in 0..2 {
+        store.open(open.clone(), intents.clone()).await.unwrap();
+        store.intend(intents.clone()).await.unwrap();
+    }
+    for _ in 0..2 {
+        let decision = closed(open.clone(), vec![done(&intents[0])], true);
+        store.close(decision).await.unwrap();
+    }
+    assert_eq!(
+        kinds(&rows(&db).await, &intents[0].id),
+        ["effect_intended", "effect_completed"]
+    );
+    whole(&db).await;
+}
+
+/// Promise 7: what a dead process left is entered as in doubt; its own word, when it comes after all, is entered too.
+pub(crate) async fn what_recovery_ends_is_entered(db: TestDb) {
+    let dead = db.open().await;
+    let open = open_decision();
+    let intents = vec![intent(&open, 1)];
+    dead.open(open.clone(), intents.clone()).await.unwrap();
+    db.run("UPDATE instance SET lease_until = 0").await;
+    let _next = db.open().await;
+    let in_doubt = ["effect_intended", "effect_in_doubt"];
+    assert_eq!(kinds(&rows(&db).await, &intents[0].id), in_doubt);
+    whole(&db).await;
+    dead.close(closed(open, vec![done(&intents[0])], true)).await.unwrap();
+    let entered = rows(&db).await;
+    assert_eq!(kinds(&entered, &intents[0].id)[2], "effect_completed");
+    assert_eq!(entered.last().unwrap().actor, "ann");
+    whole(&db).await;
+}
+
+/// DESIGN.md 7: `records.content` governs audit rows; the hash of the arguments is there in each mode.
+pub(crate) async fn content_is_kept_as_the_records_keep_it(db: TestDb) {
+    for (mode, kept) in [
+        (ContentMode::None, false),
+        (ContentMode::Hash(ContentKey::new(b"a key")), true),
+    ] {
+        let store = db.open_with(mode).await;
+        let intent = effect(&store).await;
+        let entered = rows(&db).await;
+        let row = entered.iter().find(|row| row.subject == intent.id.to_string()).unwrap();
+        let detail = detail(row);
+        assert_eq!(detail["arguments_sha256"].as_str().unwrap().len(), 64);
+        let arguments = detail["arguments"].as_str();
+        assert_eq!(
+            arguments.is_some_and(|text| text.starts_with("\"hmac:")),
+            kept,
+            "{detail}"
+        );
+        assert!(!row.detail.contains("mom"), "{detail}");
+        store.shutdown().await;
+    }
+    whole(&db).await;
+}
+
+/// R-18: SQLite takes any kind of value in any column; one that gavel never writes is found, and ends no reading.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_value_of_another_kind_is_found_and_named() {
+    let db = TestDb::sqlite().await;
+    let store = db.open().await;
+    effect(&store).await;
+    effect(&store).await;
+    store.shutdown().await;
+    db.run(
+        "DROP TRIGGER audit_follows; DROP TRIGGER audit_moves_head; DROP TRIGGER audit_keeps; DROP TRIGGER audit_stays; \
+         DROP TRIGGER audit_head_advances; DROP TRIGGER audit_head_stays; DROP TRIGGER audit_head_is_one; \
+         CREATE TABLE audit_was AS SELECT * FROM audit; CREATE TABLE head_was AS SELECT * FROM audit_head",
+    )
+    .await;
+    for (sql, expected) in [
+        (
+            "UPDATE audit SET actor = x'41' WHERE number = 2",
+            Finding::Changed { number: 2 },
+        ),
+        (
+            "UPDATE audit SET actor = CAST(x'ff' AS TEXT) WHERE number = 2",
+            Finding::Changed { number: 2 },
+        ),
+        (
+            "UPDATE audit SET at = 'x' WHERE number = 3",
+            Finding::Changed { number: 3 },
+        ),
+        (
+            "UPDATE audit SET format = 'x' WHERE number = 3",
+            Finding::Changed { number: 3 },
+        ),
+        ("UPDATE audit_head SET number = 'x'", Finding::NoHead),
+    ] {
+        db.run(sql).await;
+        assert_eq!(verify(&db, Vec::new()).await, [expected], "{sql}");
+        db.run(
+            "DELETE FROM audit; INSERT INTO audit SELECT * FROM audit_was; DELETE FROM audit_head; \
+             INSERT INTO audit_head SELECT * FROM head_was",
+        )
+        .await;
+    }
+    db.run("UPDATE audit SET number = 9223372036854775807 WHERE number = 4")
+        .await;
+    let found = verify(&db, Vec::new()).await;
+    assert!(
+        found.contains(&Finding::Missing {
+            from: 4,
+            to: i64::MAX - 1
+        }),
+        "{found:?}"
+    );
+}
+
+/// R-18: somebody who has the database takes the triggers away and changes it as they like; each way is found and named.
+pub(crate) async fn every_tampering_is_found_and_named(db: TestDb) {
+    let store = db.open().await;
+    let mut last = None;
+    for _ in 0..4 {
+        last = Some(effect(&store).await);
+    }
+    let last = last.unwrap();
+    store.shutdown().await;
+    whole(&db).await;
+    let mut log = AuditLog::open(&db.url, &AuditSecrets::default()).await.unwrap();
+    let head = log.head().await.unwrap().unwrap();
+    log.close().await;
+    assert_eq!(head.number, 8);
+    let entered = rows(&db).await;
+    let at = |number: usize| Head {
+        number: number as i64,
+        hash: entered[number - 1].hash.clone(),
+    };
+    assert_eq!(
+        verify(&db, vec![head.clone(), at(3)]).await,
+        [],
+        "what was kept is still there"
+    );
+
+    db.run(match db.is_sqlite() {
+        true => {
+            "DROP TRIGGER audit_follows; DROP TRIGGER audit_moves_head; DROP TRIGGER audit_keeps; DROP TRIGGER audit_stays; \
+             DROP TRIGGER audit_head_advances; DROP TRIGGER audit_head_stays; DROP TRIGGER audit_head_is_one"
+        }
+        false => "ALTER TABLE audit DISABLE TRIGGER ALL; ALTER TABLE audit_head DISABLE TRIGGER ALL",
+    })
+    .await;
+    db.run(
+        "CREATE TABLE audit_was AS SELECT * FROM audit; CREATE TABLE head_was AS SELECT * FROM audit_head; \
+         CREATE TABLE log_was AS SELECT * FROM tool_invocation_log",
+    )
+    .await;
+    let columns = "format, at, kind, tenant, actor, decision_id, action_id, tool, detail, key_id";
+    let add = format!(
+        "INSERT INTO audit (number, {columns}, subject, previous_hash, hash) \
+         SELECT 9, {columns}, 'forged', hash, REPLACE(previous_hash, '0', 'f') FROM audit WHERE number = 8"
+    );
+    let back = format!(
+        "DELETE FROM audit WHERE number > 6; UPDATE audit_head SET number = 6, hash = '{}'",
+        at(6).hash
+    );
+    let (action, decision) = (last.id.to_string(), last.decision.to_string());
+    let forged = ActionId::new().to_string();
+    let log = "decision_id, tenant, user_id, tool, server, tool_digest, side_effect, arguments, idempotency_key, status, \
+               created_at, started_at, duration_us, result, error_code, error_message";
+    let outside = format!(
+        "INSERT INTO tool_invocation_log (id, sequence, {log}) SELECT '{forged}', 7, {log} FROM tool_invocation_log \
+         WHERE id = '{action}'"
+    );
+    let otherwise = format!(
+        "UPDATE tool_invocation_log SET status = 'failed', result = NULL, error_code = 'tool_error' WHERE id = '{action}'"
+    );
+    let wrong = Head {
+        number: 8,
+        hash: at(7).hash,
+    };
+    let none = Vec::new;
+    for (name, sql, kept, expected) in [
+        (
+            "changed",
+            "UPDATE audit SET actor = 'mallory' WHERE number = 3".to_owned(),
+            none(),
+            vec![Finding::Changed { number: 3 }],
+        ),
+        (
+            "changed in its time alone",
+            "UPDATE audit SET at = at + 1 WHERE number = 5".to_owned(),
+            none(),
+            vec![Finding::Changed { number: 5 }],
+        ),
+        (
+            "changed at the end",
+            "UPDATE audit SET detail = '{}' WHERE number = 8".to_owned(),
+            none(),
+            vec![Finding::Changed { number: 8 }],
+        ),
+        (
+            "another key claimed",
+            "UPDATE audit SET key_id = 'another' WHERE number = 2".to_owned(),
+            none(),
+            vec![Finding::UnknownKey {
+                from: 2,
+                to: 2,
+                rows: 1,
+                key_id: "another".to_owned(),
+            }],
+        ),
+        (
+            "missing",
+            "DELETE FROM audit WHERE number = 3 OR number = 4".to_owned(),
+            none(),
+            vec![Finding::Missing { from: 3, to: 4 }],
+        ),
+        (
+            "missing at the beginning",
+            "DELETE FROM audit WHERE number = 1".to_owned(),
+            none(),
+            vec![Finding::Missing { from: 1, to: 1 }],
+        ),
+        (
+            "reordered",
+            "UPDATE audit SET number = 103 WHERE number = 3; UPDATE audit SET number = 3 WHERE number = 6; \
+             UPDATE audit SET number = 6 WHERE number = 103"
+                .to_owned(),
+            none(),
+            vec![
+                Finding::Reordered {
+                    number: 3,
+                    written_as: 6,
+                },
+                Finding::Reordered {
+                    number: 6,
+                    written_as: 3,
+                },
+            ],
+        ),
+        (
+            "taken out, and the rest moved up",
+            "DELETE FROM audit WHERE number = 7; UPDATE audit SET number = 7 WHERE number = 8".to_owned(),
+            none(),
+            vec![
+                Finding::Reordered {
+                    number: 7,
+                    written_as: 8,
+                },
+                Finding::CutOff { from: 8, to: 8 },
+            ],
+        ),
+        (
+            "replaced, with a hash of its own",
+            format!(
+                "UPDATE audit SET actor = 'mallory', hash = '{}' WHERE number = 4",
+                "ab".repeat(32)
+            ),
+            none(),
+            vec![Finding::AddedOutside { number: 4 }],
+        ),
+        (
+            "added at the end",
+            add.clone(),
+            none(),
+            vec![Finding::AddedOutside { number: 9 }],
+        ),
+        (
+            "added at the end, and the head with it",
+            format!("{add}; UPDATE audit_head SET number = 9, hash = (SELECT hash FROM audit WHERE number = 9)"),
+            none(),
+            // Nobody can tell that from a last row that was changed.
+            vec![Finding::Changed { number: 9 }],
+        ),
+        (
+            "cut off",
+            "DELETE FROM audit WHERE number > 6".to_owned(),
+            none(),
+            vec![Finding::CutOff { from: 7, to: 8 }],
+        ),
+        (
+            "cut off with the head, which was kept elsewhere",
+            back,
+            vec![head.clone()],
+            vec![Finding::CutOff { from: 7, to: 8 }],
+        ),
+        (
+            "a wrong head",
+            format!("UPDATE audit_head SET hash = '{}'", wrong.hash),
+            none(),
+            vec![Finding::WrongHead {
+                head: wrong,
+                expected: head.clone(),
+            }],
+        ),
+        (
+            "no head",
+            "DELETE FROM audit_head".to_owned(),
+            none(),
+            vec![Finding::NoHead],
+        ),
+        (
+            "written anew",
+            String::new(),
+            vec![Head {
+                number: 5,
+                hash: at(4).hash,
+            }],
+            vec![Finding::Rewritten {
+                kept: Head {
+                    number: 5,
+                    hash: at(4).hash,
+                },
+                hash: at(5).hash,
+            }],
+        ),
+        (
+            "an effect that was not entered",
+            outside,
+            none(),
+            vec![Finding::NotEntered {
+                decision_id: decision.clone(),
+                action_id: forged.clone(),
+                status: "completed".to_owned(),
+            }],
+        ),
+        (
+            "an effect told otherwise",
+            otherwise,
+            none(),
+            vec![Finding::ToldOtherwise {
+                decision_id: decision.clone(),
+                action_id: action.clone(),
+                status: "failed".to_owned(),
+            }],
+        ),
+    ] {
+        if !sql.is_empty() {
+            db.run(&sql).await;
+        }
+        let mut found = verify(&db, kept).await;
+        // An effect whose entries are gone is told of as well, which is right and not looked at here.
+        if !name.contains("an effect") {
+            found.retain(|finding| !matches!(finding, Finding::NotEntered { .. } | Finding::ToldOtherwise { .. }));
+        }
+        assert_eq!(found, expected, "{name}");
+        db.run(
+            "DELETE FROM audit; INSERT INTO audit SELECT * FROM audit_was; DELETE FROM audit_head; \
+             INSERT INTO audit_head SELECT * FROM head_was; DELETE FROM tool_invocation_log; \
+             INSERT INTO tool_invocation_log SELECT * FROM log_was",
+        )
+        .await;
+    }
+    whole(&db).await;
+    // Whatever becomes of the chain, an effect whose entries were taken out of it is missed in the log.
+    db.run(&format!(
+        "DELETE FROM audit WHERE subject = '{action}'; UPDATE audit_head SET number = 6, hash = '{}'",
+        at(6).hash
+    ))
+    .await;
+    let found = verify(&db, Vec::new()).await;
+    assert_eq!(
+        found,
+        [Finding::NotEntered {
+            decision_id: decision,
+            action_id: action,
+            status: "completed".to_owned()
+        }]
+    );
+}
+
+/// DESIGN.md 7 and 8: several writers of several processes make one chain without a gap, and none waits in a circle.
+pub(crate) async fn many_writers_make_one_chain(db: TestDb) {
+    let stores = [db.open().await, db.open().await];
+    let mut working = tokio::task::JoinSet::new();
+    for n in 0..24_usize {
+        let store = Arc::clone(&stores[n % 2]);
+        working.spawn(async move {
+            for _ in 0..10 {
+                effect(&store).await;
+            }
+        });
+    }
+    working.join_all().await;
+    assert_eq!(db.count("SELECT COUNT(*) FROM audit").await, 480);
+    assert_eq!(db.line("SELECT number FROM audit_head").await, "480");
+    whole(&db).await;
+}
+
+/// A key may be changed: older rows are verified with the old one, and without it nobody says that they are whole.
+pub(crate) async fn a_key_may_be_changed(db: TestDb) {
+    let secrets = |current: &str, old: &[&str]| AuditSecrets {
+        current: Some(current.into()),
+        old: old.iter().map(|key| (*key).into()).collect(),
+    };
+    for key in ["the first key of the audit", "the second key of the audit"] {
+        let config = StoreConfig {
+            audit: secrets(key, &[]),
+            ..db.config()
+        };
+        let store = Store::open(config).await.unwrap();
+        effect(&store).await;
+        store.shutdown().await;
+    }
+    let find = async |secrets: AuditSecrets| {
+        let mut log = AuditLog::open(&db.url, &secrets).await.unwrap();
+        log.verify(Vec::new(), |_, _| {}).await.unwrap().findings().to_vec()
+    };
+    let both = secrets("the second key of the audit", &["the first key of the audit"]);
+    assert_eq!(find(both).await, []);
+    let found = find(secrets("the second key of the audit", &[])).await;
+    assert!(
+        matches!(
+            found.as_slice(),
+            [Finding::UnknownKey {
+                from: 1,
+                to: 2,
+                rows: 2,
+                ..
+            }]
+        ),
+        "{found:?}"
+    );
+}
+
+/// R-18: an entry is there together with what it tells, or neither is.
+pub(crate) async fn a_part_of_a_commit_that_fails_enters_nothing(db: TestDb) {
+    let store = db.open().await;
+    let unknown = open_decision();
+    let refused = store.intend(vec![intent(&unknown, 1)]).await;
+    refused.expect_err("an intent without its decision");
+    assert_eq!(rows(&db).await, []);
+    effect(&store).await;
+    assert_eq!(rows(&db).await.len(), 2);
+    whole(&db).await;
+}
+
+fn asked(id: ActionId, approval: ApprovalId) -> NewAction {
+    NewAction {
+        id,
+        approval: Some((approval, Duration::from_secs(3600))),
+        sequence: 1,
+        tool: tool("send"),
+        arguments: raw(r#"{"to":"bob@example.com"}"#),
+        model: "gemini-test".into(),
+        details: Details {
+            reason: "it sends".to_owned(),
+            recipients: Some(vec!["bob@example.com".to_owned()]),
+            ..Details::default()
+        },
+        grant: None,
+        words: "May I?".into(),
+    }
+}
+
+/// R-14, R-18: a doubt of a run that can be resumed is settled with it, in the action, in the log and in the audit. A resume that is
+/// cancelled before it began leaves room for another, with another word; both are entered, and the last one counts.
+pub(crate) async fn each_word_that_settles_a_doubt_is_entered_and_the_last_counts(db: TestDb) {
+    let store = db.open().await;
+    let run = new_run();
+    let lease = begin(&store, &run).await;
+    let sent = Intent {
+        tool: tool("send"),
+        started_at: T0,
+        ..intent(&run.decision, 1)
+    };
+    let action = NewAction {
+        approval: None,
+        ..asked(sent.id, ApprovalId::new())
+    };
+    let append = Append {
+        intents: vec![sent.clone()],
+        actions: vec![action],
+        ..entries(lease, 1..=1)
+    };
+    assert_eq!(store.append(append).await.unwrap(), Held::Yes);
+    let settle = |by: &str, happened| Settle {
+        action: sent.id,
+        root: run.id,
+        happened,
+        by: by.into(),
+    };
+    let mut call = failed(&sent, FailureCode::InDoubt, "it did not answer");
+    call.name = "send".into();
+    let mut end = finished(lease, &run, RunStatus::Paused, vec![call]);
+    end.in_doubt = vec![DoubtfulCall {
+        action_id: sent.id,
+        tool: "send".to_owned(),
+        parameters: json!({}),
+    }];
+    end.outcomes = vec![ActionOutcome {
+        id: sent.id,
+        status: ActionStatus::InDoubt,
+        error: Some((FailureCode::InDoubt, "it did not answer".into())),
+    }];
+    assert_eq!(store.finish(end).await.unwrap(), Held::Yes);
+    assert_eq!(
+        store.settle(settle("dave", true)).await.unwrap(),
+        SettleDone::WithRun,
+        "the run goes on with the word"
+    );
+    let state = "SELECT a.status, a.settled_by, t.status FROM agent_action a JOIN tool_invocation_log t ON t.id = a.id";
+    assert_eq!(db.line(state).await, "in_doubt - in_doubt");
+    let mut subjects = Vec::new();
+    for (by, happened, told) in [("grace", true, "completed"), ("heidi", false, "failed")] {
+        let resuming = NewRun {
+            resumes: Some(run.id),
+            settled: Some(Settled {
+                by: by.into(),
+                calls: BTreeMap::from([(sent.id, happened)]),
+            }),
+            ..queued_run()
+        };
+        for _ in 0..2 {
+            assert_eq!(store.create(resuming.clone()).await.unwrap(), Created::New(None));
+        }
+        assert_eq!(db.line(state).await, format!("{told} {by} {told}"));
+        let late = store.settle(settle("dave", happened)).await.unwrap();
+        assert!(matches!(late, SettleDone::NotInDoubt(_)), "{late:?}");
+        store.cancel(resuming.id, by).await.unwrap();
+        subjects.push((format!("{}:{}", sent.id, resuming.id), by.to_owned(), happened));
+    }
+    let entered = rows(&db).await;
+    let settled = entered
+        .iter()
+        .filter(|row| row.kind == AuditKind::DoubtSettled.as_str());
+    let settled: Vec<_> = settled
+        .map(|row| {
+            assert_eq!(row.action_id, Some(sent.id.to_string()));
+            (row.subject.clone(), row.actor.clone(), detail(row)["happened"] == true)
+        })
+        .collect();
+    assert_eq!(settled, subjects);
+    whole(&db).await;
+}
+
+/// R-14, R-15, R-18: questions, answers, standing leave, doubts, definitions and cancellations are entered, with who did it.
+pub(crate) async fn what_people_decide_is_entered(db: TestDb) {
+    let store = db.open().await;
+    let run = new_run();
+    let lease = begin(&store, &run).await;
+    let actions: Vec<_> = (0..3).map(|_| (ActionId::new(), ApprovalId::new())).collect();
+    let suspend = Suspend {
+        lease,
+        run: run.id,
+        entries: Vec::new(),
+        outcomes: Vec::new(),
+        actions: actions.iter().map(|(id, approval)| asked(*id, *approval)).collect(),
+        waits: actions.iter().map(|(id, _)| *id).collect(),
+        child: None,
+    };
+    assert_eq!(store.suspend(suspend).await.unwrap(), Suspended::Yes);
+    let grant = GrantId::new();
+    let resolve = |n: usize, resolution, grant| Resolve {
+        approval: actions[n].1,
+        action: actions[n].0,
+        root: run.id,
+        resolution,
+        reason: Some("because".into()),
+        by: "carol".into(),
+        grant,
+        words: "Said.".into(),
+    };
+    let always = resolve(0, Resolution::ApproveAndAlwaysAllowRecipient, Some(grant));
+    for answer in [Resolved::Done, Resolved::Again] {
+        assert_eq!(store.resolve(always.clone()).await.unwrap(), answer);
+    }
+    let no = resolve(1, Resolution::Reject, None);
+    assert_eq!(store.resolve(no).await.unwrap(), Resolved::Done);
+    let third = actions[2].0;
+    db.run(&format!("UPDATE agent_action SET expires_at = 0 WHERE id = '{third}'"))
+        .await;
+    assert_eq!(store.expire(10).await.unwrap(), [run.id]);
+    // It goes on, is sent, and its process dies before it knows what came of it.
+    let lease = store.take(run.id).await.unwrap().unwrap();
+    let sent = Intent {
+        id: actions[0].0,
+        tool: tool("send"),
+        started_at: T0,
+        decision: run.decision.id,
+        ..intent(&run.decision, 1)
+    };
+    let append = Append {
+        intents: vec![sent.clone()],
+        asked: vec![sent.id],
+        ..entries(lease, 1..=1)
+    };
+    assert_eq!(store.append(append).await.unwrap(), Held::Yes);
+    let mut call = failed(&sent, FailureCode::InDoubt, "it did not answer");
+    call.name = "send".into();
+    let mut end = finished(lease, &run, RunStatus::Paused, vec![call]);
+    end.outcomes = vec![ActionOutcome {
+        id: sent.id,
+        status: ActionStatus::InDoubt,
+        error: Some((FailureCode::InDoubt, "it did not answer".into())),
+    }];
+    assert_eq!(store.finish(end).await.unwrap(), Held::Yes);
+    let settle = Settle {
+        action: sent.id,
+        root: run.id,
+        happened: true,
+        by: "dave".into(),
+    };
+    for answer in [SettleDone::Done, SettleDone::Again] {
+        assert_eq!(store.settle(settle.clone()).await.unwrap(), answer);
+    }
+    for there in [true, false] {
+        assert_eq!(store.revoke(&tenant(), None, grant, "erin").await.unwrap(), there);
+    }
+    // A run that goes on with the paused one settles what is still open.
+    let (other, happened) = (ActionId::new(), false);
+    let resuming = NewRun {
+        resumes: Some(run.id),
+        settled: Some(Settled {
+            by: "grace".into(),
+            calls: BTreeMap::from([(other, happened)]),
+        }),
+        ..queued_run()
+    };
+    for _ in 0..2 {
+        assert_eq!(store.create(resuming.clone()).await.unwrap(), Created::New(None));
+    }
+    let waiting = queued_run();
+    store.create(waiting.clone()).await.unwrap();
+    for _ in 0..2 {
+        store.cancel(waiting.id, "frank").await.unwrap();
+    }
+
+    let entered = rows(&db).await;
+    let of = |subject: &dyn ToString| -> Vec<(String, String)> {
+        let of = entered.iter().filter(|row| row.subject == subject.to_string());
+        of.map(|row| (row.kind.clone(), row.actor.clone())).collect()
+    };
+    let pairs = |expected: &[(AuditKind, &str)]| -> Vec<(String, String)> {
+        let pair = |(kind, by): &(AuditKind, &str)| (kind.as_str().to_owned(), (*by).to_owned());
+        expected.iter().map(pair).collect()
+    };
+    assert_eq!(
+        of(&actions[0].0),
+        pairs(&[
+            (AuditKind::ApprovalRequested, "ann"),
+            (AuditKind::ApprovalResolved, "carol"),
+            (AuditKind::EffectIntended, "ann"),
+            (AuditKind::EffectInDoubt, "ann"),
+            (AuditKind::DoubtSettled, "dave"),
+        ])
+    );
+    assert_eq!(
+        of(&actions[1].0),
+        pairs(&[
+            (AuditKind::ApprovalRequested, "ann"),
+            (AuditKind::ApprovalResolved, "carol")
+        ])
+    );
+    assert_eq!(
+        of(&third),
+        pairs(&[
+            (AuditKind::ApprovalRequested, "ann"),
+            (AuditKind::ApprovalExpired, "gavel")
+        ])
+    );
+    assert_eq!(
+        of(&grant),
+        pairs(&[(AuditKind::GrantCreated, "carol"), (AuditKind::GrantRevoked, "erin")])
+    );
+    let by_resume = format!("{other}:{}", resuming.id);
+    assert_eq!(of(&by_resume), pairs(&[(AuditKind::DoubtSettled, "grace")]));
+    assert_eq!(of(&waiting.id), pairs(&[(AuditKind::RunCancelled, "frank")]));
+    let row = |kind: AuditKind| entered.iter().find(|row| row.kind == kind.as_str()).unwrap();
+    assert_eq!(detail(row(AuditKind::ApprovalExpired))["why"], "nobody_answered");
+    let resolved = detail(row(AuditKind::ApprovalResolved));
+    assert_eq!(
+        (
+            &resolved["decision"],
+            &resolved["reason"],
+            &resolved["user"],
+            &resolved["surface"]
+        ),
+        (
+            &json!("approve_and_always_allow_recipient"),
+            &json!("because"),
+            &json!("ann"),
+            &json!("agent")
+        )
+    );
+    assert_eq!(
+        detail(row(AuditKind::GrantCreated))["recipients"],
+        r#"["bob@example.com"]"#
+    );
+    assert_eq!(detail(row(AuditKind::DoubtSettled))["happened"], true);
+    assert_eq!(entered.iter().filter(|row| row.tenant != "default").count(), 0);
+    whole(&db).await;
+}
