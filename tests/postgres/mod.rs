@@ -8,6 +8,7 @@
 //! started fails the test: nothing is skipped. `PG_BIN` names the folder of `initdb` when it is not found.
 #![allow(dead_code, clippy::unwrap_used, clippy::disallowed_methods)]
 
+use std::cell::RefCell;
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
@@ -34,7 +35,8 @@ while read -r word; do
     case $word in
         start)
             if "$BIN/pg_ctl" -D "$dir/data" -w -t 60 -l "$dir/log" -o "-p $PORT -k $dir -c listen_addresses=127.0.0.1 \
-                -c fsync=off -c full_page_writes=off -c max_connections=300 -c shared_buffers=64MB" start >/dev/null 2>&1
+                -c fsync=off -c full_page_writes=off -c max_connections=300 -c shared_buffers=64MB \
+                -c min_wal_size=32MB -c max_wal_size=64MB" start >/dev/null 2>&1
             then echo ok; else echo "start: $(tail -5 "$dir/log" | tr '\n' ' ')"; fi ;;
         stop)
             if "$BIN/pg_ctl" -D "$dir/data" -w -m immediate stop >/dev/null 2>&1; then echo ok; else echo "stop failed"; fi ;;
@@ -140,7 +142,43 @@ pub(crate) async fn database() -> String {
     let server = tokio::task::spawn_blocking(|| SERVER.get_or_init(Server::start_new))
         .await
         .unwrap();
-    server.database().await
+    let url = server.database().await;
+    MADE.with_borrow_mut(|made| made.0.push(url.clone()));
+    url
+}
+
+/// Drops a database that [`database`] has made, in the background: before its test is over, where that makes many.
+pub(crate) fn drop_database(url: &str) {
+    let Some((server, name)) = url.rsplit_once('/') else {
+        return;
+    };
+    let (admin, drop) = (
+        format!("{server}/postgres"),
+        format!("DROP DATABASE IF EXISTS {name} WITH (FORCE)"),
+    );
+    std::thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        runtime.unwrap().block_on(async {
+            // A server that is gone takes its databases along.
+            if let Ok(mut admin) = PgConnection::connect(&admin).await {
+                let _ = sqlx::query(AssertSqlSafe(drop)).execute(&mut admin).await;
+            }
+        });
+    });
+}
+
+/// The databases of one test, which has a thread of its own. Each takes 8 MB of disk, and there are many tests.
+#[derive(Default)]
+struct Made(Vec<String>);
+
+impl Drop for Made {
+    fn drop(&mut self) {
+        self.0.iter().for_each(|url| drop_database(url));
+    }
+}
+
+thread_local! {
+    static MADE: RefCell<Made> = RefCell::default();
 }
 
 /// A port that was free a moment ago.

@@ -24,6 +24,17 @@ pub struct Place {
     tasks: String,
 }
 
+/// A test may go through a hundred of them.
+impl Drop for Place {
+    fn drop(&mut self) {
+        for url in [&self.record, &self.tasks] {
+            if url.starts_with("postgres:") {
+                postgres::drop_database(url);
+            }
+        }
+    }
+}
+
 impl Place {
     pub async fn on(postgres: bool) -> Self {
         let folder = tempfile::tempdir().unwrap();
