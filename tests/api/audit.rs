@@ -359,6 +359,14 @@ async fn an_export_verifies_with_the_key_alone() {
     assert!(told(&changed).contains("changed: row"), "{}", told(&changed));
     std::fs::write(&export, lines.lines().skip(1).collect::<Vec<_>>().join("\n")).unwrap();
     assert!(told(&verify(KEY).await).contains("missing: row 1"));
+    // Put together of two.
+    let rows: Vec<_> = lines.lines().collect();
+    std::fs::write(&export, [&rows[..2], &rows].concat().join("\n")).unwrap();
+    let twice = verify(KEY).await;
+    assert_eq!(twice.status.code(), Some(3), "{}", told(&twice));
+    let words = told(&twice);
+    assert!(words.contains("out of order: row 1 stands after row 2"), "{words}");
+    assert!(!words.contains("missing"), "{words}");
 }
 
 /// The key that gavel makes beside a SQLite database is its owner's alone.

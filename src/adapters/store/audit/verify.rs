@@ -52,6 +52,13 @@ pub enum Finding {
         /// The last of them.
         to: i64,
     },
+    /// A row stands in an export after one with a higher number, or after itself: it was put together.
+    OutOfOrder {
+        /// Which.
+        number: i64,
+        /// The row before it.
+        after: i64,
+    },
     /// Rows at the end are gone: the head, or one that was kept elsewhere, knows them.
     CutOff {
         /// The first of them.
@@ -136,6 +143,12 @@ impl fmt::Display for Finding {
         };
         match self {
             Self::Missing { from, to } => write!(f, "missing: {}", rows(from, to)),
+            Self::OutOfOrder { number, after } => {
+                write!(
+                    f,
+                    "out of order: row {number} stands after row {after}; verify each export by itself"
+                )
+            }
             Self::CutOff { from, to } => write!(f, "cut off at the end: {}", rows(from, to)),
             Self::Changed { number } => write!(f, "changed: row {number} is not what was written"),
             Self::Reordered { number, written_as } => {
@@ -260,7 +273,10 @@ impl Verifier {
         }
         let number = row.number;
         let gap = Some(number) != self.last.number.checked_add(1);
-        if gap {
+        if number <= self.last.number {
+            let after = self.last.number;
+            self.find(Finding::OutOfOrder { number, after });
+        } else if gap {
             let (from, to) = (self.last.number.saturating_add(1), number.saturating_sub(1));
             self.find(Finding::Missing { from, to });
         }
