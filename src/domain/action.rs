@@ -6,6 +6,7 @@ use utoipa::ToSchema;
 
 use super::ids::{ActionId, ApprovalId, GrantId, RunId, ThreadId};
 use super::names::names;
+use super::policy;
 
 names! {
     /// Where an action is.
@@ -197,6 +198,23 @@ pub struct Grant {
     /// When it was taken back.
     #[schema(required = true)]
     pub revoked_at: Option<String>,
+}
+
+impl Grant {
+    /// As the gate looks at it; `None` where it counts for nothing.
+    #[must_use]
+    pub fn leave(self) -> Option<policy::Grant> {
+        if self.revoked_at.is_some() {
+            return None;
+        }
+        Some(policy::Grant {
+            id: self.grant_id.to_string().into(),
+            user: self.user_id.into(),
+            server: self.server.into(),
+            tool: self.tool.into(),
+            recipients: serde_json::from_value(self.recipients.into()).ok()?,
+        })
+    }
 }
 
 #[cfg(test)]

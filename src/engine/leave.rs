@@ -10,16 +10,20 @@ use serde_json::value::RawValue;
 use super::act::failed;
 use super::next::has_result;
 use super::{Run, derive, record};
-use crate::domain::action::{Action, ActionStatus, Details};
+use crate::domain::action::{self, Action, ActionStatus, Details};
 use crate::domain::ids::{ActionId, ApprovalId, GrantId};
 use crate::domain::journal::{Entry, Judgement, Proposed, Target};
 use crate::domain::policy::{DecidedBy, Grant};
+use crate::domain::text::capped;
 use crate::domain::tool::{FailureCode, Tool};
 use crate::ports::records::Intent;
 use crate::ports::runs::{ActionOutcome, NewAction};
 
 /// How long a question stands, unless it is configured (DESIGN.md section 12).
 pub const STANDS: Duration = Duration::from_secs(24 * 3600);
+
+/// Bytes of the arguments in the words of a question, which are read in a thread; who answers is shown them whole.
+const MOST_ARGUMENTS: usize = 400;
 
 /// A person's answer for a call.
 pub(super) enum Answer<'a> {
@@ -131,15 +135,7 @@ pub(super) async fn grants(run: &Run, calls: &[Proposed]) -> Vec<Grant> {
             .granted(tenant, user, &tool.server, &tool.name)
             .await
         {
-            Ok(found) => grants.extend(found.into_iter().filter_map(|grant| {
-                Some(Grant {
-                    id: grant.grant_id.to_string().into(),
-                    user: grant.user_id.into(),
-                    server: grant.server.into(),
-                    tool: grant.tool.into(),
-                    recipients: serde_json::from_value(grant.recipients.into()).ok()?,
-                })
-            })),
+            Ok(found) => grants.extend(found.into_iter().filter_map(action::Grant::leave)),
             Err(error) => {
                 tracing::warn!(run_id = %run.record.id, %error, "grants cannot be read, so a person is asked")
             }
@@ -157,7 +153,8 @@ pub(super) fn questions(run: &Run, calls: &[ActionId], stands: Duration) -> Vec<
         .filter_map(|call| {
             let tool = tool(call)?;
             let (arguments, details) = asked_for(&run.journal, call.id)?;
-            let words = format!("May I call {}? {}.", tool.name, details.reason);
+            let with = capped(arguments.get(), MOST_ARGUMENTS);
+            let words = format!("May I call {} with {with}? {}.", tool.name, details.reason);
             Some(NewAction {
                 id: call.id,
                 approval: Some((ApprovalId::new(), stands)),

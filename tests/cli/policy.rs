@@ -63,6 +63,27 @@ fn check_tells_the_answer_what_decided_and_what_every_check_says() {
     assert_eq!((&bread["answer"], &bread["by"]), (&json!("allow"), &json!([])));
     assert_eq!(bread["arguments"], json!({"description": "buy bread"}));
 
+    // What the model is not offered it cannot call.
+    for (more, says) in [
+        (
+            &["--tool", "add_task", "--agent", "workspace"][..],
+            "unknown_tool, before anybody is asked: workspace grants no tasks__add_task",
+        ),
+        (
+            &["--tool", "add_task", "--surface", "thread"],
+            "workspace grants no tasks__add_task",
+        ),
+    ] {
+        let told = check(more).ended(4);
+        assert!(told.contains(says), "{told}");
+    }
+    let default = check(&["--tool", "add_task", "--arguments", r#"{"description": "buy bread"}"#]);
+    assert!(
+        default.err.contains("in a thread it is unknown_tool"),
+        "{}",
+        default.err
+    );
+
     let delete = check(&["--tool", "delete_task", "--arguments", r#"{"id": "x"}"#]);
     assert!(
         delete.err.contains("on the chat surface nobody can be asked"),
@@ -155,6 +176,61 @@ fn check_shows_whom_a_call_reaches_and_what_looks_like_something_else() {
         .ended(3);
     assert!(told.contains("reaches ann@xn--pypal-4ve.com"), "{told}");
     assert!(told.contains("mixes letters of Latin and Cyrillic"), "{told}");
+}
+
+/// R-11: what a person has allowed for good counts, for that person and these recipients alone.
+#[test]
+fn check_counts_what_was_allowed_for_good() {
+    let place = place("");
+    let mcp = json!({"mcpServers": {"tasks": {
+        "command": env!("CARGO_BIN_EXE_gavel"), "args": ["mcp-server", "tasks"],
+        "gavel": {"tools": {"add_task": {"recipients": ["description"]}}},
+    }}});
+    fs::write(place.path().join("mcp.json"), mcp.to_string()).unwrap();
+    fs::create_dir(place.path().join("agents")).unwrap();
+    let agent = "---\nname: todo\ndescription: Helps.\ntools: [add_task]\n---\nHelp.\n";
+    fs::write(place.path().join("agents/todo.md"), agent).unwrap();
+    let gavel = |args: &[&str]| place.run_with(args, &[("GAVEL_MCP_CONFIG", "mcp.json")]);
+    let check = |user: &str, address: &str| {
+        let arguments = json!({ "description": address }).to_string();
+        let args = [
+            "policy", "check", "--tool", "add_task", "--agent", "todo", "--json", "--user", user,
+        ];
+        gavel(&[&args[..], &["--arguments", &arguments]].concat())
+    };
+    let before = check("ann", "bea@example.org");
+    assert_eq!(before.status, 3, "{}", before.err);
+    assert!(
+        before.err.contains("leave for good is not looked at"),
+        "no database yet: {}",
+        before.err
+    );
+    let asked = gavel(&[
+        "agents",
+        "run",
+        "todo",
+        "--user",
+        "ann",
+        "add a task to bea@example.org",
+    ]);
+    assert_eq!(asked.status, 6, "{}", asked.err);
+    let waiting = gavel(&["approvals", "list", "--json"]).json();
+    let id = waiting["approvalId"].as_str().unwrap();
+    gavel(&["approvals", "approve", id, "--always"]).ended(0);
+    for (user, address, status) in [
+        ("ann", "Bea <bea@example.org>", 0),
+        ("ann", "eve@example.org", 3),
+        ("bob", "bea@example.org", 3),
+    ] {
+        let checked = check(user, address);
+        assert_eq!(
+            (checked.status, checked.err.as_str()),
+            (status, ""),
+            "{user} {address}: {}",
+            checked.out
+        );
+        assert_eq!(checked.out.contains("\"grant\""), status == 0, "{}", checked.out);
+    }
 }
 
 #[test]

@@ -4,22 +4,26 @@ use std::fs;
 use std::sync::Arc;
 
 use anyhow::bail;
+use secrecy::ExposeSecret;
 use serde_json::json;
 use serde_json::value::RawValue;
 
-use super::{AGENT, Modes};
+use super::{AGENT, CHAT, Modes, THREAD};
 use crate::adapters::mcp::{ServerState, ServerStatus};
+use crate::adapters::store::ReadOnly;
 use crate::app;
 use crate::cli::exit::{Exit, Usage};
 use crate::cli::interrupt::unless_stopped;
 use crate::cli::table::table;
 use crate::cli::{mcp, operator, output};
 use crate::config::Config;
-use crate::domain::ids::UserId;
-use crate::domain::policy::{DecidedBy, Effect, Policy};
-use crate::domain::tool::Tool;
+use crate::domain::action;
+use crate::domain::ids::{TenantId, UserId};
+use crate::domain::policy::{DecidedBy, Effect, Grant, Policy};
+use crate::domain::tool::{FailureCode, Tool};
 use crate::engine::policy::{Bounds, Opinion, opinion};
 use crate::ports::clock::{Clock, SystemClock};
+use crate::ports::records::ListQuery;
 use crate::ports::tools::{Catalog, Tools};
 
 /// Options of `gavel policy check`.
@@ -35,25 +39,28 @@ pub(in crate::cli) struct Args {
     /// Who acts
     #[arg(long, default_value = "me", value_parser = operator::user, value_name = "NAME")]
     user: UserId,
-    /// The agent whose run it would be
+    /// Whose tenant's leave for good counts
+    #[arg(long, default_value = "default", value_parser = operator::tenant, value_name = "NAME")]
+    tenant: TenantId,
+    /// The agent whose run it would be [default: in threads the one that answers there]
     #[arg(long, value_name = "NAME")]
     agent: Option<String>,
     /// Where it would be called [default: agent with --agent, else chat]
     #[arg(long, value_parser = ["chat", "agent", "thread"], value_name = "NAME")]
     surface: Option<String>,
-    /// As JSON: {answer, by, reason, recipients, warnings, checks, arguments}
+    /// As JSON: {answer, surface, by, reason, recipients, warnings, checks, arguments}
     #[arg(long)]
     json: bool,
 }
 
 const EXAMPLES: &str = "\
-Nothing is called. The MCP servers are asked for their tools, and the call is judged as a model's would be: schema, \
-recipients and times first, then the policy file of this configuration. What people have allowed for good is not \
-looked at.
+Nothing is called. The MCP servers are asked for their tools, and the call is judged as a model's would be: is it \
+among the agent's tools, then schema, recipients and times, then the policy file of this configuration, and what \
+the user has allowed for good.
 
 Examples:
   gavel policy check --tool add_task --arguments '{\"description\": \"call mom\"}'
-  gavel policy check --policy policy.yaml --tool gmail_send --arguments @mail.json --agent workspace
+  gavel policy check --policy policy.yaml --tool gmail_send --arguments @mail.json --surface thread --user ann
   gavel policy check --tool delete_task --json | jq .checks
 
 Exit status 0 allowed, 3 a person must agree, 4 denied or refused, 1 failed, 2 wrong usage or configuration.";
@@ -65,11 +72,6 @@ pub(super) async fn run(args: &Args, config: &Config) -> anyhow::Result<Exit> {
     if let Some(agent) = args.agent.as_deref().filter(|agent| !modes.has(agent)) {
         return Err(Usage(format!("no agent of this configuration is called {agent:?}")).into());
     }
-    let surface = match &args.surface {
-        Some(surface) => surface,
-        None if args.agent.is_some() => AGENT,
-        None => "chat",
-    };
     let bridge = app::mcp(config)?;
     let settled = unless_stopped(mcp::settled(&bridge)).await;
     let (catalog, servers) = (bridge.catalog(), bridge.status());
@@ -78,21 +80,95 @@ pub(super) async fn run(args: &Args, config: &Config) -> anyhow::Result<Exit> {
         return Ok(Exit::Interrupted);
     }
     let tool = find(&catalog, &servers, &args.tool)?;
-    let bounds = Bounds {
-        user: &args.user,
-        agent: args.agent.as_deref(),
-        surface,
-        approval: modes.of(surface, args.agent.as_deref()),
-        // What matters is what the gate thinks; that nobody can be asked is told beside it.
-        can_wait: true,
-        policy: &policy,
-        grants: &[],
-        now_us: SystemClock.now_us(),
+    let grants = match tool.recipients.is_empty() {
+        true => Vec::new(),
+        false => match grants(args, config, tool).await {
+            Ok(grants) => grants,
+            Err(error) => {
+                output::note(&format!("leave for good is not looked at: {error:#}"));
+                Vec::new()
+            }
+        },
     };
-    match opinion(tool, &arguments, &bounds) {
-        Ok(opinion) => told(args, &opinion, &policy, surface),
-        Err(message) => refused(args, &message),
+    let judged = |surface: &str, agent: Option<&str>| {
+        // An agent of the API is not known here, and nor is what it grants.
+        if let Some((whose, granted)) = modes.offers(surface, agent)
+            && !granted
+                .iter()
+                .any(|name| find(&catalog, &servers, name).is_ok_and(|granted| Arc::ptr_eq(granted, tool)))
+        {
+            let reason = format!("{whose} grants no {}", tool.qualified_name());
+            return Err((FailureCode::UnknownTool, reason));
+        }
+        let bounds = Bounds {
+            user: &args.user,
+            agent,
+            surface,
+            approval: modes.of(surface, agent),
+            // What matters is what the gate thinks; that nobody can be asked is told beside it.
+            can_wait: true,
+            policy: &policy,
+            grants: &grants,
+            now_us: SystemClock.now_us(),
+        };
+        opinion(tool, &arguments, &bounds).map_err(|message| (FailureCode::InvalidArguments, message))
+    };
+    let in_threads = Some(modes.in_threads.as_str());
+    let (surface, agent) = match (args.surface.as_deref(), args.agent.as_deref()) {
+        (None, None) => (CHAT, None),
+        (None, agent) => (AGENT, agent),
+        (Some(THREAD), None) => (THREAD, in_threads),
+        (Some(surface), agent) => (surface, agent),
+    };
+    let verdict = judged(surface, agent);
+    let exit = match &verdict {
+        Ok(opinion) => told(args, opinion, &policy, surface)?,
+        Err((code, message)) => refused(args, *code, message, surface)?,
+    };
+    if args.surface.is_none() && args.agent.is_none() {
+        let there = answer(&judged(THREAD, in_threads));
+        if there != answer(&verdict) {
+            output::note(&format!(
+                "this is the answer on the surface chat; in a thread it is {there} (--surface thread says why)"
+            ));
+        }
     }
+    Ok(exit)
+}
+
+/// In one word.
+fn answer(verdict: &Result<Opinion, (FailureCode, String)>) -> &'static str {
+    match verdict {
+        Ok(opinion) => opinion.ruling.effect.as_str(),
+        Err((code, _)) => code.as_str(),
+    }
+}
+
+/// What the user has allowed for good, of the tool.
+async fn grants(args: &Args, config: &Config, tool: &Tool) -> anyhow::Result<Vec<Grant>> {
+    let record = ReadOnly::open(config.database_url.expose_secret()).await?;
+    let mut query = ListQuery {
+        page_size: 1000,
+        user: Some(args.user.clone()),
+        ..ListQuery::default()
+    };
+    let mut grants = Vec::new();
+    let read = loop {
+        match record.grants(&args.tenant, &query).await {
+            Err(error) => break Err(error),
+            Ok((page, next)) => {
+                grants.extend(page.into_iter().filter_map(action::Grant::leave));
+                match next {
+                    None => break Ok(()),
+                    next => query.page_token = next,
+                }
+            }
+        }
+    };
+    record.close().await;
+    read?;
+    grants.retain(|grant| *grant.server == *tool.server && *grant.tool == *tool.name);
+    Ok(grants)
 }
 
 fn arguments(given: &str) -> anyhow::Result<Box<RawValue>> {
@@ -126,11 +202,11 @@ fn find<'a>(catalog: &'a Catalog, servers: &[ServerStatus], name: &str) -> anyho
     }
 }
 
-fn refused(args: &Args, message: &str) -> anyhow::Result<Exit> {
+fn refused(args: &Args, code: FailureCode, message: &str, surface: &str) -> anyhow::Result<Exit> {
     if args.json {
-        output::json(&json!({"answer": "invalid_arguments", "reason": message}))?;
+        output::json(&json!({"answer": code.as_str(), "surface": surface, "reason": message}))?;
     } else {
-        let line = format!("invalid_arguments, before anybody is asked: {message}");
+        let line = format!("{}, before anybody is asked: {message}", code.as_str());
         output::line(&output::printable(&line))?;
     }
     Ok(Exit::Denied)
@@ -145,13 +221,13 @@ fn told(args: &Args, opinion: &Opinion, policy: &Policy, surface: &str) -> anyho
             .map(|check| json!({"by": check.by, "says": check.says, "reason": check.reason}))
             .collect();
         output::json(&json!({
-            "answer": ruling.effect, "by": ruling.by, "reason": ruling.reason,
+            "answer": ruling.effect, "surface": surface, "by": ruling.by, "reason": ruling.reason,
             "recipients": opinion.parameters.recipients, "warnings": opinion.parameters.warnings,
             "checks": checks, "arguments": opinion.arguments,
         }))?;
     } else {
         output::line(&output::printable(&text(opinion, policy)))?;
-        if surface == "chat" && ruling.effect == Effect::RequireApproval {
+        if surface == CHAT && ruling.effect == Effect::RequireApproval {
             output::note("on the chat surface nobody can be asked: there it is denied");
         }
     }

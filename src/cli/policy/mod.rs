@@ -7,8 +7,11 @@ mod test;
 use super::exit::{Exit, Usage};
 use crate::app;
 use crate::config::{Config, Resolved};
-use crate::domain::definition::Approval;
+use crate::domain::definition::{Approval, Constitution};
 use crate::surfaces::agents::{SURFACE as AGENT, THREAD_SURFACE as THREAD};
+
+/// The surface of `POST /v1/chat`, in policies and in the record.
+const CHAT: &str = "chat";
 
 /// What to do.
 #[derive(Debug, clap::Subcommand)]
@@ -39,16 +42,19 @@ fn needs_file(config: &Config) -> Result<(), Usage> {
     }
 }
 
-/// When definitions ask for leave.
+/// When definitions ask for leave, and what they offer to the model.
 struct Modes {
-    chat: Approval,
+    chat: Constitution,
+    /// Who answers in threads.
+    in_threads: String,
     agents: app::Loaded,
 }
 
 impl Modes {
     fn read(config: &Config) -> anyhow::Result<Self> {
         Ok(Self {
-            chat: app::constitution(config)?.definition.approval,
+            chat: app::constitution(config)?,
+            in_threads: config.runs.agent.clone(),
             agents: super::agents::load(config)?,
         })
     }
@@ -66,7 +72,16 @@ impl Modes {
             // Never less than this, whatever the definition says.
             THREAD if approval == Approval::Never => Approval::SideEffects,
             THREAD => approval,
-            _ => self.chat,
+            _ => self.chat.definition.approval,
         }
+    }
+
+    /// Whose tools a call on the surface may be of: a name for who asks, and the grant; `None` where no agent is known.
+    fn offers<'a>(&'a self, surface: &str, agent: Option<&'a str>) -> Option<(&'a str, &'a [String])> {
+        if agent.is_none() && surface == CHAT {
+            return Some(("the constitution", &self.chat.definition.tools));
+        }
+        let agent = self.agents.checked.agents.get(agent?)?;
+        Some((&agent.definition.name, &agent.definition.tools))
     }
 }
