@@ -15,6 +15,8 @@ use crate::domain::ids::UserId;
 
 /// Longer than any chat deadline.
 const TIMEOUT: Duration = Duration::from_secs(620);
+/// How long the server may wait for a run.
+const WAIT: Duration = Duration::from_secs(600);
 const CONNECT: Duration = Duration::from_secs(5);
 /// The variable with the key or token that is sent along; `…_FILE` names a file that holds it.
 pub(super) const KEY: &str = "GAVEL_API_KEY";
@@ -100,6 +102,18 @@ impl Client {
             .await
     }
 
+    /// As [`Client::post`], waiting for what comes of it.
+    pub(super) async fn post_and_wait(
+        &self,
+        path: &[&str],
+        user: Option<&UserId>,
+        body: &Value,
+    ) -> anyhow::Result<Value> {
+        let request = self.http.post(self.url(path)).json(body);
+        let wait = format!("wait={}", WAIT.as_secs());
+        self.json(acting(request, user)?.header("prefer", wait)).await
+    }
+
     /// Deletes what is under a path.
     pub(super) async fn delete(&self, path: &[&str], user: Option<&UserId>) -> anyhow::Result<()> {
         let url = self.url(path);
@@ -176,6 +190,9 @@ impl Client {
                 Some(_) => format!("\n  {KEY} (or {KEY}_FILE) holds no key or token that {self} knows"),
                 None => format!("\n  give a key or token of {self} in {KEY}, or a file with it in {KEY}_FILE"),
             });
+        }
+        if words.contains("X-Gavel-User") {
+            words.push_str("\n  --user NAME is how a command sends that");
         }
         if let Some(seconds) = answer.retry_after {
             words.push_str(&format!("\n  try again in {seconds} s"));

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 
+pub(super) use self::banner::reachable;
 use super::exit::Exit;
 use super::interrupt::{told_to_stop, unless_stopped};
 use super::output;

@@ -76,13 +76,7 @@ pub(super) struct SettleBody {
 async fn waiting(state: &State, request: &HttpRequest) -> Result<HttpResponse, Error> {
     let caller = state.edge.auth.caller(request).await?;
     let user = acting::user(state, &caller, request)?;
-    let query = query::list(request.query_string())?;
-    if query.filter.is_some() || query.order_by.is_some() {
-        return Err(Error::Invalid(vec![FieldError {
-            pointer: if query.filter.is_some() { "filter" } else { "order_by" }.to_owned(),
-            detail: "is not taken here; allowed are page_size and page_token".to_owned(),
-        }]));
-    }
+    let query = query::page(request.query_string())?;
     let page = state.edge.approvals.pending(&caller, user, query).await?;
     let approvals: Vec<_> = page.actions.into_iter().filter_map(PendingApproval::of).collect();
     let body = json!({ "approvals": approvals, "next_page_token": page.next_page_token });

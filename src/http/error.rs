@@ -17,6 +17,7 @@ use crate::domain::agent_run::DoubtfulCall;
 use crate::domain::definition::DefinitionError;
 use crate::domain::ids::{DecisionId, RunId};
 use crate::surfaces::agents::{AgentError, Unheard};
+use crate::surfaces::caller::APPROVER;
 use crate::surfaces::chat::ChatError;
 use crate::surfaces::chat::request::FieldError;
 use crate::surfaces::decisions::QueryError;
@@ -421,6 +422,10 @@ fn agent(error: AgentError) -> Told {
                 "The definition is wrong; errors names every mistake.",
             )
         },
+        AgentError::MissingRole(APPROVER) => {
+            let detail = "This needs the role approver, or X-Gavel-User, which names whose it is to be.";
+            Told::new(Code::Forbidden, detail)
+        }
         AgentError::MissingRole(role) => Told::new(Code::Forbidden, format!("This needs the role {role}.")),
         AgentError::FromFile => {
             let detail = "The agent is from a file, which is changed where it stands; gavel reads it again by itself.";

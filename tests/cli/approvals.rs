@@ -173,10 +173,21 @@ fn a_gavel_elsewhere_is_answered_as_well() {
         "{}",
         beside.err
     );
-    place
-        .run(&[&["approvals", "approve", id], &there[..]].concat())
-        .ended(0);
+    // So the commands that are told go through it.
     let run = question["runId"].as_str().unwrap();
+    let through = format!(
+        "approvals approve --server http://{} --user local {id}",
+        address.replace("127.0.0.1", "localhost")
+    );
+    for told in [&["approvals", "list"][..], &["runs", "show", run]] {
+        let told = place.run_with(told, &[("GAVEL_LISTEN", address.as_str())]).ended(0);
+        assert!(told.contains(&format!("gavel {through}")), "{told}");
+    }
+    let done = place.run(&through.split(' ').collect::<Vec<_>>()).ended(0);
+    assert!(
+        done.contains("add_task: completed") && done.contains(": completed\n"),
+        "it is waited for: {done}"
+    );
     place.run(&[&["runs", "watch", run], &there[..]].concat()).ended(0);
     let grants = place.run(&[&["approvals", "grants"], &there[..]].concat());
     assert_eq!(grants.err, "nobody has given leave for good\n");

@@ -200,6 +200,9 @@ async fn the_inputs_are_typed_by_the_definition_and_every_mistake_is_told_before
         assert!(ran.err.contains(words), "{words}: {}", ran.err);
         ran.ended(2);
     }
+    let blank = place.run(&["agents", "run", "report", "", " "]);
+    assert_eq!(blank.status, 2, "{}", blank.err);
+    assert!(blank.err.contains("the text is blank"), "{}", blank.err);
     let unknown = place.run(&["agents", "run", "repotr", "x"]);
     assert!(unknown.err.contains("did you mean `report`?"), "{}", unknown.err);
     unknown.ended(2);

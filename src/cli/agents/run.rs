@@ -111,6 +111,9 @@ async fn begin(args: &Args, object: Option<&str>, service: &Service) -> anyhow::
 
 /// The run that the command line asks for. Nothing has run when that is wrong, or the agent cannot run now.
 async fn asked_for(args: &Args, object: Option<&str>, service: &Service) -> anyhow::Result<NewRun> {
+    if !args.text.is_empty() && args.text.iter().all(|word| word.trim().is_empty()) {
+        return Err(Usage("the text is blank; say what the agent is to do".to_owned()).into());
+    }
     let agent = match service.agent(&args.project, &args.name).await? {
         Ok(agent) => agent,
         Err(known) => {

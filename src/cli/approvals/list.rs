@@ -45,6 +45,7 @@ pub(super) async fn run(args: &Args, place: Place) -> anyhow::Result<Exit> {
         ..ListQuery::default()
     };
     let token = args.page_token.as_ref();
+    let answering = args.place.answering(&place).await?;
     let record = Record::open(place).await?;
     let pages = async {
         let questions = match args.in_doubt {
@@ -65,7 +66,7 @@ pub(super) async fn run(args: &Args, place: Place) -> anyhow::Result<Exit> {
     let whose = args.place.whose_words();
     let mut told = false;
     if let Some(page) = questions {
-        let text = |one: &Value| format!("{}\n{}", question(one), question::answers(one, &args.place));
+        let text = |one: &Value| format!("{}\n{}", question(one), question::answers(one, &answering));
         told = tell(
             args,
             &page,

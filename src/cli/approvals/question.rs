@@ -57,7 +57,7 @@ fn call(one: &Value) -> Vec<String> {
 /// The commands that answer it.
 pub(in crate::cli) fn answers(one: &Value, place: &Where) -> String {
     let id = one["approvalId"].as_str().unwrap_or_default();
-    let place = place.repeated();
+    let place = place.for_call_of(one["userId"].as_str()).repeated();
     let always = match one["grantable"] == true {
         true => format!("  and for good:  gavel approvals approve{place} {id} --always\n"),
         false => String::new(),
@@ -70,7 +70,7 @@ pub(in crate::cli) fn answers(one: &Value, place: &Where) -> String {
 /// How a doubt is settled.
 pub(super) fn settling(one: &Value, place: &Where) -> String {
     let id = one["actionId"].as_str().unwrap_or_default();
-    let place = place.repeated();
+    let place = place.for_call_of(one["userId"].as_str()).repeated();
     // In quotes and with both answers it is refused as it stands: nobody shall paste an answer unread.
     let mut text = format!(
         "  find out, and keep one of happened and did_not_happen:\n  to settle:     gavel approvals settle{place} {id} 'happened|did_not_happen'\n"

@@ -266,7 +266,7 @@ pub(super) fn action(run: &Value, action: &Value, place: &Where) -> String {
     match state == ActionStatus::InDoubt.as_str() && is_over {
         true => format!(
             "{head}  it may have been done: find out, then say  gavel approvals settle{} {id} 'happened|did_not_happen'\n",
-            place.repeated()
+            place.for_call_of(action["userId"].as_str()).repeated()
         ),
         false => head,
     }

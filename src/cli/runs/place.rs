@@ -8,7 +8,8 @@ use secrecy::ExposeSecret;
 use crate::adapters::store::ReadOnly;
 use crate::cli::client::Client;
 use crate::cli::operator;
-use crate::config::Config;
+use crate::cli::serve::reachable;
+use crate::config::{Auth, Config};
 use crate::domain::ids::{TenantId, UserId};
 use crate::surfaces::agents::MOST_TIME;
 
@@ -24,6 +25,9 @@ pub(in crate::cli) struct Where {
     /// Whose records, without --server
     #[arg(long, default_value = "default", value_parser = operator::tenant, value_name = "NAME", conflicts_with = "server")]
     tenant: TenantId,
+    /// In commands that are told: who a call is for is whose answer it is.
+    #[arg(skip)]
+    for_owners: bool,
 }
 
 /// One of the two.
@@ -71,10 +75,37 @@ impl Where {
         }
     }
 
+    /// These options for commands that answer: where another gavel has the database, only answers through it are taken.
+    pub(in crate::cli) async fn answering(&self, place: &Place) -> anyhow::Result<Self> {
+        let Place::Here(here) = place else {
+            return Ok(self.clone());
+        };
+        if !place.is_in_use().await? {
+            return Ok(self.clone());
+        }
+        Ok(Self {
+            // By the configuration that both have.
+            server: Some(format!("http://{}", reachable(here.config.listen))),
+            for_owners: self.user.is_none() && !matches!(here.config.auth, Auth::Jwt(_)),
+            ..self.clone()
+        })
+    }
+
+    /// These options for a command about a call of `user`.
+    pub(in crate::cli) fn for_call_of(&self, user: Option<&str>) -> Self {
+        let owner = user.and_then(|user| UserId::parse(user).ok());
+        Self {
+            user: self.user.clone().or(owner.filter(|_| self.for_owners)),
+            ..self.clone()
+        }
+    }
+
     /// The same options, for a command that is to be pasted.
     pub(in crate::cli) fn repeated(&self) -> String {
         let mut text = String::new();
-        let tenant = (self.tenant.as_str() != "default").then_some(self.tenant.as_str());
+        // A gavel elsewhere knows the tenant by the key.
+        let is_default = self.server.is_some() || self.tenant.as_str() == "default";
+        let tenant = (!is_default).then_some(self.tenant.as_str());
         for (name, value) in [
             ("--server", self.server.as_deref()),
             ("--user", self.user.as_ref().map(UserId::as_str)),
@@ -128,6 +159,7 @@ mod tests {
             server: Some("http://localhost:8080".to_owned()),
             user: Some(UserId::parse("ann's; rm -rf").unwrap()),
             tenant: TenantId::parse("default").unwrap(),
+            for_owners: false,
         };
         assert_eq!(
             place.repeated(),

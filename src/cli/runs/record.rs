@@ -137,10 +137,13 @@ impl Record {
         match self {
             Self::Here(own) => {
                 let actions = own.record.actions_of(run).await?;
-                let told = actions
-                    .iter()
-                    .map(|action| serde_json::to_value(ActionAnswer::of(action)));
-                Ok(told.collect::<Result<_, _>>()?)
+                let told = actions.iter().map(|action| {
+                    let mut told = serde_json::to_value(ActionAnswer::of(action))?;
+                    // Here everybody's are looked at.
+                    told["userId"] = action.user.as_str().into();
+                    Ok(told)
+                });
+                told.collect()
             }
             Self::There(there) => {
                 let id = run.to_string();

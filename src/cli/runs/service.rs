@@ -27,6 +27,8 @@ use crate::surfaces::chat::RequestMeta;
 const LOCAL: &str = "local";
 /// How long an agent's MCP servers are waited for.
 const SERVERS: Duration = Duration::from_secs(15);
+/// Where an answer is sent.
+const RESOLVE: [&str; 4] = ["api", "agent", "approvals", "resolve"];
 
 /// One of the two.
 pub(in crate::cli) enum Service {
@@ -182,11 +184,8 @@ impl Service {
     pub(in crate::cli) async fn resolve(&self, answer: Answer) -> anyhow::Result<Value> {
         match self {
             Self::There(there) => {
-                let body = json!({
-                    "approvalId": answer.approval, "decision": answer.resolution, "reason": answer.reason,
-                });
-                let path = ["api", "agent", "approvals", "resolve"];
-                there.client.post(&path, &[], there.user.as_ref(), &body).await
+                let (client, user) = (&there.client, there.user.as_ref());
+                client.post_and_wait(&RESOLVE, user, &body(&answer)).await
             }
             Self::Here(own) => {
                 let run = own.answer(answer).await?;
@@ -201,7 +200,10 @@ impl Service {
     /// As [`Service::resolve`], for who follows the run: it is not waited for. Gives the words for one that comes late.
     pub(super) async fn answer(&self, answer: Answer) -> anyhow::Result<Option<String>> {
         let answered = match self {
-            Self::There(_) => self.resolve(answer).await.map(drop),
+            Self::There(there) => {
+                let (client, user) = (&there.client, there.user.as_ref());
+                client.post(&RESOLVE, &[], user, &body(&answer)).await.map(drop)
+            }
             Self::Here(own) => own.answer(answer).await.map(drop),
         };
         match answered {
@@ -348,6 +350,11 @@ fn tools(agents: &[crate::surfaces::agents::AgentInfo], name: &str) -> Vec<Strin
         }
     }
     tools
+}
+
+/// An answer as it is sent.
+fn body(answer: &Answer) -> Value {
+    json!({ "approvalId": answer.approval, "decision": answer.resolution, "reason": answer.reason })
 }
 
 fn is_missing(error: &anyhow::Error) -> bool {

@@ -33,6 +33,7 @@ Tool calls are shown as the record has them: all of them once the run is over, b
 that may have had an effect.";
 
 pub(super) async fn run(args: &Args, place: Place) -> anyhow::Result<Exit> {
+    let answering = args.place.answering(&place).await?;
     let record = Record::open(place).await?;
     let found = async {
         let run = record.get(args.id).await?;
@@ -47,7 +48,7 @@ pub(super) async fn run(args: &Args, place: Place) -> anyhow::Result<Exit> {
         run["actions"] = actions.into();
         output::json(&run)?;
     } else {
-        output::line(&text(&run, calls.as_ref(), &actions, &args.place))?;
+        output::line(&text(&run, calls.as_ref(), &actions, &answering))?;
     }
     Ok(Exit::Done)
 }
@@ -56,7 +57,9 @@ pub(super) async fn run(args: &Args, place: Place) -> anyhow::Result<Exit> {
 fn text(run: &Value, calls: Option<&Value>, actions: &[Value], place: &Where) -> String {
     let mut text = String::new();
     for (name, value) in run.as_object().into_iter().flatten() {
-        if name == "in_doubt" || value.is_null() {
+        // What it took is counted at its end.
+        let counted = matches!(name.as_str(), "steps" | "usage");
+        if name == "in_doubt" || value.is_null() || (counted && run["completed_at"].is_null()) {
             continue;
         }
         let value = match value {

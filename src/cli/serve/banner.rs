@@ -112,7 +112,7 @@ fn credentials(auth: &Auth) -> (&'static str, &'static str) {
 }
 
 /// Where this machine reaches what listens on `address`.
-fn reachable(address: SocketAddr) -> String {
+pub(in crate::cli) fn reachable(address: SocketAddr) -> String {
     let local = [
         IpAddr::V4(Ipv4Addr::LOCALHOST),
         IpAddr::V4(Ipv4Addr::UNSPECIFIED),

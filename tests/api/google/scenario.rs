@@ -175,10 +175,25 @@ async fn one_of_two_is_approved_and_happens_once_and_the_other_is_rejected() {
         }
 
         let thread = desk.thread("ann", &run).await;
+        // The question says what it is about: the arguments, or as much of them as one reads in a thread.
         let lines: Vec<_> = thread
             .iter()
-            .map(|(role, text)| (role.as_str(), text.as_str()))
+            .map(|(role, text)| {
+                let Some((question, rest)) = text.split_once(" with ") else {
+                    return (role.as_str(), text.clone());
+                };
+                let (arguments, why) = rest.split_once("? ").unwrap();
+                assert!(arguments.len() <= 400, "{arguments}");
+                let whole = [mail(), meeting()].map(|value| value.to_string());
+                let begun = arguments.split("… [cut").next().unwrap();
+                assert!(
+                    begun.len() > 100 && whole.iter().any(|whole| whole.starts_with(begun)),
+                    "{arguments}"
+                );
+                (role.as_str(), format!("{question}? {why}"))
+            })
             .collect();
+        let lines: Vec<_> = lines.iter().map(|(role, text)| (*role, text.as_str())).collect();
         let answer = |place: usize| match place == approved {
             true => format!(
                 "service:local for user:ann approved {}",
