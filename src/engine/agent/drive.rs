@@ -1,46 +1,34 @@
 //! A run from its row to its end: load, inflate, run, finish.
 
-use std::collections::BTreeSet;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt;
-use serde_json::Value;
-use serde_json::value::RawValue;
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
 
 use super::call::unread;
+use super::ended::{Ended, ended, exits_loop, in_doubt, recovered_from, thread_words, told};
+use super::history::History;
 use super::inflate::{self, Parts};
-use super::{Agents, Bundle, Place};
+use super::{Agents, Bundle};
 use crate::domain::agent_run::{DoubtfulCall, RunStatus, StopReason};
-use crate::domain::decision::Usage;
 use crate::domain::definition::Definition;
 use crate::domain::ids::{ActionId, RunId};
-use crate::domain::journal::{Completion, Entry, FaultKind, Judgement, Proposed, Speaker, Target, Verdict};
-use crate::domain::templates::Template;
-use crate::domain::thread::MessageRole;
+use crate::domain::journal::{Entry, Judgement};
 use crate::engine::act::child_begun;
 use crate::engine::events::tool_name;
 use crate::engine::limits::Limits;
 use crate::engine::live::Live;
 use crate::engine::log::{self, Halt, Log, Stop};
-use crate::engine::next::{self, Ending, iterations};
+use crate::engine::next::{Ending, iterations};
 use crate::engine::{Engine, Run, derive, flow, leave, notices, record, spans};
 use crate::ports::BoxFuture;
-use crate::ports::runs::{FinishedRun, Held, Hold, Standing, StoredEntry, StoredRun, Suspend, Suspended};
+use crate::ports::runs::{FinishedRun, Held, Hold, Standing, StoredRun, Suspend, Suspended};
 
 /// A run that is taken up more often, not counting those times when it was handed over in order, fells whoever works on it.
 const MOST_TAKES: i64 = 200;
-
-/// Lines of a thread that a model is told at most (DESIGN.md section 12).
-const MOST_HISTORY: u32 = 200;
-/// And their bytes.
-const HISTORY_BYTES: usize = 256 * 1024;
-
-/// Entries read at once.
-const PAGE: u32 = 500;
 
 /// Waits until somebody else may have the run, since its lease was not prolonged in time: whatever became of the renewals.
 async fn run_out(hold: &Hold) {
@@ -50,93 +38,6 @@ async fn run_out(hold: &Hold) {
             return;
         }
         tokio::time::sleep(left).await;
-    }
-}
-
-/// How a run came out, for whoever called it.
-#[derive(Clone, Debug)]
-pub struct Ended {
-    /// Completed, failed, cancelled or paused.
-    pub status: RunStatus,
-    /// The final text.
-    pub summary: Option<String>,
-    /// The structured output, JSON.
-    pub output: Option<Arc<RawValue>>,
-    /// Is the final text made from the output by the definition's own template?
-    pub formatted: bool,
-    /// Why it failed or was cut short.
-    pub error_message: Option<String>,
-    /// What cut it short.
-    pub stop_reason: Option<StopReason>,
-    /// Did the agent end the loop it goes round in?
-    pub exits_loop: bool,
-    /// Model calls; of a flow those of its steps.
-    pub steps: u32,
-    /// Tokens; of a flow those of its steps.
-    pub usage: Usage,
-    /// Calls of which it is not known whether they had their effect.
-    pub in_doubt: Vec<DoubtfulCall>,
-}
-
-impl Ended {
-    /// What its caller works with: the final text where there is no structure or the definition formats it, else the output.
-    #[must_use]
-    pub fn value(&self) -> Value {
-        if self.formatted {
-            Value::from(self.summary.clone().unwrap_or_default())
-        } else {
-            self.structured()
-        }
-    }
-
-    /// The output, where there is one, else the final text.
-    #[must_use]
-    pub fn structured(&self) -> Value {
-        let output = self.output.as_deref();
-        match output.map(|output| serde_json::from_str(output.get())) {
-            Some(Ok(value)) => value,
-            _ => Value::from(self.summary.clone().unwrap_or_default()),
-        }
-    }
-}
-
-/// What has happened in a run, and in those that it goes on with.
-#[derive(Default)]
-struct History {
-    journal: Vec<Entry>,
-    /// Entries of the runs before.
-    inherited: usize,
-    /// The run's clock at its end.
-    clock: Clock,
-}
-
-/// A run's clock as its journal tells it.
-#[derive(Clone, Copy, Default)]
-struct Clock {
-    /// At the last entry.
-    last: Duration,
-    /// The call of an agent that has no result yet: which, its run, and when it began.
-    calling: Option<(ActionId, RunId, Duration)>,
-}
-
-impl Clock {
-    fn read(&mut self, stored: &StoredEntry, entry: &Entry) {
-        self.last = Duration::from_micros(u64::try_from(stored.elapsed_us).unwrap_or(0));
-        match entry {
-            Entry::Started {
-                call,
-                child: Some(child),
-                ..
-            } => self.calling = Some((*call, *child, self.last)),
-            Entry::Result { call, .. } if self.calling.is_some_and(|(id, ..)| id == *call) => self.calling = None,
-            _ => {}
-        }
-    }
-}
-
-impl History {
-    fn own(&self) -> &[Entry] {
-        &self.journal[self.inherited..]
     }
 }
 
@@ -269,26 +170,6 @@ impl Agents {
         Ok(ended)
     }
 
-    /// What was said in the thread of a run before it: the latest lines, as far as a prompt has room for them.
-    async fn said_before(&self, run: RunId) -> Result<Vec<(Speaker, String)>, Stop> {
-        let said = self.actions.history(run, MOST_HISTORY).await.map_err(unread)?;
-        let mut room = HISTORY_BYTES;
-        let lines = said.into_iter().rev().filter_map(|message| match message.role {
-            MessageRole::User => Some((Speaker::User, message.text)),
-            MessageRole::Assistant => Some((Speaker::Assistant, message.text)),
-            MessageRole::ApprovalRequest | MessageRole::Approval => None,
-        });
-        let mut lines: Vec<_> = lines
-            .take_while(|(_, text)| {
-                let fits = text.len() <= room;
-                room = room.saturating_sub(text.len());
-                fits
-            })
-            .collect();
-        lines.reverse();
-        Ok(lines)
-    }
-
     /// Leave is for the tool as it was (promise 4), and what its server said of it was perhaps read long ago: of those that
     /// a person was asked about it is read anew.
     async fn read_anew(&self, journal: &[Entry]) -> Result<(), String> {
@@ -367,16 +248,6 @@ impl Agents {
         self.unable(&stored, journal, log, Ending::Broken).await
     }
 
-    /// The run and what has happened in it, or why that cannot be read. The log learns how much of it is written.
-    async fn read(&self, log: &mut Log) -> Result<(StoredRun, Result<History, String>), Stop> {
-        let stored = self.runs.load(log.run).await.map_err(unread)?.ok_or(Stop::LeaseLost)?;
-        let history = self.history(&stored).await?;
-        if let Ok(history) = &history {
-            (log.inherited, log.written) = (history.inherited, history.journal.len());
-        }
-        Ok((stored, history))
-    }
-
     /// The engine, with the model that the definition asks for.
     fn engine_for(&self, definition: Option<&Definition>) -> Engine {
         let model = definition.and_then(|definition| self.models.of(definition).ok().flatten());
@@ -414,81 +285,6 @@ impl Agents {
             journal.push(Entry::Recovered);
         }
         parts.run(self, stored, journal, before, log, cancel)
-    }
-
-    /// The runs that it goes on with, the first one first.
-    async fn earlier(&self, stored: &StoredRun) -> Result<Vec<RunId>, Stop> {
-        let mut chain = Vec::new();
-        let mut at = stored.resumes;
-        while let Some(id) = at {
-            chain.push(id);
-            at = self
-                .runs
-                .standing(id)
-                .await
-                .map_err(unread)?
-                .and_then(|run| run.resumes);
-        }
-        chain.reverse();
-        Ok(chain)
-    }
-
-    /// All that has happened, in the runs before too; or why it cannot be read.
-    async fn history(&self, stored: &StoredRun) -> Result<Result<History, String>, Stop> {
-        let mut runs = self.earlier(stored).await?;
-        runs.push(stored.id);
-        let mut history = History::default();
-        for run in runs {
-            history.inherited = history.journal.len();
-            history.clock = Clock::default();
-            let read = self.entries(run, |stored, entry| {
-                history.clock.read(stored, &entry);
-                history.journal.push(entry);
-            });
-            if let Err(why) = read.await? {
-                return Ok(Err(why));
-            }
-        }
-        Ok(Ok(history))
-    }
-
-    /// Gives every entry of a journal to `take`; or says why it cannot be read.
-    async fn entries(
-        &self,
-        run: RunId,
-        mut take: impl FnMut(&StoredEntry, Entry) + Send,
-    ) -> Result<Result<(), String>, Stop> {
-        let mut after = 0;
-        loop {
-            let page = self.runs.journal(run, after, PAGE).await.map_err(unread)?;
-            for stored in &page {
-                match log::read(stored) {
-                    Ok(entry) => take(stored, entry),
-                    Err(error) => {
-                        tracing::error!(run_id = %run, %error, "the journal of a run cannot be read");
-                        return Ok(Err("its journal cannot be read".to_owned()));
-                    }
-                }
-                after = stored.number;
-            }
-            if page.len() < PAGE as usize {
-                return Ok(Ok(()));
-            }
-        }
-    }
-
-    /// A run's clock, with the time that the run it was calling has spent since.
-    fn clock(&self, clock: Clock) -> BoxFuture<'_, Result<Duration, Stop>> {
-        Box::pin(async move {
-            let Some((_, child, began)) = clock.calling else {
-                return Ok(clock.last);
-            };
-            let mut called = Clock::default();
-            // Where that cannot be read, the called run says so itself.
-            let _ = self.entries(child, |stored, entry| called.read(stored, &entry)).await?;
-            // The caller may have been taken up before, and have counted a part of it.
-            Ok(clock.last.max(began + self.clock(called).await?))
-        })
     }
 
     /// A run that cannot even begin, or not go on.
@@ -665,261 +461,6 @@ fn takes_after_deaths(stored: &StoredRun, own: &[Entry]) -> i64 {
         .iter()
         .filter(|entry| matches!(entry, Entry::Halted | Entry::Suspended));
     stored.fence - i64::try_from(handed_over.count()).unwrap_or(i64::MAX)
-}
-
-/// What is told of a run that is over.
-struct Told {
-    status: RunStatus,
-    summary: Option<String>,
-    output: Option<Arc<RawValue>>,
-    formatted: bool,
-    error_message: Option<String>,
-    stop_reason: Option<StopReason>,
-}
-
-impl Told {
-    /// Its model has come to an end, and of these calls nobody knows what they did: that is not completed (promise 7).
-    fn in_doubt(&mut self, calls: &[DoubtfulCall]) {
-        let tools: BTreeSet<_> = calls.iter().map(|call| call.tool.as_str()).collect();
-        let tools: Vec<_> = tools.into_iter().collect();
-        self.status = RunStatus::Failed;
-        self.stop_reason = Some(StopReason::InDoubt);
-        self.error_message = Some(format!(
-            "it is not known whether {} had its effect; find out, and settle it",
-            tools.join(", ")
-        ));
-    }
-}
-
-fn told(run: &Run, ending: &Ending) -> Told {
-    let mut told = Told {
-        status: RunStatus::Failed,
-        summary: None,
-        output: None,
-        formatted: false,
-        error_message: None,
-        stop_reason: None,
-    };
-    match ending {
-        Ending::Responded(text) => {
-            told.status = RunStatus::Completed;
-            told.summary = Some(text.clone());
-        }
-        Ending::Verdict(Verdict::Complete { output, .. }) | Ending::Flow(output) => {
-            told.status = RunStatus::Completed;
-            let formatted = formatted(run.agent.as_ref(), output);
-            told.formatted = formatted.is_some();
-            told.summary = Some(formatted.unwrap_or_else(|| derive::words(output)));
-            if let Completion::Output(json) = output {
-                told.output = RawValue::from_string(json.to_string()).ok().map(Arc::from);
-            }
-        }
-        Ending::Verdict(Verdict::Clarify { question: words, .. } | Verdict::Refuse { message: words, .. }) => {
-            told.status = RunStatus::Completed;
-            told.summary = Some(words.clone());
-        }
-        Ending::Stopped(reason, words) => {
-            told.status = RunStatus::Paused;
-            told.summary = words.clone().or_else(|| so_far(run));
-            told.stop_reason = Some(*reason);
-            told.error_message = Some(stopped(*reason, &run.limits));
-        }
-        Ending::Waiting(why) => {
-            told.status = RunStatus::Paused;
-            told.summary = so_far(run);
-            let doubtful = in_doubt(&run.journal).next().is_some();
-            told.stop_reason = Some(if doubtful {
-                StopReason::InDoubt
-            } else {
-                StopReason::Unavailable
-            });
-            told.error_message = Some(why.clone());
-        }
-        Ending::DoomLoop(name) => {
-            told.stop_reason = Some(StopReason::DoomLoop);
-            told.summary = so_far(run);
-            told.error_message = Some(format!(
-                "doom loop: {name} was called {} times in a row with the same arguments",
-                crate::engine::doom_loop::ENDS_AT
-            ));
-        }
-        Ending::MissingOutput(words) => {
-            told.stop_reason = Some(StopReason::MissingOutput);
-            told.summary = Some(words.clone()).filter(|words| !words.trim().is_empty());
-            told.error_message = Some("it ended twice without the output that its definition asks for".to_owned());
-        }
-        Ending::StepFailed(why) | Ending::Unable(why) => {
-            told.summary = so_far(run);
-            told.error_message = Some(why.clone());
-        }
-        Ending::Fault(kind) => {
-            told.summary = so_far(run);
-            told.error_message = Some(fault(*kind).to_owned());
-        }
-        Ending::Rejected(fails, tool) => {
-            let words = format!("A person rejected {tool}; it was not run.");
-            if *fails {
-                told.summary = so_far(run);
-                told.error_message = Some(words);
-            } else {
-                told.status = RunStatus::Completed;
-                told.summary = Some(words);
-            }
-        }
-        Ending::LoopLimit => {
-            told.summary = so_far(run);
-            told.error_message = Some(stopped(StopReason::StepLimit, &run.limits));
-            told.stop_reason = Some(StopReason::StepLimit);
-        }
-        Ending::Deadline => {
-            told.summary = so_far(run);
-            told.error_message = Some(stopped(StopReason::TimeLimit, &run.limits));
-            told.stop_reason = Some(StopReason::TimeLimit);
-        }
-        Ending::Cancelled => {
-            told.status = RunStatus::Cancelled;
-            told.summary = with_words_under_way(run, so_far(run));
-        }
-        // One that waits is not over.
-        Ending::Suspended(_) | Ending::Broken => {
-            told.summary = so_far(run);
-            told.error_message = Some("the service broke down while it ran".to_owned());
-        }
-    }
-    told
-}
-
-/// What a run's thread is told at its end.
-fn thread_words(stored: &StoredRun, told: &Told) -> Option<Arc<str>> {
-    stored.thread?;
-    let words = told.summary.as_deref().or(told.error_message.as_deref());
-    Some(words.unwrap_or(told.status.as_str()).into())
-}
-
-/// Why the model gave nothing, for whoever the run acts for. What the provider said of it stands in the decision's
-/// `error_detail`, for operators.
-fn fault(kind: FaultKind) -> &'static str {
-    match kind {
-        FaultKind::Unavailable => "the model could not be reached, or answered with an error",
-        FaultKind::Credentials => "the model's provider does not accept the key or token of this service",
-        FaultKind::Permission => "the model's provider does not permit this service to use the model",
-        FaultKind::NoSuchModel => "the model's provider has no model of this name",
-        FaultKind::Quota => "the quota of this service at the model's provider is spent",
-        FaultKind::Rejected => "the model's provider refused the request as invalid",
-        FaultKind::Timeout => "the model took too long to answer",
-        FaultKind::Malformed => "the model gave no usable answer",
-        FaultKind::Blocked => "the model's provider blocked the prompt or the answer",
-    }
-}
-
-/// Why a run was cut short, for a person.
-fn stopped(reason: StopReason, limits: &Limits) -> String {
-    match reason {
-        StopReason::StepLimit => format!(
-            "its limit of {} steps is reached; summing up takes one more",
-            limits.iterations.unwrap_or_default()
-        ),
-        StopReason::TimeLimit => format!("its time of {} s is over", limits.time.unwrap_or_default().as_secs()),
-        StopReason::TokenLimit => format!("its {} tokens are spent", limits.tokens.unwrap_or_default()),
-        StopReason::InDoubt => "it is not known whether a call had its effect; resume it with what happened".to_owned(),
-        StopReason::Step => "a step of its flow was cut short".to_owned(),
-        StopReason::DoomLoop | StopReason::MissingOutput | StopReason::Crash | StopReason::Unavailable => {
-            reason.as_str().to_owned()
-        }
-    }
-}
-
-/// The final text, where the definition formats the output (D-6).
-fn formatted(place: Option<&Place>, output: &Completion) -> Option<String> {
-    let definition = &place?.definition;
-    let template = Template::parse(definition.process_output.as_deref()?).ok()?;
-    let Completion::Output(json) = output else { return None };
-    let value: Value = serde_json::from_str(json).ok()?;
-    let whole = definition.output.as_ref().map(|output| output.name.as_str());
-    let find = |name: &str| match value.get(name) {
-        Some(property) => Some(flow::text(property)),
-        None if Some(name) == whole => Some(flow::text(&value)),
-        // A property that may be absent.
-        None => Some(String::new()),
-    };
-    template.render(find).ok()
-}
-
-/// How far a run came: the last words of its model, or the last output of its steps.
-fn so_far(run: &Run) -> Option<String> {
-    match run.agent.as_ref().and_then(Place::flow) {
-        Some(_) => flow::last_output(&run.journal),
-        None => last_words(&run.journal),
-    }
-}
-
-/// What it had said, with the words of the turn that it was cut off in.
-fn with_words_under_way(run: &Run, before: Option<String>) -> Option<String> {
-    let under_way = run.log.as_ref().map(|log| log.live.said()).unwrap_or_default();
-    if under_way.trim().is_empty() {
-        return before;
-    }
-    Some(match before {
-        Some(before) => format!("{before}\n\n{under_way}"),
-        None => under_way,
-    })
-}
-
-/// The model's last words of its own.
-fn last_words(journal: &[Entry]) -> Option<String> {
-    journal.iter().rev().find_map(|entry| match entry {
-        Entry::ModelTurn { turn, .. } => Some(turn.text()).filter(|text| !text.trim().is_empty()),
-        _ => None,
-    })
-}
-
-/// What a run came back from on its way.
-fn recovered_from(own: &[Entry], status: RunStatus) -> Option<StopReason> {
-    let current = next::current(own);
-    let has = |which: fn(&Entry) -> bool| current.iter().any(which);
-    let soft_stop = next::soft_stop(current).map(|(reason, _)| reason);
-    if status == RunStatus::Completed && soft_stop.is_some() {
-        return soft_stop;
-    }
-    if status == RunStatus::Completed && has(|entry| matches!(entry, Entry::OutputDue(_))) {
-        return Some(StopReason::MissingOutput);
-    }
-    has(|entry| matches!(entry, Entry::Recovered)).then_some(StopReason::Crash)
-}
-
-/// Calls of which it is not known whether they had their effect.
-fn in_doubt(journal: &[Entry]) -> impl Iterator<Item = &Proposed> {
-    let calls = journal.iter().flat_map(Entry::calls);
-    calls.filter(|call| next::in_doubt(call.id, journal))
-}
-
-fn exits_loop(journal: &[Entry]) -> bool {
-    let last = journal
-        .iter()
-        .rev()
-        .find(|entry| matches!(entry, Entry::ModelTurn { .. }));
-    matches!(
-        last.map(Entry::calls),
-        Some([only]) if matches!(only.target, Target::Verdict(Ok(Verdict::Complete { exits_loop: true, .. })))
-    )
-}
-
-/// A run that is over already, as its row and its own journal tell it.
-fn ended(stored: &StoredRun, own: &[Entry], known: Option<&Arc<Bundle>>) -> Ended {
-    let bundle = Bundle::read_once(&stored.snapshot, known).ok();
-    let member = bundle.as_ref().and_then(|bundle| bundle.get(&stored.agent));
-    Ended {
-        status: stored.status,
-        summary: stored.summary.as_deref().map(str::to_owned),
-        output: stored.output.clone(),
-        formatted: member.is_some_and(|member| member.definition.process_output.is_some()),
-        error_message: stored.error_message.as_deref().map(str::to_owned),
-        stop_reason: stored.stop_reason,
-        exits_loop: exits_loop(own),
-        steps: stored.steps,
-        usage: stored.usage,
-        in_doubt: stored.in_doubt.clone(),
-    }
 }
 
 /// What a person said of calls in doubt, when the run was resumed.

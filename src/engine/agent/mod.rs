@@ -6,6 +6,8 @@
 mod bundle;
 mod call;
 mod drive;
+mod ended;
+mod history;
 mod inflate;
 mod running;
 mod settings;
@@ -18,7 +20,7 @@ use tokio::sync::Mutex;
 
 pub use bundle::{Bundle, Member};
 pub(super) use call::{call, cancel_called, go_on_with, judge};
-pub use drive::Ended;
+pub use ended::Ended;
 pub use running::{Running, Unfinished};
 pub use settings::{Left, Round, Settings};
 
