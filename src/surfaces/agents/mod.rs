@@ -6,6 +6,8 @@
 
 mod directory;
 mod error;
+mod listed;
+mod project;
 mod watch;
 mod work;
 
@@ -20,11 +22,10 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::Instrument;
 
-pub use directory::{
-    AgentDetail, AgentInfo, AgentPage, DEFAULT_PROJECT, Directory, FileAgents, Project, Put, VersionDetail,
-    VersionInfo, Versions, unavailable,
-};
+pub use directory::{DEFAULT_PROJECT, Directory, FileAgents};
 pub use error::{AgentError, Unheard};
+pub use listed::{AgentDetail, AgentInfo, AgentPage, Put, VersionDetail, VersionInfo, Versions};
+pub use project::{Project, unavailable};
 pub use watch::{Cursor, RunEvent, Told, Watch, What};
 pub use work::Worker;
 

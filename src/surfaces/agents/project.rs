@@ -1,0 +1,285 @@
+//! The agents of one project, checked beside each other, and why one of them cannot run now.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::Value;
+
+use super::AgentError;
+use super::directory::FileAgents;
+use crate::domain::definition::{Agent, Agents, Definition, DefinitionError, Form, MOST_TOLD, Source, check};
+use crate::domain::text;
+use crate::engine::Toolset;
+use crate::engine::agent::Models;
+use crate::engine::toolset::by_reason;
+use crate::ports::definitions::StoredVersion;
+use crate::ports::tools::Catalog;
+
+/// Where the mistakes of a definition stand that comes by the API.
+pub(super) const BODY: &str = "body";
+
+/// Longest reason why an agent cannot run, in bytes.
+const LONGEST_REASON: usize = 4 << 10;
+
+/// The agents of one project.
+#[derive(Debug, Default)]
+pub struct Project {
+    /// Those that are right, beside each other.
+    pub agents: Agents,
+    /// Versions of those that came by the API.
+    pub versions: BTreeMap<String, i64>,
+    /// Those that came by the API and do not stand beside the others any more, since a file has changed.
+    pub broken: BTreeMap<String, Broken>,
+}
+
+/// An agent that was right when it was put.
+#[derive(Debug)]
+pub struct Broken {
+    /// What it is.
+    pub definition: Definition,
+    /// What is wrong with it now.
+    pub errors: Vec<DefinitionError>,
+}
+
+pub(super) fn definition<'a>(project: &'a Project, name: &str) -> Option<&'a Definition> {
+    let right = project.agents.get(name).map(|agent| &*agent.definition);
+    right.or_else(|| Some(&project.broken.get(name)?.definition))
+}
+
+/// The agents of files and of the store beside each other, with one more where one is to be put; and what is wrong then.
+pub(super) fn checked_project(
+    files: &FileAgents,
+    with_files: bool,
+    stored: &[StoredVersion],
+    also: Option<Source>,
+) -> (Project, Vec<DefinitionError>) {
+    if stored.is_empty() && also.is_none() {
+        let agents = if with_files {
+            files.agents.clone()
+        } else {
+            Agents::new()
+        };
+        return (
+            Project {
+                agents,
+                ..Project::default()
+            },
+            Vec::new(),
+        );
+    }
+    let own = |agent: &Agent| Source {
+        file: agent.file.clone(),
+        form: Form::Json,
+        bytes: agent.definition.to_json().to_string().into_bytes(),
+    };
+    let mut sources: Vec<_> = files.agents.values().filter(|_| with_files).map(own).collect();
+    // A file that came later goes before.
+    let kept = stored
+        .iter()
+        .filter(|one| !with_files || !files.agents.contains_key(&*one.agent));
+    sources.extend(kept.map(|one| Source {
+        file: file_of(one),
+        form: Form::Json,
+        bytes: one.definition.as_bytes().to_vec(),
+    }));
+    sources.extend(also);
+    let checked = check(&sources, &files.schemas);
+    let versions: BTreeMap<_, _> = stored
+        .iter()
+        .filter(|one| !with_files || !files.agents.contains_key(&*one.agent))
+        .map(|one| (one.agent.to_string(), one.version))
+        .collect();
+    let broken = stored
+        .iter()
+        .filter(|one| versions.contains_key(&*one.agent) && !checked.agents.contains_key(&*one.agent))
+        .filter_map(|one| {
+            let file = file_of(one);
+            // Right by itself, as it was when it was put.
+            let definition = Definition::read(one.definition.as_bytes(), Form::Json, &file).ok()?;
+            let errors = checked.errors.iter().filter(|error| error.file == file);
+            let mut errors: Vec<_> = errors.cloned().collect();
+            if errors.is_empty() {
+                errors.extend(lacking(&definition, &file, &checked.agents));
+            }
+            Some((one.agent.to_string(), Broken { definition, errors }))
+        })
+        .collect();
+    let project = Project {
+        agents: checked.agents,
+        versions,
+        broken,
+    };
+    (project, checked.errors)
+}
+
+/// A definition that is to be put, checked beside the others.
+pub(super) fn checked_beside(
+    files: &FileAgents,
+    is_default: bool,
+    stored: &[StoredVersion],
+    name: &str,
+    source: Source,
+) -> Result<Definition, AgentError> {
+    let read = Definition::read_named(&source.bytes, source.form);
+    let others: Vec<_> = stored.iter().filter(|one| &*one.agent != name).cloned().collect();
+    let (project, mut errors) = checked_project(files, is_default, &others, Some(source));
+    let called = match &read {
+        Ok(definition) => Some(&definition.name),
+        Err(called) => called.as_ref(),
+    };
+    let misnamed = called.filter(|called| *called != name).map(|called| DefinitionError {
+        file: BODY.to_owned(),
+        line: None,
+        field: "name".to_owned(),
+        found: format!("{called:?}"),
+        allowed: format!("{name:?}, as the path says"),
+    });
+    let definition = match read {
+        Ok(definition) if misnamed.is_none() => definition,
+        // What the others could not do beside it nobody knows, as long as nobody knows what it is; and whether it has the name
+        // of one of them is no matter where it is to have another.
+        _ => {
+            errors.retain(|error| error.file == BODY && !(misnamed.is_some() && error.field == "name"));
+            errors.extend(misnamed);
+            return Err(AgentError::WrongDefinition(errors));
+        }
+    };
+    if !errors.is_empty() {
+        // What is wrong already, since a file has changed, does not keep others from being put, nor from being mended one
+        // after another.
+        let (_, before) = checked_project(files, is_default, stored, None);
+        // What is allowed names all others, and the new one among them.
+        let what = |error: &DefinitionError| (error.file.clone(), error.field.clone(), error.found.clone());
+        let known: BTreeSet<_> = before.iter().map(what).collect();
+        let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
+        for error in &before {
+            *counts.entry(&error.file).or_default() += 1;
+        }
+        // Of one with more mistakes than are told others may be told now; it was wrong before.
+        let untold = |file: &str| counts.get(file).is_some_and(|count| *count > MOST_TOLD);
+        errors.retain(|error| error.file == BODY || !(known.contains(&what(error)) || untold(&error.file)));
+    }
+    if !errors.is_empty() {
+        return Err(AgentError::WrongDefinition(errors));
+    }
+    match project
+        .agents
+        .get(name)
+        .and_then(|agent| agent.output_schema.as_deref())
+    {
+        Some(schema) => whole(definition, schema),
+        None => Ok(definition),
+    }
+}
+
+/// The definition with the schema that it names put into it. A version has to be the same for ever, and its hash to cover all
+/// of it, whatever becomes of the file.
+fn whole(mut definition: Definition, schema: &Value) -> Result<Definition, AgentError> {
+    definition.put_in_schema(schema);
+    // With the schema it may be longer than is taken.
+    let text = definition.to_json().to_string();
+    Definition::read(text.as_bytes(), Form::Json, BODY).map_err(AgentError::WrongDefinition)
+}
+
+/// Where the mistakes of a stored version stand.
+fn file_of(stored: &StoredVersion) -> String {
+    format!("{} (version {})", stored.agent, stored.version)
+}
+
+/// That an agent calls others which are wrong themselves.
+fn lacking(definition: &Definition, file: &str, right: &Agents) -> Option<DefinitionError> {
+    let wrong: BTreeSet<_> = definition
+        .calls()
+        .into_iter()
+        .filter(|name| !right.contains_key(*name))
+        .collect();
+    let wrong: Vec<_> = wrong.into_iter().collect();
+    (!wrong.is_empty()).then(|| DefinitionError {
+        file: file.to_owned(),
+        line: None,
+        field: "the agents that it calls".to_owned(),
+        found: format!("{}, wrong or calling one that is", wrong.join(", ")),
+        allowed: "agents that are right".to_owned(),
+    })
+}
+
+pub(super) fn told(errors: &[DefinitionError]) -> String {
+    let errors: Vec<_> = errors.iter().map(ToString::to_string).collect();
+    text::capped(&errors.join("; "), LONGEST_REASON).into_owned()
+}
+
+/// Why an agent cannot run now: of its own tools and model, or of those it leads to. Each is looked at once, however
+/// often it is named.
+#[must_use]
+pub fn unavailable(name: &str, agents: &Agents, catalog: &Catalog, models: &Models) -> Option<String> {
+    let own = |name: &str| own_reason(&agents.get(name)?.definition, catalog, models);
+    own(name).or_else(|| {
+        let called = led_to(name, agents);
+        let mut reasons = called.into_iter().filter_map(|called| Some((called, own(called)?)));
+        let (called, reason) = reasons.next()?;
+        Some(format!("it leads to {called}, which is unavailable: {reason}"))
+    })
+}
+
+fn own_reason(definition: &Definition, catalog: &Catalog, models: &Models) -> Option<String> {
+    if let Err(reason) = models.of(definition) {
+        return Some(reason);
+    }
+    let missing = Toolset::build(catalog, &definition.tools, &[]).missing;
+    let told = by_reason(&missing).into_iter();
+    let told: Vec<_> = told
+        .map(|(reason, names)| format!("{}: {reason}", names.join(", ")))
+        .collect();
+    (!told.is_empty()).then(|| told.join("; "))
+}
+
+/// Every agent that one can lead to, once.
+fn led_to<'a>(name: &str, agents: &'a Agents) -> Vec<&'a str> {
+    let mut found: Vec<&str> = Vec::new();
+    let mut open = vec![name];
+    while let Some(next) = open.pop() {
+        let Some(agent) = agents.get(next) else { continue };
+        let names: BTreeSet<&str> = agent.definition.calls().into_iter().collect();
+        for called in names {
+            if let Some((known, _)) = agents.get_key_value(called)
+                && !found.contains(&known.as_str())
+            {
+                found.push(known);
+                open.push(known);
+            }
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Promise 5: whoever puts few small definitions that name each other often must not stop whoever lists them.
+    #[test]
+    fn an_agent_that_is_named_often_is_looked_at_once() {
+        let last = "name: a5\ndescription: d\nsystemPrompt: s\ntools: [nowhere]\n".to_owned();
+        let steps = |n: usize| {
+            let steps = (0..500)
+                .map(|step| format!("  - {{ name: s{step}, agent: a{n}, input: {{ query: \"${{query}}\" }} }}\n"));
+            steps.collect::<String>()
+        };
+        let flows = (0..5).map(|n| {
+            let steps = steps(n + 1);
+            format!("name: a{n}\ndescription: d\nflow_type: sequential\nsteps:\n{steps}")
+        });
+        let sources = flows.chain([last]).enumerate().map(|(n, text)| Source {
+            file: format!("a{n}.yaml"),
+            form: Form::Yaml,
+            bytes: text.into_bytes(),
+        });
+        let checked = check(&sources.collect::<Vec<_>>(), &[]);
+        assert_eq!(checked.errors, []);
+        let reason = unavailable("a0", &checked.agents, &Catalog::default(), &Models::default());
+        let reason = reason.unwrap_or_default();
+        assert!(
+            reason.starts_with("it leads to a5, which is unavailable: nowhere: "),
+            "{reason}"
+        );
+    }
+}
