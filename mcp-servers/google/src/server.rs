@@ -1,7 +1,5 @@
 //! The protocol's side of a tool call.
 
-use std::time::Duration;
-
 use gavel_mcp_base::server::Tools;
 use gavel_mcp_base::{Answer, Code as Common, ToolError, UserId, digest, meta};
 use rmcp::ErrorData;
@@ -16,12 +14,9 @@ use crate::effect::{Begin, Effect};
 use crate::error::{Fault, internal, with_next_step};
 use crate::google::http::Http;
 use crate::google::{As, Google, Right};
-use crate::settings::{Credentials, Limits, Settings};
+use crate::settings::{Credentials, Limits, RESERVE, Settings};
 use crate::store::{Claim, Store};
 use crate::tools::{self, calendar_event_create, gmail_send};
-
-/// What is left of a call's time after Google had its share: for writing the answer down.
-const RESERVE: Duration = Duration::from_secs(5);
 
 const INSTRUCTIONS: &str = "\
 The user's own Gmail and Google Calendar. Both tools reach other people at once and cannot be taken back: use only addresses that \

@@ -100,6 +100,9 @@ const SCOPES: [&str; 5] = [
     "https://www.googleapis.com/auth/calendar.events",
 ];
 
+/// What is left of a call's time after Google had its share: for writing the answer down.
+pub(crate) const RESERVE: Duration = Duration::from_secs(5);
+
 /// Scopes that tell who somebody is; a service account needs none of them.
 const PROFILE: [&str; 3] = ["openid", "email", "https://www.googleapis.com/auth/userinfo.email"];
 
@@ -117,6 +120,16 @@ impl TryFrom<Args> for Settings {
             UserId::parse(name).context("--user has to be a name of 1 to 512 characters without control characters")
         });
         let credentials = credentials(&args)?;
+        let timeout = seconds("GOOGLE_TIMEOUT_SECONDS", &args.timeout_seconds, 25, 1..=600)?;
+        let settle = seconds("GOOGLE_SETTLE_SECONDS", &args.settle_seconds, 120, 1..=86_400)?;
+        // As long as a call may still be under way, what is not in the mailbox may yet come.
+        ensure!(
+            settle > timeout + RESERVE,
+            "GOOGLE_SETTLE_SECONDS ({}) has to be more than GOOGLE_TIMEOUT_SECONDS and {} s: a call may take that long, and an e-mail \
+             that is still on its way must not count as not sent",
+            settle.as_secs(),
+            RESERVE.as_secs()
+        );
         Ok(Self {
             user: user.transpose()?,
             database: Location::parse(DATABASE, database.as_deref().unwrap_or("sqlite://google.db"))?,
@@ -156,8 +169,8 @@ impl TryFrom<Args> for Settings {
                     5 << 20,
                     1024..=35 << 20,
                 )?,
-                timeout: seconds("GOOGLE_TIMEOUT_SECONDS", &args.timeout_seconds, 25, 1..=600)?,
-                settle: seconds("GOOGLE_SETTLE_SECONDS", &args.settle_seconds, 120, 0..=86_400)?,
+                timeout,
+                settle,
             },
         })
     }

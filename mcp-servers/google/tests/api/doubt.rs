@@ -9,6 +9,9 @@ use crate::harness::account;
 
 const TOOL: &str = "gmail_send";
 
+/// So much time has gone by that what is not in the mailbox was not sent.
+const LATER: &str = "UPDATE google_calls SET attempted_at = attempted_at - 121000000";
+
 fn email() -> Value {
     json!({ "to": ["ben@example.com"], "cc": ["ann@example.com"], "subject": "Late", "body": "I am late." })
 }
@@ -104,8 +107,6 @@ on_both! {
 
     /// DESIGN promise 3
     async fn what_was_never_sent_is_sent_once_it_is_certain(world: World) {
-        let mut world = world;
-        world.environment.insert("GOOGLE_SETTLE_SECONDS", "2".to_owned());
         world.connect("anna").await;
         world.google.put_mail(&account("anna"), "Subject: old\n\nx\n", "SENT", Duration::from_secs(3600));
         let server = world.server().await;
@@ -114,7 +115,7 @@ on_both! {
         let said = server.doubt("k", "anna", TOOL, email()).await;
         assert!(said.contains("only just made"), "{said}");
         assert_eq!(world.google.seen("send").len(), 1);
-        tokio::time::sleep(Duration::from_millis(2100)).await;
+        world.sql(LATER).await;
         assert_eq!(server.with_key("k", "anna", TOOL, email()).await.ok()["recovered"], false);
         assert_eq!(world.google.sent(&account("anna")).len(), 2);
         server.with_key("k", "anna", TOOL, email()).await.ok();
@@ -123,8 +124,6 @@ on_both! {
 
     /// DESIGN promise 3: whatever a search misses and nobody can explain stays in doubt.
     async fn an_unexplained_e_mail_in_the_folder_keeps_the_doubt(world: World) {
-        let mut world = world;
-        world.environment.insert("GOOGLE_SETTLE_SECONDS", "0".to_owned());
         world.connect("anna").await;
         let server = world.server().await;
         world.google.trouble("send", [Trouble::CutBefore]);
@@ -132,6 +131,7 @@ on_both! {
         // Another one of ours explains itself.
         server.with_key("k2", "anna", TOOL, email()).await.ok();
         world.google.put_mail(&account("anna"), "Subject: by hand\n\nx\n", "SENT", Duration::ZERO);
+        world.sql(LATER).await;
         let said = server.doubt("k", "anna", TOOL, email()).await;
         assert!(said.contains("could be it"), "{said}");
         assert_eq!(world.google.seen("send").len(), 2);
@@ -139,8 +139,6 @@ on_both! {
 
     /// DESIGN promise 3
     async fn a_lookup_that_fails_or_is_not_allowed_is_no_leave_to_send(world: World) {
-        let mut world = world;
-        world.environment.insert("GOOGLE_SETTLE_SECONDS", "0".to_owned());
         world.connect("anna").await;
         world.connect_with("ben", &format!("{SEND} {EVENTS}")).await;
         let server = world.server().await;
@@ -148,6 +146,7 @@ on_both! {
         for user in ["anna", "ben"] {
             server.doubt("k", user, TOOL, email()).await;
         }
+        world.sql(LATER).await;
         world.google.trouble("list", vec![Trouble::Refuse(503, "backendError"); 3]);
         let said = server.doubt("k", "anna", TOOL, email()).await;
         assert!(said.contains("could not be searched"), "{said}");
@@ -176,14 +175,13 @@ on_both! {
 
     /// DESIGN promise 3: an index that is behind is no proof.
     async fn a_search_that_is_behind_does_not_send_twice(world: World) {
-        let mut world = world;
-        world.environment.insert("GOOGLE_SETTLE_SECONDS", "0".to_owned());
         world.google.keep_message_ids();
         world.google.let_search_lag();
         world.connect("anna").await;
         let server = world.server().await;
         world.google.trouble("send", [Trouble::CutAfter]);
         server.doubt("k", "anna", TOOL, email()).await;
+        world.sql(LATER).await;
         assert_eq!(server.with_key("k", "anna", TOOL, email()).await.ok()["recovered"], true);
         assert_eq!(world.google.sent(&account("anna")).len(), 1);
     }

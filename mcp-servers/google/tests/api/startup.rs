@@ -49,6 +49,11 @@ async fn a_wrong_setting_stops_the_start_and_names_itself() {
         ("GOOGLE_MAX_RECIPIENTS", "0".to_owned(), "from 1 to 2000"),
         ("GOOGLE_MAX_MESSAGE_BYTES", "lots".to_owned(), "whole number"),
         ("GOOGLE_TIMEOUT_SECONDS", "-1".to_owned(), "whole number"),
+        (
+            "GOOGLE_SETTLE_SECONDS",
+            "30".to_owned(),
+            "has to be more than GOOGLE_TIMEOUT_SECONDS",
+        ),
         ("GOOGLE_SCOPES", " ".to_owned(), "no scope"),
         ("GOOGLE_DATABASE_URL", "mysql://canary".to_owned(), "sqlite://PATH"),
     ];
