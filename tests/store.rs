@@ -31,6 +31,8 @@ mod recovery;
 mod runs;
 #[path = "store/support.rs"]
 mod support;
+#[path = "store/waiting.rs"]
+mod waiting;
 
 /// One test for each database and contract function.
 macro_rules! contract {
@@ -128,6 +130,8 @@ contract! {
     runs::a_run_reads_back_as_it_was_written,
     runs::what_is_done_twice_is_done_once,
     runs::a_use_of_standing_leave_is_counted_once,
+    waiting::a_cancellation_is_not_lost_where_the_run_comes_to_wait,
+    waiting::an_answer_stays_as_it_was_given,
     runs::a_run_ends_whole_or_not_at_all,
     runs::an_end_that_failed_is_written_later,
     runs::a_run_that_was_made_unheard_is_not_begun,

@@ -8,6 +8,9 @@ ALTER TABLE agent_run ADD COLUMN thread_id TEXT;
 CREATE UNIQUE INDEX agent_run_of_thread ON agent_run (thread_id)
 WHERE thread_id IS NOT NULL AND (status = 'running' OR status = 'awaiting_confirmation');
 CREATE INDEX agent_run_by_thread ON agent_run (thread_id, created_at, id) WHERE thread_id IS NOT NULL;
+-- Those of a thread that are going or wait their turn: of a long one every message looks for them.
+CREATE INDEX agent_run_open_in_thread ON agent_run (thread_id, created_at, id)
+WHERE thread_id IS NOT NULL AND (status = 'queued' OR status = 'running' OR status = 'awaiting_confirmation');
 
 -- A conversation of one user. `messages` is the number of its last message.
 CREATE TABLE thread (

@@ -21,7 +21,7 @@ names! {
         Executing = "executing",
         /// It had its effect.
         Completed = "completed",
-        /// It had none.
+        /// It could not begin, or its server says that it failed.
         Failed = "failed",
         /// It is not known whether it had its effect; a person settles that.
         InDoubt = "in_doubt",
@@ -199,6 +199,9 @@ pub struct Grant {
     #[schema(required = true)]
     pub revoked_at: Option<String>,
 }
+
+/// What stands as the error of an action of which a person says so.
+pub const DID_NOT_HAPPEN: &str = "a person says that it did not happen";
 
 impl Grant {
     /// As the gate looks at it; `None` where it counts for nothing.

@@ -57,7 +57,7 @@ pub(super) fn answer(journal: &[Entry], id: ActionId) -> Option<Answer<'_>> {
         }
         (false, None, reason) => {
             let why = reason.as_deref().unwrap_or("nobody answered in time");
-            Answer::No(FailureCode::Expired, format!("it was not approved: {why}"))
+            Answer::No(FailureCode::Expired, format!("it was not run: {why}"))
         }
     })
 }
@@ -252,7 +252,13 @@ pub(super) fn hear(run: &mut Run, actions: &[Action]) {
                     .resolved_by
                     .clone()
                     .filter(|_| action.status != ActionStatus::Expired),
-                reason: action.reason.clone(),
+                // Whoever said yes in time had their reason for that.
+                reason: match (action.status, action.resolution) {
+                    (ActionStatus::Expired, Some(_)) => {
+                        Some("it was approved, and the leave ran out before it could begin".into())
+                    }
+                    _ => action.reason.clone(),
+                },
             });
         }
     }

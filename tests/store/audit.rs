@@ -632,7 +632,7 @@ pub(crate) async fn a_part_of_a_commit_that_fails_enters_nothing(db: TestDb) {
     whole(&db).await;
 }
 
-fn asked(id: ActionId, approval: ApprovalId) -> NewAction {
+pub(crate) fn asked(id: ActionId, approval: ApprovalId) -> NewAction {
     NewAction {
         id,
         approval: Some((approval, Duration::from_secs(3600))),
@@ -801,8 +801,8 @@ pub(crate) async fn what_people_decide_is_entered(db: TestDb) {
     for answer in [SettleDone::Done, SettleDone::Again] {
         assert_eq!(store.settle(settle.clone()).await.unwrap(), answer);
     }
-    for there in [true, false] {
-        assert_eq!(store.revoke(&tenant(), None, grant, "erin").await.unwrap(), there);
+    for (by, there) in [("erin", true), ("erin", true), ("frank", false)] {
+        assert_eq!(store.revoke(&tenant(), None, grant, by).await.unwrap(), there);
     }
     // A run that goes on with the paused one settles what is still open.
     let (other, happened) = (ActionId::new(), false);

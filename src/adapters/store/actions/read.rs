@@ -299,9 +299,10 @@ impl Store {
             // Run by run: what waited its turn was said before the answers that came meanwhile, and is answered after them.
             Some((thread, number)) => {
                 let sql = format!(
-                    "SELECT {MESSAGE} FROM (SELECT message.*, began.number AS began FROM thread_message message \
-                     JOIN thread_message began ON began.run_id = message.run_id AND began.role = 'user' \
-                     WHERE message.thread_id = $1 AND began.number < $2 \
+                    "SELECT {MESSAGE} FROM (SELECT message.*, began.number AS began FROM (SELECT run_id, number \
+                     FROM thread_message WHERE thread_id = $1 AND role = 'user' AND number < $2 \
+                     ORDER BY number DESC LIMIT $3) AS began \
+                     JOIN thread_message message ON message.run_id = began.run_id AND message.thread_id = $1 \
                      ORDER BY began.number DESC, message.number DESC LIMIT $3) AS said ORDER BY began, number"
                 );
                 let values = vec![

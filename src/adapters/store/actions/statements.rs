@@ -42,6 +42,8 @@ pub(in super::super) struct ActionStatements {
     pub(super) waits: Sql,
     /// run: it waits for a person.
     pub(super) suspend: Sql,
+    /// root: was it, or one that it called and that is not over, to be cancelled?
+    pub(super) to_be_cancelled: Sql,
     /// action → status, resolution, by, reason, is its time over, user, server, tool, details, tenant, run.
     pub(super) asked: Sql,
     /// action, status, resolution, by, reason, grant.
@@ -52,7 +54,8 @@ pub(in super::super) struct ActionStatements {
     pub(super) new_grant: Sql,
     /// root: the runs that wait go on, as soon as somebody takes them up.
     pub(super) wake: Sql,
-    /// root: the questions whose time is over → action, run, tool, approval.
+    /// root: the questions whose time is over, and leave that was not used in time → action, run, tool, approval, resolution. What
+    /// a person said stays as they said it.
     pub(super) expire: Sql,
     /// run: what is still asked, or approved and not begun, in it and in those below it, when it is over → as
     /// [`ActionStatements::expire`].
@@ -67,6 +70,8 @@ pub(in super::super) struct ActionStatements {
     pub(super) settle_record: Sql,
     /// grant, tenant, user or NULL, by → user, server, tool, recipients.
     pub(super) revoke: Sql,
+    /// The same: a row when it was taken back by them.
+    pub(super) revoked: Sql,
 }
 
 impl ActionStatements {
@@ -79,7 +84,7 @@ impl ActionStatements {
         let drop = |reason: &str| -> Sql {
             format!(
                 "UPDATE agent_action SET status = 'expired', completed_at = {now}, reason = '{reason}' \
-                 WHERE id = $1 AND status = 'awaiting_confirmation' RETURNING id, run_id, tool, approval_id"
+                 WHERE id = $1 AND status = 'awaiting_confirmation' RETURNING id, run_id, tool, approval_id, resolution"
             )
             .into()
         };
@@ -88,8 +93,8 @@ impl ActionStatements {
                          VALUES ($1, $2, $3, $4, $5, $5) ON CONFLICT (id) DO NOTHING"
                 .into(),
             hold_thread: format!("SELECT id FROM thread WHERE id = $1 AND tenant = $2 AND user_id = $3 {lock}").into(),
-            going: "SELECT id FROM agent_run WHERE thread_id = $1 AND id <> $2 AND (status = 'running' \
-                    OR status = 'awaiting_confirmation' OR status = 'queued') ORDER BY created_at, id LIMIT 1"
+            going: "SELECT id FROM agent_run WHERE thread_id = $1 AND id <> $2 AND (status = 'queued' \
+                    OR status = 'running' OR status = 'awaiting_confirmation') ORDER BY created_at, id LIMIT 1"
                 .into(),
             said: "SELECT number FROM thread_message WHERE run_id = $1 AND role = $2 AND COALESCE(action_id, '') = $3"
                 .into(),
@@ -144,6 +149,8 @@ impl ActionStatements {
             suspend: "UPDATE agent_run SET status = 'awaiting_confirmation', holder = NULL, lease_id = NULL, \
                       lease_until = NULL WHERE id = $1 AND status = 'running'"
                 .into(),
+            to_be_cancelled: "SELECT id FROM agent_run WHERE root_id = $1 AND cancel_requested AND completed_at IS NULL LIMIT 1"
+                .into(),
             asked: format!(
                 "SELECT status, resolution, resolved_by, reason, expires_at <= {now}, user_id, server, tool, details, \
                  tenant, run_id FROM agent_action WHERE id = $1"
@@ -170,17 +177,18 @@ impl ActionStatements {
             )
             .into(),
             expire: format!(
-                "UPDATE agent_action SET status = 'expired', completed_at = {now}, reason = 'nobody answered in time' \
+                "UPDATE agent_action SET status = 'expired', completed_at = {now}, \
+                 reason = CASE WHEN resolution IS NULL THEN 'nobody answered in time' ELSE reason END \
                  WHERE root_id = $1 AND (status = 'awaiting_confirmation' OR status = 'approved') AND expires_at <= {now} \
-                 RETURNING id, run_id, tool, approval_id"
+                 RETURNING id, run_id, tool, approval_id, resolution"
             )
             .into(),
             close: format!(
-                "UPDATE agent_action SET status = 'expired', completed_at = {now}, reason = 'its run was over first' \
-                 WHERE run_id IN (WITH RECURSIVE below (id) AS (SELECT id FROM agent_run WHERE id = $1 UNION ALL \
+                "UPDATE agent_action SET status = 'expired', completed_at = {now}, \
+                 reason = CASE WHEN resolution IS NULL THEN 'its run was over first' ELSE reason END WHERE run_id IN (WITH RECURSIVE below (id) AS (SELECT id FROM agent_run WHERE id = $1 UNION ALL \
                  SELECT run.id FROM agent_run run JOIN below ON run.parent_run_id = below.id) SELECT id FROM below) \
                  AND (status = 'awaiting_confirmation' OR status = 'approved') \
-                 RETURNING id, run_id, tool, approval_id"
+                 RETURNING id, run_id, tool, approval_id, resolution"
             )
             .into(),
             doubt: format!(
@@ -202,6 +210,9 @@ impl ActionStatements {
             settle_record: "UPDATE tool_invocation_log SET status = $2, error_code = $3, error_message = $4 \
                             WHERE decision_id = $5 AND id = $1 \
                             AND (status = 'in_doubt' OR status = 'completed' OR status = 'failed')"
+                .into(),
+            revoked: "SELECT id FROM approval_grant WHERE id = $1 AND tenant = $2 \
+                      AND (CAST($3 AS TEXT) IS NULL OR user_id = $3) AND revoked_by = $4"
                 .into(),
             revoke: format!(
                 "UPDATE approval_grant SET revoked_by = $4, revoked_at = {now} WHERE id = $1 AND tenant = $2 \

@@ -13,7 +13,7 @@ use super::super::db::{Conn, Sql, Value};
 use super::super::error::Fault;
 use super::super::runs::{id, int};
 use super::ActionStatements;
-use crate::domain::action::{ActionStatus, Details, Resolution};
+use crate::domain::action::{ActionStatus, DID_NOT_HAPPEN, Details, Resolution};
 use crate::domain::agent_run::{DoubtfulCall, RunStatus};
 use crate::domain::ids::{ActionId, RunId, ThreadId};
 use crate::domain::thread::MessageRole;
@@ -256,6 +256,11 @@ impl Batch<'_> {
             ended += 1;
             let (action, run, tool) = (row.text(0)?, row.text(1)?, row.text(2)?);
             let entry = Entry::of_action(AuditKind::ApprovalExpired, action, run, &tool).by("gavel");
+            // Somebody has answered, and it did not begin in the time that the leave stood.
+            let why = match (row.opt_text(4)?, why) {
+                (Some(_), NOBODY_ANSWERED) => "not_begun_in_time",
+                _ => why,
+            };
             self.audit(entry.with("approval_id", row.opt_text(3)?).with("why", why));
             Ok(ControlFlow::Continue(()))
         })
@@ -284,6 +289,15 @@ impl Batch<'_> {
         }
         conn.execute(&self.action_texts().suspend, vec![id(suspend.run)])
             .await?;
+        // Whoever cancelled it while it still ran has woken nobody, and nobody renews the lease of one that waits. Those that it
+        // called wait under the outermost one, which comes here after them.
+        let root = suspend.lease.run;
+        if suspend.run == root
+            && let cancelled = &self.action_texts().to_be_cancelled
+            && conn.first(cancelled, vec![id(root)]).await?.is_some()
+        {
+            self.wake(conn, root).await?;
+        }
         Ok(Suspended::Yes)
     }
 
@@ -295,10 +309,9 @@ impl Batch<'_> {
         if status != ActionStatus::AwaitingConfirmation {
             let said = asked.opt_text(1)?;
             let said = said.map(|text| parsed(&text, Resolution::parse)).transpose()?;
-            let (by, reason) = (asked.opt_text(2)?, asked.opt_text(3)?);
-            let same = said == Some(resolve.resolution)
-                && by.as_deref() == Some(&*resolve.by)
-                && reason.as_deref() == resolve.reason.as_deref();
+            let by = asked.opt_text(2)?;
+            // Whatever the reason: the first one stands.
+            let same = said == Some(resolve.resolution) && by.as_deref() == Some(&*resolve.by);
             return Ok(match same {
                 true => Resolved::Again,
                 false => Resolved::Late(status, said, by),
@@ -383,7 +396,7 @@ impl Batch<'_> {
 
     pub(in super::super) async fn expire_actions(&self, conn: &mut Conn, root: RunId) -> Result<(), Fault> {
         if self
-            .end_questions(conn, &self.action_texts().expire, root, "nobody_answered")
+            .end_questions(conn, &self.action_texts().expire, root, NOBODY_ANSWERED)
             .await?
             > 0
         {
@@ -444,7 +457,7 @@ impl Batch<'_> {
             true => (Value::Text(None), Value::Text(None)),
             false => (
                 Value::text(FailureCode::ToolError.as_str()),
-                Value::text("a person says that it did not happen"),
+                Value::text(DID_NOT_HAPPEN),
             ),
         };
         let status = Value::text(settled_status(happened).as_str());
@@ -469,8 +482,9 @@ impl Batch<'_> {
             user.unwrap_or(Value::Text(None)),
             Value::shared(&revoke.by),
         ];
-        let Some(row) = conn.first(&self.action_texts().revoke, values).await? else {
-            return Ok(false);
+        let Some(row) = conn.first(&self.action_texts().revoke, values.clone()).await? else {
+            // By them, in a commit that went unheard?
+            return Ok(conn.first(&self.action_texts().revoked, values).await?.is_some());
         };
         let entry = Entry::new(AuditKind::GrantRevoked, revoke.grant)
             .for_(Whose::new(revoke.tenant.as_str(), &row.text(0)?))
@@ -482,6 +496,9 @@ impl Batch<'_> {
         Ok(true)
     }
 }
+
+/// Why a question is over, in the audit.
+const NOBODY_ANSWERED: &str = "nobody_answered";
 
 /// Where a person's word leaves an action in doubt.
 const fn settled_status(happened: bool) -> ActionStatus {

@@ -98,7 +98,8 @@ impl RunOp {
         match self {
             Self::Create(run) => into.extend(run.parent.map(|parent| parent.lease.run).into_iter().chain(run.resumes)),
             Self::Abandon(abandoned) => into.extend([abandoned.run].into_iter().chain(abandoned.resumes)),
-            Self::Cancel(run, _) => into.extend([*run]),
+            // It locks the outermost run, which it has to find first.
+            Self::Cancel(..) => {}
             // It waits for nobody: who holds the row may stand still, and the run is looked for again.
             Self::Take(..) => {}
             Self::Append(append) => into.extend([append.lease.run]),

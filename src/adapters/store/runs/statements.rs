@@ -13,6 +13,8 @@ pub(super) const MANY: usize = 32;
 pub(in super::super) struct RunStatements {
     /// [`MANY`] runs, in order, locked one after another; on PostgreSQL, where there are several writers.
     pub(super) lock: Option<Sql>,
+    /// run: its outermost run stands still, where rows are locked.
+    pub(super) lock_root: Option<Sql>,
     /// tenant, project: until the transaction ends nobody else puts a definition into it; on PostgreSQL.
     pub(super) lock_project: Option<Sql>,
     /// root, fence, holder, run: a row when the lease is held and the run is running.
@@ -119,7 +121,7 @@ pub(in super::super) const WORKED_ON: &str = "EXISTS (SELECT 1 FROM agent_run \
 /// Of a queued run: no other one of its thread is going, or was there before. One at a time, in their order.
 pub(super) const FIRST_OF_THREAD: &str = "(thread_id IS NULL OR NOT EXISTS (SELECT 1 FROM agent_run other \
      WHERE other.thread_id = agent_run.thread_id AND other.id <> agent_run.id \
-     AND (other.status = 'running' OR other.status = 'awaiting_confirmation' OR (other.status = 'queued' \
+     AND (other.status = 'queued' OR other.status = 'running' OR other.status = 'awaiting_confirmation') AND (other.status = 'running' OR other.status = 'awaiting_confirmation' OR (other.status = 'queued' \
      AND (other.created_at, other.id) < (agent_run.created_at, agent_run.id)))))";
 
 impl RunStatements {
@@ -132,6 +134,11 @@ impl RunStatements {
             lock: on_postgres(format!(
                 "SELECT id FROM agent_run WHERE id IN ({many}) ORDER BY id FOR UPDATE"
             )),
+            lock_root: on_postgres(
+                "SELECT root.id FROM agent_run run JOIN agent_run root ON root.id = run.root_id WHERE run.id = ? \
+                 FOR UPDATE OF root"
+                    .into(),
+            ),
             // A run that was called may still stand as one that waits, when the outermost was taken up by itself.
             holds: format!(
                 "{HELD} AND root.status = 'running' AND (run.status = 'running' \

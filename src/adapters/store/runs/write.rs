@@ -461,11 +461,18 @@ impl Batch<'_> {
     }
 
     async fn cancel(&self, conn: &mut Conn, run: RunId, by: &str) -> Result<(), Fault> {
+        // Who suspends it, or one that called it, either sees the wish or is woken.
+        if let Some(lock) = &self.texts().lock_root {
+            conn.first(lock, vec![id(run)]).await?;
+        }
         let entry = Entry::new(AuditKind::RunCancelled, run).decision(run).by(by);
         if conn.execute(&self.texts().cancel_queued, vec![id(run)]).await? == 1 {
             conn.execute(&self.texts().close_cancelled, vec![id(run)]).await?;
             // It has not begun, so the run it was to go on with is as it was.
             conn.execute(&self.texts().unresume_by, vec![id(run)]).await?;
+            let words = Arc::from("Cancelled before it began.");
+            self.tell_thread(conn, run, None, MessageRole::Assistant, &words)
+                .await?;
             self.audit(entry);
         } else {
             if conn.execute(&self.texts().cancel, vec![id(run)]).await? == 1 {
