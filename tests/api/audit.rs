@@ -18,7 +18,7 @@ fn both() -> [Setup; 2] {
 }
 
 /// Rows of the record's database as text, nulls as `-`.
-async fn rows(url: &str, sql: &str) -> Vec<Vec<String>> {
+pub async fn rows(url: &str, sql: &str) -> Vec<Vec<String>> {
     macro_rules! cells {
         ($rows:expr) => {
             $rows

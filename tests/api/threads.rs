@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
+use crate::audit::{audit_is_whole, rows};
 use crate::docs::execute;
 use crate::gemini::Reply;
 use crate::harness::{Answer, App, Setup, spawn_app, until};
@@ -166,6 +167,76 @@ async fn a_side_effect_waits_for_leave_and_is_done_once() {
         assert_eq!((app.task_names().await.len(), app.pending("ann").await.len()), (1, 0));
         let roles: Vec<_> = app.thread(&done).await.into_iter().map(|(role, _)| role).collect();
         assert_eq!(roles, ["user", "approval_request", "approval", "assistant"]);
+    }
+}
+
+/// R-6: what the policy lifts the leave of, and what only reads, runs at once; the effect is in the audit, what each call gave is on
+/// record, and the thread ends with the answer.
+#[tokio::test]
+async fn what_needs_no_leave_runs_at_once_and_is_on_record() {
+    const POLICY: &str = "rules:\n  - name: own-list\n    tools: [tasks__add_task]\n    then: allow\n    reason: it is their own list\n\
+                          tests:\n  - name: own list\n    call: {tool: tasks__add_task, surface: thread}\n    expect: allow\n";
+    for setup in both() {
+        let folder = tempfile::tempdir().unwrap();
+        let policy = folder.path().join("policy.yaml");
+        std::fs::write(&policy, POLICY).unwrap();
+        let model = Reply::from(|request| match said(request) {
+            1 => Reply::Calls(vec![
+                ("add_task", json!({"description": "milk"})),
+                ("list_tasks", json!({})),
+            ]),
+            _ => Reply::Text("Milk is on the list."),
+        });
+        let setup = setup.env("GAVEL_POLICY", policy.display().to_string());
+        let app = spawn_app(setup.script(vec![model])).await;
+        let run = app.say("Put milk on my list.").await;
+        assert_eq!(
+            (&run["status"], &run["summary"]),
+            (&json!("completed"), &json!("Milk is on the list.")),
+            "{run}"
+        );
+        for (action, tool) in run["actions"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .zip(["add_task", "list_tasks"])
+        {
+            assert_eq!(
+                (&action["tool"], &action["status"], &action["requiresApproval"]),
+                (&json!(tool), &json!("completed"), &json!(false)),
+                "{run}"
+            );
+        }
+        assert_eq!(app.task_names().await, ["milk"]);
+        assert!(app.pending("ann").await.is_empty());
+        let lines = app.thread(&run).await;
+        assert_eq!(
+            lines
+                .iter()
+                .map(|(role, text)| (role.as_str(), text.as_str()))
+                .collect::<Vec<_>>(),
+            [("user", "Put milk on my list."), ("assistant", "Milk is on the list.")]
+        );
+        let calls = rows(
+            &app.database_url,
+            "SELECT tool, status, CASE WHEN result LIKE '%milk%' THEN 'milk' END FROM tool_invocation_log ORDER BY sequence",
+        )
+        .await;
+        assert_eq!(
+            calls,
+            [["add_task", "completed", "milk"], ["list_tasks", "completed", "milk"]]
+        );
+        let audit = rows(
+            &app.database_url,
+            "SELECT kind, tool FROM audit WHERE tool IS NOT NULL ORDER BY number",
+        )
+        .await;
+        assert_eq!(
+            audit,
+            [["effect_intended", "add_task"], ["effect_completed", "add_task"]],
+            "reads are no effects"
+        );
+        audit_is_whole(&app.database_url, "after an effect without a question").await;
     }
 }
 
@@ -363,6 +434,16 @@ async fn a_second_message_is_refused_or_waits_its_turn() {
             .await
             .expect(202);
         assert_eq!(queued["status"], "queued", "{queued}");
+        // One that is cancelled before its turn leaves a line of its own: what was said is not left without an end.
+        let third = json!({"prompt": "And flour.", "threadId": waiting["threadId"]});
+        let third = Answer::of(app.request("POST", "/api/agent/run", &headers).json(&third))
+            .await
+            .expect(202);
+        let cancel = format!("/api/agent/runs/{}/cancel", third["runId"].as_str().unwrap());
+        let cancelled = app.request("POST", &cancel, &headers[..1]);
+        assert_eq!(Answer::of(cancelled).await.expect(200)["state"], "cancelled");
+        let line = ("assistant".to_owned(), "Cancelled before it began.".to_owned());
+        assert_eq!(app.thread(&third).await.last(), Some(&line));
         app.resolve(&waiting["actions"][0]["approvalId"], "approve_once").await;
         let path = format!("/api/agent/runs/{}", queued["runId"].as_str().unwrap());
         until("the queued run to be over", || async {
@@ -550,6 +631,41 @@ async fn runs_whose_questions_end_together_go_on_a_few_at_a_time() {
         for pair in asked.windows(2) {
             assert!(pair[1] - pair[0] >= TAKES, "two at once");
         }
+    }
+}
+
+/// DESIGN.md section 9: a stream that is asked for again with its key ends where the run rests now, and not at a question that was
+/// answered since.
+#[tokio::test]
+async fn a_stream_that_is_asked_for_again_goes_on_past_what_was_answered() {
+    for setup in both() {
+        let model = Reply::from(|request| match said(request) {
+            1 => add("milk"),
+            _ => Reply::After(Duration::from_secs(1), Box::new(Reply::Text("It is on the list."))),
+        });
+        let app = spawn_app(setup.script(vec![model])).await;
+        let stream = async || {
+            let headers = [("x-gavel-user", "ann"), ("idempotency-key", "once")];
+            let request = app.request("POST", "/api/agent/run/stream", &headers);
+            let answer = request.json(&json!({"prompt": "Milk."})).send().await.unwrap();
+            let text = answer.text().await.unwrap();
+            serde_json::from_str::<Value>(text.lines().last().unwrap()).unwrap()
+        };
+        let waiting = stream().await;
+        assert_eq!(waiting["result"]["status"], "awaiting_confirmation", "{waiting}");
+        assert_eq!(stream().await, waiting, "it still waits");
+        let approval = &waiting["result"]["actions"][0]["approvalId"];
+        let yes = json!({"approvalId": approval, "decision": "approve_once"});
+        let headers = [("x-gavel-user", "ann"), ("prefer", "respond-async")];
+        let resolved = app.request("POST", "/api/agent/approvals/resolve", &headers).json(&yes);
+        Answer::of(resolved).await.expect(200);
+        let over = stream().await;
+        assert_eq!(
+            (&over["result"]["status"], &over["result"]["summary"]),
+            (&json!("completed"), &json!("It is on the list.")),
+            "{over}"
+        );
+        assert_eq!(app.task_names().await, ["milk"]);
     }
 }
 

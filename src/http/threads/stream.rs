@@ -16,6 +16,7 @@ use tokio::time::{Interval, MissedTickBehavior};
 use tracing::Instrument;
 
 use super::{Patience, said};
+use crate::domain::agent_run::RunStatus;
 use crate::domain::ids::RunId;
 use crate::http::State;
 use crate::http::error::Error;
@@ -143,6 +144,8 @@ impl Telling {
                                 line(&json!({"type": "delta", "delta": text}), &mut out);
                             }
                         }
+                        // It may have been answered since, as of a request that is sent again.
+                        What::AwaitingConfirmation if !self.waits().await => {}
                         What::AwaitingConfirmation | What::End { .. } => {
                             self.end(&mut out).await;
                             return Some((Ok(out.freeze()), self));
@@ -166,6 +169,12 @@ impl Telling {
         self.heartbeat.reset();
         self.watch = Some(watch);
         Some((Ok(out.freeze()), self))
+    }
+
+    /// Does the run wait for a person? Where that cannot be read, the end says so.
+    async fn waits(&self) -> bool {
+        let run = self.state.edge.threads.run(&self.caller, None, self.run).await;
+        run.map_or(true, |run| run.status == RunStatus::AwaitingConfirmation.as_str())
     }
 
     async fn end(&mut self, out: &mut BytesMut) {

@@ -8,8 +8,8 @@ use serde_json::Value;
 use super::super::approvals::waits;
 use super::super::session::Visitor;
 use super::{arguments, token, words};
-use crate::domain::action::{Action, ActionStatus, Resolution};
-use crate::domain::tool::Tool;
+use crate::domain::action::{Action, ActionStatus, DID_NOT_HAPPEN, Resolution};
+use crate::domain::tool::{FailureCode, Tool};
 use crate::http::routes::Route;
 
 /// What a card is made of.
@@ -249,8 +249,14 @@ pub(super) fn state(action: &Action) -> Markup {
             ActionStatus::Failed => {
                 (leave) ", and it failed"
                 @if let Some(code) = &action.error_code { " (" (words::code(code)) ")" }
-                ": it had no effect."
-                @if let Some(words) = &action.error_message { " It said: " q { (words::text(words)) } }
+                @if action.error_message.as_deref() == Some(DID_NOT_HAPPEN) { ": a person says that it did not happen." }
+                @else {
+                    // An error of the tool's own says nothing of what it did before.
+                    @if action.error_code.as_deref() == Some(FailureCode::ToolError.as_str()) {
+                        ". Whether a part of it was done, its server may say."
+                    } @else { ": it had no effect." }
+                    @if let Some(words) = &action.error_message { " It said: " q { (words::text(words)) } }
+                }
             },
             ActionStatus::InDoubt => {
                 (leave) ", and begun; its answer was lost, so it is not known whether it happened. It is not sent again. "
@@ -259,6 +265,7 @@ pub(super) fn state(action: &Action) -> Markup {
             ActionStatus::Rejected => {
                 "Rejected" (by) @if let Some(reason) = &action.reason { ": " q { (words::text(reason)) } } " It was not run."
             },
+            ActionStatus::Expired if action.resolution.is_some() => { (leave) ", and it could not begin in time. It was not run." },
             ActionStatus::Expired => "Nobody answered in time, or the run was over first. It was not run.",
         }
     }
