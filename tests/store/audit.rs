@@ -291,6 +291,14 @@ async fn a_value_of_another_kind_is_found_and_named() {
             "UPDATE audit SET format = 'x' WHERE number = 3",
             Finding::Changed { number: 3 },
         ),
+        (
+            "UPDATE audit SET decision_id = CAST(decision_id AS BLOB) WHERE number = 2",
+            Finding::Changed { number: 2 },
+        ),
+        (
+            "UPDATE audit SET actor = CAST(actor AS BLOB) WHERE number = 3",
+            Finding::Changed { number: 3 },
+        ),
         ("UPDATE audit_head SET number = 'x'", Finding::NoHead),
     ] {
         db.run(sql).await;
@@ -311,6 +319,19 @@ async fn a_value_of_another_kind_is_found_and_named() {
         }),
         "{found:?}"
     );
+    for number in ["1.25", "'x'", "x'01'"] {
+        db.run("DELETE FROM audit; INSERT INTO audit SELECT * FROM audit_was")
+            .await;
+        db.run(&format!("UPDATE audit SET number = {number} WHERE number = 1"))
+            .await;
+        let found = verify(&db, Vec::new()).await;
+        let outside = |finding: &Finding| matches!(finding, Finding::AddedOutside { number } if *number < 1);
+        assert!(found.iter().any(outside), "{number}: {found:?}");
+        assert!(
+            found.contains(&Finding::Missing { from: 1, to: 1 }),
+            "{number}: {found:?}"
+        );
+    }
 }
 
 /// somebody who has the database takes the triggers away and changes it as they like; each way is found and named.

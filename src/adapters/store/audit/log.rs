@@ -41,7 +41,8 @@ const NUMBERS: [&str; 3] = ["number", "format", "at"];
 
 /// The bytes of a value of SQLite's, as [`read_text`] reads them.
 fn bytes(column: &str) -> String {
-    format!("CASE WHEN {column} IS NULL THEN NULL ELSE hex({column}) END")
+    // What is no text, as a blob of the same bytes is none, is shown as bytes that no text has.
+    format!("CASE typeof({column}) WHEN 'null' THEN NULL WHEN 'text' THEN hex({column}) ELSE 'FF' END")
 }
 
 /// A number of SQLite's; the lowest for what is none.
@@ -235,7 +236,12 @@ impl AuditLog {
     ) -> Result<Verifier, StoreError> {
         // First the last row and then the head, which moves with every row: a row beyond the head is none of gavel's, and what is
         // entered from now on is left for another time.
-        let last = self.conn.first(&"SELECT MAX(number) FROM audit".into(), vec![]).await?;
+        let number = match self.conn.dialect() {
+            Dialect::Postgres => "number".to_owned(),
+            Dialect::Sqlite => whole("number"),
+        };
+        let last = format!("SELECT MAX({number}) FROM audit");
+        let last = self.conn.first(&last.as_str().into(), vec![]).await?;
         let last = last.map_or(Ok(None), |row| row.opt_int(0))?.unwrap_or(0);
         let head = self.head().await?;
         let end = head.as_ref().map_or(last, |head| head.number.max(last));
@@ -244,14 +250,16 @@ impl AuditLog {
         let mut after = i64::MIN;
         loop {
             let page = self.page(after, &all).await?;
-            let Some(last) = page.last() else { break };
-            after = last.number;
+            let last = page.iter().map(|row| row.number).max();
+            // Rows whose number is none lead nowhere.
+            let grown = last.filter(|last| *last > after);
             for row in page.iter().filter(|row| row.number <= end) {
                 verifier.row(row);
             }
             progress(verifier.rows(), u64::try_from(end).unwrap_or(0));
-            if after >= end {
-                break;
+            match grown {
+                Some(last) if last < end => after = last,
+                _ => break,
             }
         }
         verifier.end();

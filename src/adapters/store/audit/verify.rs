@@ -154,6 +154,9 @@ impl fmt::Display for Finding {
             Self::Reordered { number, written_as } => {
                 write!(f, "reordered: row {number} was written as row {written_as}")
             }
+            Self::AddedOutside { number } if *number < 1 => {
+                f.write_str("added outside: a row with a number that gavel gives to none")
+            }
             Self::AddedOutside { number } => write!(f, "added outside: row {number} was not written by gavel"),
             Self::DoesNotFollow { number } => {
                 write!(f, "replaced: row {number} follows another row than the one before it")
@@ -273,6 +276,10 @@ impl Verifier {
         }
         let number = row.number;
         let gap = Some(number) != self.last.number.checked_add(1);
+        if number < 1 {
+            self.find(Finding::AddedOutside { number });
+            return;
+        }
         if number <= self.last.number {
             let after = self.last.number;
             self.find(Finding::OutOfOrder { number, after });
@@ -425,7 +432,7 @@ impl Verifier {
         let mut moved = row.clone();
         // Nothing was written much further away than there are rows.
         for distance in 1..row.number.saturating_mul(2).max(4096) {
-            let places = [row.number - distance, row.number.saturating_add(distance)];
+            let places = [row.number.saturating_sub(distance), row.number.saturating_add(distance)];
             for place in places.into_iter().filter(|place| *place >= 1) {
                 if self.tries == 0 {
                     return None;
