@@ -73,6 +73,8 @@ on_both_databases! {
     leave::of_fifty_who_answer_at_once_one_wins,
     leave::several_questions_of_a_turn_are_answered_one_by_one,
     leave::leave_that_is_over_before_the_call_begins_does_not_count,
+    leave::a_tool_that_changes_while_another_runs_is_not_called,
+    leave::standing_leave_is_for_the_tool_as_it_was,
     leave::standing_leave_that_is_taken_back_lets_nothing_more_begin,
     leave::what_was_cancelled_before_it_could_be_sent_is_not_in_doubt,
     leave::what_needs_leave_waits_for_it_and_runs_once,

@@ -121,6 +121,7 @@ CREATE TABLE approval_grant (
     server TEXT COLLATE "C" NOT NULL,
     tool TEXT COLLATE "C" NOT NULL,
     recipients TEXT COLLATE "C" NOT NULL,
+    tool_digest TEXT COLLATE "C" NOT NULL,
     action_id TEXT COLLATE "C" NOT NULL,
     created_by TEXT COLLATE "C" NOT NULL,
     created_at BIGINT NOT NULL,
@@ -131,6 +132,6 @@ CREATE TABLE approval_grant (
     CONSTRAINT grant_revoked CHECK ((revoked_by IS NULL) = (revoked_at IS NULL))
 );
 
-CREATE UNIQUE INDEX approval_grant_live ON approval_grant (tenant, user_id, server, tool, recipients)
+CREATE UNIQUE INDEX approval_grant_live ON approval_grant (tenant, user_id, server, tool, recipients, tool_digest)
 WHERE revoked_at IS NULL;
 CREATE INDEX approval_grant_by_user ON approval_grant (tenant, user_id, created_at, id);

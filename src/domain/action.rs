@@ -184,6 +184,8 @@ pub struct Grant {
     pub server: String,
     /// The tool.
     pub tool: String,
+    /// Of the tool's definition when leave was given; calls of another one are asked about.
+    pub tool_digest: String,
     /// Everybody it covers: it holds for calls to all of these and nobody else.
     pub recipients: Vec<String>,
     /// Who gave it.
@@ -215,6 +217,7 @@ impl Grant {
             user: self.user_id.into(),
             server: self.server.into(),
             tool: self.tool.into(),
+            digest: self.tool_digest.into(),
             recipients: serde_json::from_value(self.recipients.into()).ok()?,
         })
     }

@@ -56,7 +56,8 @@ pub(super) async fn act(engine: &Engine, run: &mut Run, calls: &[Proposed]) -> R
     }
     let cleared = judge_all(engine, run, calls);
     if run.log.is_none() {
-        let intents = intents(engine, run, &cleared);
+        let all: Vec<_> = cleared.iter().collect();
+        let intents = intents(engine, run, &all);
         intend(engine, run, intents).await?;
     }
     let at_once = !run.limits.one_by_one;
@@ -67,22 +68,58 @@ pub(super) async fn act(engine: &Engine, run: &mut Run, calls: &[Proposed]) -> R
         if !run.is_ours() {
             return Err(Stop::LeaseLost);
         }
-        for one in group {
+        let group = approved_as_they_are(engine, run, group).await;
+        for one in &group {
             started(engine, run, one, child_of(&one.what));
         }
         if run.log.is_some() {
-            let intents = intents(engine, run, group);
+            let intents = intents(engine, run, &group);
             log::flush(engine, run, intents).await?;
         }
-        results(engine, run, group).await?;
+        results(engine, run, &group).await?;
         // By itself: an append that announces nothing is written even where nobody waits for it any more.
         log::flush(engine, run, Vec::new()).await?;
     }
     log::flush(engine, run, Vec::new()).await
 }
 
+/// Of calls that a person approved, those whose tools are what they were then (promise 4). Their server is asked right before they
+/// begin: it may have changed while others were answered or ran. The others fail, and nothing of them is sent.
+async fn approved_as_they_are<'a, 'b>(
+    engine: &Engine,
+    run: &mut Run,
+    group: &'b [Cleared<'a>],
+) -> Vec<&'b Cleared<'a>> {
+    let mut good = Vec::with_capacity(group.len());
+    for one in group {
+        let (What::Tool(tool), Some(_)) = (&one.what, leave::answer(&run.journal, one.call.id)) else {
+            good.push(one);
+            continue;
+        };
+        let read = engine.tools.read_anew(&tool.server).await;
+        let catalog = engine.tools.catalog();
+        let is_there = catalog
+            .tools
+            .iter()
+            .any(|now| now.server == tool.server && now.name == tool.name && now.digest == tool.digest);
+        let message = match read {
+            Ok(()) if is_there => {
+                good.push(one);
+                continue;
+            }
+            Ok(()) => policy::not_as_it_was(&tool.name),
+            Err(why) => format!(
+                "whether {} still offers it as it was approved cannot be looked at: {why}",
+                tool.server
+            ),
+        };
+        run.push(failed(one.call.id, FailureCode::Unavailable, message));
+    }
+    good
+}
+
 /// Runs a group and appends what came of it.
-async fn results(engine: &Engine, run: &mut Run, group: &[Cleared<'_>]) -> Result<(), Stop> {
+async fn results(engine: &Engine, run: &mut Run, group: &[&Cleared<'_>]) -> Result<(), Stop> {
     let shared: &Run = run;
     let results = join_all(group.iter().map(|one| async move {
         match &one.what {
@@ -295,7 +332,7 @@ pub(super) fn failed(call: ActionId, code: FailureCode, message: String) -> Entr
 }
 
 /// The side effects among them, as they are to be recorded before they are sent.
-fn intents(engine: &Engine, run: &Run, cleared: &[Cleared<'_>]) -> Vec<Intent> {
+fn intents(engine: &Engine, run: &Run, cleared: &[&Cleared<'_>]) -> Vec<Intent> {
     let now = engine.clock.now_us();
     let effects = cleared.iter().filter_map(|one| match one.what {
         What::Tool(tool) if tool.side_effect => Some((one, tool)),

@@ -89,11 +89,16 @@ fn asked_for(journal: &[Entry], id: ActionId) -> Option<(&Arc<RawValue>, Details
     })
 }
 
-/// The servers of calls that a person was asked about and that have no result.
-pub(super) fn servers(journal: &[Entry]) -> BTreeSet<Arc<str>> {
+/// The servers of calls that a person has approved and that have no result. One that was rejected needs none.
+pub(super) fn servers(journal: &[Entry], actions: &[Action]) -> BTreeSet<Arc<str>> {
+    let approved = |id| {
+        actions
+            .iter()
+            .any(|action| action.id == id && action.status == ActionStatus::Approved)
+    };
     let open = journal.iter().flat_map(Entry::calls).filter(|call| {
         let over = |entry: &Entry| matches!(entry, Entry::Result { call: over, .. } if *over == call.id);
-        asked_for(journal, call.id).is_some() && !journal.iter().any(over)
+        approved(call.id) && asked_for(journal, call.id).is_some() && !journal.iter().any(over)
     });
     open.filter_map(|call| match &call.target {
         Target::Tool(tool) => Some(Arc::clone(&tool.server)),

@@ -69,13 +69,7 @@ pub fn judge(call: &Proposed, bounds: Bounds<'_>) -> Judgement {
         }
         // It was granted when it was proposed; nobody offers it as it was then.
         Target::Gone(tool) => {
-            return refuse(
-                FailureCode::Unavailable,
-                format!(
-                    "{:?} is not offered any more as it was when it was called",
-                    tool.name.as_ref()
-                ),
-            );
+            return refuse(FailureCode::Unavailable, not_as_it_was(&tool.name));
         }
         // Judged by its own inputs; what it does is judged call by call, under its own name.
         Target::Agent(name) => {
@@ -128,6 +122,7 @@ pub fn opinion(tool: &Tool, given: &RawValue, bounds: &Bounds<'_>) -> Result<Opi
             arguments: &value,
             recipients: parameters.recipients.as_ref(),
         },
+        digest: &tool.digest,
         tool: tool.approval,
         side_effect: tool.side_effect,
         approval: bounds.approval,
@@ -140,6 +135,11 @@ pub fn opinion(tool: &Tool, given: &RawValue, bounds: &Bounds<'_>) -> Result<Opi
         parameters,
         ruling,
     })
+}
+
+/// Why a tool's call does not run, though it was granted or approved.
+pub(in crate::engine) fn not_as_it_was(tool: &str) -> String {
+    format!("{tool:?} is not offered any more as it was when it was called")
 }
 
 fn refuse(code: FailureCode, message: String) -> Judgement {

@@ -440,6 +440,74 @@ pub(crate) async fn standing_leave_that_is_taken_back_lets_nothing_more_begin(db
     assert_eq!(rig.tools.calls("mail"), 2);
 }
 
+/// Promise 4: also where a tool changes while another call runs that was approved with it, or before it: what is approved meanwhile is
+/// for the tool as it was.
+pub(crate) async fn a_tool_that_changes_while_another_runs_is_not_called(db: TestDb) {
+    let mut rig = Rig::on(db, &[CLERK]).await;
+    for approved_before in [true, false] {
+        rig = rig.afresh();
+        rig.model.answers("clerk", |asked| match asked.before {
+            0 => call("book", json!({"room": 1})).and("send", json!({"to": "bob"})),
+            _ => {
+                assert_eq!(asked.failures()[..], [None, Some(FailureCode::Unavailable)]);
+                words("The other one has changed.")
+            }
+        });
+        let begun = rig.begin("clerk", go(), None).await;
+        rig.waits(begun).await;
+        let [book, send] = <[_; 2]>::try_from(rig.questions(begun.id).await).unwrap();
+        rig.says("user:ann", &book, Resolution::ApproveOnce, None).await;
+        if approved_before {
+            rig.says("user:ann", &send, Resolution::ApproveOnce, None).await;
+        }
+        rig.tools.script("book", [Does::Waits]);
+        let begun = rig.taken_up(begun.id).await;
+        let process = rig.process(rig.store.clone());
+        let (driven, ()) = tokio::join!(rig.drive(&process, begun), async {
+            rig.tools.waited_for.notified().await;
+            rig.tools.redefine("send");
+            if !approved_before {
+                rig.says("user:ann", &send, Resolution::ApproveOnce, None).await;
+            }
+            rig.tools.go_on.notify_one();
+        });
+        driven.unwrap();
+        let run = rig.outcome(begun.id).await;
+        assert_eq!(
+            (run.status(), run.summary()),
+            (RunStatus::Completed, "The other one has changed.")
+        );
+        assert_eq!((rig.tools.calls("book"), rig.tools.calls("send")), (1, 0));
+        assert_eq!(
+            rig.statuses(begun.id).await,
+            [ActionStatus::Completed, ActionStatus::Failed]
+        );
+    }
+}
+
+/// R-15, promise 4: leave for good is for the tool as it was: another definition may reach people by arguments that this one had not.
+pub(crate) async fn standing_leave_is_for_the_tool_as_it_was(db: TestDb) {
+    let rig = Rig::on(db, &[MAILER]).await;
+    rig.model.answers("mailer", |asked| match asked.before {
+        0 => call("mail", json!({"to": "bob@example.com", "n": 1})),
+        _ => words("Sent."),
+    });
+    let begun = rig.begin("mailer", go(), None).await;
+    rig.waits(begun).await;
+    let question = rig.questions(begun.id).await.remove(0);
+    let always = Resolve {
+        grant: Some(GrantId::new()),
+        ..answer("user:ann", &question, Resolution::ApproveAndAlwaysAllowRecipient, None)
+    };
+    assert_eq!(rig.store.resolve(always).await.unwrap(), Resolved::Done);
+    rig.finish(rig.taken_up(begun.id).await).await;
+    let run = rig.finish(rig.begin("mailer", go(), None).await).await;
+    assert_eq!((run.status(), rig.tools.calls("mail")), (RunStatus::Completed, 2));
+    rig.tools.redefine("mail");
+    rig.waits(rig.begin("mailer", go(), None).await).await;
+    assert_eq!(rig.tools.calls("mail"), 2);
+}
+
 /// DESIGN.md section 6: a run does not wait for an answer that was given while it was driven, though nobody could be asked the
 /// question any more: the tool has changed.
 pub(crate) async fn an_answer_that_comes_while_another_is_heard_is_heard_too(db: TestDb) {

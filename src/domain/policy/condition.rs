@@ -76,6 +76,11 @@ impl Condition {
         parsed.unwrap_or_else(|_| Err("is no CEL expression".to_owned()))
     }
 
+    /// Does it look at whom a call reaches?
+    pub(super) fn uses_recipients(&self) -> bool {
+        self.uses_recipients
+    }
+
     /// Does it hold for a call?
     ///
     /// # Errors

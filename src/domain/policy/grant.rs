@@ -15,6 +15,8 @@ pub struct Grant {
     pub server: Arc<str>,
     /// The tool's name on that server.
     pub tool: Arc<str>,
+    /// Of the tool's definition when leave was given: what another one may do with other arguments nobody has looked at.
+    pub digest: Arc<str>,
     /// Everybody who gets it. Never empty: a call that reaches nobody is not what was allowed.
     pub recipients: Recipients,
 }
@@ -23,11 +25,12 @@ impl Grant {
     /// Is it about a call of this user's of this tool, to exactly these recipients? One more, in whatever argument, is
     /// another set, and so is one less.
     #[must_use]
-    pub fn covers(&self, user: &str, server: &str, tool: &str, recipients: &Recipients) -> bool {
+    pub fn covers(&self, user: &str, server: &str, tool: &str, digest: &str, recipients: &Recipients) -> bool {
         !recipients.is_empty()
             && &*self.user == user
             && &*self.server == server
             && &*self.tool == tool
+            && &*self.digest == digest
             && self.recipients == *recipients
     }
 }

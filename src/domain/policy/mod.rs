@@ -160,6 +160,14 @@ impl Rule {
         match &self.when {
             _ if !is_about => Ok(false),
             None => Ok(true),
+            // "All recipients are ours" holds of nobody, and whoever wrote it did not mean that.
+            Some(condition)
+                if self.then == Effect::Allow
+                    && condition.uses_recipients()
+                    && facts.recipients.is_some_and(Recipients::is_empty) =>
+            {
+                Ok(false)
+            }
             Some(condition) => condition.holds(facts),
         }
     }

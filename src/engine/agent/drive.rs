@@ -13,6 +13,7 @@ use super::ended::{Ended, ended, exits_loop, in_doubt, recovered_from, thread_wo
 use super::history::History;
 use super::inflate::{self, Parts};
 use super::{Agents, Bundle};
+use crate::domain::action::Action;
 use crate::domain::agent_run::{DoubtfulCall, RunStatus, StopReason};
 use crate::domain::definition::Definition;
 use crate::domain::ids::{ActionId, RunId};
@@ -122,7 +123,7 @@ impl Agents {
         }
         let before = self.clock(clock).await?;
         if !cancel.is_cancelled()
-            && let Err(why) = self.read_anew(&journal).await
+            && let Err(why) = self.read_anew(log.hold.lease().run, &journal).await?
         {
             return self.unable(&stored, journal, log, Ending::Waiting(why)).await;
         }
@@ -171,17 +172,18 @@ impl Agents {
     }
 
     /// Leave is for the tool as it was (promise 4), and what its server said of it was perhaps read long ago: of those that
-    /// a person was asked about it is read anew.
-    async fn read_anew(&self, journal: &[Entry]) -> Result<(), String> {
-        for server in leave::servers(journal) {
-            let read = self.engine.tools.read_anew(&server).await;
-            read.map_err(|why| format!("what {server} offers cannot be looked at: {why}"))?;
+    /// a person approved it is read anew, before the run is put together.
+    async fn read_anew(&self, root: RunId, journal: &[Entry]) -> Result<Result<(), String>, Stop> {
+        for server in leave::servers(journal, &self.actions_of(root, journal).await?) {
+            if let Err(why) = self.engine.tools.read_anew(&server).await {
+                return Ok(Err(format!("what {server} offers cannot be looked at: {why}")));
+            }
         }
-        Ok(())
+        Ok(Ok(()))
     }
 
-    /// Takes what people have answered into the journal.
-    async fn hear(&self, run: &mut Run) -> Result<(), Stop> {
+    /// The actions of an outermost run, where a person was asked in this one.
+    async fn actions_of(&self, root: RunId, journal: &[Entry]) -> Result<Vec<Action>, Stop> {
         let asked = |entry: &Entry| {
             matches!(
                 entry,
@@ -191,11 +193,16 @@ impl Agents {
                 }
             )
         };
-        if let Some(log) = &run.log
-            && run.journal.iter().any(asked)
-        {
-            let root = log.hold.lease().run;
-            let actions = self.actions.of_run(root).await.map_err(unread)?;
+        match journal.iter().any(asked) {
+            true => self.actions.of_run(root).await.map_err(unread),
+            false => Ok(Vec::new()),
+        }
+    }
+
+    /// Takes what people have answered into the journal.
+    async fn hear(&self, run: &mut Run) -> Result<(), Stop> {
+        if let Some(log) = &run.log {
+            let actions = self.actions_of(log.hold.lease().run, &run.journal).await?;
             leave::hear(run, &actions);
         }
         Ok(())

@@ -13,6 +13,8 @@ use crate::domain::tool::ApprovalDefault;
 pub struct Question<'a> {
     /// The call.
     pub facts: Facts<'a>,
+    /// Of the tool's definition.
+    pub digest: &'a str,
     /// The tool's own setting.
     pub tool: Option<ApprovalDefault>,
     /// Does a call change something?
@@ -106,7 +108,7 @@ fn rules(question: &Question<'_>, checks: &mut Vec<Check>) {
 fn grants(question: &Question<'_>, checks: &mut Vec<Check>) {
     let facts = &question.facts;
     let Some(recipients) = facts.recipients else { return };
-    let covers = |grant: &&Grant| grant.covers(facts.user, facts.server, facts.tool, recipients);
+    let covers = |grant: &&Grant| grant.covers(facts.user, facts.server, facts.tool, question.digest, recipients);
     if let Some(grant) = question.grants.iter().find(covers) {
         checks.push(Check {
             by: DecidedBy::Grant(grant.id.clone()),

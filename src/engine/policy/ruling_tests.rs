@@ -22,6 +22,7 @@ fn grant(addresses: &[&str]) -> Grant {
         user: "ann".into(),
         server: "google".into(),
         tool: "gmail_send".into(),
+        digest: "as it was".into(),
         recipients: set(addresses),
     }
 }
@@ -62,6 +63,7 @@ fn ruled(
             arguments: &Value::Object(serde_json::Map::new()),
             recipients: to,
         },
+        digest: "as it was",
         tool,
         side_effect,
         approval,
@@ -216,6 +218,27 @@ fn set_of(people: &[String]) -> Recipients {
     set(&people.iter().map(String::as_str).collect::<Vec<_>>())
 }
 
+/// R-10, R-11: "all recipients are ours" holds of nobody, and lifts no leave of a call that reaches nobody.
+#[test]
+fn a_rule_about_recipients_allows_nothing_that_reaches_nobody() {
+    let rule = |when: &str, then: &str| {
+        let text =
+            format!("rules:\n- {{name: r, tools: google__gmail_send, when: '{when}', then: {then}, reason: r}}\n");
+        Policy::read(&text, "policy.yaml").unwrap()
+    };
+    let ours = r#"recipients.all(r, r.endsWith("@x.org"))"#;
+    let mode = Approval::SideEffects;
+    for (when, then, to, effect) in [
+        (ours, "allow", &["a@x.org"][..], Effect::Allow),
+        (ours, "allow", &[], Effect::RequireApproval),
+        ("true", "allow", &[], Effect::Allow),
+        (ours, "deny", &[], Effect::Deny),
+    ] {
+        let ruled = ruled(None, true, mode, &rule(when, then), Some(&set(to)), &[]);
+        assert_eq!(ruled.effect, effect, "{when} {then} {to:?}");
+    }
+}
+
 proptest! {
     /// R-10: with one more rule that asks or denies, a stricter mode, a stricter setting, or a side effect, the answer
     /// is never laxer.
@@ -251,6 +274,15 @@ proptest! {
         for mode in MODES {
             prop_assert_eq!(ruled(None, true, mode, &policy(&rules, false), Some(&to), &grants).effect, Effect::Deny);
         }
+    }
+
+    /// Promise 4, R-15: leave was given for the tool as it was.
+    #[test]
+    fn a_grant_covers_no_other_definition(people in people()) {
+        let to = set_of(&people);
+        let other = Grant { digest: "another".into(), recipients: to.clone(), ..grant(&[]) };
+        let ruling = ruled(None, true, Approval::SideEffects, &Policy::default(), Some(&to), &[other]);
+        prop_assert_eq!(ruling.effect, Effect::RequireApproval);
     }
 
     /// R-15: whoever is added, wherever, was not granted.

@@ -20,7 +20,7 @@ pub(in super::super) const ACTION: &str = "created_at, id, approval_id, run_id, 
 
 /// Columns of a grant; `created_at` and `id` come first.
 pub(in super::super) const GRANT: &str = "created_at, id, user_id, server, tool, recipients, created_by, uses, last_used_at, \
-     revoked_at";
+     revoked_at, tool_digest";
 
 /// What a thread's latest run says of itself; NULL where its runs are gone.
 macro_rules! latest_run {
@@ -104,6 +104,7 @@ pub(in super::super) fn grant(row: &Row, bytes: &mut usize) -> Result<Grant, sql
         uses: row.int(7)?.unsigned_abs(),
         last_used_at: row.opt_int(8)?.map(rfc3339),
         revoked_at: row.opt_int(9)?.map(rfc3339),
+        tool_digest: row.text(10)?,
     })
 }
 

@@ -44,13 +44,13 @@ pub(in super::super) struct ActionStatements {
     pub(super) suspend: Sql,
     /// root: was it, or one that it called and that is not over, to be cancelled?
     pub(super) to_be_cancelled: Sql,
-    /// action → status, resolution, by, reason, is its time over, user, server, tool, details, tenant, run.
+    /// action → status, resolution, by, reason, is its time over, user, server, tool, details, tenant, run, digest.
     pub(super) asked: Sql,
     /// action, status, resolution, by, reason, grant.
     pub(super) resolve: Sql,
-    /// tenant, user, server, tool, recipients → grant that is there.
+    /// tenant, user, server, tool, recipients, digest → grant that is there.
     pub(super) live_grant: Sql,
-    /// grant, tenant, user, server, tool, recipients, action, by.
+    /// grant, tenant, user, server, tool, recipients, digest, action, by.
     pub(super) new_grant: Sql,
     /// root: the runs that wait go on, as soon as somebody takes them up.
     pub(super) wake: Sql,
@@ -153,7 +153,7 @@ impl ActionStatements {
                 .into(),
             asked: format!(
                 "SELECT status, resolution, resolved_by, reason, expires_at <= {now}, user_id, server, tool, details, \
-                 tenant, run_id FROM agent_action WHERE id = $1"
+                 tenant, run_id, tool_digest FROM agent_action WHERE id = $1"
             )
             .into(),
             resolve: format!(
@@ -163,11 +163,11 @@ impl ActionStatements {
             )
             .into(),
             live_grant: "SELECT id FROM approval_grant WHERE tenant = $1 AND user_id = $2 AND server = $3 AND tool = $4 \
-                         AND recipients = $5 AND revoked_at IS NULL"
+                         AND recipients = $5 AND tool_digest = $6 AND revoked_at IS NULL"
                 .into(),
             new_grant: format!(
-                "INSERT INTO approval_grant (id, tenant, user_id, server, tool, recipients, action_id, created_by, \
-                 created_at) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, {now}) ON CONFLICT (id) DO NOTHING"
+                "INSERT INTO approval_grant (id, tenant, user_id, server, tool, recipients, tool_digest, \
+                 action_id, created_by, created_at) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, {now}) ON CONFLICT (id) DO NOTHING"
             )
             .into(),
             wake: format!(

@@ -338,6 +338,7 @@ impl Batch<'_> {
                     Value::text(&asked.text(6)?),
                     Value::text(&asked.text(7)?),
                     Value::text(&recipients),
+                    Value::text(&asked.text(11)?),
                 ];
                 let there = conn.first(&self.action_texts().live_grant, key.clone()).await?;
                 Some(match there {
