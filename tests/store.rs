@@ -131,6 +131,7 @@ contract! {
     runs::what_is_done_twice_is_done_once,
     runs::a_use_of_standing_leave_is_counted_once,
     waiting::a_cancellation_is_not_lost_where_the_run_comes_to_wait,
+    waiting::only_legal_transitions_come_of_whatever_is_tried,
     waiting::an_answer_stays_as_it_was_given,
     runs::a_run_ends_whole_or_not_at_all,
     runs::an_end_that_failed_is_written_later,

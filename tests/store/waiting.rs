@@ -1,13 +1,15 @@
 //! Runs that come to wait for a person.
 
 use gavel::adapters::store::Store;
-use gavel::domain::action::Resolution;
+use gavel::domain::action::{ActionStatus, Resolution};
+use gavel::domain::agent_run::RunStatus;
 use gavel::domain::ids::{ActionId, ApprovalId};
-use gavel::ports::actions::{Actions, Resolve, Resolved};
-use gavel::ports::runs::{Append, Held, Lease, NewRun, Runs, Suspend, Suspended};
+use gavel::domain::tool::FailureCode;
+use gavel::ports::actions::{Actions, Resolve, Resolved, Settle};
+use gavel::ports::runs::{ActionOutcome, Append, Held, Lease, NewRun, Runs, Suspend, Suspended};
 
 use crate::audit::asked;
-use crate::support::{TestDb, begin, entries, new_run};
+use crate::support::{TestDb, begin, entries, finished, new_run};
 
 /// A run that waits for a person in this one call.
 async fn suspended(store: &Store, run: &NewRun, lease: Lease) -> Resolve {
@@ -71,13 +73,137 @@ pub(crate) async fn an_answer_stays_as_it_was_given(db: TestDb) {
     assert!(matches!(store.resolve(other).await.unwrap(), Resolved::Late(..)));
     db.run("UPDATE agent_action SET expires_at = created_at").await;
     let lease = store.take(run.id).await.unwrap().expect("it was answered");
-    let begins = Append {
-        asked: vec![yes.action],
-        ..entries(lease, 1..=1)
-    };
-    assert_eq!(store.append(begins).await.unwrap(), Held::NoLeave);
+    assert_eq!(begins(&store, lease, &yes).await, Held::NoLeave);
     let row = "SELECT status, resolution, resolved_by, reason FROM agent_action";
     assert_eq!(db.line(row).await, "expired approve_once ann fine by me");
     let why = "SELECT COUNT(*) FROM audit WHERE kind = 'approval_expired' AND detail LIKE '%not_begun_in_time%'";
     assert_eq!(db.line(why).await, "1");
+}
+
+/// What can be tried on an action.
+#[derive(Clone, Copy, Debug)]
+enum Try {
+    Resolve(Resolution),
+    Begin,
+    End(ActionStatus),
+    Expire,
+    Settle(bool),
+    EndRun,
+}
+
+const TRIES: [Try; 10] = [
+    Try::Resolve(Resolution::ApproveOnce),
+    Try::Resolve(Resolution::Reject),
+    Try::Begin,
+    Try::End(ActionStatus::Completed),
+    Try::End(ActionStatus::Failed),
+    Try::End(ActionStatus::InDoubt),
+    Try::Expire,
+    Try::EndRun,
+    Try::Settle(true),
+    Try::Settle(false),
+];
+
+/// R-states, DESIGN.md section 6: whatever is tried on an action in whatever state, with its run going or over, only legal transitions
+/// come of it.
+pub(crate) async fn only_legal_transitions_come_of_whatever_is_tried(db: TestDb) {
+    let store = db.open().await;
+    let mut seen = std::collections::BTreeSet::new();
+    for from in ActionStatus::ALL
+        .iter()
+        .copied()
+        .filter(|from| *from != ActionStatus::Planned)
+    {
+        let run = new_run();
+        let lease = begin(&store, &run).await;
+        let yes = suspended(&store, &run, lease).await;
+        assert_eq!(store.resolve(yes.clone()).await.unwrap(), Resolved::Done);
+        let lease = store.take(run.id).await.unwrap().unwrap();
+        let resolution = match from {
+            ActionStatus::AwaitingConfirmation | ActionStatus::Expired => "NULL",
+            ActionStatus::Rejected => "'reject'",
+            _ => "'approve_once'",
+        };
+        let code = match from {
+            ActionStatus::Failed | ActionStatus::InDoubt => "'tool_error'",
+            _ => "NULL",
+        };
+        for tried in TRIES {
+            db.run(&format!(
+                "UPDATE agent_action SET status = '{}', resolution = {resolution}, error_code = {code}, \
+                 resolved_by = CASE WHEN {resolution} IS NULL THEN NULL ELSE 'eve' END, \
+                 resolved_at = CASE WHEN {resolution} IS NULL THEN NULL ELSE created_at END, \
+                 expires_at = created_at + 3600000000, settled_by = NULL, settled_at = NULL WHERE id = '{}'",
+                from.as_str(),
+                yes.action
+            ))
+            .await;
+            let over = "UPDATE agent_action SET expires_at = created_at";
+            // What is refused is refused; what counts is what came of it.
+            match tried {
+                Try::Resolve(resolution) => drop(
+                    store
+                        .resolve(Resolve {
+                            resolution,
+                            ..yes.clone()
+                        })
+                        .await,
+                ),
+                Try::Begin => {
+                    begins(&store, lease, &yes).await;
+                }
+                Try::End(status) => {
+                    let failed = (status != ActionStatus::Completed).then(|| (FailureCode::ToolError, "no".into()));
+                    let ended = Append {
+                        outcomes: vec![ActionOutcome {
+                            id: yes.action,
+                            status,
+                            error: failed,
+                        }],
+                        ..entries(lease, 2..=2)
+                    };
+                    drop(store.append(ended).await);
+                }
+                Try::Expire => {
+                    db.run(over).await;
+                    drop(store.expire(10).await);
+                    begins(&store, lease, &yes).await;
+                }
+                Try::EndRun => drop(
+                    store
+                        .finish(finished(lease, &run, RunStatus::Completed, Vec::new()))
+                        .await,
+                ),
+                Try::Settle(happened) => {
+                    let settle = Settle {
+                        action: yes.action,
+                        root: run.id,
+                        happened,
+                        by: "ann".into(),
+                    };
+                    drop(store.settle(settle).await);
+                }
+            }
+            let sql = format!("SELECT status FROM agent_action WHERE id = '{}'", yes.action);
+            let to = ActionStatus::parse(&db.line(&sql).await).unwrap();
+            assert!(from == to || from.may_become(to), "{tried:?}: {from:?} → {to:?}");
+            if from != to {
+                seen.insert((from.as_str(), to.as_str()));
+            }
+        }
+    }
+    let legal = |from: ActionStatus| ActionStatus::ALL.iter().filter(move |to| from.may_become(**to));
+    let all = ActionStatus::ALL.iter().filter(|from| **from != ActionStatus::Planned);
+    let all: std::collections::BTreeSet<_> = all
+        .flat_map(|from| legal(*from).map(|to| (from.as_str(), to.as_str())))
+        .collect();
+    assert_eq!(seen, all, "and each of them does");
+}
+
+async fn begins(store: &Store, lease: Lease, yes: &Resolve) -> Held {
+    let begins = Append {
+        asked: vec![yes.action],
+        ..entries(lease, 1..=1)
+    };
+    store.append(begins).await.unwrap()
 }
