@@ -357,12 +357,12 @@ mod tests {
         for (sql, indexes) in [
             (
                 due(Dialect::Sqlite).into(),
-                &["agent_run_running", "agent_run_queued", "agent_run_by_thread"][..],
+                &["agent_run_running", "agent_run_queued", "agent_run_open_in_thread"][..],
             ),
             (texts.prunable, &["agent_run_over", "autoindex_agent_run_1"]),
             (texts.holds, &["autoindex_agent_run_1", "autoindex_agent_run_1"]),
             (texts.called, &["agent_run_by_call"]),
-            (texts.take, &["autoindex_agent_run_1", "agent_run_by_thread"]),
+            (texts.take, &["autoindex_agent_run_1", "agent_run_open_in_thread"]),
             (texts.renew, &["autoindex_agent_run_1"]),
             (texts.cancelled, &["autoindex_agent_run_1", "agent_run_by_root"]),
             (texts.end_called, &["agent_run_by_root"]),
