@@ -5,6 +5,7 @@ use std::env;
 use std::path::Path;
 
 use anyhow::{Context, bail};
+use futures_util::future::BoxFuture;
 use gavel_mcp_google::connect::{ConnectError, Connector};
 use gavel_mcp_google::{Args, Settings};
 use secrecy::ExposeSecret;
@@ -13,7 +14,7 @@ use tokio::sync::OnceCell;
 use super::servers;
 use crate::adapters::mcp::config::TransportConfig;
 use crate::config::Config;
-use crate::http::google::{BoxFuture, Callback, Connected, NotConnected};
+use crate::http::google::{Callback, Connected, NotConnected};
 
 /// The settings of the google server of this configuration: the variables that its entry in `mcp.json` hands on. Where none of its
 /// entries starts one, it runs elsewhere, and gavel's own environment has to say the same as its.

@@ -81,7 +81,7 @@ pub struct Thread {
     pub updated_at: String,
     /// A page of its messages, the latest last.
     pub messages: Vec<ThreadMessage>,
-    /// How many it has in all.
+    /// How many were said in it, those that are not kept any more included.
     pub message_count: u64,
 }
 

@@ -6,6 +6,7 @@ use actix_web::http::StatusCode;
 use actix_web::http::header::{self, HeaderValue};
 use actix_web::web::Data;
 use actix_web::{HttpRequest, HttpResponse};
+use futures_util::future::BoxFuture;
 use url::form_urlencoded;
 
 use super::State;
@@ -13,9 +14,6 @@ use super::error::Error;
 use super::exchange::Exchange;
 use super::headers::NO_STORE;
 use super::routes::Route;
-
-/// A future of a trait's function.
-pub type BoxFuture<'a, T> = std::pin::Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
 /// Whoever keeps the connections.
 pub trait Callback: Send + Sync {
