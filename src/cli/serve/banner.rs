@@ -71,7 +71,8 @@ pub(super) fn tools(servers: &[ServerStatus], catalog: &Catalog) -> String {
             let own = catalog.tools.iter().filter(|tool| tool.server == server.name);
             let names: Vec<&str> = own.map(|tool| tool.name.as_ref()).collect();
             let what = match (server.state, names.is_empty()) {
-                (ServerState::Up, false) => names.join(", "),
+                // Its tools are there a moment before its state says so.
+                (ServerState::Up | ServerState::Connecting, false) => names.join(", "),
                 (ServerState::Up, true) => "no tools".to_owned(),
                 (ServerState::Connecting, _) => "still being connected".to_owned(),
                 (ServerState::Down, _) => format!("not connected: {}", server.reason.as_deref().unwrap_or("unknown")),
