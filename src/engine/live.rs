@@ -52,10 +52,11 @@ impl Live {
         }
     }
 
-    /// A new watcher.
+    /// A new watcher, with the words so far of the turn that is under way: those and what it hears are all of them, each once.
     #[must_use]
-    pub fn watch(&self) -> broadcast::Receiver<LiveEvent> {
-        self.sender.subscribe()
+    pub fn watch(&self) -> (String, broadcast::Receiver<LiveEvent>) {
+        let words = self.words();
+        (words.clone(), self.sender.subscribe())
     }
 
     /// The words so far of the turn that is under way.
@@ -73,12 +74,15 @@ impl Live {
     }
 
     pub(super) fn delta(&self, text: &str) {
-        self.words().push_str(text);
+        let mut words = self.words();
+        words.push_str(text);
+        // Before anybody else begins to watch.
         self.tell(LiveEvent::Delta(self.run, Arc::from(text)));
     }
 
     pub(super) fn reset(&self) {
-        self.turn_over();
+        let mut words = self.words();
+        words.clear();
         self.tell(LiveEvent::Reset(self.run));
     }
 

@@ -714,3 +714,32 @@ async fn a_run_is_told_as_it_goes_on() {
         );
     }
 }
+
+/// R, Routes: whoever joins while the model speaks is told all its words, from the first one on, and each once.
+#[tokio::test]
+async fn no_word_is_lost_to_who_joins_while_the_model_speaks() {
+    const WORDS: &[&str] = &["What ", "shall ", "I ", "write?"];
+    for setup in both() {
+        let app = spawn_app(setup.script(vec![Reply::Words(Duration::from_millis(150), WORDS)])).await;
+        let stream = async |after: u64| {
+            tokio::time::sleep(Duration::from_millis(after)).await;
+            let headers = [("x-gavel-user", "ann"), ("idempotency-key", "once")];
+            let request = app.request("POST", "/api/agent/run/stream", &headers);
+            let answer = request.json(&json!({"prompt": "Hello."})).send().await.unwrap();
+            answer.text().await.unwrap()
+        };
+        let (first, second, third) = tokio::join!(stream(0), stream(220), stream(380));
+        assert_eq!(app.gemini.requests().len(), 1, "one run");
+        for text in [first, second, third] {
+            let lines: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+            let types = |which: &str| lines.iter().filter(|line| line["type"] == which).collect::<Vec<_>>();
+            let words: Vec<_> = types("delta")
+                .iter()
+                .map(|line| line["delta"].as_str().unwrap())
+                .collect();
+            assert_eq!(words.concat(), WORDS.concat(), "{text}");
+            assert!(words.len() > 1 && types("reset").is_empty(), "as they come: {text}");
+            assert_eq!(lines.last().unwrap()["result"]["summary"], WORDS.concat(), "{text}");
+        }
+    }
+}

@@ -94,7 +94,7 @@ fn tell(state: &Data<State>, exchange: Exchange, begun: Begun) -> HttpResponse {
         watch: Some(begun.watch),
         heartbeat,
         first: Some(first.freeze()),
-        told: false,
+        told: String::new(),
     };
     response.streaming(stream::unfold(telling, Telling::next))
 }
@@ -114,8 +114,8 @@ struct Telling {
     watch: Option<Watch>,
     heartbeat: Interval,
     first: Option<Bytes>,
-    /// Were words of this turn told as they came?
-    told: bool,
+    /// The words of this turn that were told as they came.
+    told: String,
 }
 
 impl Telling {
@@ -130,18 +130,22 @@ impl Telling {
                 told = watch.next() => match told {
                     Ok(Some(told)) if told.event.run_id == self.run => match told.event.what {
                         What::Delta { text } => {
-                            self.told = true;
+                            self.told.push_str(&text);
                             line(&json!({"type": "delta", "delta": text}), &mut out);
                         }
                         What::Reset => {
-                            self.told = false;
+                            self.told.clear();
                             line(&json!({"type": "reset"}), &mut out);
                         }
-                        // Who came late gets the turn whole.
+                        // Who came late, or was behind, gets what is missing; where that is not at the end, all of it anew.
                         What::Turn { text, .. } => {
-                            let was_told = std::mem::replace(&mut self.told, false);
-                            if !was_told && !text.is_empty() {
-                                line(&json!({"type": "delta", "delta": text}), &mut out);
+                            let told = std::mem::take(&mut self.told);
+                            let missing = text.strip_prefix(told.as_str()).unwrap_or_else(|| {
+                                line(&json!({"type": "reset"}), &mut out);
+                                &text
+                            });
+                            if !missing.is_empty() {
+                                line(&json!({"type": "delta", "delta": missing}), &mut out);
                             }
                         }
                         // It may have been answered since, as of a request that is sent again.

@@ -489,7 +489,7 @@ impl AgentRuns {
         }
         let mut patience = watch::LOOK;
         loop {
-            let mut watch = self.agents.running.live(triggered.run).map(|live| live.watch());
+            let mut watch = self.agents.running.live(triggered.run).map(|live| live.watch().1);
             let found = self.agents.runs.get(&caller.tenant, None, triggered.run).await?;
             let run = found.ok_or(AgentError::NotFound)?;
             // What stops with the service goes on elsewhere; nobody needs to wait for that here.

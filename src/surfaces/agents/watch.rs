@@ -246,6 +246,8 @@ pub struct Watch {
     /// Where the reader was, below the level that is looked at.
     ahead: VecDeque<u64>,
     live: Option<Receiver<LiveEvent>>,
+    /// What was said of the turn under way before `live` was listened to, until it is told.
+    said: String,
     /// Is everything read that was written, as far as `live` tells?
     caught_up: bool,
     /// The next wait for more, where nobody tells.
@@ -281,6 +283,7 @@ impl Watch {
             levels: vec![Level::new(run)],
             ahead: cursor.0.into(),
             live: None,
+            said: String::new(),
             caught_up: false,
             patience: LOOK,
             stop,
@@ -312,7 +315,8 @@ impl Watch {
     pub async fn next(&mut self) -> Result<Option<Told>, AgentError> {
         while !self.ended && !self.stop.is_cancelled() {
             if self.live.is_none() {
-                self.live = self.agents.running.live(self.root).map(|live| live.watch());
+                let joined = self.agents.running.live(self.root).map(|live| live.watch());
+                (self.said, self.live) = joined.map_or_else(Default::default, |(said, live)| (said, Some(live)));
                 self.caught_up = false;
             }
             if let Some(told) = self.step().await? {
@@ -398,6 +402,7 @@ impl Watch {
                 && let Some(live) = &mut self.live
             {
                 while !matches!(live.try_recv(), Err(TryRecvError::Empty | TryRecvError::Closed)) {}
+                self.said.clear();
             }
             level.read.extend(entries);
         }
@@ -460,6 +465,16 @@ impl Watch {
             self.caught_up = false;
             return None;
         };
+        if !self.said.is_empty() {
+            let text = std::mem::take(&mut self.said);
+            return Some(Told {
+                cursor: Cursor(cursor),
+                event: RunEvent {
+                    run_id: self.root,
+                    what: What::Delta { text },
+                },
+            });
+        }
         let heard = tokio::select! {
             heard = tokio::time::timeout(TOLD, live.recv()) => heard,
             () = stop.cancelled() => return None,
