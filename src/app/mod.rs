@@ -310,6 +310,10 @@ pub fn issuer(config: &Config) -> anyhow::Result<Option<Jwks>> {
     }
 }
 
+/// Most bytes that the kernel holds for one client beside what is on its way: otherwise some MB for each that takes nothing.
+#[cfg(target_os = "linux")]
+const NOT_SENT: u32 = 128 * 1024;
+
 /// With room for a burst of new connections: one that finds no room waits a second for its next try.
 ///
 /// # Errors
@@ -320,6 +324,9 @@ pub fn listen(address: SocketAddr) -> std::io::Result<TcpListener> {
         SocketAddr::V6(_) => TcpSocket::new_v6()?,
     };
     socket.set_reuseaddr(true)?;
+    // Accepted connections inherit it.
+    #[cfg(target_os = "linux")]
+    socket2::SockRef::from(&socket).set_tcp_notsent_lowat(NOT_SENT)?;
     socket.bind(address)?;
     socket.listen(4096)?.into_std()
 }

@@ -14,6 +14,7 @@ use hyper::service::service_fn;
 use hyper::{Request, Response};
 use hyper_util::rt::TokioIo;
 use serde_json::{Value, json};
+use tokio::sync::Notify;
 
 type Dynamic = Arc<dyn Fn(&Value) -> Reply + Send + Sync>;
 
@@ -32,6 +33,8 @@ pub enum Reply {
     Raw(u16, String),
     /// The same, later.
     After(Duration, Box<Reply>),
+    /// The same, once it is let go.
+    Held(Arc<Notify>, Box<Reply>),
     /// Never answers.
     Hang,
     /// Closes the connection without an answer.
@@ -127,6 +130,10 @@ async fn answer(
                 tokio::time::sleep(time).await;
                 *later
             }
+            Reply::Held(go, later) => {
+                go.notified().await;
+                *later
+            }
             _ => break,
         };
     }
@@ -143,7 +150,7 @@ async fn answer(
             unreachable!()
         }
         Reply::Close => return Err(std::io::Error::other("closed by the script")),
-        Reply::From(_) | Reply::After(..) => unreachable!(),
+        Reply::From(_) | Reply::After(..) | Reply::Held(..) => unreachable!(),
     };
     let (kind, text) = if stream && status == 200 {
         ("text/event-stream", format!("data: {text}\r\n\r\n"))
