@@ -31,6 +31,8 @@ pub enum LiveEvent {
 impl Live {
     /// Events a slow watcher may be behind; then it misses some, and is told so.
     const CAPACITY: usize = 256;
+    /// Most bytes of words that a new watcher is given.
+    const HANDED_OVER: usize = 16 * 1024;
 
     /// For a run that nobody called.
     #[must_use]
@@ -53,10 +55,15 @@ impl Live {
     }
 
     /// A new watcher, with the words so far of the turn that is under way: those and what it hears are all of them, each once.
+    /// Where they are many it gets none, so that many watchers cost little; the turn comes whole at its end.
     #[must_use]
     pub fn watch(&self) -> (String, broadcast::Receiver<LiveEvent>) {
         let words = self.words();
-        (words.clone(), self.sender.subscribe())
+        let said = match words.len() <= Self::HANDED_OVER {
+            true => words.clone(),
+            false => String::new(),
+        };
+        (said, self.sender.subscribe())
     }
 
     /// The words so far of the turn that is under way.

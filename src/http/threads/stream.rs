@@ -4,6 +4,7 @@
 //! A client that leaves cancels nothing: the run goes on, and is there to fetch, or to join by its events.
 
 use std::convert::Infallible;
+use std::time::Duration;
 
 use actix_web::http::StatusCode;
 use actix_web::http::header::{self, HeaderValue};
@@ -12,6 +13,7 @@ use actix_web::{HttpRequest, HttpResponse};
 use bytes::{BufMut, Bytes, BytesMut};
 use futures_util::stream;
 use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
 use tokio::time::{Interval, MissedTickBehavior};
 use tracing::Instrument;
 
@@ -94,7 +96,7 @@ fn tell(state: &Data<State>, exchange: Exchange, begun: Begun) -> HttpResponse {
         watch: Some(begun.watch),
         heartbeat,
         first: Some(first.freeze()),
-        told: String::new(),
+        told: Words::default(),
     };
     response.streaming(stream::unfold(telling, Telling::next))
 }
@@ -103,6 +105,13 @@ fn line(value: &Value, out: &mut BytesMut) {
     out.put_slice(value.to_string().as_bytes());
     out.put_u8(b'\n');
 }
+
+/// Before a run that is over is read again, where its record was away.
+const PAUSES: [Duration; 3] = [
+    Duration::from_millis(250),
+    Duration::from_secs(1),
+    Duration::from_secs(3),
+];
 
 /// A stream under way. Dropped before its last line, it counts as a client that left.
 struct Telling {
@@ -115,7 +124,27 @@ struct Telling {
     heartbeat: Interval,
     first: Option<Bytes>,
     /// The words of this turn that were told as they came.
-    told: String,
+    told: Words,
+}
+
+/// Words that were told, by their length and hash: a stream that nobody reads keeps none.
+#[derive(Default)]
+struct Words {
+    bytes: usize,
+    hash: Sha256,
+}
+
+impl Words {
+    fn add(&mut self, text: &str) {
+        self.bytes += text.len();
+        self.hash.update(text);
+    }
+
+    /// What comes after them in a text that begins with them.
+    fn missing(self, text: &str) -> Option<&str> {
+        let (told, rest) = text.split_at_checked(self.bytes)?;
+        (Sha256::digest(told) == self.hash.finalize()).then_some(rest)
+    }
 }
 
 impl Telling {
@@ -130,17 +159,17 @@ impl Telling {
                 told = watch.next() => match told {
                     Ok(Some(told)) if told.event.run_id == self.run => match told.event.what {
                         What::Delta { text } => {
-                            self.told.push_str(&text);
+                            self.told.add(&text);
                             line(&json!({"type": "delta", "delta": text}), &mut out);
                         }
                         What::Reset => {
-                            self.told.clear();
+                            self.told = Words::default();
                             line(&json!({"type": "reset"}), &mut out);
                         }
                         // Who came late, or was behind, gets what is missing; where that is not at the end, all of it anew.
                         What::Turn { text, .. } => {
                             let told = std::mem::take(&mut self.told);
-                            let missing = text.strip_prefix(told.as_str()).unwrap_or_else(|| {
+                            let missing = told.missing(&text).unwrap_or_else(|| {
                                 line(&json!({"type": "reset"}), &mut out);
                                 &text
                             });
@@ -182,7 +211,16 @@ impl Telling {
     }
 
     async fn end(&mut self, out: &mut BytesMut) {
-        match self.state.edge.threads.run(&self.caller, None, self.run).await {
+        let mut pauses = PAUSES.into_iter();
+        let answer = loop {
+            let answer = self.state.edge.threads.run(&self.caller, None, self.run).await;
+            match (answer, pauses.next()) {
+                // Who was told all of it so far is not sent away for a moment in which the database is busy.
+                (Err(AgentError::RecordUnavailable), Some(pause)) => tokio::time::sleep(pause).await,
+                (answer, _) => break answer,
+            }
+        };
+        match answer {
             Ok(answer) => {
                 line(&json!({"type": "result", "result": answer}), out);
                 self.exchange.answered(StatusCode::OK);
@@ -196,5 +234,26 @@ impl Telling {
         let problem: Value = serde_json::from_str(&problem).unwrap_or_default();
         line(&json!({"type": "error", "error": problem}), out);
         self.exchange.answered(StatusCode::OK);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_not_told_is_told_at_the_end_of_the_turn() {
+        let told = |pieces: &[&str]| {
+            let mut words = Words::default();
+            pieces.iter().for_each(|piece| words.add(piece));
+            words
+        };
+        let turn = "Was soll ich schreiben, Änn?";
+        assert_eq!(told(&[]).missing(turn), Some(turn), "who came late");
+        assert_eq!(told(&["Was soll ", "ich schreiben"]).missing(turn), Some(", Änn?"));
+        assert_eq!(told(&[turn]).missing(turn), Some(""));
+        for other in [&["soll "][..], &[turn, "!"], &["Was soll ich schreiben, xx"]] {
+            assert_eq!(told(other).missing(turn), None, "{other:?}");
+        }
     }
 }

@@ -12,7 +12,7 @@ use serde_json::value::RawValue;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::sync::broadcast::Receiver;
 use tokio::sync::broadcast::error::{RecvError, TryRecvError};
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 use utoipa::ToSchema;
 
@@ -34,6 +34,10 @@ pub(super) const TOLD: Duration = Duration::from_secs(5);
 /// Between two looks for more, where nobody tells: at first, and once nothing has come for a while.
 pub(super) const LOOK: Duration = Duration::from_millis(300);
 pub(super) const SELDOM: Duration = Duration::from_secs(1);
+/// How often in a row a record that cannot be read is asked again, after a pause that grows by as much each time: some seconds
+/// in all, in which a busy database finds its breath and one that is begun anew is there again.
+const ASKED_AGAIN: u32 = 6;
+const BREATH: Duration = Duration::from_millis(250);
 
 /// Where a reader is: the number of the last entry told, and where that was a call of an agent, the number within that
 /// agent's run, and so on. Written with dots; the id of an event.
@@ -252,6 +256,8 @@ pub struct Watch {
     caught_up: bool,
     /// The next wait for more, where nobody tells.
     patience: Duration,
+    /// How often in a row the record could not be read.
+    faults: u32,
     /// Fires when the service ends: the reader goes on elsewhere.
     stop: CancellationToken,
     ended: bool,
@@ -286,6 +292,7 @@ impl Watch {
             said: String::new(),
             caught_up: false,
             patience: LOOK,
+            faults: 0,
             stop,
             ended: false,
             _place: place,
@@ -311,7 +318,7 @@ impl Watch {
     /// The next event; `None` after the last, and when the service ends.
     ///
     /// # Errors
-    /// The store is away, or holds what cannot be read.
+    /// The store is away and stays so, or holds what cannot be read.
     pub async fn next(&mut self) -> Result<Option<Told>, AgentError> {
         while !self.ended && !self.stop.is_cancelled() {
             if self.live.is_none() {
@@ -319,8 +326,17 @@ impl Watch {
                 (self.said, self.live) = joined.map_or_else(Default::default, |(said, live)| (said, Some(live)));
                 self.caught_up = false;
             }
-            if let Some(told) = self.step().await? {
-                return Ok(Some(told));
+            match self.step().await {
+                Ok(Some(told)) => {
+                    self.faults = 0;
+                    return Ok(Some(told));
+                }
+                Ok(None) => self.faults = 0,
+                Err(AgentError::RecordUnavailable) if self.faults < ASKED_AGAIN => {
+                    self.faults += 1;
+                    let _ = timeout(BREATH * self.faults, self.stop.cancelled()).await;
+                }
+                Err(error) => return Err(error),
             }
         }
         Ok(None)
@@ -476,7 +492,7 @@ impl Watch {
             });
         }
         let heard = tokio::select! {
-            heard = tokio::time::timeout(TOLD, live.recv()) => heard,
+            heard = timeout(TOLD, live.recv()) => heard,
             () = stop.cancelled() => return None,
         };
         let (run_id, what) = match heard {
@@ -538,7 +554,7 @@ pub(super) async fn pause(live: &mut Option<Receiver<LiveEvent>>, patience: &mut
             }
         }
     };
-    if let Ok(false) = tokio::time::timeout(TOLD, written).await {
+    if let Ok(false) = timeout(TOLD, written).await {
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }
