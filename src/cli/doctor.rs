@@ -69,6 +69,7 @@ pub(super) async fn run(resolved: Resolved) -> anyhow::Result<Exit> {
     }
     address(config, &mut findings).await?;
     let constitution = constitution(config, &mut findings)?;
+    policy(config, &mut findings)?;
     database(config, &mut findings).await?;
     audit(config, &mut findings).await?;
     let agents = agents(config, &mut findings)?;
@@ -119,6 +120,24 @@ fn constitution(config: &Config, findings: &mut Findings) -> anyhow::Result<Opti
             findings.wrong(&error.to_string(), "correct the file that GAVEL_CONSTITUTION names")?;
             Ok(None)
         }
+    }
+}
+
+/// As the start looks at it, its tests included.
+fn policy(config: &Config, findings: &mut Findings) -> anyhow::Result<()> {
+    let Some(path) = &config.policy else {
+        return findings.good("policy: none, so definitions and tools' own settings decide");
+    };
+    match app::policy(config) {
+        Ok(policy) => {
+            let (rules, tests) = (policy.rules.len() as u64, policy.tests.len() as u64);
+            let (rules, tests) = (output::count(rules, "rule"), output::count(tests, "test"));
+            findings.good(&format!("policy: {}, {rules}, {tests}", path.display()))
+        }
+        Err(error) => findings.wrong(
+            &error.to_string(),
+            "correct the file that GAVEL_POLICY names; `gavel policy test` runs its tests, and gavel serve does not start with this",
+        ),
     }
 }
 
@@ -223,11 +242,10 @@ fn agents(config: &Config, findings: &mut Findings) -> anyhow::Result<Agents> {
         let found = agents_verb::count(agents.len(), "agent");
         findings.good(&format!("agents: {found} ({})", loaded.place))?;
     }
-    match answerer(&agents, &config.runs.agent) {
-        Ok(_) => findings.good(&format!("threads: {} answers", config.runs.agent))?,
-        Err(why) => findings.odd(&format!(
+    if let Err(why) = answerer(&agents, &config.runs.agent) {
+        findings.odd(&format!(
             "threads: nobody answers (runs.agent): {why}; name another with GAVEL_RUNS_AGENT, or put it by the API"
-        ))?,
+        ))?;
     }
     Ok(agents)
 }
@@ -303,10 +321,19 @@ fn granted(bridge: &Mcp, constitution: Option<&Constitution>, findings: &mut Fin
 
 /// An agent that cannot run stops nothing else.
 fn able(bridge: &Mcp, agents: &Agents, config: &Config, findings: &Findings) -> anyhow::Result<()> {
-    for (name, reason) in agents_verb::unavailable(agents, &bridge.catalog(), config) {
+    let unavailable = agents_verb::unavailable(agents, &bridge.catalog(), config);
+    for (name, reason) in &unavailable {
         findings.odd(&format!("agent {name} is unavailable: {reason}"))?;
     }
-    Ok(())
+    let answers = &config.runs.agent;
+    match answerer(agents, answers) {
+        Ok(_) if unavailable.iter().any(|(name, _)| *name == answers.as_str()) => findings.odd(&format!(
+            "threads: {answers} answers, and is unavailable: what is said in a thread fails until that is mended"
+        )),
+        Ok(_) => findings.good(&format!("threads: {answers} answers")),
+        // It was told of.
+        Err(_) => Ok(()),
+    }
 }
 
 async fn model(config: &Config, findings: &mut Findings) -> anyhow::Result<()> {

@@ -14,6 +14,7 @@ fn doctor_says_what_to_do_about_each_thing_that_is_wrong() {
         "configuration",
         "address",
         "constitution",
+        "policy: none",
         "database",
         "agents: 4 agents (built in)",
         "MCP server tasks",
@@ -30,6 +31,21 @@ fn doctor_says_what_to_do_about_each_thing_that_is_wrong() {
             && healthy.contains("FILES_ROOT"),
         "{healthy}"
     );
+    assert!(
+        healthy.contains("! threads: workspace answers, and is unavailable"),
+        "{healthy}"
+    );
+    let rules = "rules:\n- {name: r, tools: add_task, then: deny, reason: no}\ntests:\n\
+                 - {name: t, call: {tool: add_task}, expect: EXPECT}\n";
+    for (expect, status, says) in [
+        ("deny", 0, "✓ policy: policy.yaml, 1 rule, 1 test"),
+        ("allow", 1, "✗ the policy is wrong:\npolicy.yaml:4: test \"t\""),
+        ("alow", 1, "✗ the policy is wrong:\npolicy.yaml:4"),
+    ] {
+        fs::write(place.path().join("policy.yaml"), rules.replace("EXPECT", expect)).unwrap();
+        let told = place.run(&["doctor", "--listen", "127.0.0.1:0", "--policy", "policy.yaml"]);
+        assert!(told.ended(status).contains(says), "{expect}");
+    }
     assert!(healthy.contains("! model: the demo model answers"), "{healthy}");
     assert!(!place.path().join("gavel.db").exists(), "a look changes no record");
 
