@@ -7,7 +7,7 @@ use super::op::{Done, Op, Ticket};
 use super::recovered;
 use super::rows::Writing;
 use super::statements::{PRUNED_AT_ONCE, Statements};
-use crate::domain::ids::DecisionId;
+use crate::domain::ids::{DecisionId, GrantId};
 use crate::domain::tool::FailureCode;
 use crate::ports::records::{CallRecord, Claim, Claimed, ClosedDecision, Intent, OpenDecision, StoredAnswer};
 use std::ops::ControlFlow;
@@ -76,13 +76,13 @@ impl Batch<'_> {
                     self.writing.open(decision, &mut rows.opens);
                     for intent in intended {
                         self.writing.intent(intent, &mut rows.intents);
-                        self.audit_intent(intent, Some(decision));
+                        self.audit_intent(intent, Some(decision), None);
                     }
                 }
                 Op::Intend(intended) => {
                     for intent in intended {
                         self.writing.intent(intent, &mut rows.intents);
-                        self.audit_intent(intent, None);
+                        self.audit_intent(intent, None, None);
                     }
                 }
                 Op::Close(decision) => {
@@ -172,9 +172,12 @@ impl Batch<'_> {
     }
 
     /// A side effect is announced.
-    pub(super) fn audit_intent(&self, intent: &Intent, decision: Option<&OpenDecision>) {
+    pub(super) fn audit_intent(&self, intent: &Intent, decision: Option<&OpenDecision>, grant: Option<GrantId>) {
         if let Some(entry) = Entry::intended(intent, decision, &self.writing.content) {
-            self.audit(entry);
+            self.audit(match grant {
+                Some(grant) => entry.with("grant_id", grant.to_string()),
+                None => entry,
+            });
         }
     }
 

@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use super::{Answer, BOTH, Desk, Kind, account, puppet};
+use crate::audit::rows;
 
 const ALWAYS: &str = "approve_and_always_allow_recipient";
 
@@ -66,6 +67,16 @@ async fn leave_for_a_recipient_is_never_wider_than_that_recipient() {
             (&grant["tool"], &grant["recipients"], &grant["uses"]),
             (&json!("gmail_send"), &json!(["ben@example.com"]), &json!(4)),
             "{grants}"
+        );
+        let by_grant = format!(
+            "SELECT COUNT(*) FROM audit WHERE kind = 'effect_intended' AND detail LIKE '%{}%'",
+            grant["grantId"].as_str().unwrap()
+        );
+        let effects = rows(&desk.app.database_url, &by_grant).await;
+        assert_eq!(
+            effects,
+            [["4"]],
+            "R-18: each effect that nobody was asked about names the leave it ran by"
         );
         let path = format!("/api/agent/grants/{}", grant["grantId"].as_str().unwrap());
         let revoked = desk

@@ -316,7 +316,8 @@ impl Batch<'_> {
         let mut intents = Vec::new();
         for intent in &batch.intents {
             self.writing.intent(intent, &mut intents);
-            self.audit_intent(intent, None);
+            let action = batch.actions.iter().find(|action| action.id == intent.id);
+            self.audit_intent(intent, None, action.and_then(|action| action.grant));
         }
         self.statements.intend.run(conn, intents).await?;
         self.end_actions(conn, &batch.outcomes, false).await?;
