@@ -1,5 +1,7 @@
 //! An action: a call of a run that has consequences or needs leave, and the states it may pass through (DESIGN.md section 6).
 
+use std::borrow::Cow;
+
 use serde::Serialize;
 use serde_json::value::RawValue;
 use utoipa::ToSchema;
@@ -200,6 +202,24 @@ pub struct Grant {
     /// When it was taken back.
     #[schema(required = true)]
     pub revoked_at: Option<String>,
+}
+
+/// What a tool says of its failure, for people: `error.message` where it answered with an object that has one, as gavel's own servers
+/// do, else all of it.
+#[must_use]
+pub fn in_words(message: &str) -> Cow<'_, str> {
+    #[derive(serde::Deserialize)]
+    struct Said {
+        error: Failure,
+    }
+    #[derive(serde::Deserialize)]
+    struct Failure {
+        message: String,
+    }
+    match serde_json::from_str::<Said>(message) {
+        Ok(said) => Cow::Owned(said.error.message),
+        Err(_) => Cow::Borrowed(message),
+    }
 }
 
 /// What stands as the error of an action of which a person says so.

@@ -150,10 +150,11 @@ async fn of_every_action_it_is_on_record_who_proposed_it_what_was_said_and_what_
         assert_eq!((&*rows[0][5], &*rows[0][6], &*rows[0][7]), ("completed", "-", "-"));
         assert_eq!((&*rows[1][5], &*rows[1][6]), ("failed", "tool_error"), "{rows:?}");
         assert!(rows[1][7].len() > 1, "{rows:?}");
-        assert_eq!(
-            (&actions[1]["errorCode"], &actions[1]["errorMessage"]),
-            (&json!("tool_error"), &json!(rows[1][7])),
-            "{done}"
+        assert_eq!(actions[1]["errorCode"], "tool_error", "{done}");
+        let said = actions[1]["errorMessage"].as_str().unwrap();
+        assert!(
+            !said.starts_with('{') && rows[1][7].contains(said),
+            "in words: {said} of {rows:?}"
         );
     }
 }

@@ -123,7 +123,15 @@ pub(super) fn told(run: &Value) -> String {
             Some(code) => format!(" ({})", output::printable(code)),
             None => String::new(),
         };
-        lines.push(format!("{}: {}{code}", text(&action["tool"]), text(&action["state"])));
+        let why = match action["errorMessage"].as_str() {
+            Some(why) => format!(": {}", output::printable(why)),
+            None => String::new(),
+        };
+        lines.push(format!(
+            "{}: {}{code}{why}",
+            text(&action["tool"]),
+            text(&action["state"])
+        ));
     }
     lines.push(format!("run {}: {}", text(&run["runId"]), text(&run["state"])));
     if let Some(summary) = run["summary"].as_str().filter(|words| !words.trim().is_empty()) {

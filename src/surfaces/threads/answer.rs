@@ -4,7 +4,7 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 use utoipa::ToSchema;
 
-use crate::domain::action::{Action, ActionStatus};
+use crate::domain::action::{Action, ActionStatus, in_words};
 use crate::domain::agent_run::AgentRun;
 use crate::domain::ids::{ActionId, ApprovalId, RunId, ThreadId};
 use crate::domain::thread::run_words;
@@ -169,7 +169,7 @@ fn of_call(call: &CallState) -> ActionAnswer {
         warnings: Vec::new(),
         expires_at: None,
         error_code: call.error.as_ref().map(|error| error.code.as_str().to_owned()),
-        error_message: call.error.as_ref().map(|error| error.message.clone()),
+        error_message: call.error.as_ref().map(|error| in_words(&error.message).into_owned()),
         record: None,
     }
 }
@@ -205,7 +205,8 @@ impl ActionAnswer {
                 .or_else(|| unanswered.map(|status| status.as_str().to_owned())),
             error_message: action
                 .error_message
-                .clone()
+                .as_deref()
+                .map(|message| in_words(message).into_owned())
                 .or_else(|| unanswered.and(action.reason.clone())),
             record: Some(ActionRecord {
                 model: action.model.clone(),

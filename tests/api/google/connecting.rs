@@ -223,6 +223,8 @@ async fn accounts_are_connected_listed_and_disconnected_from_the_command_line() 
             false => waiting,
         };
         assert_eq!(run["actions"][0]["errorCode"], "auth_required", "{run}");
+        let why = run["actions"][0]["errorMessage"].as_str().unwrap();
+        assert!(!why.contains('{') && why.contains("connect"), "in words: {why}");
         desk.app.stop().await;
     }
 }

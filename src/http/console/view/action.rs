@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::super::approvals::waits;
 use super::super::session::Visitor;
 use super::{arguments, token, words};
-use crate::domain::action::{Action, ActionStatus, DID_NOT_HAPPEN, Resolution};
+use crate::domain::action::{Action, ActionStatus, DID_NOT_HAPPEN, Resolution, in_words};
 use crate::domain::tool::{FailureCode, Tool};
 use crate::http::routes::Route;
 
@@ -255,7 +255,7 @@ pub(super) fn state(action: &Action) -> Markup {
                     @if action.error_code.as_deref() == Some(FailureCode::ToolError.as_str()) {
                         ". Whether a part of it was done, its server may say."
                     } @else { ": it had no effect." }
-                    @if let Some(words) = &action.error_message { " It said: " q { (words::text(words)) } }
+                    @if let Some(words) = &action.error_message { " It said: " q { (words::text(&in_words(words))) } }
                 }
             },
             ActionStatus::InDoubt => {
