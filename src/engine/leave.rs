@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::value::RawValue;
+use serde_json::{Map, Value};
 
 use super::act::failed;
 use super::next::has_result;
@@ -14,7 +15,7 @@ use crate::domain::action::{self, Action, ActionStatus, Details};
 use crate::domain::ids::{ActionId, ApprovalId, GrantId};
 use crate::domain::journal::{Entry, Judgement, Proposed, Target};
 use crate::domain::policy::{DecidedBy, Grant};
-use crate::domain::text::capped;
+use crate::domain::text::{capped, visible};
 use crate::domain::tool::{FailureCode, Tool};
 use crate::ports::records::Intent;
 use crate::ports::runs::{ActionOutcome, NewAction};
@@ -24,6 +25,33 @@ pub const STANDS: Duration = Duration::from_secs(24 * 3600);
 
 /// Bytes of the arguments in the words of a question, which are read in a thread; who answers is shown them whole.
 const MOST_ARGUMENTS: usize = 400;
+
+/// Arguments as one reads them in a sentence.
+fn in_short(arguments: &RawValue) -> String {
+    let plain = |value: &Value| match value {
+        Value::String(text) => visible(text).split_whitespace().collect::<Vec<_>>().join(" "),
+        other => other.to_string(),
+    };
+    let Ok(object) = serde_json::from_str::<Map<String, Value>>(arguments.get()) else {
+        return capped(arguments.get(), MOST_ARGUMENTS).into_owned();
+    };
+    // What is short first: whom and what it is about, before a long text.
+    let mut told: Vec<_> = object
+        .iter()
+        .map(|(name, value)| match value {
+            Value::Array(items) if items.iter().all(Value::is_string) => {
+                format!(
+                    "{}: {}",
+                    visible(name),
+                    items.iter().map(plain).collect::<Vec<_>>().join(", ")
+                )
+            }
+            value => format!("{}: {}", visible(name), plain(value)),
+        })
+        .collect();
+    told.sort_by_key(String::len);
+    capped(&told.join("; "), MOST_ARGUMENTS).into_owned()
+}
 
 /// A person's answer for a call.
 pub(super) enum Answer<'a> {
@@ -158,8 +186,11 @@ pub(super) fn questions(run: &Run, calls: &[ActionId], stands: Duration) -> Vec<
         .filter_map(|call| {
             let tool = tool(call)?;
             let (arguments, details) = asked_for(&run.journal, call.id)?;
-            let with = capped(arguments.get(), MOST_ARGUMENTS);
-            let words = format!("May I call {} with {with}? {}.", tool.name, details.reason);
+            let with = in_short(arguments);
+            let words = match with.is_empty() {
+                true => format!("May I call {}? {}.", tool.name, details.reason),
+                false => format!("May I call {} ({with})? {}.", tool.name, details.reason),
+            };
             Some(NewAction {
                 id: call.id,
                 approval: Some((ApprovalId::new(), stands)),

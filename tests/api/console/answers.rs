@@ -160,7 +160,7 @@ async fn everybody_sees_and_answers_what_is_theirs() {
         let read = ann.get(&thread).await.is(200);
         for said in [
             "E-mail Ann that I am late.",
-            "May I call gmail_send with ",
+            "May I call gmail_send (",
             "That is all.",
             "and done.",
         ] {

@@ -182,13 +182,15 @@ async fn one_of_two_is_approved_and_happens_once_and_the_other_is_rejected() {
                 if role != "approval_request" {
                     return (role.as_str(), text.clone());
                 }
-                let (question, rest) = text.split_once(" with ").unwrap();
-                let (arguments, why) = rest.rsplit_once("? ").unwrap();
-                assert!(arguments.len() <= 400, "{arguments}");
-                let whole = [mail(), meeting()].map(|value| value.to_string());
-                let begun = arguments.split("… [cut").next().unwrap();
+                let (question, rest) = text.split_once(" (").unwrap();
+                let (arguments, why) = rest.rsplit_once(")? ").unwrap();
+                assert!(arguments.len() <= 400 && !arguments.contains('\n'), "{arguments}");
+                let about = match question.contains("gmail") {
+                    true => mail()["subject"].clone(),
+                    false => meeting()["start"].clone(),
+                };
                 assert!(
-                    begun.len() > 100 && whole.iter().any(|whole| whole.starts_with(begun)),
+                    arguments.contains(about.as_str().unwrap()) && arguments.contains("bea@example.com"),
                     "{arguments}"
                 );
                 (role.as_str(), format!("{question}? {why}"))
