@@ -213,3 +213,19 @@ fn a_server_is_off_until_one_list_of_what_it_needs_is_set_whole() {
         );
     }
 }
+
+/// R-12: whoever copies the entry of the Google server from its README has the checks that the built-in one has.
+#[test]
+fn the_entry_in_the_google_servers_readme_checks_what_the_built_in_one_does() {
+    let built_in: serde_json::Value = serde_json::from_str(include_str!("../../mcp.json")).unwrap();
+    let readme = include_str!("../../mcp-servers/google/README.md");
+    let (_, entry) = readme.split_once("```json\n{\n  \"mcpServers\"").unwrap();
+    let entry = format!("{{\"mcpServers\"{}", entry.split_once("```").unwrap().0);
+    let copied: serde_json::Value = serde_json::from_str(&entry).unwrap();
+    for path in ["/mcpServers/google/gavel/tools", "/mcpServers/google/timeout"] {
+        assert!(
+            built_in.pointer(path).is_some() && copied.pointer(path) == built_in.pointer(path),
+            "{path}"
+        );
+    }
+}
