@@ -240,7 +240,12 @@ impl Service {
             }
             Self::Here(own) => {
                 let revoked = own.app.approvals.revoke(&own.caller, own.user.clone(), grant).await;
-                revoked.map_err(unasked)
+                revoked.map_err(|error| match error {
+                    AgentError::NotFound => {
+                        anyhow!("no such leave of this tenant and user counts; `gavel approvals grants` lists what was given")
+                    }
+                    error => told(error),
+                })
             }
         }
     }
