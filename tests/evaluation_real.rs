@@ -85,7 +85,7 @@ impl Real {
         let request = CallRequest {
             tool,
             arguments: &canonical::to_raw(&arguments),
-            user: &UserId::parse(user).unwrap(),
+            user,
             origin: "eval",
             run_id: "eval",
             action_id,

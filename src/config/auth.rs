@@ -12,12 +12,11 @@ use super::origin::Origin;
 use super::read::Read;
 use super::values;
 use crate::domain::definition::nearest::nearest;
-use crate::domain::ids::TenantId;
+use crate::domain::ids::{DEFAULT_TENANT, TenantId};
 
 /// Roles that mean something to gavel. A key may carry others, which are warned of: they may be a slip.
 pub const KNOWN_ROLES: &[&str] = &["analyst", "approver", "operator"];
 const KEY_FIELDS: &[&str] = &["name", "sha256", "tenant", "roles"];
-const DEFAULT_TENANT: &str = "default";
 
 /// How callers prove who they are.
 #[derive(Clone, Debug)]

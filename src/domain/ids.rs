@@ -1,9 +1,13 @@
 //! Ids. Ours are UUIDv7 (sortable by time of making); a caller's are checked text.
 
+use std::borrow::Cow;
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
+
+/// The tenant of whoever names none.
+pub const DEFAULT_TENANT: &str = "default";
 
 macro_rules! uuid_id {
     ($(#[$doc:meta])* $name:ident) => {
@@ -137,6 +141,21 @@ external_id!(
     /// The person on whose behalf the caller acts.
     UserId
 );
+impl UserId {
+    /// A name that nobody of another tenant has: the user's own in the tenant `default`, else `TENANT/USER`, with `%2F` and
+    /// `%25` for `/` and `%` in the tenant. A user of `default` whose own name has a `/` is `default/USER`.
+    #[must_use]
+    pub fn within<'a>(&'a self, tenant: &TenantId) -> Cow<'a, str> {
+        match tenant.as_str() == DEFAULT_TENANT && !self.0.contains('/') {
+            true => Cow::Borrowed(&self.0),
+            false => {
+                let tenant = tenant.as_str().replace('%', "%25").replace('/', "%2F");
+                Cow::Owned(format!("{tenant}/{}", self.0))
+            }
+        }
+    }
+}
+
 external_id!(
     /// The caller's conversation; opaque to gavel.
     ConversationId
@@ -152,6 +171,8 @@ external_id!(
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
+
     use super::*;
 
     #[test]
@@ -160,6 +181,20 @@ mod tests {
         assert_eq!(UserId::parse("a\0b"), Err(IdError::Control));
         assert_eq!(UserId::parse("x".repeat(257)), Err(IdError::TooLong(257)));
         assert_eq!(UserId::parse("ünï").expect("valid").as_str(), "ünï");
+    }
+
+    #[test]
+    fn users_of_two_tenants_never_share_a_name() {
+        let names = ["ann", "a/b", "b", "default/ann", "%2F", "acme/ann", "b/c"];
+        let tenants = ["default", "acme", "a/b", "a%2Fb", "a", "%"];
+        let mut seen = std::collections::HashSet::new();
+        for tenant in tenants.map(|name| TenantId::parse(name).unwrap()) {
+            for user in names.map(|name| UserId::parse(name).unwrap()) {
+                let name = user.within(&tenant).into_owned();
+                assert!(seen.insert(name.clone()), "{tenant} {user}: {name}");
+            }
+        }
+        assert!(seen.contains("ann") && seen.contains("acme/ann") && seen.contains("default/a/b"));
     }
 
     #[test]

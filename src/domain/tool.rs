@@ -1,5 +1,6 @@
 //! A tool as a server offers it, what a call of it may do, and how a call can fail.
 
+use std::borrow::Cow;
 use std::fmt::{self, Write};
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,6 +12,7 @@ use utoipa::openapi::{Object, RefOr, Schema, Type};
 use utoipa::{PartialSchema, ToSchema};
 
 use super::argument_path::ArgumentPath;
+use super::ids::{TenantId, UserId};
 use super::times::Times;
 
 /// May a call be sent twice? (DESIGN.md section 5, `idempotency`.)
@@ -131,6 +133,8 @@ pub struct Tool {
     pub timeout: Duration,
     /// The argument that carries the acting user's id, set by code and hidden from the model.
     pub identity_argument: Option<Arc<str>>,
+    /// Is its server told users together with their tenant (`tenantUsers` of `mcp.json`)?
+    pub tenant_users: bool,
     /// Paths of the arguments that name recipients (`recipients` of `mcp.json`).
     pub recipients: Vec<ArgumentPath>,
     /// Paths of the arguments that leave for good does not cover (`ungrantable` of `mcp.json`).
@@ -156,6 +160,15 @@ impl Tool {
     #[must_use]
     pub fn is_called(&self, name: &str) -> bool {
         self.qualified_name() == name || (*self.name == *name && !name.contains("__"))
+    }
+
+    /// What the server is told of who acts.
+    #[must_use]
+    pub fn user<'a>(&self, tenant: &TenantId, user: &'a UserId) -> Cow<'a, str> {
+        match self.tenant_users {
+            true => user.within(tenant),
+            false => Cow::Borrowed(user.as_str()),
+        }
     }
 
     /// May this call be sent again when it is not known whether the first one arrived?

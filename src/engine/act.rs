@@ -267,8 +267,9 @@ fn judge_all<'a>(engine: &Engine, run: &mut Run, calls: &'a [Proposed]) -> Vec<C
                 continue;
             }
         };
-        let user = run.record.user.clone();
+        let (tenant, user) = (run.record.tenant.clone(), run.record.user.clone());
         let bounds = Bounds {
+            tenant: &tenant,
             user: &user,
             agent: run.agent.as_ref().map(|place| place.definition.name.as_str()),
             surface: run.record.surface,
@@ -434,7 +435,7 @@ async fn attempt(engine: &Engine, run: &Run, one: &Cleared<'_>, tool: &Arc<Tool>
     let request = CallRequest {
         tool,
         arguments: &one.arguments,
-        user: &run.record.user,
+        user: &tool.user(&run.record.tenant, &run.record.user),
         origin: run.record.surface,
         run_id: &run.record.id.to_string(),
         action_id: one.call.id,

@@ -18,7 +18,7 @@ pub use ruling::{Check, Question, Ruling, rule};
 
 use crate::domain::canonical;
 pub use crate::domain::definition::Approval;
-use crate::domain::ids::UserId;
+use crate::domain::ids::{TenantId, UserId};
 use crate::domain::journal::{Judgement, Proposed, Target};
 use crate::domain::nesting;
 use crate::domain::policy::{Effect, Facts, Grant, Policy};
@@ -27,6 +27,8 @@ use crate::domain::tool::{FailureCode, Tool};
 /// Whose call it is, and what the run it belongs to allows.
 #[derive(Clone, Copy, Debug)]
 pub struct Bounds<'a> {
+    /// The tenant of whoever acts.
+    pub tenant: &'a TenantId,
     /// The acting user; injected, never chosen by the model.
     pub user: &'a UserId,
     /// The agent whose run it is; none on the chat surface.
@@ -109,7 +111,7 @@ pub fn judge(call: &Proposed, bounds: Bounds<'_>) -> Judgement {
 /// # Errors
 /// What is wrong with the arguments, with its place: such a call is refused before anybody is asked.
 pub fn opinion(tool: &Tool, given: &RawValue, bounds: &Bounds<'_>) -> Result<Opinion, String> {
-    let value = arguments(given, tool, bounds.user)?;
+    let value = arguments(given, tool, &tool.user(bounds.tenant, bounds.user))?;
     let parameters = parameters::check(tool, &value, bounds.policy.most_recipients, bounds.now_us)
         .map_err(|errors| errors.join("; "))?;
     let ruling = rule(&Question {
@@ -147,7 +149,7 @@ fn refuse(code: FailureCode, message: String) -> Judgement {
 }
 
 /// Depth and identity first, then the tool's own schema.
-fn arguments(given: &RawValue, tool: &Tool, user: &UserId) -> Result<Value, String> {
+fn arguments(given: &RawValue, tool: &Tool, user: &str) -> Result<Value, String> {
     if !nesting::within(given.get().as_bytes(), nesting::MAX_LEVELS) {
         return Err(format!("the arguments nest deeper than {} levels", nesting::MAX_LEVELS));
     }
@@ -160,7 +162,7 @@ fn arguments(given: &RawValue, tool: &Tool, user: &UserId) -> Result<Value, Stri
         if object.contains_key(name.as_ref()) {
             return Err(format!("{name:?} is set by the service and must not be given"));
         }
-        object.insert(name.to_string(), Value::String(user.as_str().to_owned()));
+        object.insert(name.to_string(), Value::String(user.to_owned()));
     }
     tool.input.check(&value).map_err(|errors| errors.join("; "))?;
     Ok(value)
@@ -175,9 +177,11 @@ mod tests {
     use crate::engine::testing::{call_of, tool_with};
 
     static NO_POLICY: LazyLock<Policy> = LazyLock::new(Policy::default);
+    static DEFAULT: LazyLock<TenantId> = LazyLock::new(|| TenantId::parse("default").unwrap());
 
     fn bounds(user: &UserId) -> Bounds<'_> {
         Bounds {
+            tenant: &DEFAULT,
             user,
             agent: None,
             surface: "chat",

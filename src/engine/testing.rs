@@ -29,6 +29,7 @@ pub(crate) fn tool_with(name: &str, schema: &str, change: impl FnOnce(&mut Tool)
         approval: None,
         timeout: Duration::from_secs(30),
         identity_argument: None,
+        tenant_users: false,
         recipients: Vec::new(),
         ungrantable: Vec::new(),
         one_line: Vec::new(),

@@ -9,7 +9,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::BoxFuture;
 use super::runs::Hold;
-use crate::domain::ids::{ActionId, UserId};
+use crate::domain::ids::ActionId;
 use crate::domain::journal::CallFailure;
 use crate::domain::tool::Tool;
 
@@ -66,8 +66,8 @@ pub struct CallRequest<'a> {
     pub tool: &'a Arc<Tool>,
     /// Canonical JSON object, sent as it is.
     pub arguments: &'a RawValue,
-    /// The acting user.
-    pub user: &'a UserId,
+    /// The acting user, as the server is told.
+    pub user: &'a str,
     /// The surface: `chat`, …
     pub origin: &'static str,
     /// The run (on chat the decision).

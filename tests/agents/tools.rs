@@ -173,6 +173,7 @@ fn tool(name: &str, side_effect: bool, idempotency: Idempotency) -> Arc<Tool> {
         approval: None,
         timeout: Duration::from_secs(20),
         identity_argument: None,
+        tenant_users: false,
         recipients: Vec::new(),
         ungrantable: Vec::new(),
         one_line: Vec::new(),

@@ -224,6 +224,7 @@ impl OneTool {
             approval: None,
             timeout: Duration::from_secs(5),
             identity_argument: None,
+            tenant_users: false,
             recipients: Vec::new(),
             ungrantable: Vec::new(),
             one_line: Vec::new(),

@@ -50,7 +50,7 @@ fn a_file_of_the_ecosystem_is_read_as_it_is() {
 #[test]
 fn our_settings_stand_under_gavel() {
     let text = json!({"mcpServers": {"s": {"command": "x", "gavel": {
-        "identity": {"argument": "user_id"}, "connection": "per_user", "trustHints": true, "maxConcurrent": 4, "pin": true,
+        "identity": {"argument": "user_id"}, "connection": "per_user", "tenantUsers": true, "trustHints": true, "maxConcurrent": 4, "pin": true,
         "tools": {"send": {"sideEffect": true, "approval": "required", "timeoutMs": 900, "idempotency": "key",
                            "recipients": ["to", "cc"], "oneLine": ["subject"], "ungrantable": ["folder"],
                            "times": {"start": "start", "end": "event.end", "zone": "zone", "allowPast": "past"}}}
@@ -60,7 +60,7 @@ fn our_settings_stand_under_gavel() {
     let gavel = &config.servers[0].gavel;
     assert_eq!(gavel.identity, Identity::Argument("user_id".into()));
     assert_eq!(gavel.connection, Connection::PerUser);
-    assert!(gavel.trust_hints && gavel.pin);
+    assert!(gavel.trust_hints && gavel.tenant_users && gavel.pin);
     assert_eq!(gavel.max_concurrent, 4);
     let send = &gavel.tools["send"];
     assert_eq!(send.side_effect, Some(true));
@@ -222,10 +222,23 @@ fn the_entry_in_the_google_servers_readme_checks_what_the_built_in_one_does() {
     let (_, entry) = readme.split_once("```json\n{\n  \"mcpServers\"").unwrap();
     let entry = format!("{{\"mcpServers\"{}", entry.split_once("```").unwrap().0);
     let copied: serde_json::Value = serde_json::from_str(&entry).unwrap();
-    for path in ["/mcpServers/google/gavel/tools", "/mcpServers/google/timeout"] {
+    for path in [
+        "/mcpServers/google/gavel/tools",
+        "/mcpServers/google/gavel/tenantUsers",
+        "/mcpServers/google/timeout",
+    ] {
         assert!(
             built_in.pointer(path).is_some() && copied.pointer(path) == built_in.pointer(path),
             "{path}"
         );
+    }
+}
+
+/// R-1: what is kept for users is not shared by namesakes in two tenants.
+#[test]
+fn the_built_in_servers_that_keep_something_for_users_are_told_their_tenants() {
+    let built_in: serde_json::Value = serde_json::from_str(gavel::app::BUILT_IN_SERVERS).unwrap();
+    for name in ["tasks", "google"] {
+        assert_eq!(built_in["mcpServers"][name]["gavel"]["tenantUsers"], true, "{name}");
     }
 }

@@ -80,6 +80,7 @@ fn renamed(tool: &gavel::domain::tool::Tool, name: &str) -> std::sync::Arc<gavel
         approval: None,
         timeout: tool.timeout,
         identity_argument: None,
+        tenant_users: false,
         recipients: Vec::new(),
         ungrantable: Vec::new(),
         one_line: Vec::new(),

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use gavel::adapters::mcp::{Mcp, McpConfig, McpOptions, ServerState};
-use gavel::domain::ids::{ActionId, UserId};
+use gavel::domain::ids::ActionId;
 use gavel::domain::journal::CallFailure;
 use gavel::domain::tool::Tool;
 use gavel::ports::runs::Hold;
@@ -89,11 +89,10 @@ impl Call<'_> {
 
     pub(crate) async fn of(self, mcp: &Arc<Mcp>, tool: &Arc<Tool>) -> CallReply {
         let arguments = RawValue::from_string(self.arguments.to_string()).unwrap();
-        let user = UserId::parse(self.user).unwrap();
         mcp.call(CallRequest {
             tool,
             arguments: &arguments,
-            user: &user,
+            user: self.user,
             origin: "chat",
             run_id: "run-1",
             action_id: ActionId::new(),

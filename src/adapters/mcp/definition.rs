@@ -131,6 +131,7 @@ fn tool(server: &ServerConfig, definition: &Value, known: &[Arc<Tool>]) -> Resul
         approval: settings.approval,
         timeout: settings.timeout.unwrap_or(server.timeout),
         identity_argument,
+        tenant_users: server.gavel.tenant_users,
         recipients: settings.recipients,
         ungrantable: settings.ungrantable,
         one_line: settings.one_line,

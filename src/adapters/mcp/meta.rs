@@ -15,7 +15,7 @@ const TOKEN_SECONDS: u64 = 60;
 /// Calls `put` with each key and value, in a fixed order.
 pub(super) fn each(call: &Outgoing<'_>, mut put: impl FnMut(&'static str, &str)) {
     let request = call.request;
-    put("gavel/user_id", request.user.as_str());
+    put("gavel/user_id", request.user);
     put("gavel/origin", request.origin);
     put("gavel/run_id", request.run_id);
     put("gavel/action_id", &request.action_id.to_string());

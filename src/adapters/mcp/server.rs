@@ -21,7 +21,6 @@ use super::registry::Registry;
 use super::result::{self, Said};
 use super::status::{ServerState, ServerStatus};
 use super::users::Users;
-use crate::domain::ids::UserId;
 use crate::domain::journal::CallFailure;
 use crate::domain::tool::{FailureCode, Tool};
 use crate::ports::tools::{CallReply, CallRequest, LeftOut};
@@ -249,9 +248,9 @@ impl Server {
         CallReply::Failed(CallFailure { code, message })
     }
 
-    fn identity(&self, user: &UserId) -> Result<Option<String>, String> {
+    fn identity(&self, user: &str) -> Result<Option<String>, String> {
         match (&self.config.gavel.identity, &self.common.signer) {
-            (Identity::Token, Some(signer)) => signer.sign(&self.config.name, user.as_str()).map(Some),
+            (Identity::Token, Some(signer)) => signer.sign(&self.config.name, user).map(Some),
             (Identity::Token, None) => Err("no secret is set".to_owned()),
             (Identity::None | Identity::Argument(_), _) => Ok(None),
         }

@@ -10,14 +10,13 @@ use tokio::sync::Semaphore;
 use super::config::ServerConfig;
 use super::link::{Link, Listener};
 use super::server::Common;
-use crate::domain::ids::UserId;
 
 /// The connections to one server.
 pub(super) struct Users {
     server: Arc<ServerConfig>,
     common: Arc<Common>,
     /// Each with the time of its last use.
-    links: Mutex<HashMap<UserId, (Arc<Link>, Instant)>>,
+    links: Mutex<HashMap<String, (Arc<Link>, Instant)>>,
     /// One for each connection, until it has ended: a child takes its time, and there must not be more of them for that.
     places: Arc<Semaphore>,
 }
@@ -36,7 +35,7 @@ impl Users {
     ///
     /// # Errors
     /// All are in use.
-    pub(super) fn link(&self, user: &UserId) -> Result<Arc<Link>, String> {
+    pub(super) fn link(&self, user: &str) -> Result<Arc<Link>, String> {
         let now = Instant::now();
         let mut links = self.lock();
         if let Some((link, used)) = links.get_mut(user) {
@@ -60,7 +59,7 @@ impl Users {
             let _place = places.acquire_owned().await;
             kept.supervise().await;
         });
-        links.insert(user.clone(), (link.clone(), now));
+        links.insert(user.to_owned(), (link.clone(), now));
         Ok(link)
     }
 
@@ -103,7 +102,7 @@ impl Users {
         !links.is_empty() && links.values().all(|(link, _)| link.breaker.is_open())
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<UserId, (Arc<Link>, Instant)>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<String, (Arc<Link>, Instant)>> {
         self.links.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -387,6 +387,7 @@ mod tests {
             approval: None,
             timeout: Duration::from_secs(30),
             identity_argument: None,
+            tenant_users: false,
             recipients: Vec::new(),
             ungrantable: Vec::new(),
             one_line: Vec::new(),

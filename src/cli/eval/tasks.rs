@@ -85,7 +85,7 @@ impl Tasks {
         let request = CallRequest {
             tool,
             arguments: &canonical::to_raw(&Value::Object(arguments)),
-            user,
+            user: user.as_str(),
             origin: "eval",
             run_id: &text,
             action_id: id,

@@ -59,7 +59,7 @@ pub(super) async fn run(args: Args, mcp: &Arc<Mcp>) -> anyhow::Result<Exit> {
     let request = CallRequest {
         tool,
         arguments: &canonical::to_raw(&Value::Object(arguments)),
-        user: &args.user,
+        user: args.user.as_str(),
         origin: "cli",
         run_id: &run_id,
         action_id: id,

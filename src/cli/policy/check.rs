@@ -101,6 +101,7 @@ pub(super) async fn run(args: &Args, config: &Config) -> anyhow::Result<Exit> {
             return Err((FailureCode::UnknownTool, reason));
         }
         let bounds = Bounds {
+            tenant: &args.tenant,
             user: &args.user,
             agent,
             surface,

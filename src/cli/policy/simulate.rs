@@ -96,6 +96,7 @@ pub(super) async fn run(args: &Args, config: &Config) -> anyhow::Result<Exit> {
     needs_file(config)?;
     let mut judge = Judge {
         policy: app::policy(config)?,
+        tenant: args.tenant.clone(),
         modes: Modes::read(config)?,
         settings: app::tool_settings(config)?,
         tools: HashMap::new(),
@@ -221,6 +222,7 @@ fn summary(args: &Args, counts: &Counts) -> anyhow::Result<()> {
 
 /// All that calls are judged by.
 struct Judge {
+    tenant: TenantId,
     policy: Policy,
     modes: Modes,
     settings: BTreeMap<(String, String), ToolSettings>,
@@ -254,6 +256,7 @@ impl Judge {
             UserId::parse(call.user.as_str()).map_err(|error| anyhow!("the record names {:?}: {error}", call.user))?;
         let agent = call.agent.as_deref();
         let bounds = Bounds {
+            tenant: &self.tenant,
             user: &user,
             agent,
             surface: &call.surface,
@@ -304,6 +307,7 @@ impl Judge {
             approval: settings.approval,
             timeout: Duration::ZERO,
             identity_argument: None,
+            tenant_users: false,
             recipients: settings.recipients,
             ungrantable: settings.ungrantable,
             one_line: settings.one_line,

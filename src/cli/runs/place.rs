@@ -10,7 +10,7 @@ use crate::cli::client::Client;
 use crate::cli::operator;
 use crate::cli::serve::reachable;
 use crate::config::{Auth, Config};
-use crate::domain::ids::{TenantId, UserId};
+use crate::domain::ids::{DEFAULT_TENANT, TenantId, UserId};
 use crate::surfaces::agents::MOST_TIME;
 
 /// The options that say where.
@@ -104,7 +104,7 @@ impl Where {
     pub(in crate::cli) fn repeated(&self) -> String {
         let mut text = String::new();
         // A gavel elsewhere knows the tenant by the key.
-        let is_default = self.server.is_some() || self.tenant.as_str() == "default";
+        let is_default = self.server.is_some() || self.tenant.as_str() == DEFAULT_TENANT;
         let tenant = (!is_default).then_some(self.tenant.as_str());
         for (name, value) in [
             ("--server", self.server.as_deref()),

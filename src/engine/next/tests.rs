@@ -7,7 +7,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::domain::decision::Usage;
-use crate::domain::ids::UserId;
+use crate::domain::ids::{TenantId, UserId};
 use crate::domain::journal::{CallFailure, CallResult, FunctionCall};
 use crate::engine::policy::{Approval, Bounds, judge};
 use crate::engine::testing::{catalog_of, function_call, raw, tool_on, tool_with, turn_of};
@@ -66,7 +66,9 @@ struct Played {
 fn play(script: &[Says], approval: Approval, can_wait: bool, step: Duration) -> Played {
     let (toolset, limits, user) = (toolset(), Limits::CHAT, UserId::parse("ann").unwrap());
     let policy = crate::domain::policy::Policy::default();
+    let tenant = TenantId::parse("default").unwrap();
     let bounds = Bounds {
+        tenant: &tenant,
         user: &user,
         approval,
         can_wait,

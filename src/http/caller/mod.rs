@@ -17,7 +17,7 @@ pub use self::jwt::{SharedSecret, Tokens};
 use super::console::origin;
 use super::error::Error;
 use super::headers::{API_KEY, only};
-use crate::domain::ids::TenantId;
+use crate::domain::ids::{DEFAULT_TENANT, TenantId};
 use crate::surfaces::caller::{Caller, Identity, OPERATOR};
 use crate::surfaces::sessions::{Credential, Session};
 
@@ -34,7 +34,7 @@ pub enum Auth {
 
 /// The tenant of callers that are not told apart.
 fn default_tenant() -> TenantId {
-    TenantId::parse("default").unwrap_or_else(|_| unreachable!("the name is a valid id"))
+    TenantId::parse(DEFAULT_TENANT).unwrap_or_else(|_| unreachable!("the name is a valid id"))
 }
 
 impl Auth {

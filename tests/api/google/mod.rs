@@ -7,6 +7,7 @@ mod doubt;
 mod grants;
 mod parameters;
 mod scenario;
+mod tenants;
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -212,7 +213,7 @@ pub(crate) fn mail() -> Value {
 /// Stands before what the puppet is to do.
 const STRINGS: &str = "STRINGS ";
 
-fn puppets(calls: &Value) -> String {
+pub(crate) fn puppets(calls: &Value) -> String {
     format!("{STRINGS}{calls}")
 }
 

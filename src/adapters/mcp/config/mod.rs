@@ -89,6 +89,8 @@ pub struct Settings {
     pub identity: Identity,
     /// One connection for all users, or one for each.
     pub connection: Connection,
+    /// Is it told users together with their tenant, so that one name in two tenants is two users?
+    pub tenant_users: bool,
     /// Do the server's annotations count?
     pub trust_hints: bool,
     /// Calls at one time.

@@ -253,6 +253,7 @@ impl Reader<'_> {
         let mut settings = Settings {
             identity: Identity::None,
             connection: Connection::Shared,
+            tenant_users: false,
             trust_hints: false,
             max_concurrent: DEFAULT_CONCURRENT,
             pin: false,
@@ -273,6 +274,7 @@ impl Reader<'_> {
             &[
                 "identity",
                 "connection",
+                "tenantUsers",
                 "trustHints",
                 "maxConcurrent",
                 "pin",
@@ -292,6 +294,7 @@ impl Reader<'_> {
                 Connection::Shared
             }
         };
+        settings.tenant_users = self.bool(gavel, "tenantUsers", at).unwrap_or(false);
         settings.trust_hints = self.bool(gavel, "trustHints", at).unwrap_or(false);
         settings.pin = self.bool(gavel, "pin", at).unwrap_or(false);
         if let Some(value) = gavel.get("maxConcurrent") {

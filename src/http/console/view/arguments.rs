@@ -214,6 +214,7 @@ mod tests {
             approval: None,
             timeout: Duration::from_secs(1),
             identity_argument: None,
+            tenant_users: false,
             recipients: paths(&["to", "cc"]),
             ungrantable: Vec::new(),
             one_line: paths(&["subject"]),
