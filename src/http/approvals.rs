@@ -88,7 +88,7 @@ async fn resolved(state: &State, request: &HttpRequest, payload: Payload) -> Res
     let patience = Patience::of(request.headers())?;
     let caller = state.edge.auth.caller(request).await?;
     let body = body::read(request, payload, &state.edge.limits).await?;
-    let given: ResolveBody = parse(
+    let given: ResolveBody = body::parse(
         &body,
         "{\"approvalId\", \"decision\": \"reject\" | \"approve_once\" | \"approve_and_always_allow_recipient\", \"reason\"?}",
     )?;
@@ -134,7 +134,7 @@ async fn doubts(state: &State, request: &HttpRequest) -> Result<HttpResponse, Er
 async fn settled(state: &State, request: &HttpRequest, payload: Payload) -> Result<HttpResponse, Error> {
     let caller = state.edge.auth.caller(request).await?;
     let body = body::read(request, payload, &state.edge.limits).await?;
-    let given: SettleBody = parse(&body, "{\"happened\": true or false}")?;
+    let given: SettleBody = body::parse(&body, "{\"happened\": true or false}")?;
     let user = acting::user(state, &caller, request)?;
     let id = request
         .match_info()
@@ -166,13 +166,4 @@ async fn revoked(state: &State, request: &HttpRequest) -> Result<HttpResponse, E
         .ok_or(Error::NotFound)?;
     state.edge.approvals.revoke(&caller, user, id).await?;
     Ok(HttpResponse::NoContent().finish())
-}
-
-fn parse<'a, T: Deserialize<'a>>(body: &'a [u8], allowed: &str) -> Result<T, Error> {
-    serde_json::from_slice(body).map_err(|error| {
-        Error::Invalid(vec![FieldError {
-            pointer: String::new(),
-            detail: format!("is not valid: {error}; allowed: {allowed}"),
-        }])
-    })
 }

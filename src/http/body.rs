@@ -8,10 +8,13 @@ use actix_web::http::header::{self, HeaderMap, HeaderValue};
 use actix_web::web::Payload;
 use bytes::{Bytes, BytesMut};
 use futures_util::StreamExt;
+use serde::Deserialize;
+use serde_path_to_error::{Path, Segment};
 
 use super::EdgeLimits;
 use super::error::Error;
 use super::headers::only;
+use crate::surfaces::chat::request::FieldError;
 
 /// Reads a JSON body. A body that says or turns out to be over the limit is not read to its end.
 ///
@@ -35,6 +38,34 @@ pub(super) async fn read_any(request: &HttpRequest, payload: Payload, limits: &E
     }
     let collected = collect(payload, limits.body, announced.unwrap_or_default());
     within(limits.body_time, collected).await
+}
+
+/// What a JSON body says; `allowed` shows how it should look.
+///
+/// # Errors
+/// 400 with the place of the first thing that is wrong.
+pub(super) fn parse<'a, T: Deserialize<'a>>(body: &'a [u8], allowed: &str) -> Result<T, Error> {
+    let wrong = |pointer: String, error: &serde_json::Error| {
+        Error::Invalid(vec![FieldError {
+            pointer,
+            detail: format!("is not valid: {error}; allowed: {allowed}"),
+        }])
+    };
+    let mut json = serde_json::Deserializer::from_slice(body);
+    let given =
+        serde_path_to_error::deserialize(&mut json).map_err(|error| wrong(pointer(error.path()), error.inner()))?;
+    json.end().map_err(|error| wrong(String::new(), &error))?;
+    Ok(given)
+}
+
+/// A path as a JSON pointer (RFC 6901).
+fn pointer(path: &Path) -> String {
+    let steps = path.iter().map(|step| match step {
+        Segment::Seq { index } => format!("/{index}"),
+        Segment::Map { key } => format!("/{}", key.replace('~', "~0").replace('/', "~1")),
+        Segment::Enum { .. } | Segment::Unknown => String::new(),
+    });
+    steps.collect()
 }
 
 async fn within(time: Duration, body: impl Future<Output = Result<Bytes, Error>>) -> Result<Bytes, Error> {
@@ -114,6 +145,36 @@ fn says_json(value: &HeaderValue) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_wrong_in_a_body_is_named_by_its_place() {
+        #[derive(Debug, Deserialize)]
+        #[serde(deny_unknown_fields)]
+        struct Given {
+            #[allow(dead_code)]
+            happened: Option<Vec<bool>>,
+        }
+        let places = |text: &str| match parse::<Given>(text.as_bytes(), "{\"happened\"}") {
+            Err(Error::Invalid(errors)) => errors.into_iter().map(|error| (error.pointer, error.detail)).collect(),
+            other => panic!("{text}: {other:?}"),
+        };
+        for (text, place, says) in [
+            (r#"{"happened": [true, "no"]}"#, "/happened/1", "string \"no\""),
+            (r#"{"hapened": []}"#, "/hapened", "unknown field `hapened`"),
+            (r#"{"happened": []} x"#, "", "trailing characters"),
+            ("", "", "EOF"),
+        ] {
+            let told: Vec<(String, String)> = places(text);
+            let [(pointer, detail)] = &told[..] else {
+                panic!("{told:?}")
+            };
+            assert_eq!(pointer, place, "{detail}");
+            assert!(
+                detail.contains(says) && detail.ends_with("allowed: {\"happened\"}"),
+                "{detail}"
+            );
+        }
+    }
 
     #[test]
     fn only_json_in_utf_8_counts_as_json() {

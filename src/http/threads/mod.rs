@@ -73,12 +73,7 @@ async fn said(
     let caller = state.edge.auth.caller(request).await?;
     let body = body::read(request, payload, &state.edge.limits).await?;
     query::none(request.query_string())?;
-    let given: SayBody = serde_json::from_slice(&body).map_err(|error| {
-        Error::Invalid(vec![FieldError {
-            pointer: String::new(),
-            detail: format!("is not valid: {error}; allowed: {{\"prompt\", \"threadId\"?}}"),
-        }])
-    })?;
+    let given: SayBody = body::parse(&body, "{\"prompt\", \"threadId\"?}")?;
     let user = acting::required(state, &caller, request)?;
     // What is no id names no thread, as does somebody else's.
     let thread = match given.thread_id.as_deref() {
