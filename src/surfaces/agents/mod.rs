@@ -55,6 +55,8 @@ pub const SURFACE: &str = "agent";
 pub use super::threads::SURFACE as THREAD_SURFACE;
 /// The longest a run may be given with a request.
 pub const MOST_TIME: Duration = Duration::from_secs(24 * 3600);
+/// How long a run that is cancelled is waited for.
+const TO_END: Duration = Duration::from_secs(2);
 /// Readers of runs at once; more are shed. Each may ask the store every second.
 const MOST_WATCHES: usize = 1000;
 
@@ -487,14 +489,27 @@ impl AgentRuns {
         {
             tracing::error!(run_id = %triggered.run, %error, "the work on a run ended without an end of the run");
         }
+        self.until(caller, triggered.run, |status| {
+            status.is_over() || status == RunStatus::AwaitingConfirmation
+        })
+        .await
+    }
+
+    /// Waits until a run stands as it should; whoever works on it.
+    async fn until(
+        &self,
+        caller: &Caller,
+        run: RunId,
+        enough: impl Fn(RunStatus) -> bool,
+    ) -> Result<AgentRun, AgentError> {
         let mut patience = watch::LOOK;
         loop {
-            let mut watch = self.agents.running.live(triggered.run).map(|live| live.watch().1);
-            let found = self.agents.runs.get(&caller.tenant, None, triggered.run).await?;
-            let run = found.ok_or(AgentError::NotFound)?;
+            let mut watch = self.agents.running.live(run).map(|live| live.watch().1);
+            let found = self.agents.runs.get(&caller.tenant, None, run).await?;
+            let found = found.ok_or(AgentError::NotFound)?;
             // What stops with the service goes on elsewhere; nobody needs to wait for that here.
-            if run.status.is_over() || run.status == RunStatus::AwaitingConfirmation || self.cut.is_cancelled() {
-                return Ok(run);
+            if enough(found.status) || self.cut.is_cancelled() {
+                return Ok(found);
             }
             tokio::select! {
                 () = watch::pause(&mut watch, &mut patience) => {}
@@ -551,6 +566,16 @@ impl AgentRuns {
             driven: None,
         };
         self.wait(caller, &mut triggered).await
+    }
+
+    /// Waits a moment for a run that was cancelled to be over. It ends by itself, however it stands when the moment is over.
+    pub(super) async fn ends(&self, caller: &Caller, run: RunId) {
+        let over = self.until(caller, run, RunStatus::is_over);
+        match tokio::time::timeout(TO_END, over).await {
+            Ok(Ok(_)) => {}
+            Ok(Err(error)) => tracing::warn!(run_id = %run, %error, "a cancelled run was not waited for to its end"),
+            Err(_) => tracing::debug!(run_id = %run, "a cancelled run is not over yet"),
+        }
     }
 
     /// Takes a run up that somebody has answered, or cancelled, where nobody else has.

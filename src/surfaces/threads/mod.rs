@@ -181,13 +181,14 @@ impl Threads {
         Ok(self.actions.threads(&caller.tenant, &query).await?)
     }
 
-    /// Cancels a run, and what it waits for.
+    /// Cancels a run, and what it waits for: told as it stands when it is over, or a moment later.
     ///
     /// # Errors
     /// There is none; the store is away; [`AgentError::Begun`] where it is cancelled and cannot be read.
     pub async fn cancel(&self, caller: &Caller, user: Option<&UserId>, run: RunId) -> Result<RunAnswer, AgentError> {
         self.agents.cancel(caller, user, run).await?;
         self.agents.go_on(run);
+        self.agents.ends(caller, run).await;
         self.after(caller, run).await
     }
 
