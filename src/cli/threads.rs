@@ -43,6 +43,6 @@ pub(super) async fn run(verb: Verb, resolved: Option<Resolved>) -> anyhow::Resul
 }
 
 /// An RFC 3339 time to the second.
-fn at(time: &str) -> String {
+pub(super) fn at(time: &str) -> String {
     time.chars().take(19).collect::<String>().replace('T', " ")
 }

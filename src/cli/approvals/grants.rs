@@ -7,6 +7,7 @@ use crate::cli::interrupt::unless_stopped;
 use crate::cli::output;
 use crate::cli::runs::{Place, Record, Service, Where};
 use crate::cli::table::{clipped, table};
+use crate::cli::threads::at;
 use crate::domain::ids::GrantId;
 use crate::ports::records::ListQuery;
 
@@ -46,6 +47,7 @@ pub(super) async fn run(args: &Args, place: Place) -> anyhow::Result<Exit> {
         page_token: args.page_token.clone(),
         ..ListQuery::default()
     };
+    let answering = args.place.answering(&place).await?;
     let record = Record::open(place).await?;
     let page = record.grants(query).await;
     record.close().await;
@@ -60,9 +62,23 @@ pub(super) async fn run(args: &Args, place: Place) -> anyhow::Result<Exit> {
     } else {
         let rows: Vec<_> = grants.iter().map(row).collect();
         output::line(&table(
-            &["grant", "user", "tool", "used", "given by", "state", "recipients"],
+            &[
+                "grant",
+                "user",
+                "tool",
+                "used",
+                "given by",
+                "given",
+                "state",
+                "recipients",
+            ],
             &rows,
         ))?;
+        if let Some(counts) = grants.iter().find(|grant| !grant["revokedAt"].is_string()) {
+            let place = answering.for_call_of(counts["userId"].as_str()).repeated();
+            let id = counts["grantId"].as_str().unwrap_or_default();
+            output::note(&format!("to take one back: gavel approvals revoke{place} {id}"));
+        }
     }
     if let Some(token) = page["next_page_token"].as_str() {
         output::note(&format!("more: the same command with --page-token {token}"));
@@ -80,9 +96,10 @@ fn row(grant: &Value) -> Vec<String> {
         clipped(text("tool"), 32),
         grant["uses"].to_string(),
         clipped(text("createdBy"), 32),
-        match grant["revokedAt"].is_string() {
-            true => "revoked".to_owned(),
-            false => "counts".to_owned(),
+        at(text("createdAt")),
+        match grant["revokedAt"].as_str() {
+            Some(when) => format!("revoked {}", at(when)),
+            None => "counts".to_owned(),
         },
         // Whole: what is given for good is not to be guessed.
         recipients.join(", "),
