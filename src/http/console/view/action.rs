@@ -98,7 +98,7 @@ fn warnings(card: &Card<'_>) -> Markup {
             div.warnings role="note" {
                 p { b { "Look twice" } }
                 ul {
-                    @for warning in &action.details.warnings { li { (words::text(warning)) } }
+                    @for warning in &action.details.warnings { li { (words::text(&words::placed(warning))) } }
                     @if changed {
                         li { "The tool has changed since this was asked: approved, it will not run." }
                     }

@@ -14,6 +14,7 @@ use maud::{DOCTYPE, Markup, html};
 
 use super::form::FIELD;
 use super::session::Visitor;
+use crate::domain::ids::DEFAULT_TENANT;
 use crate::http::routes::Route;
 use crate::surfaces::chat::request::FieldError;
 
@@ -59,7 +60,9 @@ fn head(title: &str, style: &str, refresh: Option<&str>) -> Markup {
 fn who(visitor: &Visitor) -> Markup {
     html! {
         div.who {
-            span { b { bdi { (words::text(&visitor.shown())) } } @if visitor.is_approver() { " · approver" } }
+            span { b { bdi { (words::text(&visitor.shown())) } } @if visitor.is_approver() { " · approver" }
+                @if visitor.caller.tenant.as_str() != DEFAULT_TENANT { " · tenant " bdi { (words::text(visitor.caller.tenant.as_str())) } }
+            }
             @if visitor.logged_in {
                 form method="post" action=(Route::ConsoleLogOut.path()) {
                     (token(visitor))

@@ -1,5 +1,7 @@
 //! Words of others, so that they cannot lie about themselves; names, times and numbers for people.
 
+use std::borrow::Cow;
+
 use chrono::{DateTime, Utc};
 use maud::{Markup, html};
 
@@ -144,6 +146,22 @@ pub(super) fn count(number: u64, unit: &str) -> String {
     format!("{number} {unit}{ending}")
 }
 
+/// What begins with the place of an argument (`/to/0: …`), with the argument by its name.
+pub(in crate::http::console) fn placed(text: &str) -> Cow<'_, str> {
+    let Some((pointer, rest)) = text.split_once(": ").filter(|(place, _)| place.starts_with('/')) else {
+        return Cow::Borrowed(text);
+    };
+    let mut place = String::new();
+    for step in pointer.split('/').skip(1) {
+        match step.parse::<usize>() {
+            Ok(index) => place.push_str(&format!(" {}", index + 1)),
+            Err(_) if place.is_empty() => place.push_str(&name(&step.replace("~1", "/").replace("~0", "~"))),
+            Err(_) => place.push_str(&format!(", {}", name(step).to_lowercase())),
+        }
+    }
+    Cow::Owned(format!("{place}: {rest}"))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -186,6 +204,19 @@ mod tests {
         assert_eq!(shown("a\r\nb"), "a\nb");
         // One joiner behind another is no writing.
         assert!(shown("می\u{200c}\u{200c}خ").contains("U+200C"));
+    }
+
+    #[test]
+    fn the_place_of_an_argument_becomes_words() {
+        for (text, words) in [
+            ("/to/0: reads as another", "To 1: reads as another"),
+            ("/attendees/2/email: x", "Attendees 3, email: x"),
+            ("/time_zone: x: y", "Time zone: x: y"),
+            ("no place: x", "no place: x"),
+            ("/no colon", "/no colon"),
+        ] {
+            assert_eq!(placed(text), words);
+        }
     }
 
     #[test]
