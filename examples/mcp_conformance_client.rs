@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use gavel::adapters::mcp::{Mcp, McpConfig, McpOptions, ServerState};
-use gavel::domain::ids::{ActionId, UserId};
+use gavel::domain::ids::ActionId;
 use gavel::ports::tools::{CallReply, CallRequest, Catalog, Tools};
 use serde_json::{Map, Value, json};
 use tokio_util::sync::CancellationToken;
@@ -94,12 +94,11 @@ async fn call(mcp: &Mcp, catalog: &Catalog, name: &str, arguments: &Value) -> Re
         return Ok(());
     };
     let arguments = gavel::domain::canonical::to_raw(arguments);
-    let user = UserId::parse("conformance").map_err(|error| error.to_string())?;
     let reply = mcp
         .call(CallRequest {
             tool,
             arguments: &arguments,
-            user: &user,
+            user: "conformance",
             origin: "conformance",
             run_id: "conformance",
             action_id: ActionId::new(),
