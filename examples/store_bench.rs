@@ -184,6 +184,7 @@ fn tools() -> Vec<Arc<Tool>> {
                 approval: None,
                 timeout: Duration::from_secs(30),
                 identity_argument: None,
+                tenant_users: false,
                 recipients: Vec::new(),
                 ungrantable: Vec::new(),
                 one_line: Vec::new(),
