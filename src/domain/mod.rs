@@ -13,6 +13,7 @@ pub mod journal;
 pub(crate) mod model_schema;
 pub(crate) mod names;
 pub mod nesting;
+pub mod object;
 pub mod policy;
 pub mod surrogates;
 pub mod templates;

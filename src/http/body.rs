@@ -14,6 +14,7 @@ use serde_path_to_error::{Path, Segment};
 use super::EdgeLimits;
 use super::error::Error;
 use super::headers::only;
+use crate::domain::object::Object;
 use crate::surfaces::chat::request::FieldError;
 
 /// Reads a JSON body. A body that says or turns out to be over the limit is not read to its end.
@@ -52,7 +53,7 @@ pub(super) fn parse<'a, T: Deserialize<'a>>(body: &'a [u8], allowed: &str) -> Re
         }])
     };
     let mut json = serde_json::Deserializer::from_slice(body);
-    let given =
+    let Object(given) =
         serde_path_to_error::deserialize(&mut json).map_err(|error| wrong(pointer(error.path()), error.inner()))?;
     json.end().map_err(|error| wrong(String::new(), &error))?;
     Ok(given)
@@ -163,6 +164,7 @@ mod tests {
             (r#"{"hapened": []}"#, "/hapened", "unknown field `hapened`"),
             (r#"{"happened": []} x"#, "", "trailing characters"),
             ("", "", "EOF"),
+            ("[[true]]", "", "expected an object"),
         ] {
             let told: Vec<(String, String)> = places(text);
             let [(pointer, detail)] = &told[..] else {

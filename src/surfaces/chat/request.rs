@@ -8,6 +8,7 @@ use serde_json::Value;
 
 use crate::domain::ids::{ConversationId, UserId};
 use crate::domain::journal::Speaker;
+use crate::domain::object::Object;
 
 /// Most bytes of a message.
 pub const MAX_MESSAGE: usize = 32 * 1024;
@@ -69,7 +70,7 @@ struct Body<'a> {
     #[serde(borrow, default)]
     conversation_id: Option<Cow<'a, str>>,
     #[serde(borrow, default)]
-    history: Option<Vec<Line<'a>>>,
+    history: Option<Vec<Object<Line<'a>>>>,
     #[serde(default)]
     tools: Option<Vec<String>>,
     #[serde(borrow, default)]
@@ -97,8 +98,8 @@ impl ChatRequest {
     /// # Errors
     /// Everything that is wrong with it, at once.
     pub fn from_json(body: &[u8]) -> Result<Self, Vec<FieldError>> {
-        match serde_json::from_slice::<Body<'_>>(body) {
-            Ok(read) => Self::check(read),
+        match serde_json::from_slice::<Object<Body<'_>>>(body) {
+            Ok(Object(read)) => Self::check(read),
             Err(error) => Err(diagnose(body, &error)),
         }
     }
@@ -113,7 +114,7 @@ impl ChatRequest {
             .conversation_id
             .and_then(|id| external(ConversationId::parse(id), "/conversation_id", &mut errors));
         let mut history = Vec::new();
-        for (n, line) in body.history.into_iter().flatten().enumerate() {
+        for (n, Object(line)) in body.history.into_iter().flatten().enumerate() {
             no_nul(&line.content, &format!("/history/{n}/content"), &mut errors);
             let speaker = match line.role {
                 Role::User => Speaker::User,
@@ -344,6 +345,22 @@ mod tests {
         let mut pointers: Vec<_> = errors.into_iter().map(|error| error.pointer).collect();
         pointers.sort();
         pointers
+    }
+
+    /// Fields go by their names, never by their order.
+    #[test]
+    fn an_array_is_no_object() {
+        for (body, place) in [
+            (r#"["hi", "ann"]"#, ""),
+            (r#"{"message": "hi", "history": [["user", "hello"]]}"#, "/history/0"),
+        ] {
+            let errors = ChatRequest::from_json(body.as_bytes()).unwrap_err();
+            assert_eq!(errors.len(), 1, "{errors:?}");
+            assert!(
+                errors[0].pointer == place && errors[0].detail.contains("is an array"),
+                "{errors:?}"
+            );
+        }
     }
 
     #[test]
