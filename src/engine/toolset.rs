@@ -75,12 +75,16 @@ impl Toolset {
         verdicts: &[VerdictFunction],
     ) -> Self {
         let (mut routes, mut declarations, mut missing) = (HashMap::new(), Vec::new(), Vec::new());
-        for name in grant {
-            match resolve(catalog, name) {
+        let granted: Vec<_> = grant.iter().map(|name| (name, resolve(catalog, name))).collect();
+        for (name, resolved) in &granted {
+            match resolved {
                 Ok(tool) => {
+                    // Whichever of two namesakes had the bare name, the model could mean the other.
                     let reserved = |shown: &str| {
+                        let mut tools = granted.iter().filter_map(|(_, other)| other.as_ref().ok());
                         verdicts.iter().any(|verdict| verdict.name() == shown)
                             || agents.iter().any(|agent| safe_name(&agent.name) == shown)
+                            || tools.any(|other| !Arc::ptr_eq(other, tool) && safe_name(&other.name) == shown)
                     };
                     let mut shown = shown_name(tool, reserved);
                     if routes.contains_key(&shown) {
@@ -95,8 +99,8 @@ impl Toolset {
                     }
                 }
                 Err(reason) => missing.push(Missing {
-                    name: name.clone(),
-                    reason,
+                    name: (*name).clone(),
+                    reason: reason.clone(),
                 }),
             }
         }
@@ -258,7 +262,9 @@ mod tests {
         assert!(set.functions.declarations.is_empty());
         assert!(set.missing[0].reason.contains("server__tool"));
         let set = Toolset::build(&catalog, &names(&["a__search", "b__search"]), &[]);
-        assert_eq!(set.functions.declarations.len(), 2);
+        let shown: Vec<_> = set.functions.declarations.iter().map(|one| one.name.as_str()).collect();
+        assert_eq!(shown, ["a__search", "b__search"], "neither has the bare name");
+        assert!(matches!(set.route(&function_call("search", "{}")), Target::Unknown));
         assert!(
             matches!(set.route(&function_call("b__search", "{}")), Target::Tool(tool) if tool.server.as_ref() == "b")
         );
