@@ -15,7 +15,7 @@ use crate::cli::output;
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(in crate::cli) struct Args {
-    /// The user's id, as callers name it to gavel
+    /// The user's id, as callers name it to gavel; TENANT/USER for one of another tenant than default
     user: String,
     /// Listen on this machine for the browser to come back, also where a callback is configured
     #[arg(long)]
@@ -108,6 +108,7 @@ fn show(args: &Args, url: &str, open: bool) -> anyhow::Result<()> {
         args.user
     )));
     output::line(url)?;
+    output::note("Waiting until that is done, for ten minutes at most.");
     if open && output::person_reads_notes() {
         browser::open(url);
     }

@@ -36,7 +36,7 @@ pub(super) struct List {
 /// Options of `gavel google disconnect`.
 #[derive(Debug, clap::Args)]
 pub(super) struct Disconnect {
-    /// The user's id
+    /// The user's id, as `gavel google list` shows it
     user: String,
 }
 
