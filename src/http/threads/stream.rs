@@ -44,7 +44,7 @@ struct Begun {
     caller: Caller,
     run: RunId,
     thread: Value,
-    /// `planning`, or `queued` where another run of the thread comes first.
+    /// `planning`, or `queued` where another run of the thread comes first; as it stands where the request came before.
     status: &'static str,
     watch: Watch,
 }
@@ -56,16 +56,20 @@ async fn begun(state: &State, exchange: &Exchange, request: &HttpRequest, payloa
     let begun = async {
         let answer = threads.run(&caller, None, run).await?;
         let watch = threads.watch(&caller, None, run, Cursor::default()).await?;
-        Ok::<_, AgentError>((json!(answer.thread_id), watch))
+        Ok::<_, AgentError>((answer, watch))
     };
     // The run is there and may have had effects: what cannot be told now must not be sent again.
-    let (thread, watch) = begun.await.map_err(|_| AgentError::Begun(run))?;
-    let status = if triggered.waits_its_turn { "queued" } else { "planning" };
+    let (answer, watch) = begun.await.map_err(|_| AgentError::Begun(run))?;
+    let status = match triggered.waits_its_turn {
+        true => "queued",
+        false if triggered.replayed => answer.status,
+        false => "planning",
+    };
     Ok(Begun {
         status,
         caller,
         run,
-        thread,
+        thread: json!(answer.thread_id),
         watch,
     })
 }

@@ -171,7 +171,7 @@ fn answers(card: &Card<'_>, place: Place, approval: &str) -> Markup {
                         p {
                             "Approves this, and from now on " (words::code(&action.tool)) " may go out for "
                             b { bdi { (words::text(&action.user)) } } " without asking, whatever it says, to exactly "
-                            (people(recipients)) ". One more recipient, or one less, asks again. It can be taken back under Standing leave."
+                            (people(recipients)) ", in whichever field each of them stands. One more recipient, or one less, asks again. It can be taken back under Standing leave."
                         }
                         button.yes type="submit" aria-describedby=(what) { "Approve, and always for these" }
                     }))
