@@ -24,6 +24,8 @@ mod mcp;
 mod meters;
 #[path = "cli/policy.rs"]
 mod policy;
+#[path = "ports/mod.rs"]
+mod ports;
 #[allow(dead_code)]
 #[path = "mcp/raw.rs"]
 mod raw;

@@ -49,6 +49,7 @@ pub async fn start_with(
         "env": {"TASKS_DATABASE_URL": format!("${{{TASKS}:-{tasks}}}")},
     }}});
     std::fs::write(folder.join("mcp.json"), mcp.to_string()).unwrap();
+    let log = folder.join(format!("gavel-{port}.log"));
     let child = command
         .arg("serve")
         .current_dir(folder)
@@ -62,11 +63,14 @@ pub async fn start_with(
         .env("GAVEL_RATE_LIMIT_BURST", "100000")
         .env("RUST_LOG", "error")
         .stdout(Stdio::null())
-        .stderr(Stdio::null())
+        .stderr(std::fs::File::create(&log).unwrap())
         .spawn()
         .unwrap();
     let url = format!("http://127.0.0.1:{port}");
-    ready(&url).await;
+    let probe = url.clone();
+    if let Err(error) = tokio::spawn(async move { ready(&probe).await }).await {
+        panic!("{error}; it said: {}", std::fs::read_to_string(&log).unwrap());
+    }
     Process {
         child: Ended(child),
         url,

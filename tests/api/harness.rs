@@ -12,6 +12,7 @@ use tempfile::TempDir;
 
 use crate::gemini::{Gemini, Reply};
 use crate::postgres;
+pub(crate) use crate::postgres::free_port;
 
 /// How the tasks server is reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -209,14 +210,6 @@ impl Drop for Ended {
 
 pub fn binary() -> &'static str {
     env!("CARGO_BIN_EXE_gavel")
-}
-
-pub fn free_port() -> u16 {
-    std::net::TcpListener::bind(("127.0.0.1", 0))
-        .unwrap()
-        .local_addr()
-        .unwrap()
-        .port()
 }
 
 /// Starts everything and waits until it answers.

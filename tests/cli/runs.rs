@@ -2,7 +2,6 @@
 //! speaks its wire.
 
 use std::fs;
-use std::net::TcpListener;
 use std::process::{Command, Stdio};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -36,8 +35,7 @@ pub(crate) fn asking(gemini: &Gemini) -> Vec<(&str, &str)> {
 
 /// An address that nobody has.
 pub(crate) fn free() -> String {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    listener.local_addr().unwrap().to_string()
+    format!("127.0.0.1:{}", crate::ports::free_port())
 }
 
 /// A service that answers.

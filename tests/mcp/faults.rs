@@ -72,10 +72,7 @@ async fn a_child_that_ends_at_once_is_told_with_its_last_words() {
 
 #[tokio::test]
 async fn a_server_dead_at_the_start_is_used_once_it_is_there() {
-    let port = {
-        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        listener.local_addr().unwrap().port()
-    };
+    let port = crate::ports::free_port();
     let mcp = bridge(&http(&lane::url(port)));
     let before = Instant::now();
     mcp.ready(&["echo".to_owned()], Instant::now() + Duration::from_secs(20))

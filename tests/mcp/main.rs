@@ -6,6 +6,8 @@ mod config;
 mod faults;
 mod http;
 mod pins;
+#[path = "../ports/mod.rs"]
+mod ports;
 mod raw;
 mod server;
 mod stdio;

@@ -135,10 +135,7 @@ async fn everything_over_http(port: u16) -> Child {
 
 #[tokio::test]
 async fn server_everything_works_over_http() {
-    let port = {
-        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        listener.local_addr().unwrap().port()
-    };
+    let port = crate::ports::free_port();
     let mut server = everything_over_http(port).await;
     let mcp = bridge(&http(&format!("http://127.0.0.1:{port}/mcp")));
     everything_answers(&mcp).await;

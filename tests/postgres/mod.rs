@@ -8,6 +8,9 @@
 //! started fails the test: nothing is skipped. `PG_BIN` names the folder of `initdb` when it is not found.
 #![allow(dead_code, clippy::unwrap_used, clippy::disallowed_methods)]
 
+#[path = "../ports/mod.rs"]
+mod ports;
+
 use std::cell::RefCell;
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
@@ -20,6 +23,8 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
+
+pub(crate) use self::ports::free_port;
 
 /// Reads `start` and `stop` from its input, answers each with a line, and cleans up at its end.
 const SCRIPT: &str = r#"
@@ -179,12 +184,6 @@ impl Drop for Made {
 
 thread_local! {
     static MADE: RefCell<Made> = RefCell::default();
-}
-
-/// A port that was free a moment ago.
-pub(crate) fn free_port() -> u16 {
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    listener.local_addr().unwrap().port()
 }
 
 /// `env`, as somebody PostgreSQL agrees to run for.
