@@ -6,6 +6,7 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 use utoipa::ToSchema;
 
+use super::address::Recipients;
 use super::ids::{ActionId, ApprovalId, GrantId, RunId, ThreadId};
 use super::names::names;
 use super::policy;
@@ -69,7 +70,7 @@ names! {
         Reject = "reject",
         /// It may run, this once.
         ApproveOnce = "approve_once",
-        /// It may run, and so may later calls of this tool to exactly the same recipients.
+        /// It may run, and so may later calls of this tool to exactly the same recipients, each in the same argument.
         ApproveAndAlwaysAllowRecipient = "approve_and_always_allow_recipient",
     }
 }
@@ -91,22 +92,25 @@ pub struct Details {
     /// What is odd about it: a look-alike domain, say.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<String>,
-    /// Everybody it goes to, canonical and in order; `None` where the tool names no recipients.
-    pub recipients: Option<Vec<String>>,
+    /// Everybody it goes to; `None` where the tool names no recipients, or the call none.
+    pub recipients: Option<Recipients>,
     /// It gives an argument that leave for good does not cover, so it can be allowed once only.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub ungrantable: bool,
 }
 
 impl Details {
+    /// Everybody it goes to, canonical and in order.
+    #[must_use]
+    pub fn everybody(&self) -> Option<Vec<String>> {
+        let recipients = self.recipients.as_ref()?;
+        Some(recipients.all().into_iter().map(str::to_owned).collect())
+    }
+
     /// Can leave for good be given for it?
     #[must_use]
     pub fn is_grantable(&self) -> bool {
-        !self.ungrantable
-            && self
-                .recipients
-                .as_ref()
-                .is_some_and(|recipients| !recipients.is_empty())
+        !self.ungrantable && self.recipients.is_some()
     }
 }
 
@@ -173,7 +177,7 @@ pub struct Action {
     pub completed_at: Option<i64>,
 }
 
-/// Standing leave of a user: this tool, to exactly these recipients.
+/// Standing leave of a user: this tool, to exactly these recipients, each in its argument.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Grant {
@@ -190,6 +194,9 @@ pub struct Grant {
     pub tool_digest: String,
     /// Everybody it covers: it holds for calls to all of these and nobody else.
     pub recipients: Vec<String>,
+    /// The same, each under the argument that names them: it holds for calls with each of them there.
+    #[schema(value_type = HashMap<String, Vec<String>>, example = json!({"to": ["ann@example.com"], "bcc": ["bob@example.com"]}))]
+    pub recipients_by_argument: Recipients,
     /// Who gave it.
     pub created_by: String,
     /// When, RFC 3339.
@@ -238,7 +245,7 @@ impl Grant {
             server: self.server.into(),
             tool: self.tool.into(),
             digest: self.tool_digest.into(),
-            recipients: serde_json::from_value(self.recipients.into()).ok()?,
+            recipients: self.recipients_by_argument,
         })
     }
 }

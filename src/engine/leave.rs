@@ -109,7 +109,7 @@ fn asked_for(journal: &[Entry], id: ActionId) -> Option<(&Arc<RawValue>, Details
             Details {
                 reason: reason.clone(),
                 warnings: warnings.clone(),
-                recipients: (!recipients.is_empty()).then(|| recipients.iter().map(str::to_owned).collect()),
+                recipients: (!recipients.is_empty()).then(|| recipients.clone()),
                 ungrantable: *ungrantable,
             },
         )),

@@ -94,7 +94,7 @@ impl PendingApproval {
             tool: action.tool,
             arguments: action.arguments,
             grantable: action.details.is_grantable(),
-            recipients: action.details.recipients,
+            recipients: action.details.everybody(),
             reason: action.details.reason,
             warnings: action.details.warnings,
             created_at: rfc3339(action.created_at),
@@ -143,7 +143,7 @@ impl From<Action> for ActionInDoubt {
             agent_id: action.agent,
             tool: action.tool,
             arguments: action.arguments,
-            recipients: action.details.recipients,
+            recipients: action.details.everybody(),
             started_at: action.started_at.map(rfc3339),
         }
     }
@@ -243,7 +243,7 @@ impl Approvals {
             .of_approval(&caller.tenant, whose.as_ref(), answer.approval);
         let action = found.await?.ok_or(AgentError::NotFound)?;
         let always = answer.resolution == Resolution::ApproveAndAlwaysAllowRecipient;
-        if always && action.details.recipients.as_ref().is_none_or(Vec::is_empty) {
+        if always && action.details.recipients.is_none() {
             let detail = format!(
                 "{} names no recipients, so there is nobody to always allow; allowed: reject, approve_once",
                 action.tool

@@ -663,7 +663,7 @@ pub(crate) fn asked(id: ActionId, approval: ApprovalId) -> NewAction {
         model: "gemini-test".into(),
         details: Details {
             reason: "it sends".to_owned(),
-            recipients: Some(vec!["bob@example.com".to_owned()]),
+            recipients: serde_json::from_value(json!({"to": ["bob@example.com"]})).unwrap(),
             ..Details::default()
         },
         grant: None,
@@ -903,7 +903,7 @@ pub(crate) async fn what_people_decide_is_entered(db: TestDb) {
     );
     assert_eq!(
         detail(row(AuditKind::GrantCreated))["recipients"],
-        r#"["bob@example.com"]"#
+        r#"{"to":["bob@example.com"]}"#
     );
     assert_eq!(detail(row(AuditKind::DoubtSettled))["happened"], true);
     assert_eq!(entered.iter().filter(|row| row.tenant != "default").count(), 0);

@@ -40,7 +40,7 @@ pub(crate) async fn a_use_of_standing_leave_is_counted_once(db: TestDb) {
     let grant = GrantId::new();
     db.run(&format!(
         "INSERT INTO approval_grant (id, tenant, user_id, server, tool, recipients, tool_digest, action_id, created_by, \
-         created_at) VALUES ('{grant}', 'default', 'ann', 'tasks', 'add_task', '[]', 'd', 'a', 'ann', 0)"
+         created_at) VALUES ('{grant}', 'default', 'ann', 'tasks', 'add_task', '{{}}', 'd', 'a', 'ann', 0)"
     ))
     .await;
     let begins = |number: u64| {

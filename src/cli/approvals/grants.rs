@@ -88,8 +88,14 @@ pub(super) async fn run(args: &Args, place: Place) -> anyhow::Result<Exit> {
 
 fn row(grant: &Value) -> Vec<String> {
     let text = |field: &str| grant[field].as_str().unwrap_or_default();
-    let recipients = grant["recipients"].as_array().into_iter().flatten();
-    let recipients: Vec<_> = recipients.filter_map(Value::as_str).collect();
+    let recipients = grant["recipientsByArgument"].as_object().into_iter().flatten();
+    let recipients: Vec<_> = recipients
+        .map(|(argument, addresses)| {
+            let addresses = addresses.as_array().into_iter().flatten();
+            let addresses: Vec<_> = addresses.filter_map(Value::as_str).collect();
+            format!("{argument}: {}", addresses.join(", "))
+        })
+        .collect();
     vec![
         text("grantId").to_owned(),
         clipped(text("userId"), 24),
@@ -102,7 +108,7 @@ fn row(grant: &Value) -> Vec<String> {
             None => "counts".to_owned(),
         },
         // Whole: what is given for good is not to be guessed.
-        recipients.join(", "),
+        recipients.join("; "),
     ]
 }
 

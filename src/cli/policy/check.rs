@@ -18,6 +18,7 @@ use crate::cli::table::table;
 use crate::cli::{mcp, operator, output};
 use crate::config::Config;
 use crate::domain::action;
+use crate::domain::address::Recipients;
 use crate::domain::ids::{TenantId, UserId};
 use crate::domain::policy::{DecidedBy, Effect, Grant, Policy};
 use crate::domain::tool::{FailureCode, Tool};
@@ -223,7 +224,7 @@ fn told(args: &Args, opinion: &Opinion, policy: &Policy, surface: &str) -> anyho
             .collect();
         output::json(&json!({
             "answer": ruling.effect, "surface": surface, "by": ruling.by, "reason": ruling.reason,
-            "recipients": opinion.parameters.recipients, "warnings": opinion.parameters.warnings,
+            "recipients": opinion.parameters.recipients.as_ref().map(Recipients::all), "warnings": opinion.parameters.warnings,
             "checks": checks, "arguments": opinion.arguments,
         }))?;
     } else {
@@ -250,7 +251,7 @@ fn text(opinion: &Opinion, policy: &Policy) -> String {
         text.push_str(&format!("\n  {}", ruling.reason));
     }
     if let Some(recipients) = &opinion.parameters.recipients {
-        let all: Vec<_> = recipients.iter().collect();
+        let all: Vec<_> = recipients.all().into_iter().collect();
         text.push_str(&format!(
             "\n  reaches {}",
             if all.is_empty() {

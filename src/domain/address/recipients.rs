@@ -1,6 +1,6 @@
 //! All recipients of a call: one canonical set.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -15,21 +15,22 @@ pub const MOST_RECIPIENTS: usize = 50;
 /// Most errors that are told at once.
 const MOST_ERRORS: usize = 8;
 
-/// Canonical addresses: the order and the names in which they were given make no difference.
-#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+/// Canonical addresses, each under the path of the argument that names it: the order and the names in which they were given make no
+/// difference. No list is empty.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
-pub struct Recipients(BTreeSet<String>);
+pub struct Recipients(BTreeMap<String, BTreeSet<String>>);
 
 impl Recipients {
-    /// In their order.
-    pub fn iter(&self) -> impl Iterator<Item = &str> {
-        self.0.iter().map(String::as_str)
+    /// Everybody, each once, in order.
+    #[must_use]
+    pub fn all(&self) -> BTreeSet<&str> {
+        self.0.values().flatten().map(String::as_str).collect()
     }
 
-    /// How many there are.
-    #[must_use]
-    pub fn len(&self) -> usize {
-        self.0.len()
+    /// Who stands in which argument, in the order of their paths.
+    pub fn by_argument(&self) -> impl ExactSizeIterator<Item = (&str, &BTreeSet<String>)> {
+        self.0.iter().map(|(path, addresses)| (path.as_str(), addresses))
     }
 
     /// Is there none?
@@ -37,11 +38,9 @@ impl Recipients {
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
-}
 
-impl FromIterator<Address> for Recipients {
-    fn from_iter<I: IntoIterator<Item = Address>>(addresses: I) -> Self {
-        Self(addresses.into_iter().map(|address| address.canonical).collect())
+    fn add(&mut self, path: &ArgumentPath, address: Address) {
+        self.0.entry(path.to_string()).or_default().insert(address.canonical);
     }
 }
 
@@ -66,7 +65,8 @@ pub fn recipients(
 ) -> Result<Checked, Vec<String>> {
     let mut texts = Vec::new();
     for path in paths {
-        texts.extend(path.texts(arguments).map_err(|error| vec![error])?);
+        let found = path.texts(arguments).map_err(|error| vec![error])?;
+        texts.extend(found.into_iter().map(|(place, text)| (path, place, text)));
     }
     if texts.len() > most {
         let found = texts.len();
@@ -75,8 +75,8 @@ pub fn recipients(
             joined(paths)
         )]);
     }
-    let (mut addresses, mut errors, mut warnings) = (Vec::new(), Vec::new(), Vec::new());
-    for (place, text) in texts {
+    let (mut recipients, mut errors, mut warnings) = (Recipients::default(), Vec::new(), Vec::new());
+    for (path, place, text) in texts {
         match Address::parse(text) {
             Ok(address) => {
                 for warning in &address.warnings {
@@ -85,23 +85,20 @@ pub fn recipients(
                         warnings.push(warning);
                     }
                 }
-                addresses.push(address);
+                recipients.add(path, address);
             }
             Err(error) if errors.len() < MOST_ERRORS => errors.push(format!("{place}: {} {error}", quoted(text))),
             Err(_) => {}
         }
     }
-    if addresses.is_empty() && errors.is_empty() {
+    if recipients.is_empty() && errors.is_empty() {
         if needed() {
             return Err(vec![format!("{}: no recipient; allowed: at least one", joined(paths))]);
         }
         warnings.push("the call names no recipient".to_owned());
     }
     if errors.is_empty() {
-        Ok(Checked {
-            recipients: addresses.into_iter().collect(),
-            warnings,
-        })
+        Ok(Checked { recipients, warnings })
     } else {
         Err(errors)
     }
@@ -132,13 +129,33 @@ mod tests {
 
     fn set(arguments: &Value) -> Vec<String> {
         let checked = recipients(&paths(), arguments, 3, || true).unwrap();
-        checked.recipients.iter().map(str::to_owned).collect()
+        checked.recipients.all().into_iter().map(str::to_owned).collect()
     }
 
     #[test]
     fn the_set_is_sorted_without_names_and_has_each_once() {
         let arguments = json!({"to": ["Zoe <zoe@x.org>", "ann@X.org"], "cc": "ann@x.org"});
         assert_eq!(set(&arguments), ["ann@x.org", "zoe@x.org"]);
+    }
+
+    /// R-15: who sees whom depends on it.
+    #[test]
+    fn the_argument_that_an_address_stands_in_counts() {
+        let of = |arguments| recipients(&paths(), &arguments, 3, || true).unwrap().recipients;
+        let open = of(json!({"to": ["ann@x.org"], "cc": [], "bcc": ["bo@x.org"]}));
+        assert_eq!(open, of(json!({"bcc": "Bo <bo@X.org>", "to": "ann@x.org"})));
+        for other in [
+            json!({"to": ["ann@x.org", "bo@x.org"]}),
+            json!({"to": ["ann@x.org"], "cc": ["bo@x.org"]}),
+            json!({"to": ["ann@x.org", "bo@x.org"], "bcc": ["bo@x.org"]}),
+        ] {
+            let other = of(other);
+            assert_eq!(open.all(), other.all());
+            assert_ne!(open, other);
+        }
+        let text = serde_json::to_string(&open).unwrap();
+        assert_eq!(text, r#"{"bcc":["bo@x.org"],"to":["ann@x.org"]}"#);
+        assert_eq!(serde_json::from_str::<Recipients>(&text).unwrap(), open);
     }
 
     /// R-12

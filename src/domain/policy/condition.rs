@@ -87,7 +87,7 @@ impl Condition {
     /// Why that cannot be said.
     pub fn holds(&self, facts: &Facts<'_>) -> Result<bool, String> {
         if self.loops > 0 {
-            let values = count(facts.arguments) + facts.recipients.map_or(0, super::Recipients::len);
+            let values = count(facts.arguments) + facts.recipients.map_or(0, |recipients| recipients.all().len());
             if values.saturating_pow(self.loops) > MOST_ROUNDS {
                 return Err(format!(
                     "it would go through {values} values in {} nested loops; {MOST_ROUNDS} rounds are the most",
@@ -100,7 +100,7 @@ impl Condition {
             let Some(recipients) = facts.recipients else {
                 return Err("the settings of this tool name no `recipients`".to_owned());
             };
-            let list = recipients.iter().map(text).collect();
+            let list = recipients.all().into_iter().map(text).collect();
             context.add_variable_from_value("recipients", Cel::List(Arc::new(list)));
         }
         let texts = [

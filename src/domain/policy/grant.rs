@@ -1,4 +1,4 @@
-//! What a person has allowed for good: one tool, for exactly one set of recipients.
+//! What a person has allowed for good: one tool, for exactly one set of recipients, each in its argument.
 
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ pub struct Grant {
 
 impl Grant {
     /// Is it about a call of this user's of this tool, to exactly these recipients? One more, in whatever argument, is
-    /// another set, and so is one less.
+    /// another set, and so is one less, and so is one that stands in another argument: who was in `bcc` is not shown in `to`.
     #[must_use]
     pub fn covers(&self, user: &str, server: &str, tool: &str, digest: &str, recipients: &Recipients) -> bool {
         !recipients.is_empty()

@@ -201,6 +201,13 @@ fn a_grant_is_leave_for_exactly_what_it_names() {
     assert!(!other(|grant| grant.user = "bob".into()));
     assert!(!other(|grant| grant.tool = "gmail_draft".into()));
     assert!(!other(|grant| grant.server = "evil".into()));
+    let hidden = [ArgumentPath::parse("bcc").unwrap()];
+    let hidden = recipients(&hidden, &json!({"bcc": both}), 50, || false)
+        .unwrap()
+        .recipients;
+    assert_eq!(hidden.all(), set(&both).all());
+    let ruling = ruled(None, true, Approval::SideEffects, &none, Some(&hidden), &[grant(&both)]);
+    assert_eq!(ruling.effect, Effect::RequireApproval, "the same, in another argument");
     let ruling = ruled(None, true, Approval::SideEffects, &none, None, &[grant(&both)]);
     assert_eq!(ruling.effect, Effect::RequireApproval, "a tool without recipients");
 }

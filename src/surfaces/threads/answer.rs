@@ -190,7 +190,7 @@ impl ActionAnswer {
             action_id: action.id,
             approval_id: action.approval.filter(|_| waits),
             arguments: waits.then(|| action.arguments.clone()),
-            recipients: action.details.recipients.clone().filter(|_| waits),
+            recipients: action.details.everybody().filter(|_| waits),
             grantable: waits.then(|| action.details.is_grantable()),
             reason: waits.then(|| action.details.reason.clone()),
             warnings: if waits {

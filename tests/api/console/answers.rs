@@ -28,6 +28,7 @@ async fn a_question_is_shown_as_a_person_wants_to_see_it() {
             "Look twice",
             "Dear Ann,\n\nI am late, by about ten minutes.\n\nBest\nJo",
             "Goes to 3 recipients:",
+            "Cc: <bdi class=\"address\">",
             "Monday, 24 November 2031, 10:00",
             "May stay away",
             "Exactly what is sent",

@@ -15,8 +15,8 @@ fn to(recipients: Value) -> Value {
     mail
 }
 
-/// R-15, promise 4: leave for good covers the same recipients, however they are written, and nobody else beside them: not in cc, not in
-/// bcc, not for another tool, not for another user, and not after it was taken back.
+/// R-15, promise 4: leave for good covers the same recipients, however they are written, each where they stood, and nobody else beside
+/// them: not in cc, not in bcc, not for another tool, not for another user, and not after it was taken back.
 #[tokio::test]
 async fn leave_for_a_recipient_is_never_wider_than_that_recipient() {
     for kind in BOTH {
@@ -53,6 +53,35 @@ async fn leave_for_a_recipient_is_never_wider_than_that_recipient() {
             let run = desk.mails("ann", to(other.clone())).await;
             assert_eq!(run["status"], "awaiting_confirmation", "{other}: {run}");
         }
+        // Who was to see whom was part of the question.
+        let hidden = json!({"to": ["ben@example.com"], "bcc": ["boss@example.com"]});
+        let asked = desk.mails("bob", to(hidden.clone())).await;
+        desk.resolve("bob", &asked["actions"][0], ALWAYS, None).await;
+        for (moved, covered) in [
+            (json!({"to": ["ben@example.com", "boss@example.com"]}), false),
+            (json!({"to": ["ben@example.com"], "cc": ["boss@example.com"]}), false),
+            (json!({"to": ["boss@example.com"], "bcc": ["ben@example.com"]}), false),
+            (
+                json!({"to": ["ben@example.com", "boss@example.com"], "bcc": ["boss@example.com"]}),
+                false,
+            ),
+            (hidden, true),
+        ] {
+            let run = desk.mails("bob", to(moved.clone())).await;
+            assert_eq!(run["status"] == "completed", covered, "{moved}: {run}");
+        }
+        let grants = desk.get("bob", "/api/agent/grants").await;
+        assert_eq!(
+            (
+                &grants["grants"][0]["recipients"],
+                &grants["grants"][0]["recipientsByArgument"]
+            ),
+            (
+                &json!(["ben@example.com", "boss@example.com"]),
+                &json!({"to": ["ben@example.com"], "bcc": ["boss@example.com"]})
+            ),
+            "{grants}"
+        );
         let event =
             json!({"summary": "x", "start": "2099-01-01", "end": "2099-01-02", "attendees": ["ben@example.com"]});
         let run = desk.calls("ann", json!([["calendar_event_create", event]])).await;

@@ -7,6 +7,7 @@ use super::super::read::rfc3339;
 use super::super::runs::{opt_parsed, parsed};
 use super::super::{ReadOnly, Store};
 use crate::domain::action::{Action, ActionStatus, Grant, Resolution};
+use crate::domain::address::Recipients;
 use crate::domain::agent_run::RunStatus;
 use crate::domain::ids::{ActionId, ApprovalId, GrantId, RunId, TenantId, ThreadId, UserId};
 use crate::domain::thread::{LatestRun, MessageRole, Thread, ThreadMessage, ThreadSummary, title};
@@ -91,15 +92,17 @@ pub(in super::super) fn action(row: &Row, bytes: &mut usize) -> Result<Action, s
 
 /// A row of [`GRANT`]. Adds to the bytes read so far.
 pub(in super::super) fn grant(row: &Row, bytes: &mut usize) -> Result<Grant, sqlx::Error> {
-    let recipients = row.text(5)?;
-    *bytes += recipients.len();
+    // Each is told twice.
+    *bytes += 2 * row.text(5)?.len();
+    let recipients: Recipients = parsed(row, 5, |text| serde_json::from_str(text).ok())?;
     Ok(Grant {
         created_at: rfc3339(row.int(0)?),
         grant_id: parsed(row, 1, GrantId::parse)?,
         user_id: row.text(2)?,
         server: row.text(3)?,
         tool: row.text(4)?,
-        recipients: parsed(row, 5, |text| serde_json::from_str(text).ok())?,
+        recipients: recipients.all().into_iter().map(str::to_owned).collect(),
+        recipients_by_argument: recipients,
         created_by: row.text(6)?,
         uses: row.int(7)?.unsigned_abs(),
         last_used_at: row.opt_int(8)?.map(rfc3339),

@@ -9,6 +9,7 @@ use super::super::approvals::waits;
 use super::super::session::Visitor;
 use super::{arguments, token, words};
 use crate::domain::action::{Action, ActionStatus, DID_NOT_HAPPEN, Resolution, in_words};
+use crate::domain::address::Recipients;
 use crate::domain::tool::{FailureCode, Tool};
 use crate::http::routes::Route;
 
@@ -114,13 +115,13 @@ fn warnings(card: &Card<'_>) -> Markup {
 fn body(card: &Card<'_>) -> Markup {
     let action = card.action;
     let given: Value = serde_json::from_str(action.arguments.get()).unwrap_or_default();
-    let recipients = action.details.recipients.as_deref();
+    let recipients = action.details.recipients.as_ref();
     html! {
         @if !action.details.reason.is_empty() {
             p.why { b { "Why it needs leave: " } (words::text(&action.details.reason)) }
         }
-        @if let Some(recipients) = recipients.filter(|recipients| !recipients.is_empty()) {
-            p.reach { b { "Goes to " (words::count(recipients.len() as u64, "recipient")) ":" } " " (people(recipients)) }
+        @if let Some(recipients) = recipients {
+            p.reach { b { "Goes to " (words::count(recipients.all().len() as u64, "recipient")) ":" } " " (people(recipients)) }
         }
         (arguments::arguments(card.tool.as_deref(), &given))
         details.exactly {
@@ -136,10 +137,14 @@ fn body(card: &Card<'_>) -> Markup {
     }
 }
 
-/// Addresses, one after another.
-pub(super) fn people(recipients: &[String]) -> Markup {
+/// Addresses, each after the name of the argument that it stands in.
+pub(super) fn people(recipients: &Recipients) -> Markup {
     html! {
-        @for (n, one) in recipients.iter().enumerate() { @if n > 0 { ", " } bdi.address { (words::text(one)) } }
+        @for (n, (argument, addresses)) in recipients.by_argument().enumerate() {
+            @if n > 0 { "; " }
+            (words::text(&words::name(&argument.replace("[]", "")))) ": "
+            @for (n, one) in addresses.iter().enumerate() { @if n > 0 { ", " } bdi.address { (words::text(one)) } }
+        }
     }
 }
 
@@ -157,21 +162,25 @@ fn answers(card: &Card<'_>, place: Place, approval: &str) -> Markup {
             }
         }
     };
-    let recipients = action.details.recipients.as_deref().unwrap_or_default();
+    let grantable = action
+        .details
+        .recipients
+        .as_ref()
+        .filter(|_| action.details.is_grantable());
     let what = format!("a-{}", action.id);
     html! {
         div.answers {
             (form(Resolution::ApproveOnce, html! {
                 button.yes type="submit" aria-describedby=(what) { "Approve once" }
             }))
-            @if action.details.is_grantable() {
+            @if let Some(recipients) = grantable {
                 details {
                     summary.button { "Always for these recipients…" }
                     (form(Resolution::ApproveAndAlwaysAllowRecipient, html! {
                         p {
                             "Approves this, and from now on " (words::code(&action.tool)) " may go out for "
                             b { bdi { (words::text(&action.user)) } } " without asking, whatever it says, to exactly "
-                            (people(recipients)) ", in whichever field each of them stands. One more recipient, or one less, asks again. It can be taken back under Standing leave."
+                            (people(recipients)) ". One more recipient, one less, or one of them in another field asks again. It can be taken back under Standing leave."
                         }
                         button.yes type="submit" aria-describedby=(what) { "Approve, and always for these" }
                     }))
