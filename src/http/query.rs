@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::str::FromStr;
 
 use super::error::Error;
+use crate::domain::definition::quoted;
 use crate::surfaces::chat::request::FieldError;
 use crate::surfaces::decisions::ListQuery;
 
@@ -55,7 +56,7 @@ fn read(query: &str, allowed: &[&str]) -> Result<ListQuery, Error> {
             }
             "page_size" => match page_size(&value) {
                 Some(size) => list.page_size = size,
-                None => wrong(format!("is no whole number from 1 to {MAX_PAGE}")),
+                None => wrong(found(&value, &format!("a whole number from 1 to {MAX_PAGE}"))),
             },
             "page_token" => list.page_token = given(value),
             "filter" => list.filter = given(value),
@@ -89,6 +90,24 @@ pub(super) fn none(query: &str) -> Result<(), Error> {
 
 fn page_size(text: &str) -> Option<u32> {
     number(text).filter(|size| (1..=MAX_PAGE).contains(size))
+}
+
+/// What is wrong with a parameter.
+pub(super) fn wrong(name: &str, detail: String) -> Error {
+    Error::Invalid(vec![FieldError {
+        pointer: name.to_owned(),
+        detail,
+    }])
+}
+
+/// A value that is not what is allowed.
+pub(super) fn no_such(name: &str, value: &str, allowed: &str) -> Error {
+    wrong(name, found(value, allowed))
+}
+
+/// The words for a value that is not what is allowed.
+pub(super) fn found(value: &str, allowed: &str) -> String {
+    format!("is {}; allowed: {allowed}", quoted(value))
 }
 
 /// A whole number as it is written: digits, without a sign.

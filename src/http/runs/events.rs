@@ -18,9 +18,8 @@ use crate::http::exchange::Exchange;
 use crate::http::headers::{self, ACCEL_BUFFERING, only};
 use crate::http::lines::Form;
 use crate::http::routes::Route;
-use crate::http::{State, acting};
+use crate::http::{State, acting, query};
 use crate::surfaces::agents::{AgentError, Cursor, RunEvent, Told, Watch};
-use crate::surfaces::chat::request::FieldError;
 
 const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
 
@@ -57,16 +56,14 @@ async fn watch(state: &State, request: &HttpRequest) -> Result<Option<Watch>, Er
 fn cursor(request: &HttpRequest) -> Result<Cursor, Error> {
     let mut after = None;
     for (name, value) in url::form_urlencoded::parse(request.query_string().as_bytes()) {
-        let wrong = |detail: &str| {
-            Error::Invalid(vec![FieldError {
-                pointer: name.to_string(),
-                detail: detail.to_owned(),
-            }])
-        };
         if name != "after" {
-            return Err(wrong("is no known parameter; allowed is after"));
+            return Err(query::wrong(
+                &name,
+                "is no known parameter; allowed is after".to_owned(),
+            ));
         }
-        after = Some(Cursor::parse(&value).ok_or_else(|| wrong("is no id of an event, as 12 or 12.5"))?);
+        let cursor = Cursor::parse(&value);
+        after = Some(cursor.ok_or_else(|| query::no_such(&name, &value, "the id of an event, as 12 or 12.5"))?);
     }
     if !request.headers().contains_key(&LAST_EVENT_ID) {
         return Ok(after.unwrap_or_default());

@@ -346,7 +346,7 @@ fn timeout(text: &str) -> Result<Option<Duration>, Error> {
             timeout = Some(Duration::from_secs(seconds));
             continue;
         } else {
-            format!("is no whole number from 1 to {most}")
+            query::found(&value, &format!("a whole number from 1 to {most}"))
         };
         errors.push(FieldError {
             pointer: name.into_owned(),

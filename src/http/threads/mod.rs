@@ -21,7 +21,6 @@ use super::{State, acting, body, query};
 use crate::domain::ids::ThreadId;
 use crate::surfaces::agents::{AgentError, Triggered};
 use crate::surfaces::caller::Caller;
-use crate::surfaces::chat::request::FieldError;
 use crate::surfaces::threads::{Message, RunAnswer};
 
 /// `POST /api/agent/run`.
@@ -32,7 +31,7 @@ pub(super) struct SayBody {
     pub prompt: String,
     /// In which thread; absent: a new one.
     #[schema(value_type = Option<String>, format = "uuid")]
-    pub thread_id: Option<String>,
+    pub thread_id: Option<ThreadId>,
 }
 
 pub(super) async fn run(state: Data<State>, request: HttpRequest, payload: Payload) -> HttpResponse {
@@ -75,14 +74,9 @@ async fn said(
     query::none(request.query_string())?;
     let given: SayBody = body::parse(&body, "{\"prompt\", \"threadId\"?}")?;
     let user = acting::required(state, &caller, request)?;
-    // What is no id names no thread, as does somebody else's.
-    let thread = match given.thread_id.as_deref() {
-        None => None,
-        Some(text) => Some(ThreadId::parse(text).ok_or(Error::NotFound)?),
-    };
     let message = Message {
         prompt: given.prompt,
-        thread,
+        thread: given.thread_id,
         background: patience == Patience::None,
         meta: meta(exchange, request, &caller, &user, &body)?,
     };
@@ -164,18 +158,14 @@ async fn whole(state: &State, request: &HttpRequest) -> Result<HttpResponse, Err
 fn before(text: &str) -> Result<Option<u64>, Error> {
     let mut before = None;
     for (name, value) in url::form_urlencoded::parse(text.as_bytes()) {
-        let wrong = |detail: &str| {
-            Error::Invalid(vec![FieldError {
-                pointer: name.to_string(),
-                detail: detail.to_owned(),
-            }])
-        };
         if name != "before" {
-            return Err(wrong("is no known parameter; allowed is before"));
+            return Err(query::wrong(
+                &name,
+                "is no known parameter; allowed is before".to_owned(),
+            ));
         }
-        let number = Some(&value).filter(|value| value.bytes().all(|byte| byte.is_ascii_digit()));
-        let number = number.and_then(|value| value.parse().ok());
-        before = Some(number.ok_or_else(|| wrong("is no number of a message"))?);
+        let number = query::number(&value);
+        before = Some(number.ok_or_else(|| query::no_such(&name, &value, "the number of a message, as 12"))?);
     }
     Ok(before)
 }
