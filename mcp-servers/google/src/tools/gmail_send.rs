@@ -48,6 +48,7 @@ pub(crate) fn tool() -> Tool {
                 "body": { "type": "string", "description": "The text, plain." },
                 "html_body": {
                     "type": "string",
+                    "contentMediaType": "text/html",
                     "description": "The same text as HTML, for programs that show it. Leave it out unless formatting matters."
                 },
                 "reply_to_message_id": {

@@ -1,6 +1,7 @@
 //! The arguments of any tool's call as a person reads them: named by the tool's schema, in the order of what matters.
 
 use std::borrow::Cow;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use chrono::{DateTime, NaiveDate, NaiveDateTime};
 use maud::{Markup, html};
@@ -16,6 +17,10 @@ const SHORT: usize = 4000;
 const SHORT_LINES: usize = 60;
 /// Of which so much stands before the control.
 const BEGINNING: usize = 800;
+/// Bytes and tags of HTML that is read out: the time it takes grows with the square of how deep it is. And the columns of its lines.
+const MOST_HTML: usize = 64 * 1024;
+const MOST_TAGS: usize = 2000;
+const WIDTH: usize = 100;
 /// Values inside of values; what lies deeper is shown as JSON.
 const DEEPEST: usize = 6;
 
@@ -104,6 +109,7 @@ fn value(value: &Value, schema: &Value, root: &Value, depth: usize) -> Markup {
         Value::Null => html! { span.none { "none" } },
         Value::Bool(yes) => html! { (if *yes { "Yes" } else { "No" }) },
         Value::Number(number) => html! { (number) },
+        Value::String(text) if resolved(schema, root)["contentMediaType"] == "text/html" => hypertext(text),
         Value::String(text) => string(text),
         Value::Array(items) if items.is_empty() => html! { span.none { "none" } },
         Value::Array(items) => {
@@ -117,6 +123,39 @@ fn value(value: &Value, schema: &Value, root: &Value, depth: usize) -> Markup {
             (usize::from(is_long(&fields[name])), 0)
         }),
     }
+}
+
+/// HTML as whoever gets it reads it, each link with its target, whatever it may say of itself; what style sheets hide is shown.
+fn hypertext(text: &str) -> Markup {
+    match read_out(text) {
+        Some(read) if !text.is_empty() => html! {
+            (string(&read))
+            details.whole {
+                summary { "Show the HTML itself (" (words::count(text.chars().count() as u64, "character")) ")" }
+                div.prose dir="auto" { (words::text(text)) }
+            }
+        },
+        None => html! {
+            p { small { "This is HTML that is too long to be read out here; this is the markup." } }
+            (string(text))
+        },
+        Some(_) => string(text),
+    }
+}
+
+/// HTML as text; `None` for what is too long or cannot be read out, of which the markup is to be shown.
+fn read_out(html: &str) -> Option<String> {
+    if html.len() > MOST_HTML || html.matches('<').count() > MOST_TAGS {
+        return None;
+    }
+    let config = html2text::config::plain()
+        .link_footnotes(true)
+        .no_link_wrapping()
+        .allow_width_overflow();
+    // A page of other questions is not to fail for one that its reader chokes on.
+    let read = catch_unwind(AssertUnwindSafe(|| config.string_from_read(html.as_bytes(), WIDTH)));
+    let read = read.ok()?.ok()?;
+    Some(read.trim_end().to_owned())
 }
 
 fn string(text: &str) -> Markup {
@@ -285,6 +324,38 @@ mod tests {
             "{page}"
         );
         assert!(page.contains("the end</div></details>"), "{page}");
+    }
+
+    /// Promise 4: whoever approves reads what whoever gets it reads, and where each link goes.
+    #[test]
+    fn html_is_read_out_with_the_targets_of_its_links_and_shown_as_it_is() {
+        let schema = json!({"properties": {"html_body": {"type": "string", "contentMediaType": "text/html"}}});
+        let page = "<p style='display:none'>Psst</p><p>Hi <b>Ann</b>, <a href='https://evil.example/x'>https://bank.example</a></p>\
+                    <script>alert(1)</script>";
+        let text = shown(schema.clone(), json!({"html_body": page}));
+        let read = text.split("Show the HTML itself").next().unwrap();
+        for said in ["Psst", "Hi", "Ann", "https://bank.example", "https://evil.example/x"] {
+            assert!(read.contains(said), "{said}: {text}");
+        }
+        assert!(!read.contains("&lt;p"), "{text}");
+        assert!(text.contains("&lt;script&gt;alert(1)"), "{text}");
+        assert!(!text.contains("<script"), "{text}");
+        // What cannot be read out, or not in time, is shown as it is.
+        for (wild, is_read_out) in [
+            ("x".repeat(MOST_HTML + 1), false),
+            ("<div>".repeat(MOST_TAGS + 1), false),
+            ("<div>".repeat(MOST_TAGS), true),
+            ("<table><tr><td>".repeat(MOST_TAGS / 3), true),
+            ("no markup\u{0}".to_owned(), true),
+        ] {
+            let text = shown(schema.clone(), json!({"html_body": wild}));
+            assert_eq!(
+                !text.contains("too long to be read out"),
+                is_read_out,
+                "{} bytes",
+                wild.len()
+            );
+        }
     }
 
     #[test]
