@@ -1,13 +1,12 @@
 //! The arguments of any tool's call as a person reads them: named by the tool's schema, in the order of what matters.
 
 use std::borrow::Cow;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use chrono::{DateTime, NaiveDate, NaiveDateTime};
 use maud::{Markup, html};
 use serde_json::{Map, Value};
 
-use super::words;
+use super::{hypertext, words};
 use crate::domain::address::Address;
 use crate::domain::argument_path::ArgumentPath;
 use crate::domain::tool::Tool;
@@ -17,10 +16,6 @@ const SHORT: usize = 4000;
 const SHORT_LINES: usize = 60;
 /// Of which so much stands before the control.
 const BEGINNING: usize = 800;
-/// Bytes and tags of HTML that is read out: the time it takes grows with the square of how deep it is. And the columns of its lines.
-const MOST_HTML: usize = 64 * 1024;
-const MOST_TAGS: usize = 2000;
-const WIDTH: usize = 100;
 /// Values inside of values; what lies deeper is shown as JSON.
 const DEEPEST: usize = 6;
 
@@ -72,12 +67,21 @@ fn object(
     let schema = resolved(schema, root);
     let mut names: Vec<&String> = fields.keys().collect();
     names.sort_by_key(|name| rank(name));
+    // One that the tool does not know of, or that reads as another one.
+    let unclear = |name: &str| {
+        let stranger = schema["properties"].is_object() && schema["properties"].get(name).is_none();
+        let label = words::name(name).to_lowercase();
+        stranger
+            || fields
+                .keys()
+                .any(|other| other != name && words::name(other).to_lowercase() == label)
+    };
     html! {
         dl.fields {
             @for name in names {
                 @let of = &schema["properties"][name];
                 div class=[is_long(&fields[name]).then_some("long")] {
-                    dt { (label(name, of, root)) }
+                    dt { (label(name, of, root, unclear(name))) }
                     dd { (value(&fields[name], of, root, depth + 1)) }
                 }
             }
@@ -86,7 +90,7 @@ fn object(
 }
 
 /// What the schema calls it. The title is the server's word, so the name itself stands beside it where the two differ.
-fn label(name: &str, schema: &Value, root: &Value) -> Markup {
+fn label(name: &str, schema: &Value, root: &Value, unclear: bool) -> Markup {
     let own = words::name(name);
     let title = resolved(schema, root)["title"]
         .as_str()
@@ -94,7 +98,7 @@ fn label(name: &str, schema: &Value, root: &Value) -> Markup {
         .unwrap_or_default();
     html! {
         @if title.is_empty() || title.eq_ignore_ascii_case(&own) || title.eq_ignore_ascii_case(name) {
-            (words::text(&own))
+            (words::text(&own)) @if unclear { " " (words::code(name)) }
         } @else {
             (words::text(title)) " " (words::code(name))
         }
@@ -125,9 +129,9 @@ fn value(value: &Value, schema: &Value, root: &Value, depth: usize) -> Markup {
     }
 }
 
-/// HTML as whoever gets it reads it, each link with its target, whatever it may say of itself; what style sheets hide is shown.
+/// HTML as whoever gets it reads it, and more, and below it the markup.
 fn hypertext(text: &str) -> Markup {
-    match read_out(text) {
+    match hypertext::read_out(text) {
         Some(read) if !text.is_empty() => html! {
             (string(&read))
             details.whole {
@@ -141,21 +145,6 @@ fn hypertext(text: &str) -> Markup {
         },
         Some(_) => string(text),
     }
-}
-
-/// HTML as text; `None` for what is too long or cannot be read out, of which the markup is to be shown.
-fn read_out(html: &str) -> Option<String> {
-    if html.len() > MOST_HTML || html.matches('<').count() > MOST_TAGS {
-        return None;
-    }
-    let config = html2text::config::plain()
-        .link_footnotes(true)
-        .no_link_wrapping()
-        .allow_width_overflow();
-    // A page of other questions is not to fail for one that its reader chokes on.
-    let read = catch_unwind(AssertUnwindSafe(|| config.string_from_read(html.as_bytes(), WIDTH)));
-    let read = read.ok()?.ok()?;
-    Some(read.trim_end().to_owned())
 }
 
 fn string(text: &str) -> Markup {
@@ -328,32 +317,37 @@ mod tests {
 
     /// Promise 4: whoever approves reads what whoever gets it reads, and where each link goes.
     #[test]
-    fn html_is_read_out_with_the_targets_of_its_links_and_shown_as_it_is() {
+    fn html_is_read_out_and_shown_as_it_is() {
         let schema = json!({"properties": {"html_body": {"type": "string", "contentMediaType": "text/html"}}});
-        let page = "<p style='display:none'>Psst</p><p>Hi <b>Ann</b>, <a href='https://evil.example/x'>https://bank.example</a></p>\
-                    <script>alert(1)</script>";
+        let page =
+            "<p>Hi <b>Ann</b>, <a href='https://evil.example/x'>https://bank.example</a></p><script>alert(1)</script>";
         let text = shown(schema.clone(), json!({"html_body": page}));
-        let read = text.split("Show the HTML itself").next().unwrap();
-        for said in ["Psst", "Hi", "Ann", "https://bank.example", "https://evil.example/x"] {
-            assert!(read.contains(said), "{said}: {text}");
-        }
-        assert!(!read.contains("&lt;p"), "{text}");
-        assert!(text.contains("&lt;script&gt;alert(1)"), "{text}");
-        assert!(!text.contains("<script"), "{text}");
-        // What cannot be read out, or not in time, is shown as it is.
-        for (wild, is_read_out) in [
-            ("x".repeat(MOST_HTML + 1), false),
-            ("<div>".repeat(MOST_TAGS + 1), false),
-            ("<div>".repeat(MOST_TAGS), true),
-            ("<table><tr><td>".repeat(MOST_TAGS / 3), true),
-            ("no markup\u{0}".to_owned(), true),
-        ] {
-            let text = shown(schema.clone(), json!({"html_body": wild}));
-            assert_eq!(
-                !text.contains("too long to be read out"),
-                is_read_out,
-                "{} bytes",
-                wild.len()
+        assert!(
+            text.contains("Hi Ann, https://bank.example [→ https://evil.example/x]"),
+            "{text}"
+        );
+        assert!(
+            text.contains("&lt;script&gt;alert(1)") && !text.contains("<script"),
+            "{text}"
+        );
+        let text = shown(schema, json!({"html_body": "<b>".repeat(100_000)}));
+        assert!(
+            text.contains("too long to be read out") && text.contains("&lt;b&gt;"),
+            "{text}"
+        );
+    }
+
+    /// R-13: a name that reads as another one's is told apart.
+    #[test]
+    fn arguments_that_read_alike_show_their_names() {
+        let schema = json!({"properties": {"to": {}, "reply_to": {}}});
+        let text = shown(schema.clone(), json!({"to": "a", "reply_to": "b"}));
+        assert!(!text.contains("<code>"), "{text}");
+        let text = shown(schema, json!({"to": "a", "To": "b", "zzz": "c"}));
+        for name in ["to", "To", "zzz"] {
+            assert!(
+                text.contains(&format!("<code><bdi>{name}</bdi></code>")),
+                "{name}: {text}"
             );
         }
     }

@@ -9,6 +9,7 @@ pub(super) mod thread;
 pub(super) mod words;
 
 mod arguments;
+mod hypertext;
 
 use maud::{DOCTYPE, Markup, html};
 

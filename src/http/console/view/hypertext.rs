@@ -1,0 +1,287 @@
+//! HTML as an approver reads it: all of its words, whatever its styles would hide, and beside them every address that it names.
+
+use std::cell::RefCell;
+
+use html5ever::tokenizer::states::RawKind;
+use html5ever::tokenizer::{
+    BufferQueue, CharacterTokens, CommentToken, EndTag, StartTag, Tag, TagToken, Token, TokenSink, TokenSinkResult,
+    Tokenizer, TokenizerOpts,
+};
+
+/// Bytes of HTML that is read out: the time that one tag takes grows with the square of its attributes.
+const MOST: usize = 64 * 1024;
+
+/// Attributes that hold an address, or words that some program shows.
+const TOLD: [&str; 22] = [
+    "action",
+    "alt",
+    "aria-label",
+    "background",
+    "cite",
+    "classid",
+    "codebase",
+    "content",
+    "data",
+    "formaction",
+    "href",
+    "label",
+    "longdesc",
+    "manifest",
+    "ping",
+    "placeholder",
+    "poster",
+    "src",
+    "srcset",
+    "srcdoc",
+    "title",
+    "value",
+];
+
+/// Elements that stand in a line.
+const IN_LINE: [&str; 33] = [
+    "a", "abbr", "acronym", "b", "bdi", "bdo", "big", "cite", "code", "data", "del", "dfn", "em", "font", "i", "img",
+    "ins", "kbd", "label", "mark", "q", "s", "samp", "small", "span", "strike", "strong", "sub", "sup", "time", "tt",
+    "u", "var",
+];
+
+/// HTML as text; `None` for what is too long, of which the markup is to be shown.
+pub(super) fn read_out(html: &str) -> Option<String> {
+    if html.len() > MOST {
+        return None;
+    }
+    let input = BufferQueue::default();
+    input.push_back(html.into());
+    let reader = Tokenizer::new(Reader::default(), TokenizerOpts::default());
+    // It stops at scripts, which nobody runs here.
+    while !input.is_empty() {
+        let _ = reader.feed(&input);
+    }
+    reader.end();
+    let mut read = reader.sink.0.into_inner();
+    read.leave_unseen();
+    read.leave_links();
+    Some(read.text.trim().to_owned())
+}
+
+#[derive(Default)]
+struct Reader(RefCell<Reading>);
+
+#[derive(Default)]
+struct Reading {
+    text: String,
+    /// Where the links go that have begun.
+    links: Vec<String>,
+    /// In what nobody is shown: which element, and how many characters.
+    unseen: Option<(&'static str, usize)>,
+}
+
+impl Reading {
+    /// White space is one blank, as everywhere in HTML.
+    fn words(&mut self, words: &str) {
+        if let Some((_, characters)) = &mut self.unseen {
+            *characters += words.chars().count();
+            return;
+        }
+        for c in words.chars() {
+            if !c.is_ascii_whitespace() {
+                self.text.push(c);
+            } else if !self.text.ends_with([' ', '\n']) {
+                self.text.push(' ');
+            }
+        }
+    }
+
+    fn line(&mut self) {
+        let shown = self.text.trim_end_matches(' ').len();
+        self.text.truncate(shown);
+        if !self.text.ends_with("\n\n") && !self.text.is_empty() {
+            self.text.push('\n');
+        }
+    }
+
+    fn note(&mut self, note: &str) {
+        if !self.text.ends_with([' ', '\n']) {
+            self.text.push(' ');
+        }
+        self.text.push('[');
+        self.text.push_str(note);
+        self.text.push(']');
+    }
+
+    fn begins(&mut self, tag: &Tag) -> Option<RawKind> {
+        let name = &*tag.name;
+        if !IN_LINE.contains(&name) {
+            self.line();
+        }
+        match name {
+            "li" => self.text.push_str("• "),
+            "td" | "th" => self.words(" "),
+            _ => {}
+        }
+        for attribute in &tag.attrs {
+            let (of, value) = (&*attribute.name.local, attribute.value.trim());
+            let told = TOLD.contains(&of) || of.ends_with(":href") || value.contains("://") || value.contains("url(");
+            if name == "a" && of == "href" {
+                self.links.push(value.to_owned());
+            } else if told && !value.is_empty() {
+                self.note(&format!("{name} {of}: {value}"));
+            }
+        }
+        match name {
+            "script" => self.unseen = Some(("script", 0)),
+            "style" => self.unseen = Some(("style sheet", 0)),
+            "title" | "textarea" => return Some(RawKind::Rcdata),
+            _ => return None,
+        }
+        Some(RawKind::Rawtext)
+    }
+
+    fn ends(&mut self, tag: &Tag) {
+        if matches!(&*tag.name, "script" | "style") {
+            self.leave_unseen();
+        }
+        match &*tag.name {
+            "a" => self.leave_links(),
+            name if !IN_LINE.contains(&name) => self.line(),
+            _ => {}
+        }
+    }
+
+    fn leave_unseen(&mut self) {
+        if let Some((what, characters)) = self.unseen.take() {
+            self.note(&format!("{what}, {characters} characters"));
+        }
+    }
+
+    fn leave_links(&mut self) {
+        for link in std::mem::take(&mut self.links) {
+            self.note(&format!("→ {link}"));
+        }
+    }
+}
+
+impl TokenSink for Reader {
+    type Handle = ();
+
+    fn process_token(&self, token: Token, _line: u64) -> TokenSinkResult<()> {
+        let mut reading = self.0.borrow_mut();
+        match token {
+            CharacterTokens(words) => reading.words(&words),
+            TagToken(tag) if tag.kind == StartTag => {
+                if let Some(raw) = reading.begins(&tag) {
+                    return TokenSinkResult::RawData(raw);
+                }
+            }
+            TagToken(tag) if tag.kind == EndTag => reading.ends(&tag),
+            // Some programs show what stands in comments made for them.
+            CommentToken(words) if !words.trim().is_empty() => reading.note(&format!("comment: {}", words.trim())),
+            _ => {}
+        }
+        TokenSinkResult::Continue
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+
+    fn read(html: &str) -> String {
+        read_out(html).unwrap()
+    }
+
+    #[test]
+    fn words_stand_in_lines_as_they_are_read() {
+        let html = "<html><head><title>Late</title></head><body><p>Hi   <b>Ann</b>,</p><p>I am\nlate.<br>Sorry</p>\
+                    <ul><li>one</li><li>two</li></ul><table><tr><td>a</td><td>b</td></tr></table>&lt;3 &amp; x &nbsp;</body></html>";
+        assert_eq!(
+            read(html).split_whitespace().collect::<Vec<_>>().join(" "),
+            "Late Hi Ann, I am late. Sorry • one • two a b <3 & x"
+        );
+        assert!(read(html).contains("Hi Ann,\n"), "{}", read(html));
+        assert_eq!(read("no markup"), "no markup");
+        assert_eq!(read(""), "");
+    }
+
+    /// Promise 4: whoever approves sees every place to which what they approve may lead somebody.
+    #[test]
+    fn every_address_is_told_wherever_it_stands() {
+        for (html, told) in [
+            (
+                "<a href='https://evil.example/x'>https://bank.example</a>!",
+                "https://bank.example [→ https://evil.example/x]!",
+            ),
+            (
+                "<a href=https://evil.example/><img src='https://evil.example/button.png'></a>",
+                "[img src: https://evil.example/button.png] [→ https://evil.example/]",
+            ),
+            ("<A HREF='https://a.example'>unclosed", "unclosed [→ https://a.example]"),
+            (
+                "<a href=https://a.example>x<a href=https://b.example>y",
+                "xy [→ https://a.example] [→ https://b.example]",
+            ),
+            (
+                "<form action=https://evil.example><input value=Pay></form>",
+                "[form action: https://evil.example]\n[input value: Pay]",
+            ),
+            (
+                "<base href=https://evil.example>x",
+                "[base href: https://evil.example]x",
+            ),
+            (
+                "<svg><a xlink:href=https://evil.example><text>Hi</text></a></svg>",
+                "Hi",
+            ),
+            (
+                "<map><area href=https://evil.example></map>",
+                "[area href: https://evil.example]",
+            ),
+            (
+                "<meta http-equiv=refresh content='0;https://evil.example'>",
+                "[meta content: 0;https://evil.example]",
+            ),
+            (
+                "<div style='background:url(https://evil.example/p)'>x</div>",
+                "[div style: background:url(https://evil.example/p)]x",
+            ),
+            (
+                "<x-y z='https://evil.example'>x</x-y>",
+                "[x-y z: https://evil.example]x",
+            ),
+        ] {
+            let text = read(html);
+            assert!(text.contains(told), "{html}: {text}");
+            assert!(html.contains("evil") == text.contains("evil.example"), "{html}: {text}");
+        }
+    }
+
+    #[test]
+    fn what_styles_comments_and_scripts_hide_is_told() {
+        let text = read(
+            "<p style='display:none'>Psst</p><!-- [if mso]>Hey<![endif] --><script>alert(1)</script><style>p{}</style\
+             ><textarea><b></textarea>ok<plaintext></b>",
+        );
+        for told in [
+            "Psst",
+            "comment: [if mso]>Hey",
+            "[script, 8 characters]",
+            "[style sheet, 3 characters]",
+            "<b>",
+            "ok",
+        ] {
+            assert!(text.contains(told), "{told}: {text}");
+        }
+        assert_eq!(read("<script>x"), "[script, 1 characters]");
+    }
+
+    #[test]
+    fn what_is_long_or_deep_takes_no_time() {
+        assert_eq!(read_out(&"x".repeat(MOST + 1)), None);
+        for part in ["<div>", "<table><tr><td>", "<a href=x>", "<", "&", "<!--", "<script>"] {
+            assert!(read_out(&part.repeat(MOST / part.len())).is_some(), "{part}");
+        }
+        let attributes: String = (0..10_000).map(|n| format!("a{n} ")).collect();
+        assert_eq!(read(&format!("<p {attributes}>x")), "x");
+    }
+}
