@@ -133,6 +133,7 @@ contract! {
     waiting::a_cancellation_is_not_lost_where_the_run_comes_to_wait,
     waiting::only_legal_transitions_come_of_whatever_is_tried,
     waiting::an_answer_stays_as_it_was_given,
+    waiting::what_is_approved_in_time_has_time_to_begin,
     runs::a_run_ends_whole_or_not_at_all,
     runs::an_end_that_failed_is_written_later,
     runs::a_run_that_was_made_unheard_is_not_begun,

@@ -58,6 +58,12 @@ impl InputSchema {
         &self.original
     }
 
+    /// The same, read.
+    #[must_use]
+    pub fn value(&self) -> Value {
+        serde_json::from_str(self.original.get()).unwrap_or_default()
+    }
+
     /// Checks arguments.
     ///
     /// # Errors

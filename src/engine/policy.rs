@@ -6,6 +6,7 @@
 mod cases;
 mod parameters;
 mod ruling;
+mod unnamed;
 
 use std::sync::Arc;
 

@@ -1,5 +1,7 @@
 //! Runs that come to wait for a person.
 
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
 use gavel::adapters::store::Store;
 use gavel::domain::action::{ActionStatus, Resolution};
 use gavel::domain::agent_run::RunStatus;
@@ -78,6 +80,21 @@ pub(crate) async fn an_answer_stays_as_it_was_given(db: TestDb) {
     assert_eq!(db.line(row).await, "expired approve_once ann fine by me");
     let why = "SELECT COUNT(*) FROM audit WHERE kind = 'approval_expired' AND detail LIKE '%not_begun_in_time%'";
     assert_eq!(db.line(why).await, "1");
+}
+
+/// an answer that comes in the last moment counts as any other.
+pub(crate) async fn what_is_approved_in_time_has_time_to_begin(db: TestDb) {
+    let store = db.open().await;
+    let run = new_run();
+    let lease = begin(&store, &run).await;
+    let yes = suspended(&store, &run, lease).await;
+    let soon = SystemTime::now().duration_since(UNIX_EPOCH).unwrap() + Duration::from_millis(500);
+    db.run(&format!("UPDATE agent_action SET expires_at = {}", soon.as_micros()))
+        .await;
+    assert_eq!(store.resolve(yes.clone()).await.unwrap(), Resolved::Done);
+    tokio::time::sleep(Duration::from_millis(600)).await;
+    let lease = store.take(run.id).await.unwrap().expect("it was answered");
+    assert_eq!(begins(&store, lease, &yes).await, Held::Yes);
 }
 
 /// What can be tried on an action.

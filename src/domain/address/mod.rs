@@ -100,6 +100,22 @@ fn display_name(name: &str, canonical: &str) -> Result<(), String> {
     Ok(())
 }
 
+/// The tool is given what was written, so no program may read another domain into it than the one that is judged: not one that goes by
+/// IDNA 2003, which takes `ß` for `ss`, nor one that leaves out the mapping of UTS 46 (full width, ideographic dots).
+fn same_everywhere(domain: &str, ascii: &str) -> Result<(), String> {
+    if domain.is_ascii() {
+        return Ok(());
+    }
+    let deviates = domain.contains(['ß', 'ẞ', 'ς']);
+    if deviates || domain.to_lowercase() != idna::domain_to_unicode(ascii).0 {
+        let domain = quoted(domain);
+        return Err(format!(
+            "its domain {domain} is not the same one to every program; allowed: {ascii}"
+        ));
+    }
+    Ok(())
+}
+
 /// An address without a name.
 fn plain(address: &str) -> Result<(String, Vec<String>), String> {
     const ALLOWED: &str = "allowed: one address such as name@example.org";
@@ -114,6 +130,7 @@ fn plain(address: &str) -> Result<(String, Vec<String>), String> {
         .ok_or_else(|| format!("has no `@`; {ALLOWED}"))?;
     let ascii = idna::domain_to_ascii_strict(domain)
         .map_err(|_| format!("its domain {} is none; {ALLOWED}", quoted(domain)))?;
+    same_everywhere(domain, &ascii)?;
     // Few servers take one, and a look-alike among them is somebody else.
     if !local.is_ascii() {
         return Err(format!(
@@ -154,11 +171,13 @@ mod tests {
             "\"Lee, Ann\" <ann@EXAMPLE.org>",
             "<ann@example.org>",
             "ann@example.org <ann@example.org>",
-            "安 <ann@ｅxample.org>",
+            "安 <ann@example.org>",
         ] {
             assert_eq!(canonical(text), "ann@example.org", "{text}");
         }
         assert_eq!(canonical("ann@bücher.example"), "ann@xn--bcher-kva.example");
+        assert_eq!(canonical("ann@BÜCHER.example"), "ann@xn--bcher-kva.example");
+        assert_eq!(canonical("ann@xn--strae-oqa.de"), "ann@xn--strae-oqa.de");
         assert_eq!(canonical("ann@XN--BCHER-KVA.example"), "ann@xn--bcher-kva.example");
         // Only the receiving server knows whether these are one mailbox.
         assert_eq!(canonical("Ann@example.org"), "Ann@example.org");
@@ -183,6 +202,12 @@ mod tests {
             ("ann@[127.0.0.1]", "domain"),
             ("ann@@example.org", "no address"),
             (".ann@example.org", "no address"),
+            // What is judged is what is sent: some programs go to strasse.de, and some to nowhere.
+            ("ann@straße.de", "allowed: xn--strae-oqa.de"),
+            ("ann@STRAẞE.de", "not the same one"),
+            ("ann@ｅxample.org", "allowed: example.org"),
+            ("ann@example。org", "allowed: example.org"),
+            ("ann@bu\u{308}cher.example", "allowed: xn--bcher-kva.example"),
             ("a@b.org, eve@x.org", "commas"),
             ("a@b.org;eve@x.org", "semicolons"),
             ("a@b.org eve@x.org", "spaces"),

@@ -8,6 +8,7 @@ use crate::domain::address::{Recipients, recipients};
 use crate::domain::argument_path::ArgumentPath;
 use crate::domain::definition::quoted;
 use crate::domain::tool::Tool;
+use crate::engine::policy::unnamed::unnamed;
 
 /// Parameters that were found right.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -34,6 +35,7 @@ pub(super) fn check(tool: &Tool, arguments: &Value, most: usize, now_us: i64) ->
             }
             Err(wrong) => errors = wrong,
         }
+        errors.extend(unnamed(tool, arguments));
     }
     for path in &tool.ungrantable {
         match path.values(arguments) {
@@ -59,7 +61,7 @@ pub(super) fn check(tool: &Tool, arguments: &Value, most: usize, now_us: i64) ->
 
 /// A tool that cannot be called without one of its recipients' arguments cannot be called without a recipient.
 fn needs_recipients(tool: &Tool) -> bool {
-    let schema: Value = serde_json::from_str(tool.input.original().get()).unwrap_or_default();
+    let schema = tool.input.value();
     let required = schema.get("required").and_then(Value::as_array);
     required.is_some_and(|required| {
         tool.recipients

@@ -74,6 +74,9 @@ pub(in super::super) struct ActionStatements {
     pub(super) revoked: Sql,
 }
 
+/// Microseconds that what was approved has at least to begin: an answer that came in time counts.
+const TO_BEGIN_US: i64 = 60_000_000;
+
 impl ActionStatements {
     pub(in super::super) fn new(dialect: Dialect) -> Self {
         let now = dialect.now();
@@ -158,7 +161,9 @@ impl ActionStatements {
             .into(),
             resolve: format!(
                 "UPDATE agent_action SET status = $2, resolution = $3, resolved_by = $4, reason = $5, grant_id = $6, \
-                 resolved_at = {now}, completed_at = CASE WHEN $2 = 'rejected' THEN {now} ELSE NULL END \
+                 resolved_at = {now}, completed_at = CASE WHEN $2 = 'rejected' THEN {now} ELSE NULL END, \
+                 expires_at = CASE WHEN $2 = 'approved' AND expires_at < {now} + {TO_BEGIN_US} THEN {now} + {TO_BEGIN_US} \
+                 ELSE expires_at END \
                  WHERE id = $1 AND status = 'awaiting_confirmation'"
             )
             .into(),

@@ -1,0 +1,194 @@
+//! Arguments that a tool's schema does not name.
+//!
+//! JSON Schema lets them pass unless `additionalProperties` forbids them, and a server may read more than it declares: a recipient
+//! under another name is one that nobody checked, that no rule looked at, and that no leave was given for.
+
+use std::collections::BTreeSet;
+
+use serde_json::{Map, Value};
+
+use crate::domain::argument_path::ArgumentPath;
+use crate::domain::definition::quoted;
+use crate::domain::tool::Tool;
+
+/// Most errors that are told at once.
+const MOST_ERRORS: usize = 8;
+/// Schemas that are looked at for one value; a schema may refer to itself.
+const MOST_SCHEMAS: usize = 256;
+
+/// What a call of a tool that reaches people gives beyond what its schema names, each with its place and what is allowed.
+pub(super) fn unnamed(tool: &Tool, arguments: &Value) -> Vec<String> {
+    let root = tool.input.value();
+    let mut search = Search {
+        root: &root,
+        recipients: &tool.recipients,
+        errors: Vec::new(),
+    };
+    search.walk(&[&root], arguments, "", false);
+    search.errors
+}
+
+struct Search<'a> {
+    root: &'a Value,
+    recipients: &'a [ArgumentPath],
+    errors: Vec<String>,
+}
+
+impl<'a> Search<'a> {
+    /// `known`: does the value stand in an argument that names recipients?
+    fn walk(&mut self, schemas: &[&'a Value], value: &Value, place: &str, known: bool) {
+        if self.errors.len() == MOST_ERRORS {
+            return;
+        }
+        let schemas = self.alternatives(schemas);
+        match value {
+            Value::Object(fields) => self.object(&schemas, fields, place, known),
+            Value::Array(items) => {
+                for (n, item) in items.iter().enumerate() {
+                    let of: Vec<_> = schemas.iter().flat_map(|schema| of_item(schema, n)).collect();
+                    self.walk(&of, item, &format!("{place}/{n}"), known);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn object(&mut self, schemas: &[&'a Value], fields: &Map<String, Value>, place: &str, known: bool) {
+        let mut names = BTreeSet::new();
+        for schema in schemas {
+            names.extend(
+                schema["properties"]
+                    .as_object()
+                    .into_iter()
+                    .flat_map(Map::keys)
+                    .map(String::as_str),
+            );
+        }
+        // An object that the schema says nothing of may hold anything, but not beside an address that is read from it.
+        let free = names.is_empty();
+        if free && known {
+            let steps = self.recipients.iter().flat_map(ArgumentPath::fields);
+            names.extend(steps.chain(["email"]));
+        }
+        for (name, value) in fields {
+            let place = format!("{place}/{}", name.replace('~', "~0").replace('/', "~1"));
+            let of: Vec<_> = schemas.iter().flat_map(|schema| of_field(schema, name)).collect();
+            let is_named = free && !known || !of.is_empty() || names.contains(name.as_str());
+            if is_named {
+                let argument = place.matches('/').count() == 1;
+                let known = known || argument && self.recipients.iter().any(|path| path.argument() == name);
+                self.walk(&of, value, &place, known);
+            } else if self.errors.len() < MOST_ERRORS {
+                let allowed: Vec<_> = names.iter().copied().collect();
+                self.errors.push(format!(
+                    "{place}: the tool's schema names no {}; allowed: {}",
+                    quoted(name),
+                    allowed.join(", ")
+                ));
+            }
+        }
+    }
+
+    /// Schemas with all that they are put together from.
+    fn alternatives(&self, schemas: &[&'a Value]) -> Vec<&'a Value> {
+        let mut all: Vec<&Value> = Vec::new();
+        let mut open = schemas.to_vec();
+        while let Some(schema) = open.pop() {
+            if all.len() == MOST_SCHEMAS || all.iter().any(|known| std::ptr::eq(*known, schema)) {
+                continue;
+            }
+            all.push(schema);
+            let target = schema["$ref"].as_str().and_then(|target| target.strip_prefix('#'));
+            open.extend(target.and_then(|pointer| self.root.pointer(pointer)));
+            for keyword in ["allOf", "anyOf", "oneOf"] {
+                open.extend(schema[keyword].as_array().into_iter().flatten());
+            }
+            open.extend(["if", "then", "else"].iter().filter_map(|keyword| schema.get(keyword)));
+        }
+        all
+    }
+}
+
+/// The schemas of a field. Names that the schema gives by a pattern, or any name with a schema of its own, are named.
+fn of_field<'a>(schema: &'a Value, name: &str) -> Vec<&'a Value> {
+    if let Some(own) = schema["properties"].get(name) {
+        return vec![own];
+    }
+    let patterns = schema["patternProperties"]
+        .as_object()
+        .into_iter()
+        .flat_map(Map::values);
+    patterns
+        .chain(schema.get("additionalProperties").filter(|more| more.is_object()))
+        .collect()
+}
+
+fn of_item(schema: &Value, n: usize) -> Vec<&Value> {
+    let items = &schema["items"];
+    let own = schema["prefixItems"].get(n).or_else(|| items.get(n));
+    own.or(Some(items).filter(|items| items.is_object()))
+        .into_iter()
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use serde_json::json;
+
+    use super::*;
+
+    fn places(schema: Value, arguments: &Value) -> Vec<String> {
+        let recipients = ["to", "people[].email"].map(|path| ArgumentPath::parse(path).unwrap());
+        let mut search = Search {
+            root: &schema,
+            recipients: &recipients,
+            errors: Vec::new(),
+        };
+        search.walk(&[&schema], arguments, "", false);
+        let place = |error: String| error.split(": ").next().unwrap().to_owned();
+        search.errors.into_iter().map(place).collect()
+    }
+
+    /// a recipient under a name that nobody listed was granted to nobody.
+    #[test]
+    fn what_the_schema_does_not_name_is_found_at_any_depth() {
+        let schema = || {
+            json!({
+                "properties": {
+                    "to": {}, "people": {"type": "array", "items": {"$ref": "#/$defs/person"}},
+                    "labels": {"type": "object"}, "headers": {"additionalProperties": {"type": "string"}},
+                    "more": {"anyOf": [{"properties": {"a": {}}}, {"type": "null"}], "allOf": [{"properties": {"b": {}}}]},
+                },
+                "$defs": {"person": {"properties": {"email": {}, "name": {}, "boss": {"$ref": "#/$defs/person"}}}},
+            })
+        };
+        for (arguments, wrong) in [
+            (json!({"to": ["a@x.org"], "To": ["eve@x.org"]}), &["/To"][..]),
+            (json!({"to": [{"email": "a@x.org", "cc": "eve@x.org"}]}), &["/to/0/cc"]),
+            (
+                json!({"to": [{"email": [{"email": "a@x.org", "x": 1}]}]}),
+                &["/to/0/email/0/x"],
+            ),
+            (json!({"people": [{"email": "a@x.org", "name": "A"}]}), &[]),
+            (
+                json!({"people": [{"email": "a@x.org", "Email": "eve@x.org"}]}),
+                &["/people/0/Email"],
+            ),
+            (
+                json!({"people": [{"email": "a@x.org", "boss": {"boss": {"bcc": 1}}}]}),
+                &["/people/0/boss/boss/bcc"],
+            ),
+            (json!({"labels": {"any": {"thing": 1}}, "headers": {"any": "x"}}), &[]),
+            (json!({"more": {"a": 1, "b": 2, "c~/d": 3}}), &["/more/c~0~1d"]),
+        ] {
+            assert_eq!(places(schema(), &arguments), wrong, "{arguments}");
+        }
+        assert_eq!(places(json!({"type": "object"}), &json!({"anything": 1})), [""; 0]);
+        let itself = json!({"properties": {"to": {}}, "$ref": "#", "allOf": [{"$ref": "#"}]});
+        assert_eq!(places(itself, &json!({"to": "a@x.org"})), [""; 0]);
+        let many: Map<String, Value> = (0..20).map(|n| (n.to_string(), json!(1))).collect();
+        assert_eq!(places(schema(), &Value::Object(many)).len(), MOST_ERRORS);
+    }
+}
