@@ -543,6 +543,15 @@ pub(crate) async fn every_tampering_is_found_and_named(db: TestDb) {
             }],
         ),
         (
+            "an effect with other arguments",
+            format!("UPDATE tool_invocation_log SET arguments = '{{}}' WHERE id = '{action}'"),
+            none(),
+            vec![Finding::OtherArguments {
+                decision_id: decision.clone(),
+                action_id: action.clone(),
+            }],
+        ),
+        (
             "an effect told otherwise",
             otherwise,
             none(),
@@ -907,5 +916,33 @@ pub(crate) async fn what_people_decide_is_entered(db: TestDb) {
     );
     assert_eq!(detail(row(AuditKind::DoubtSettled))["happened"], true);
     assert_eq!(entered.iter().filter(|row| row.tenant != "default").count(), 0);
+    whole(&db).await;
+    // R-15: leave counts as a person gave it, and nobody else gives any.
+    let given = "UPDATE approval_grant SET revoked_at = NULL, revoked_by = NULL";
+    db.run(given).await;
+    whole(&db).await;
+    let id = grant.to_string();
+    for forged in [
+        r#"recipients = '{"to":["eve@example.com"]}'"#,
+        "user_id = 'eve'",
+        "tool = 'wipe'",
+        "tool_digest = 'other'",
+        "id = 'forged'",
+    ] {
+        db.run("CREATE TABLE grant_was AS SELECT * FROM approval_grant").await;
+        db.run(&format!("UPDATE approval_grant SET {forged}")).await;
+        let grant_id = if forged.starts_with("id") {
+            "forged".to_owned()
+        } else {
+            id.clone()
+        };
+        assert_eq!(
+            verify(&db, Vec::new()).await,
+            [Finding::NotGiven { grant_id }],
+            "{forged}"
+        );
+        db.run("DELETE FROM approval_grant; INSERT INTO approval_grant SELECT * FROM grant_was; DROP TABLE grant_was")
+            .await;
+    }
     whole(&db).await;
 }

@@ -354,6 +354,7 @@ impl Batch<'_> {
                             .tool(&tool)
                             .by(&resolve.by)
                             .with("server", asked.text(6)?)
+                            .with("tool_digest", asked.text(11)?)
                             .with_content("recipients", content, &recipients);
                         self.audit(entry);
                         id(new)

@@ -264,6 +264,7 @@ impl AuditLog {
         }
         verifier.end();
         self.compare_log(&mut verifier).await?;
+        self.compare_grants(&mut verifier).await?;
         Ok(verifier)
     }
 
@@ -279,10 +280,14 @@ impl AuditLog {
              t.status = 'started' OR EXISTS (SELECT 1 FROM audit a WHERE a.subject = t.id \
              AND (a.kind = 'effect_' || t.status OR a.kind = 'doubt_settled')) \
              OR EXISTS (SELECT 1 FROM audit a WHERE a.kind = 'doubt_settled' \
-             AND a.subject > t.id || ':' AND a.subject < t.id || ';') \
+             AND a.subject > t.id || ':' AND a.subject < t.id || ';'), \
+             {}, (SELECT {} FROM audit a WHERE a.subject = t.id AND a.kind = 'effect_intended' ORDER BY a.number LIMIT 1) \
              FROM (SELECT * FROM tool_invocation_log WHERE (decision_id, sequence) > ($1, $2) \
-             ORDER BY decision_id, sequence LIMIT {PAGE}) t ORDER BY t.decision_id, t.sequence"
+             ORDER BY decision_id, sequence LIMIT {PAGE}) t ORDER BY t.decision_id, t.sequence",
+            self.text("t.arguments"),
+            self.text("a.detail"),
         );
+        let dialect = self.conn.dialect();
         let mut after = (String::new(), 0);
         loop {
             let values = vec![Value::text(&after.0), Value::Int(Some(after.1))];
@@ -305,6 +310,11 @@ impl AuditLog {
                                 action_id,
                                 status,
                             });
+                        } else if let Some(arguments) = read_text(dialect, &row, 7)?
+                            && let Some(detail) = read_text(dialect, &row, 8)?
+                            && field(&detail, "arguments").is_some_and(|entered| entered != arguments)
+                        {
+                            verifier.find(Finding::OtherArguments { decision_id, action_id });
                         }
                     }
                     Ok(ControlFlow::Continue(()))
@@ -313,6 +323,59 @@ impl AuditLog {
             if read < PAGE {
                 return Ok(());
             }
+        }
+    }
+
+    /// Standing leave that counts, as it was given. Recipients that were entered as their keyed hash cannot be compared.
+    async fn compare_grants(&mut self, verifier: &mut Verifier) -> Result<(), StoreError> {
+        let columns = [
+            "g.user_id",
+            "g.server",
+            "g.tool_digest",
+            "g.recipients",
+            "g.tool",
+            "a.tool",
+            "a.detail",
+        ];
+        let sql = format!(
+            "SELECT g.id, {} FROM approval_grant g LEFT JOIN audit a ON a.subject = g.id AND a.kind = 'grant_created' \
+             WHERE g.revoked_at IS NULL AND g.id > $1 ORDER BY g.id LIMIT {PAGE}",
+            columns.map(|column| self.text(column)).join(", ")
+        );
+        let dialect = self.conn.dialect();
+        let mut after = String::new();
+        loop {
+            let mut read = 0;
+            self.conn
+                .fetch(&sql.as_str().into(), vec![Value::text(&after)], &mut |row| {
+                    read += 1;
+                    after = row.text(0)?;
+                    let text = |at| Ok::<_, sqlx::Error>(read_text(dialect, &row, at)?.unwrap_or_default());
+                    let detail = text(7)?;
+                    let mut same = text(5)? == text(6)?;
+                    for (at, name) in [(1, "user"), (2, "server"), (3, "tool_digest")] {
+                        same &= field(&detail, name) == Some(text(at)?);
+                    }
+                    let entered = field(&detail, "recipients").filter(|entered| entered.starts_with('{'));
+                    let recipients = text(4)?;
+                    if !same || entered.is_some_and(|entered| entered != recipients) {
+                        let grant_id = after.clone();
+                        verifier.find(Finding::NotGiven { grant_id });
+                    }
+                    Ok(ControlFlow::Continue(()))
+                })
+                .await?;
+            if read < PAGE {
+                return Ok(());
+            }
+        }
+    }
+
+    /// A text of another table, for [`read_text`].
+    fn text(&self, column: &str) -> String {
+        match self.conn.dialect() {
+            Dialect::Postgres => column.to_owned(),
+            Dialect::Sqlite => bytes(column),
         }
     }
 
@@ -346,11 +409,23 @@ impl Verifier {
         open: impl Fn() -> std::io::Result<R>,
     ) -> std::io::Result<Self> {
         let (mut head, mut follows) = (None, None);
-        each_line(open()?, |line| {
-            if let Line::Head { head: found, after } = line {
-                (head, follows) = (Some(found), after);
+        let mut misplaced = None;
+        each_line(open()?, |line| match line {
+            Line::Head { head: found, after } => {
+                misplaced = misplaced.or(head
+                    .replace(found)
+                    .is_some()
+                    .then_some("more than one line with a head"));
+                follows = after;
+            }
+            Line::Row(_) => {
+                misplaced = misplaced.or(head.is_some().then_some("rows after its head"));
             }
         })?;
+        if let Some(misplaced) = misplaced {
+            let problem = format!("it has {misplaced}, so it is no export as it was written; verify each by itself");
+            return Err(std::io::Error::new(std::io::ErrorKind::InvalidData, problem));
+        }
         let mut verifier = Self::new(keys.0.clone(), Some(head), kept);
         if let Some(after) = follows {
             verifier.follows(after);
@@ -375,6 +450,12 @@ enum Line {
         after: Option<Head>,
     },
     Row(Box<AuditRow>),
+}
+
+/// A text in the detail of an entry.
+fn field(detail: &str, name: &str) -> Option<String> {
+    let detail: serde_json::Value = serde_json::from_str(detail).ok()?;
+    detail.get(name)?.as_str().map(str::to_owned)
 }
 
 fn each_line(reader: impl BufRead, mut take: impl FnMut(Line)) -> std::io::Result<()> {

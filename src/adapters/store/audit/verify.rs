@@ -133,6 +133,18 @@ pub enum Finding {
         /// What the log says of it.
         status: String,
     },
+    /// The log of tools gives a side effect other arguments than the audit.
+    OtherArguments {
+        /// Of which decision.
+        decision_id: String,
+        /// Which call.
+        action_id: String,
+    },
+    /// Standing leave that no person gave as it stands there.
+    NotGiven {
+        /// Which.
+        grant_id: String,
+    },
 }
 
 impl fmt::Display for Finding {
@@ -195,6 +207,14 @@ impl fmt::Display for Finding {
                 f,
                 "told otherwise: the log says that the side effect {action_id} of decision {decision_id} is {status}, and \
                  the audit does not"
+            ),
+            Self::OtherArguments { decision_id, action_id } => write!(
+                f,
+                "told otherwise: the log gives the side effect {action_id} of decision {decision_id} other arguments than the audit"
+            ),
+            Self::NotGiven { grant_id } => write!(
+                f,
+                "not given: the standing leave {grant_id} is not as a person gave it; take it back: gavel approvals revoke {grant_id}"
             ),
         }
     }
