@@ -368,9 +368,10 @@ fn a_secret_that_is_given_twice_or_cannot_be_read_is_refused() {
 fn api_keys_come_from_the_file_or_as_json_from_the_environment() {
     let hash = "0a".repeat(32);
     let file = format!(
-        "[auth]\nmode = \"api_key\"\n[[auth.keys]]\nname = \"app\"\nsha256 = \"{hash}\"\ntenant = \"acme\"\nroles = [\"analyst\"]\n"
+        "[auth]\nmode = \"api_key\"\n[[auth.keys]]\nname = \"app\"\nsha256 = \"{hash}\"\ntenant = \"acme\"\nroles = [\"analyst\"]\n\
+         user = \"ann\"\n"
     );
-    let json = format!(r#"[{{"name":"app","sha256":"{hash}","tenant":"acme","roles":["analyst"]}}]"#);
+    let json = format!(r#"[{{"name":"app","sha256":"{hash}","tenant":"acme","roles":["analyst"],"user":"ann"}}]"#);
     let variables = [("GAVEL_AUTH_MODE", "api_key"), ("GAVEL_AUTH_KEYS", json.as_str())];
     for given in [toml(&file), env(&variables)] {
         match given.config().auth {
@@ -381,6 +382,7 @@ fn api_keys_come_from_the_file_or_as_json_from_the_environment() {
                     ("app", [10; 32], "acme")
                 );
                 assert!(keys[0].roles.contains("analyst"));
+                assert_eq!(keys[0].user.as_ref().map(|user| user.as_str()), Some("ann"));
             }
             other => panic!("{other:?}"),
         }

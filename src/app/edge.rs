@@ -68,10 +68,14 @@ fn auth(config: &config::Auth) -> anyhow::Result<Auth> {
 fn service(key: &config::ApiKey) -> ServiceKey {
     let caller = Caller {
         tenant: key.tenant.clone(),
-        identity: Identity::Service(Arc::from(key.name.as_str())),
+        identity: match &key.user {
+            Some(user) => Identity::User(user.clone()),
+            None => Identity::Service(Arc::from(key.name.as_str())),
+        },
         roles: Arc::new(key.roles.clone()),
     };
     ServiceKey {
+        name: Arc::from(key.name.as_str()),
         sha256: key.sha256,
         caller,
     }

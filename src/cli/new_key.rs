@@ -9,7 +9,7 @@ use sha2::{Digest, Sha256};
 use super::exit::Exit;
 use super::output;
 use crate::config::KNOWN_ROLES;
-use crate::domain::ids::TenantId;
+use crate::domain::ids::{TenantId, UserId};
 
 /// Random bytes of a key: nobody guesses 256 bits, so its plain SHA-256 may be kept.
 const BYTES: usize = 32;
@@ -23,6 +23,9 @@ pub(super) struct Args {
     /// Whose records it sees and writes
     #[arg(long, default_value = "default", value_parser = tenant)]
     tenant: String,
+    /// The one user who gets it, and acts for themselves alone; absent: a service, which may act for any user
+    #[arg(long, value_parser = user)]
+    user: Option<String>,
     /// What it may do beside asking (repeatable)
     #[arg(long = "role", value_name = "ROLE", value_parser = clap::builder::PossibleValuesParser::new(KNOWN_ROLES))]
     roles: Vec<String>,
@@ -40,6 +43,12 @@ fn name(text: &str) -> Result<String, String> {
 fn tenant(text: &str) -> Result<String, String> {
     TenantId::parse(text)
         .map(|tenant| tenant.to_string())
+        .map_err(|error| error.to_string())
+}
+
+fn user(text: &str) -> Result<String, String> {
+    UserId::parse(text)
+        .map(|user| user.to_string())
         .map_err(|error| error.to_string())
 }
 
@@ -65,9 +74,14 @@ fn fresh_key() -> anyhow::Result<String> {
 /// JSON's texts and lists of texts are TOML's as well. What goes into the environment stands in a comment.
 fn entry(args: &Args, key: &str) -> String {
     let sha256 = hex::encode(Sha256::digest(key.as_bytes()));
-    let entry = json!({ "name": args.name, "sha256": sha256, "tenant": args.tenant, "roles": args.roles });
+    let mut entry = json!({ "name": args.name, "sha256": sha256, "tenant": args.tenant, "roles": args.roles });
+    let mut user = String::new();
+    if let Some(name) = &args.user {
+        entry["user"] = json!(name);
+        user = format!("user = {}\n", entry["user"]);
+    }
     format!(
-        "[[auth.keys]]\nname = {}\nsha256 = {}\ntenant = {}\nroles = {}\n# GAVEL_AUTH_KEYS='[{}]'\n",
+        "[[auth.keys]]\nname = {}\nsha256 = {}\ntenant = {}\nroles = {}\n{user}# GAVEL_AUTH_KEYS='[{}]'\n",
         entry["name"],
         entry["sha256"],
         entry["tenant"],

@@ -12,11 +12,11 @@ use super::origin::Origin;
 use super::read::Read;
 use super::values;
 use crate::domain::definition::nearest::nearest;
-use crate::domain::ids::{DEFAULT_TENANT, TenantId};
+use crate::domain::ids::{DEFAULT_TENANT, TenantId, UserId};
 
 /// Roles that mean something to gavel. A key may carry others, which are warned of: they may be a slip.
 pub const KNOWN_ROLES: &[&str] = &["analyst", "approver", "operator"];
-const KEY_FIELDS: &[&str] = &["name", "sha256", "tenant", "roles"];
+const KEY_FIELDS: &[&str] = &["name", "sha256", "tenant", "roles", "user"];
 
 /// How callers prove who they are.
 #[derive(Clone, Debug)]
@@ -40,6 +40,8 @@ pub struct ApiKey {
     pub tenant: TenantId,
     /// What it may do beside asking.
     pub roles: BTreeSet<String>,
+    /// The one user who has it, and who acts for themselves alone; absent: a service, which may act for any.
+    pub user: Option<UserId>,
 }
 
 /// Whose tokens count.
@@ -181,7 +183,7 @@ fn keys(read: &mut Read<'_>) -> Option<Vec<ApiKey>> {
         other => other.as_array().map(<[Value]>::to_vec),
     };
     let Some(list) = list else {
-        let allowed = "give a list of {name, sha256, tenant, roles}; in the environment as JSON".to_owned();
+        let allowed = "give a list of {name, sha256, tenant, roles, user}; in the environment as JSON".to_owned();
         read.error("auth.keys", None, &origin, allowed);
         return None;
     };
@@ -233,7 +235,11 @@ struct Entry<'e, 'r> {
 impl Entry<'_, '_> {
     fn key(mut self, entry: &Value) -> Option<ApiKey> {
         let Some(fields) = entry.as_dict() else {
-            self.error("", None, "give a table of name, sha256, tenant and roles".to_owned());
+            self.error(
+                "",
+                None,
+                "give a table of name, sha256, tenant, roles and user".to_owned(),
+            );
             return None;
         };
         let mut fine = self.only_known_fields(fields);
@@ -254,13 +260,18 @@ impl Entry<'_, '_> {
         } else {
             TenantId::parse(DEFAULT_TENANT).ok()
         };
+        let user = fields.contains_key("user").then(|| {
+            let allowed = "1 to 256 bytes without control characters";
+            self.text(fields, "user", |user| UserId::parse(user).ok(), allowed)
+        });
         let roles = self.roles(fields);
-        fine &= roles.is_some();
+        fine &= roles.is_some() && user != Some(None);
         let key = ApiKey {
             name: name?,
             sha256: sha256?,
             tenant: tenant?,
             roles: roles?,
+            user: user.flatten(),
         };
         fine.then_some(key)
     }

@@ -345,7 +345,7 @@ pub const SETTINGS: &[Setting] = &[
     setting(
         "auth.keys",
         &["GAVEL_AUTH_KEYS"],
-        "a list of {name, sha256, tenant, roles} (in the environment as JSON); `gavel config new-key` prints one",
+        "a list of {name, sha256, tenant, roles, user} (in the environment as JSON); `gavel config new-key` prints one",
         "API keys of services, by their SHA-256.",
     )
     .absent("none"),

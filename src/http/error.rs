@@ -271,7 +271,7 @@ impl Error {
             Self::NotAccepted => Told::new(Code::Unauthenticated, "The credentials were not accepted.")
                 .header(header::WWW_AUTHENTICATE, r#"Bearer realm="gavel", error="invalid_token""#),
             Self::UserMismatch => {
-                Told::new(Code::UserMismatch, "user_id or X-Gavel-User names somebody else than the token; leave it out, or name the same.")
+                Told::new(Code::UserMismatch, "user_id or X-Gavel-User names somebody else than the key or the token; leave it out, or name the same.")
             }
             Self::NotThisHost => {
                 let detail = "With auth.mode = none gavel answers under localhost and loopback addresses alone; another name needs api_key or jwt.";

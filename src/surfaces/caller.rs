@@ -68,5 +68,5 @@ impl Caller {
 
 /// A user named another user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the token's user may act only for themselves")]
+#[error("whom the key or the token belongs to may act only for themselves")]
 pub struct NotThatUser;

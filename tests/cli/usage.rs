@@ -210,6 +210,8 @@ fn a_new_key_is_random_and_its_entry_is_what_the_configuration_takes() {
             "acme",
             "--role",
             "analyst",
+            "--user",
+            "ann \"the\" user",
         ])
     };
     let out = new_key().ended(0);

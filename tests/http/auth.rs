@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use gavel::domain::ids::TenantId;
+use gavel::domain::ids::{TenantId, UserId};
 use gavel::http::caller::{Auth, ServiceKey, SharedSecret, Tokens};
 use gavel::surfaces::caller::{Caller, Identity, KeySet, KeySource, KeysUnavailable};
 use jsonwebtoken::{EncodingKey, Header, encode};
@@ -16,6 +16,7 @@ const SECRET: &[u8] = b"a secret of more than thirty-two bytes";
 
 fn by_key() -> Auth {
     let key = |name: &str, tenant: &str, text: &str| ServiceKey {
+        name: Arc::from(name),
         sha256: Sha256::digest(text).into(),
         caller: Caller {
             tenant: TenantId::parse(tenant).unwrap(),
@@ -23,9 +24,12 @@ fn by_key() -> Auth {
             roles: Arc::default(),
         },
     };
+    let mut anns = key("ann's", "acme", "canary-key-of-ann");
+    anns.caller.identity = Identity::User(UserId::parse("ann").unwrap());
     Auth::ApiKeys(vec![
         key("backend", "acme", "canary-key-1"),
         key("other", "rival", "canary-key-2"),
+        anns,
     ])
 }
 
@@ -116,6 +120,31 @@ async fn a_key_acts_for_any_user_of_its_tenant() {
         missing.problem(400, "invalid_request")["errors"][0]["pointer"],
         "/user_id"
     );
+}
+
+/// R-3, DESIGN.md 9: who holds a key of their own cannot say that they are somebody else.
+#[tokio::test]
+async fn a_key_of_a_user_acts_for_that_user_alone() {
+    let edge = serve(Setup {
+        auth: by_key(),
+        ..Setup::default()
+    })
+    .await;
+    let key = ("authorization", "Bearer canary-key-of-ann");
+    for body in [r#"{"message":"hi"}"#, r#"{"message":"hi","user_id":"ann"}"#] {
+        assert_eq!(edge.post_with(&[key], body).await.status, 200, "{body}");
+    }
+    let other = r#"{"message":"hi","user_id":"bob"}"#;
+    edge.post_with(&[key], other).await.problem(403, "user_mismatch");
+    let users: Vec<_> = edge
+        .record
+        .closed
+        .lock()
+        .unwrap()
+        .iter()
+        .map(|row| row.open.user.to_string())
+        .collect();
+    assert_eq!(users, ["ann", "ann"]);
 }
 
 #[tokio::test]

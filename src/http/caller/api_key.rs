@@ -1,4 +1,4 @@
-//! API keys of services, known by their SHA-256 alone.
+//! API keys of services, and of single users, known by their SHA-256 alone.
 
 use std::sync::Arc;
 
@@ -7,15 +7,17 @@ use subtle::{Choice, ConstantTimeEq};
 
 use crate::surfaces::caller::Caller;
 
-/// One service's key.
+/// One service's key, or one user's.
 pub struct ServiceKey {
+    /// Its name, which no other key has.
+    pub name: Arc<str>,
     /// SHA-256 of the key's text.
     pub sha256: [u8; 32],
     /// Who it is.
     pub caller: Caller,
 }
 
-/// The service whose key this is. Hashes are compared, every one of them and in constant time, so
+/// Whose key this is. Hashes are compared, every one of them and in constant time, so
 /// the time taken tells neither how much of a key was right nor whose it was.
 pub(super) fn find<'k>(keys: &'k [ServiceKey], presented: &[u8]) -> Option<&'k ServiceKey> {
     let presented: [u8; 32] = Sha256::digest(presented).into();
@@ -52,6 +54,7 @@ mod tests {
             roles: Arc::default(),
         };
         ServiceKey {
+            name: Arc::from(name),
             sha256: Sha256::digest(text).into(),
             caller,
         }

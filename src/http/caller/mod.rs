@@ -77,12 +77,9 @@ impl Auth {
             Self::None(_) => Err(Error::NotAccepted),
             Self::ApiKeys(keys) => {
                 let key = api_key::find(keys, secret.as_bytes()).ok_or(Error::NotAccepted)?;
-                let Identity::Service(name) = &key.caller.identity else {
-                    return Err(Error::NotAccepted);
-                };
                 Ok(Shown {
                     credential: Credential::Key {
-                        name: Arc::clone(name),
+                        name: Arc::clone(&key.name),
                         fingerprint: key.fingerprint(),
                     },
                     caller: key.caller.clone(),
@@ -108,9 +105,14 @@ impl Auth {
     pub(super) fn of_session(&self, session: &Session) -> Option<Caller> {
         match (self, &session.credential) {
             (Self::ApiKeys(keys), Credential::Key { name, fingerprint }) => {
-                let named = |key: &&ServiceKey| key.caller.identity == Identity::Service(Arc::clone(name));
-                let key = keys.iter().find(named)?;
+                let key = keys.iter().find(|key| key.name == *name)?;
                 let same = key.fingerprint() == *fingerprint && key.caller.tenant == session.tenant;
+                // It may have become one user's since.
+                let same = same
+                    && key
+                        .caller
+                        .act_for(session.user.clone())
+                        .is_ok_and(|user| user == session.user);
                 same.then(|| key.caller.clone())
             }
             (Self::Jwt(tokens), Credential::Token { fingerprint, roles }) => {

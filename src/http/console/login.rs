@@ -168,7 +168,7 @@ fn who(shown: &Shown, named: &str) -> Result<Option<UserId>, &'static str> {
     let user = shown
         .caller
         .act_for(asked)
-        .map_err(|_| "The token's user may act only for themselves.")?;
+        .map_err(|_| "Its user may act only for themselves: leave the name empty, or give theirs.")?;
     if user.is_none() && !shown.caller.roles.contains(APPROVER) {
         return Err("Give the name of the user who acts: this key does not have the role approver.");
     }

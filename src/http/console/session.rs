@@ -142,6 +142,6 @@ impl Visitor {
 
     /// May they read the thread of this user?
     pub(super) fn may_read(&self, user: &str) -> bool {
-        self.reads.as_ref().is_none_or(|reads| reads.as_str() == user)
+        self.user.is_some() && self.reads.as_ref().is_none_or(|reads| reads.as_str() == user)
     }
 }
