@@ -26,6 +26,9 @@ RUN set -eu; mkdir /manifests; \
     find /manifests -exec touch --date=@0 {} +
 
 FROM ${BUILD_IMAGE} AS build
+# `thin` builds in half of the time; what it builds takes some 5 % longer for a decision.
+ARG LTO=fat
+ENV CARGO_PROFILE_RELEASE_LTO=${LTO}
 WORKDIR /src
 COPY --from=manifests /manifests ./
 RUN cargo build --release --locked --package gavel --bin gavel
