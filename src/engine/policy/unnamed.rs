@@ -64,7 +64,7 @@ impl<'a> Search<'a> {
                     .map(String::as_str),
             );
         }
-        // An object that the schema says nothing of may hold anything, but not beside an address that is read from it.
+        // An object that the schema says nothing of may hold anything, but no second address beside one that is read from it.
         let free = names.is_empty();
         if free && known {
             let steps = self.recipients.iter().flat_map(ArgumentPath::fields);
@@ -73,7 +73,10 @@ impl<'a> Search<'a> {
         for (name, value) in fields {
             let place = format!("{place}/{}", name.replace('~', "~0").replace('/', "~1"));
             let of: Vec<_> = schemas.iter().flat_map(|schema| of_field(schema, name)).collect();
-            let is_named = free && !known || !of.is_empty() || names.contains(name.as_str());
+            let is_named = match free {
+                false => !of.is_empty() || names.contains(name.as_str()),
+                true => !known || names.contains(name.as_str()) || is_no_address(value),
+            };
             if is_named {
                 let argument = place.matches('/').count() == 1;
                 let known = known || argument && self.recipients.iter().any(|path| path.argument() == name);
@@ -106,6 +109,15 @@ impl<'a> Search<'a> {
             open.extend(["if", "then", "else"].iter().filter_map(|keyword| schema.get(keyword)));
         }
         all
+    }
+}
+
+/// A person's name, say.
+fn is_no_address(value: &Value) -> bool {
+    match value {
+        Value::String(text) => !text.contains(['@', '＠']),
+        Value::Null | Value::Bool(_) | Value::Number(_) => true,
+        Value::Array(_) | Value::Object(_) => false,
     }
 }
 
@@ -167,8 +179,9 @@ mod tests {
         for (arguments, wrong) in [
             (json!({"to": ["a@x.org"], "To": ["eve@x.org"]}), &["/To"][..]),
             (json!({"to": [{"email": "a@x.org", "cc": "eve@x.org"}]}), &["/to/0/cc"]),
+            (json!({"to": [{"email": "a@x.org", "name": "A", "vip": true}]}), &[]),
             (
-                json!({"to": [{"email": [{"email": "a@x.org", "x": 1}]}]}),
+                json!({"to": [{"email": [{"email": "a@x.org", "x": ["eve"]}]}]}),
                 &["/to/0/email/0/x"],
             ),
             (json!({"people": [{"email": "a@x.org", "name": "A"}]}), &[]),

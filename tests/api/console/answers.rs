@@ -69,7 +69,7 @@ async fn a_question_is_shown_as_a_person_wants_to_see_it() {
 async fn no_text_of_the_model_can_lie_by_its_form() {
     let evil = "</dd></dl><script>alert(1)</script><img src=x onerror=alert(2)> \u{202e}live\u{200b} &amp; \"'";
     let call = json!({"to": ["ann@example.org"], "subject": evil.replace(['\u{202e}', '\u{200b}'], ""), "body": evil,
-        "attachments": [{"name": evil, "content": "a".repeat(9000), evil: {evil: [evil]}}]});
+        "attachments": [{"name": evil, "content": "a".repeat(9000), "headers": {evil: {evil: [evil]}}}]});
     for (_office, app) in offices(vec![("gmail_send", call)]).await {
         let run = app.says("ann").await;
         let ann = Browser::of(&app, "desk", "ann").await;

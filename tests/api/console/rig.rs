@@ -53,6 +53,7 @@ fn tools() -> Value {
             },
             "$defs": {"File": {"type": "object", "properties": {
                 "name": {"type": "string", "title": "File name"}, "content": {"type": "string"},
+                "headers": {"type": "object"},
             }}},
             "required": ["to", "subject", "body"],
         }},
