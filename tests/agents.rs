@@ -74,6 +74,8 @@ on_both_databases! {
     leave::several_questions_of_a_turn_are_answered_one_by_one,
     leave::leave_that_is_over_before_the_call_begins_does_not_count,
     leave::a_tool_that_changes_while_another_runs_is_not_called,
+    leave::what_was_approved_is_not_sent_again_to_a_tool_that_has_changed,
+    leave::a_server_that_is_away_takes_nobodys_word_away,
     leave::standing_leave_is_for_the_tool_as_it_was,
     leave::standing_leave_that_is_taken_back_lets_nothing_more_begin,
     leave::what_was_cancelled_before_it_could_be_sent_is_not_in_doubt,

@@ -96,26 +96,31 @@ async fn approved_as_they_are<'a, 'b>(
             good.push(one);
             continue;
         };
-        let read = engine.tools.read_anew(&tool.server).await;
-        let catalog = engine.tools.catalog();
-        let is_there = catalog
-            .tools
-            .iter()
-            .any(|now| now.server == tool.server && now.name == tool.name && now.digest == tool.digest);
-        let message = match read {
-            Ok(()) if is_there => {
+        let message = match is_as_it_was(engine, tool).await {
+            Some(true) => {
                 good.push(one);
                 continue;
             }
-            Ok(()) => policy::not_as_it_was(&tool.name),
-            Err(why) => format!(
-                "whether {} still offers it as it was approved cannot be looked at: {why}",
+            Some(false) => policy::not_as_it_was(&tool.name),
+            None => format!(
+                "{} is not there, so whether it still offers this as it was approved cannot be looked at",
                 tool.server
             ),
         };
         run.push(failed(one.call.id, FailureCode::Unavailable, message));
     }
     good
+}
+
+/// Does its server still offer a tool as it was? It is asked now; `None` when it does not answer, for whatever reason: that is its own
+/// text, and for operators.
+async fn is_as_it_was(engine: &Engine, tool: &Tool) -> Option<bool> {
+    if let Err(why) = engine.tools.read_anew(&tool.server).await {
+        tracing::warn!(server = %tool.server, tool = %tool.name, why, "what a server offers cannot be looked at");
+        return None;
+    }
+    let same = |now: &Arc<Tool>| now.server == tool.server && now.name == tool.name && now.digest == tool.digest;
+    Some(engine.tools.catalog().tools.iter().any(same))
 }
 
 /// Runs a group and appends what came of it.
@@ -157,8 +162,14 @@ pub(super) async fn recover(engine: &Engine, run: &mut Run, calls: &[Proposed]) 
                 agent::call(engine, run, call, &one.arguments, resumes).await?
             }
             (Target::Tool(tool), Some(arguments)) if tool.repeatable() => {
-                let one = cleared(call, What::Tool(tool), arguments);
-                called_again(engine, run, &one, tool).await
+                // Leave is for the tool as it was, also where the call is sent once more (promise 4).
+                let approved = leave::answer(&run.journal, call.id).is_some();
+                if approved && is_as_it_was(engine, tool).await != Some(true) {
+                    cut_off(tool.side_effect)
+                } else {
+                    let one = cleared(call, What::Tool(tool), arguments);
+                    called_again(engine, run, &one, tool).await
+                }
             }
             (Target::Tool(tool), _) => cut_off(tool.side_effect),
             (Target::Gone(tool), _) => cut_off(tool.side_effect),

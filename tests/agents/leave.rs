@@ -761,26 +761,87 @@ async fn leave_does_not_cover_a_tool_that_has_changed() {
     );
 }
 
+/// Promise 4: a call that a person approved is not sent once more to a tool that has become another one: it is in doubt.
+pub(crate) async fn what_was_approved_is_not_sent_again_to_a_tool_that_has_changed(db: TestDb) {
+    let mut rig = Rig::on(db, &[CLERK]).await;
+    for changes in [false, true] {
+        rig = rig.afresh();
+        rig.tools.script("book", [Does::Never]);
+        rig.model.answers("clerk", |asked| match asked.before {
+            0 => call("book", json!({"room": 1})),
+            _ => words("Over."),
+        });
+        let begun = rig.begin("clerk", go(), None).await;
+        rig.waits(begun).await;
+        let question = rig.questions(begun.id).await.remove(0);
+        rig.says("user:ann", &question, Resolution::ApproveOnce, None).await;
+        let begun = rig.taken_up(begun.id).await;
+        let process = rig.process(rig.store.clone());
+        tokio::select! {
+            ended = rig.drive(&process, begun) => panic!("{ended:?}"),
+            () = rig.tools.waited_for.notified() => {}
+        }
+        drop(process);
+        if changes {
+            rig.tools.redefine_unheard("book");
+        }
+        let begun = rig.take_over(begun).await.unwrap();
+        rig.finish(begun).await;
+        let expected = match changes {
+            false => (2, [ActionStatus::Completed]),
+            true => (1, [ActionStatus::InDoubt]),
+        };
+        let statuses = rig.statuses(begun.id).await;
+        assert_eq!((rig.tools.calls("book"), &statuses[..]), (expected.0, &expected.1[..]));
+    }
+}
+
+/// a server that is away when people answer takes nobody's word away: a call there fails, whatever else was said counts,
+/// and the run goes on.
+pub(crate) async fn a_server_that_is_away_takes_nobodys_word_away(db: TestDb) {
+    let rig = Rig::on(db, &[&format!("{CLERK}approval: never\n")]).await;
+    rig.model.answers("clerk", |asked| match asked.before {
+        0 => call("book", json!({"room": 1})).and("send", json!({"to": "bob"})),
+        _ => {
+            let failures = [Some(FailureCode::Rejected), Some(FailureCode::Unavailable)];
+            assert_eq!(asked.failures()[..], failures);
+            words("It is away.")
+        }
+    });
+    let begun = rig.begin_in_thread("clerk", go()).await;
+    rig.waits(begun).await;
+    let questions = rig.questions(begun.id).await;
+    rig.tools.withdraw("send");
+    rig.says("user:ann", &questions[0], Resolution::Reject, None).await;
+    rig.waits(rig.taken_up(begun.id).await).await;
+    assert_eq!(rig.questions(begun.id).await.len(), 1, "the other one still stands");
+    rig.says("user:ann", &questions[1], Resolution::ApproveOnce, None).await;
+    let run = rig.finish(rig.taken_up(begun.id).await).await;
+    assert_eq!((run.status(), run.summary()), (RunStatus::Completed, "It is away."));
+    assert_eq!(
+        rig.statuses(begun.id).await,
+        [ActionStatus::Rejected, ActionStatus::Failed]
+    );
+    let ended = "SELECT COUNT(*) FROM audit WHERE kind = 'approval_expired' AND detail LIKE '%could_not_begin%'";
+    assert_eq!(rig.db.line(ended).await, "1", "R-18");
+}
+
 /// a run of a thread is never paused, so nobody goes on with it past the bounds of threads: where its tools are away
-/// when its answer comes, and where a step of its flow is cut short, it has failed, and nothing was done without leave.
+/// when its answer comes, the call fails, and where a step of its flow is cut short, it has failed, and nothing was done without leave.
 pub(crate) async fn a_run_of_a_thread_that_cannot_go_on_has_failed(db: TestDb) {
     let flow = "name: flow\ndescription: One step.\nflow_type: sequential\nsteps: [short]\n";
     let clerk = format!("{CLERK}approval: never\n");
     let short = CLERK.replace("clerk", "short") + "runConfig: { max_turns: 1 }\n";
     let rig = Rig::on(db, &[&clerk, &short, flow]).await;
     rig.model
-        .script("clerk", [call("book", json!({"room": 1})), words("Booked.")]);
+        .script("clerk", [call("book", json!({"room": 1})), words("It is away.")]);
     let begun = rig.begin_in_thread("clerk", go()).await;
     rig.waits(begun).await;
     let question = rig.questions(begun.id).await.remove(0);
     rig.tools.withdraw("book");
     rig.says("user:ann", &question, Resolution::ApproveOnce, None).await;
     let run = rig.finish(rig.taken_up(begun.id).await).await;
-    assert_eq!(
-        (run.status(), run.row.stop_reason),
-        (RunStatus::Failed, Some(StopReason::Unavailable))
-    );
-    assert!(run.error().contains("book"), "{}", run.error());
+    assert_eq!((run.status(), run.summary()), (RunStatus::Completed, "It is away."));
     assert_eq!(
         (rig.tools.calls("book"), rig.statuses(begun.id).await),
         (0, vec![ActionStatus::Failed])

@@ -340,7 +340,7 @@ async fn an_agent_whose_tools_are_not_there_fails_and_says_which() {
     assert_eq!(run.status(), RunStatus::Failed);
     assert_eq!(
         run.error(),
-        "tools that it needs are not there: read (no configured server offers it)"
+        "tools that it needs are not there: read; `gavel doctor` says why"
     );
     assert_eq!(rig.model.asked().len(), 0);
 }

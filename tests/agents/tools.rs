@@ -59,6 +59,8 @@ pub(crate) struct ScriptedTools {
     /// Tool and arguments of each effect, in order.
     effects: Mutex<Vec<(String, String)>>,
     keys: Mutex<HashSet<String>>,
+    /// A tool that is another one, of which nobody has heard yet.
+    unread: Mutex<Option<String>>,
     /// A call began that never ends, or that the test lets end.
     pub(crate) waited_for: Notify,
     pub(crate) go_on: Notify,
@@ -91,6 +93,7 @@ impl ScriptedTools {
             sent: Mutex::default(),
             effects: Mutex::default(),
             keys: Mutex::default(),
+            unread: Mutex::default(),
             waited_for: Notify::new(),
             go_on: Notify::new(),
         })
@@ -119,6 +122,11 @@ impl ScriptedTools {
         let mut tool = tool(name, true, Idempotency::Key);
         Arc::get_mut(&mut tool).unwrap().digest = "another digest".into();
         self.offer_instead(name, Some(tool));
+    }
+
+    /// The same, and nobody hears of it before the server is asked.
+    pub(crate) fn redefine_unheard(&self, name: &str) {
+        *self.unread.lock().unwrap() = Some(name.to_owned());
     }
 
     fn offer_instead(&self, name: &str, tool: Option<Arc<Tool>>) {
@@ -199,6 +207,9 @@ impl Tools for ScriptedTools {
     }
 
     fn read_anew<'a>(&'a self, _: &'a str) -> BoxFuture<'a, Result<(), String>> {
+        if let Some(name) = self.unread.lock().unwrap().take() {
+            self.redefine(&name);
+        }
         Box::pin(async { Ok(()) })
     }
 

@@ -122,12 +122,16 @@ impl Agents {
             cancel.cancel();
         }
         let before = self.clock(clock).await?;
+        // A run of a thread cannot be resumed: without a server it goes on, its calls there fail, and what people have said of others
+        // counts.
+        let goes_on = stored.thread.is_some() && !is_new;
         if !cancel.is_cancelled()
             && let Err(why) = self.read_anew(log.hold.lease().run, &journal).await?
+            && !goes_on
         {
             return self.unable(&stored, journal, log, Ending::Waiting(why)).await;
         }
-        let mut run = match inflate::parts(self, &stored, known).await {
+        let mut run = match inflate::parts(self, &stored, known, goes_on).await {
             Ok(parts) => self.prepared(parts, &stored, journal, is_new, before, log, cancel),
             // One that was cancelled need not.
             Err(_) if cancel.is_cancelled() => {
@@ -176,7 +180,10 @@ impl Agents {
     async fn read_anew(&self, root: RunId, journal: &[Entry]) -> Result<Result<(), String>, Stop> {
         for server in leave::servers(journal, &self.actions_of(root, journal).await?) {
             if let Err(why) = self.engine.tools.read_anew(&server).await {
-                return Ok(Err(format!("what {server} offers cannot be looked at: {why}")));
+                tracing::warn!(%root, %server, why, "what a server offers cannot be looked at");
+                return Ok(Err(format!(
+                    "{server} is not there, so what it offers cannot be looked at"
+                )));
             }
         }
         Ok(Ok(()))

@@ -33,11 +33,17 @@ pub(super) struct Parts {
     output_due: bool,
 }
 
-/// Reads what was kept of a run, where its caller does not know it, and finds its tools.
+/// Reads what was kept of a run, where its caller does not know it, and finds its tools: all of them, unless it goes on without those
+/// that are not there.
 ///
 /// # Errors
 /// Why it cannot run, in words for whoever triggered it.
-pub(super) async fn parts(agents: &Agents, stored: &StoredRun, known: Option<&Arc<Bundle>>) -> Result<Parts, String> {
+pub(super) async fn parts(
+    agents: &Agents,
+    stored: &StoredRun,
+    known: Option<&Arc<Bundle>>,
+    goes_on: bool,
+) -> Result<Parts, String> {
     let bundle = Bundle::read_once(&stored.snapshot, known)
         .map_err(|error| format!("its definition cannot be read: {error}"))?;
     let member = bundle
@@ -65,7 +71,7 @@ pub(super) async fn parts(agents: &Agents, stored: &StoredRun, known: Option<&Ar
     let toolset = if settings.flow(&definition).is_some() {
         Arc::new(Toolset::build(&Catalog::default(), &[], &[]))
     } else {
-        toolset(agents, &bundle, &definition, &verdicts).await?
+        toolset(agents, &bundle, &definition, &verdicts, goes_on).await?
     };
     let prompt = definition.prompt.as_ref();
     let system = prompt.map_or_else(String::new, |prompt| {
@@ -82,12 +88,13 @@ pub(super) async fn parts(agents: &Agents, stored: &StoredRun, known: Option<&Ar
     })
 }
 
-/// Exactly the tools that are granted; without one of them the agent is another one, and does not run.
+/// Exactly the tools that are granted; without one of them the agent is another one, and does not begin to run.
 async fn toolset(
     agents: &Agents,
     bundle: &Bundle,
     definition: &Definition,
     verdicts: &[VerdictFunction],
+    goes_on: bool,
 ) -> Result<Arc<Toolset>, String> {
     let declarations: Vec<_> = definition
         .sub_agents
@@ -102,16 +109,17 @@ async fn toolset(
         tools.ready(&names, Instant::now() + SERVER_WAIT).await;
         toolset = find();
     }
-    if toolset.missing.is_empty() {
+    // Reasons hold what servers say of themselves, and are for operators: what is told here is read by users, and by the model.
+    for missing in &toolset.missing {
+        tracing::warn!(agent = %definition.name, tool = %missing.name, reason = %missing.reason, "a tool that an agent needs is not there");
+    }
+    if toolset.missing.is_empty() || goes_on {
         return Ok(Arc::new(toolset));
     }
-    let missing = toolset
-        .missing
-        .iter()
-        .map(|one| format!("{} ({})", one.name, one.reason));
+    let missing: Vec<_> = toolset.missing.iter().map(|one| one.name.as_str()).collect();
     Err(format!(
-        "tools that it needs are not there: {}",
-        missing.collect::<Vec<_>>().join(", ")
+        "tools that it needs are not there: {}; `gavel doctor` says why",
+        missing.join(", ")
     ))
 }
 

@@ -35,7 +35,12 @@ pub(super) fn check(tool: &Tool, arguments: &Value, most: usize, now_us: i64) ->
             }
             Err(wrong) => errors = wrong,
         }
-        errors.extend(unnamed(tool, arguments));
+        let unnamed = unnamed(tool, arguments);
+        errors.extend(unnamed.errors);
+        parameters.ungrantable = !unnamed.loose.is_empty();
+        let loose =
+            |place| format!("{place}: the tool's schema does not name this, so leave for good does not cover it");
+        parameters.warnings.extend(unnamed.loose.into_iter().map(loose));
     }
     for path in &tool.ungrantable {
         match path.values(arguments) {

@@ -16,28 +16,36 @@ const MOST_ERRORS: usize = 8;
 /// Schemas that are looked at for one value; a schema may refer to itself.
 const MOST_SCHEMAS: usize = 256;
 
-/// What a call of a tool that reaches people gives beyond what its schema names, each with its place and what is allowed.
-pub(super) fn unnamed(tool: &Tool, arguments: &Value) -> Vec<String> {
+/// What a call of a tool that reaches people gives beyond what its schema names.
+#[derive(Default)]
+pub(super) struct Unnamed {
+    /// What it must not give, each with its place and what is allowed.
+    pub(super) errors: Vec<String>,
+    /// Places of what the schema lets pass without a name, and that may be one more address: leave for good is not for these.
+    pub(super) loose: Vec<String>,
+}
+
+pub(super) fn unnamed(tool: &Tool, arguments: &Value) -> Unnamed {
     let root = tool.input.value();
     let mut search = Search {
         root: &root,
         recipients: &tool.recipients,
-        errors: Vec::new(),
+        found: Unnamed::default(),
     };
     search.walk(&[&root], arguments, "", false);
-    search.errors
+    search.found
 }
 
 struct Search<'a> {
     root: &'a Value,
     recipients: &'a [ArgumentPath],
-    errors: Vec<String>,
+    found: Unnamed,
 }
 
 impl<'a> Search<'a> {
     /// `known`: does the value stand in an argument that names recipients?
     fn walk(&mut self, schemas: &[&'a Value], value: &Value, place: &str, known: bool) {
-        if self.errors.len() == MOST_ERRORS {
+        if self.found.errors.len() == MOST_ERRORS {
             return;
         }
         let schemas = self.alternatives(schemas);
@@ -77,13 +85,18 @@ impl<'a> Search<'a> {
                 false => !of.is_empty() || names.contains(name.as_str()),
                 true => !known || names.contains(name.as_str()) || is_no_address(value),
             };
+            let own = schemas.iter().any(|schema| schema["properties"].get(name).is_some());
+            let is_path = known || self.recipients.iter().any(|path| path.argument() == name);
+            if !own && !is_path && may_be_address(value) && self.found.loose.len() < MOST_ERRORS {
+                self.found.loose.push(place.clone());
+            }
             if is_named {
                 let argument = place.matches('/').count() == 1;
                 let known = known || argument && self.recipients.iter().any(|path| path.argument() == name);
                 self.walk(&of, value, &place, known);
-            } else if self.errors.len() < MOST_ERRORS {
+            } else if self.found.errors.len() < MOST_ERRORS {
                 let allowed: Vec<_> = names.iter().copied().collect();
-                self.errors.push(format!(
+                self.found.errors.push(format!(
                     "{place}: the tool's schema names no {}; allowed: {}",
                     quoted(name),
                     allowed.join(", ")
@@ -109,6 +122,15 @@ impl<'a> Search<'a> {
             open.extend(["if", "then", "else"].iter().filter_map(|keyword| schema.get(keyword)));
         }
         all
+    }
+}
+
+/// Holds it what could be read as an address, at any depth?
+fn may_be_address(value: &Value) -> bool {
+    match value {
+        Value::Object(fields) => fields.values().any(may_be_address),
+        Value::Array(items) => items.iter().any(may_be_address),
+        value => !is_no_address(value),
     }
 }
 
@@ -151,16 +173,44 @@ mod tests {
 
     use super::*;
 
-    fn places(schema: Value, arguments: &Value) -> Vec<String> {
+    fn found(schema: Value, arguments: &Value) -> Unnamed {
         let recipients = ["to", "people[].email"].map(|path| ArgumentPath::parse(path).unwrap());
         let mut search = Search {
             root: &schema,
             recipients: &recipients,
-            errors: Vec::new(),
+            found: Unnamed::default(),
         };
         search.walk(&[&schema], arguments, "", false);
+        search.found
+    }
+
+    fn places(schema: Value, arguments: &Value) -> Vec<String> {
         let place = |error: String| error.split(": ").next().unwrap().to_owned();
-        search.errors.into_iter().map(place).collect()
+        found(schema, arguments).errors.into_iter().map(place).collect()
+    }
+
+    /// leave for good covers no further recipients, wherever a schema leaves room for them.
+    #[test]
+    fn an_address_that_a_schema_lets_pass_without_a_name_is_found() {
+        for (schema, arguments, loose) in [
+            (
+                json!({"type": "object"}),
+                json!({"to": "a@x.org", "bcc": ["eve@x.org"], "body": "Hi"}),
+                &["/bcc"][..],
+            ),
+            (
+                json!({"properties": {"to": {}}, "additionalProperties": {"type": "string"}}),
+                json!({"to": "a@x.org", "cc": "eve@x.org", "subject": "Hi"}),
+                &["/cc"],
+            ),
+            (
+                json!({"properties": {"to": {}, "more": {"type": "object"}, "body": {}}}),
+                json!({"to": "a@x.org", "more": {"x": {"y": ["eve@x.org"]}, "z": 1}, "body": "write to b@x.org"}),
+                &["/more/x", "/more/x/y"],
+            ),
+        ] {
+            assert_eq!(found(schema, &arguments).loose, loose, "{arguments}");
+        }
     }
 
     /// a recipient under a name that nobody listed was granted to nobody.
