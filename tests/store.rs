@@ -134,6 +134,8 @@ contract! {
     waiting::only_legal_transitions_come_of_whatever_is_tried,
     waiting::an_answer_stays_as_it_was_given,
     waiting::what_is_approved_in_time_has_time_to_begin,
+    waiting::leave_that_nobody_gave_is_found,
+    waiting::the_same_leave_given_twice_at_once_is_one,
     runs::a_run_ends_whole_or_not_at_all,
     runs::an_end_that_failed_is_written_later,
     runs::a_run_that_was_made_unheard_is_not_begun,

@@ -43,14 +43,14 @@ CREATE TABLE audit_key (
     CONSTRAINT audit_one_key CHECK (id = 1)
 );
 
--- What comes must follow the head, and moves it.
+-- What comes must follow the head, and moves it; afterwards, so that what does not come moves nothing.
 CREATE FUNCTION audit_follows() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
     PERFORM 1 FROM audit_head WHERE number = NEW.number - 1 AND hash = NEW.previous_hash FOR UPDATE;
     IF NOT FOUND THEN
         RAISE EXCEPTION 'audit is append-only: a row must follow the head';
     END IF;
     UPDATE audit_head SET number = NEW.number, hash = NEW.hash WHERE id = 1;
-    RETURN NEW;
+    RETURN NULL;
 END $$;
 
 CREATE FUNCTION audit_refuses() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
@@ -65,7 +65,7 @@ CREATE FUNCTION audit_head_advances() RETURNS trigger LANGUAGE plpgsql AS $$ BEG
     RETURN NEW;
 END $$;
 
-CREATE TRIGGER audit_follows BEFORE INSERT ON audit FOR EACH ROW EXECUTE FUNCTION audit_follows();
+CREATE TRIGGER audit_follows AFTER INSERT ON audit FOR EACH ROW EXECUTE FUNCTION audit_follows();
 CREATE TRIGGER audit_keeps BEFORE UPDATE OR DELETE ON audit FOR EACH ROW EXECUTE FUNCTION audit_refuses();
 CREATE TRIGGER audit_stays BEFORE TRUNCATE ON audit FOR EACH STATEMENT EXECUTE FUNCTION audit_refuses();
 CREATE TRIGGER audit_head_advances BEFORE UPDATE ON audit_head FOR EACH ROW EXECUTE FUNCTION audit_head_advances();

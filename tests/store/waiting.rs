@@ -2,15 +2,15 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use gavel::adapters::store::Store;
+use gavel::adapters::store::{Finding, Store};
 use gavel::domain::action::{ActionStatus, Resolution};
 use gavel::domain::agent_run::RunStatus;
-use gavel::domain::ids::{ActionId, ApprovalId};
+use gavel::domain::ids::{ActionId, ApprovalId, GrantId};
 use gavel::domain::tool::FailureCode;
 use gavel::ports::actions::{Actions, Resolve, Resolved, Settle};
 use gavel::ports::runs::{ActionOutcome, Append, Held, Lease, NewRun, Runs, Suspend, Suspended};
 
-use crate::audit::asked;
+use crate::audit::{asked, verify, whole};
 use crate::support::{TestDb, begin, entries, finished, new_run};
 
 /// A run that waits for a person in this one call.
@@ -95,6 +95,73 @@ pub(crate) async fn what_is_approved_in_time_has_time_to_begin(db: TestDb) {
     tokio::time::sleep(Duration::from_millis(600)).await;
     let lease = store.take(run.id).await.unwrap().expect("it was answered");
     assert_eq!(begins(&store, lease, &yes).await, Held::Yes);
+}
+
+/// R-15, R-18: leave for good counts as a person gave it; the audit tells of any other.
+pub(crate) async fn leave_that_nobody_gave_is_found(db: TestDb) {
+    let store = db.open().await;
+    let run = new_run();
+    let lease = begin(&store, &run).await;
+    let yes = suspended(&store, &run, lease).await;
+    let always = always(yes);
+    let id = always.grant.unwrap().to_string();
+    assert_eq!(store.resolve(always).await.unwrap(), Resolved::Done);
+    whole(&db).await;
+    for forged in [
+        r#"recipients = '{"to":["eve@example.com"]}'"#,
+        "user_id = 'eve'",
+        "tool = 'wipe'",
+        "tool_digest = 'other'",
+        "id = 'forged'",
+    ] {
+        db.run("CREATE TABLE grant_was AS SELECT * FROM approval_grant").await;
+        db.run(&format!("UPDATE approval_grant SET {forged}")).await;
+        let grant_id = if forged.starts_with("id") {
+            "forged".to_owned()
+        } else {
+            id.clone()
+        };
+        assert_eq!(
+            verify(&db, Vec::new()).await,
+            [Finding::NotGiven { grant_id }],
+            "{forged}"
+        );
+        db.run("DELETE FROM approval_grant; INSERT INTO approval_grant SELECT * FROM grant_was; DROP TABLE grant_was")
+            .await;
+    }
+    whole(&db).await;
+}
+
+fn always(yes: Resolve) -> Resolve {
+    Resolve {
+        resolution: Resolution::ApproveAndAlwaysAllowRecipient,
+        grant: Some(GrantId::new()),
+        ..yes
+    }
+}
+
+/// R-15: two who give the same leave for good at once, about two runs and in two processes, have both given it, and there is one.
+pub(crate) async fn the_same_leave_given_twice_at_once_is_one(db: TestDb) {
+    let stores = [db.open().await, db.open().await];
+    for _ in 0..10 {
+        db.run("UPDATE approval_grant SET revoked_at = created_at, revoked_by = 'ann'")
+            .await;
+        let mut answers = Vec::new();
+        for store in &stores {
+            let run = new_run();
+            let lease = begin(store, &run).await;
+            answers.push(always(suspended(store, &run, lease).await));
+        }
+        let [one, other] = [0, 1].map(|n| stores[n].resolve(answers[n].clone()));
+        let (one, other) = tokio::join!(one, other);
+        assert_eq!((one.unwrap(), other.unwrap()), (Resolved::Done, Resolved::Done));
+        let live = "SELECT COUNT(*) FROM approval_grant WHERE revoked_at IS NULL";
+        assert_eq!(db.line(live).await, "1");
+    }
+    let used = "SELECT COUNT(*) FROM agent_action a JOIN approval_grant g ON g.id = a.grant_id";
+    assert_eq!(db.line(used).await, "20");
+    let given = "SELECT COUNT(*) FROM audit WHERE kind = 'grant_created'";
+    assert_eq!(db.line(given).await, "10");
 }
 
 /// What can be tried on an action.

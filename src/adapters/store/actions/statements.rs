@@ -142,7 +142,7 @@ impl ActionStatements {
             end: format!(
                 "UPDATE agent_action SET status = $2, completed_at = {now}, error_code = $3, error_message = $4 \
                  WHERE id = $1 AND (status = 'executing' OR (status = 'approved' AND $2 = 'failed')) \
-                 RETURNING run_id, tool, started_at, side_effect"
+                 RETURNING run_id, tool, started_at, side_effect, approval_id"
             )
             .into(),
             drop_question: drop("its run went on without it"),
@@ -172,7 +172,7 @@ impl ActionStatements {
                 .into(),
             new_grant: format!(
                 "INSERT INTO approval_grant (id, tenant, user_id, server, tool, recipients, tool_digest, \
-                 action_id, created_by, created_at) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, {now}) ON CONFLICT (id) DO NOTHING"
+                 action_id, created_by, created_at) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, {now}) ON CONFLICT DO NOTHING"
             )
             .into(),
             wake: format!(

@@ -9,13 +9,13 @@ use sha2::{Digest, Sha256};
 use super::super::audit::{AuditKind, Entry, Whose};
 use super::super::batch::Batch;
 use super::super::content::capped;
-use super::super::db::{Conn, Sql, Value};
+use super::super::db::{Conn, Row, Sql, Value};
 use super::super::error::Fault;
 use super::super::runs::{id, int};
 use super::ActionStatements;
 use crate::domain::action::{ActionStatus, DID_NOT_HAPPEN, Details, Resolution};
 use crate::domain::agent_run::{DoubtfulCall, RunStatus};
-use crate::domain::ids::{ActionId, RunId, ThreadId};
+use crate::domain::ids::{ActionId, GrantId, RunId, ThreadId};
 use crate::domain::thread::MessageRole;
 use crate::domain::tool::FailureCode;
 use crate::ports::actions::{Resolve, Resolved, Revoke, Settle, SettleDone};
@@ -216,6 +216,11 @@ impl Batch<'_> {
                 self.end_questions(conn, dropped, outcome.id, why).await?;
                 continue;
             };
+            if ended.opt_int(2)?.is_none() {
+                let entry = Entry::of_action(AuditKind::ApprovalExpired, outcome.id, ended.text(0)?, &ended.text(1)?);
+                let entry = entry.by("gavel").with("approval_id", ended.opt_text(4)?);
+                self.audit(entry.with("why", "could_not_begin"));
+            }
             // What only reads has no effect that could be told of, nor has what was approved and never begun.
             if ended.bool(3)? && ended.opt_int(2)?.is_some() {
                 let code = match (&outcome.error, outcome.status) {
@@ -322,45 +327,9 @@ impl Batch<'_> {
             return Ok(Resolved::Late(ActionStatus::Expired, None, None));
         }
         let (run, tool) = (parsed(&asked.text(10)?, RunId::parse)?, asked.text(7)?);
-        let content = &self.writing.content;
         let grant = match resolve.grant {
+            Some(new) => Some(self.grant(conn, resolve, new, &asked).await?),
             None => None,
-            Some(new) => {
-                let details: Details = parsed(&asked.opt_text(8)?.unwrap_or_default(), |text| {
-                    serde_json::from_str(text).ok()
-                })?;
-                let recipients = details.recipients.unwrap_or_default();
-                let recipients = serde_json::to_string(&recipients)
-                    .unwrap_or_else(|error| unreachable!("recipients print as JSON: {error}"));
-                let key = vec![
-                    Value::text(&asked.text(9)?),
-                    Value::text(&asked.text(5)?),
-                    Value::text(&asked.text(6)?),
-                    Value::text(&asked.text(7)?),
-                    Value::text(&recipients),
-                    Value::text(&asked.text(11)?),
-                ];
-                let there = conn.first(&self.action_texts().live_grant, key.clone()).await?;
-                Some(match there {
-                    Some(there) => Value::text(&there.text(0)?),
-                    None => {
-                        let mut values = vec![id(new)];
-                        values.extend(key);
-                        values.extend([id(resolve.action), Value::shared(&resolve.by)]);
-                        conn.execute(&self.action_texts().new_grant, values).await?;
-                        let entry = Entry::new(AuditKind::GrantCreated, new)
-                            .decision(run)
-                            .action(resolve.action)
-                            .tool(&tool)
-                            .by(&resolve.by)
-                            .with("server", asked.text(6)?)
-                            .with("tool_digest", asked.text(11)?)
-                            .with_content("recipients", content, &recipients);
-                        self.audit(entry);
-                        id(new)
-                    }
-                })
-            }
         };
         let status = match resolve.resolution.approves() {
             true => ActionStatus::Approved,
@@ -380,7 +349,7 @@ impl Batch<'_> {
             .with("approval_id", resolve.approval.to_string())
             .with("decision", resolve.resolution.as_str());
         if let Some(reason) = &resolve.reason {
-            entry = entry.with_content("reason", content, reason);
+            entry = entry.with_content("reason", &self.writing.content, reason);
         }
         self.audit(entry);
         let role = MessageRole::Approval;
@@ -394,6 +363,49 @@ impl Batch<'_> {
     pub(in super::super) async fn wake(&self, conn: &mut Conn, root: RunId) -> Result<(), Fault> {
         conn.execute(&self.action_texts().wake, vec![id(root)]).await?;
         Ok(())
+    }
+
+    /// The standing leave that an answer gives, `new` unless there is one that says the same. `asked` is the question's row.
+    async fn grant(&self, conn: &mut Conn, resolve: &Resolve, new: GrantId, asked: &Row) -> Result<Value, Fault> {
+        let details: Details = parsed(&asked.opt_text(8)?.unwrap_or_default(), |text| {
+            serde_json::from_str(text).ok()
+        })?;
+        let recipients = serde_json::to_string(&details.recipients.unwrap_or_default())
+            .unwrap_or_else(|error| unreachable!("recipients print as JSON: {error}"));
+        let (server, tool, digest) = (asked.text(6)?, asked.text(7)?, asked.text(11)?);
+        let key = vec![
+            Value::text(&asked.text(9)?),
+            Value::text(&asked.text(5)?),
+            Value::text(&server),
+            Value::text(&tool),
+            Value::text(&recipients),
+            Value::text(&digest),
+        ];
+        let texts = self.action_texts();
+        if let Some(there) = conn.first(&texts.live_grant, key.clone()).await? {
+            return Ok(Value::text(&there.text(0)?));
+        }
+        let mut values = vec![id(new)];
+        values.extend(key.clone());
+        values.extend([id(resolve.action), Value::shared(&resolve.by)]);
+        conn.execute(&texts.new_grant, values).await?;
+        // Somebody may have given the same at the same time, and been first.
+        if let Some(first) = conn.first(&texts.live_grant, key).await? {
+            let first = first.text(0)?;
+            if first != new.to_string() {
+                return Ok(Value::text(&first));
+            }
+        }
+        let entry = Entry::new(AuditKind::GrantCreated, new)
+            .decision(parsed(&asked.text(10)?, RunId::parse)?)
+            .action(resolve.action)
+            .tool(&tool)
+            .by(&resolve.by)
+            .with("server", server)
+            .with("tool_digest", digest)
+            .with_content("recipients", &self.writing.content, &recipients);
+        self.audit(entry);
+        Ok(id(new))
     }
 
     pub(in super::super) async fn expire_actions(&self, conn: &mut Conn, root: RunId) -> Result<(), Fault> {

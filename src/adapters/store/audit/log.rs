@@ -336,9 +336,11 @@ impl AuditLog {
             "g.tool",
             "a.tool",
             "a.detail",
+            "g.tenant",
+            "a.tenant",
         ];
         let sql = format!(
-            "SELECT g.id, {} FROM approval_grant g LEFT JOIN audit a ON a.subject = g.id AND a.kind = 'grant_created' \
+            "SELECT g.id, {}, EXISTS (SELECT 1 FROM audit r WHERE r.subject = g.id AND r.kind = 'grant_revoked') FROM approval_grant g LEFT JOIN audit a ON a.subject = g.id AND a.kind = 'grant_created' \
              WHERE g.revoked_at IS NULL AND g.id > $1 ORDER BY g.id LIMIT {PAGE}",
             columns.map(|column| self.text(column)).join(", ")
         );
@@ -352,7 +354,7 @@ impl AuditLog {
                     after = row.text(0)?;
                     let text = |at| Ok::<_, sqlx::Error>(read_text(dialect, &row, at)?.unwrap_or_default());
                     let detail = text(7)?;
-                    let mut same = text(5)? == text(6)?;
+                    let mut same = text(5)? == text(6)? && text(8)? == text(9)? && !row.bool(10)?;
                     for (at, name) in [(1, "user"), (2, "server"), (3, "tool_digest")] {
                         same &= field(&detail, name) == Some(text(at)?);
                     }
