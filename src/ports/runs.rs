@@ -530,4 +530,6 @@ pub struct Standing {
     pub steps: u32,
     /// Tokens.
     pub usage: Usage,
+    /// The thread it is a run of.
+    pub thread: Option<ThreadId>,
 }

@@ -633,6 +633,44 @@ async fn runs_whose_questions_end_together_go_on_a_few_at_a_time() {
     }
 }
 
+/// `GAVEL_MAX_IN_FLIGHT`, `runs.background`: with all places taken what was answered goes on all the same, and no more at once
+/// than of other runs that nobody works on.
+#[tokio::test]
+async fn what_is_answered_while_all_places_are_taken_goes_on_a_few_at_a_time() {
+    const TAKES: Duration = Duration::from_millis(700);
+    for setup in both() {
+        let asked = Arc::new(Mutex::new(Vec::new()));
+        let at = Arc::clone(&asked);
+        let model = Reply::from(move |request| match said(request) {
+            _ if request["contents"].to_string().contains("Take your time") => Reply::Hang,
+            1 => add("milk"),
+            _ => {
+                at.lock().unwrap().push(Instant::now());
+                Reply::After(TAKES, Box::new(Reply::Text("It is on the list.")))
+            }
+        });
+        let setup = setup.env("GAVEL_RUNS_BACKGROUND", "1").env("GAVEL_MAX_IN_FLIGHT", "1");
+        let app = spawn_app(setup.script(vec![model])).await;
+        let (one, other) = (app.say("Milk, please.").await, app.say("More milk, please.").await);
+        let headers = [("x-gavel-user", "ann")];
+        let slow = app
+            .request("POST", "/api/agent/run", &headers)
+            .json(&json!({"prompt": "Take your time."}));
+        let slow = tokio::spawn(slow.send());
+        app.asked(3).await;
+        let approved = |run: &Value| run["actions"][0]["approvalId"].clone();
+        let (one, other) = (approved(&one), approved(&other));
+        let (one, other) = tokio::join!(app.resolve(&one, "approve_once"), app.resolve(&other, "approve_once"));
+        for run in [one, other] {
+            assert_eq!(run["status"], "completed", "{run}");
+        }
+        let asked = asked.lock().unwrap();
+        assert_eq!(asked.len(), 2);
+        assert!(asked[1] - asked[0] >= TAKES, "two at once");
+        slow.abort();
+    }
+}
+
 /// DESIGN.md section 9: a stream that is asked for again with its key ends where the run rests now, and not at a question that was
 /// answered since.
 #[tokio::test]

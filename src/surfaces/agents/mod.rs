@@ -39,7 +39,7 @@ use crate::domain::definition::answerer;
 use crate::domain::ids::{ActionId, ConversationId, ProjectId, RunId, ThreadId, UserId};
 use crate::domain::thread::WhileBusy;
 use crate::engine::agent::{Agents, Bundle, OnReject, Settings};
-use crate::engine::calls::{self, CallState};
+use crate::engine::calls::{CallState, Calls};
 use crate::engine::limits::MOST_STEPS;
 use crate::ports::quota::Quota;
 pub use crate::ports::quota::QuotaState;
@@ -578,26 +578,37 @@ impl AgentRuns {
         }
     }
 
-    /// Takes a run up that somebody has answered, or cancelled, where nobody else has.
+    /// Takes a run up that somebody has answered, or cancelled, where nobody else has. It takes a place of those that somebody
+    /// waits for; where none is free, it is found a moment later, as all runs are that nobody works on.
     pub(super) fn go_on(self: &Arc<Self>, run: RunId) {
-        if !self.working.is_closed() {
-            let this = Arc::clone(self);
-            self.working.spawn(async move { this.take_up(run).await });
+        if self.working.is_closed() {
+            return;
         }
+        let Ok(place) = Arc::clone(&self.admission).try_acquire_owned() else {
+            tracing::debug!(run_id = %run, "as many runs are worked on as may be, so this one goes on a little later");
+            return;
+        };
+        let this = Arc::clone(self);
+        self.working.spawn(async move {
+            this.take_up(run).await;
+            drop(place);
+        });
     }
 
     /// The thread of a run, and its calls as its journal tells them.
     pub(super) async fn calls(&self, run: RunId) -> Result<(Option<ThreadId>, Vec<CallState>), AgentError> {
-        let stored = self.agents.runs.load(run).await?.ok_or(AgentError::NotFound)?;
-        let mut journal = Vec::new();
+        let standing = self.agents.runs.standing(run).await?.ok_or(AgentError::NotFound)?;
+        let mut calls = Calls::default();
         let mut after = 0;
         loop {
             let page = watch::entries(&self.agents, run, after).await?;
             let Some((last, _)) = page.last() else { break };
             after = *last;
-            journal.extend(page.into_iter().map(|(_, entry)| entry));
+            for (_, entry) in &page {
+                calls.take(entry);
+            }
         }
-        Ok((stored.thread, calls::calls(&journal)))
+        Ok((standing.thread, calls.told()))
     }
 
     /// Cancels a run and those it called, wherever they are worked on. One that is over stays as it is.

@@ -1,5 +1,7 @@
 //! A run of a thread as its user is told of it (REQUIREMENTS R, Routes; DESIGN.md section 9).
 
+use std::collections::{HashMap, HashSet};
+
 use serde::Serialize;
 use serde_json::value::RawValue;
 use utoipa::ToSchema;
@@ -114,9 +116,11 @@ pub struct ActionRecord {
 }
 
 pub(super) fn answer(run: &AgentRun, thread: Option<ThreadId>, calls: &[CallState], actions: &[Action]) -> RunAnswer {
+    let own: HashSet<_> = calls.iter().map(|call| call.id).collect();
+    let stored: HashMap<_, _> = actions.iter().map(|action| (action.id, action)).collect();
     let actions: Vec<_> = calls
         .iter()
-        .map(|call| match actions.iter().find(|action| action.id == call.id) {
+        .map(|call| match stored.get(&call.id) {
             Some(action) => ActionAnswer::of(action),
             None => of_call(call),
         })
@@ -124,7 +128,7 @@ pub(super) fn answer(run: &AgentRun, thread: Option<ThreadId>, calls: &[CallStat
         .chain(
             actions
                 .iter()
-                .filter(|action| calls.iter().all(|call| call.id != action.id))
+                .filter(|action| !own.contains(&action.id))
                 .map(ActionAnswer::of),
         )
         .collect();

@@ -115,7 +115,7 @@ impl App {
     }
 
     /// Waits until the model was asked so often.
-    async fn asked(&self, times: usize) {
+    pub(crate) async fn asked(&self, times: usize) {
         until("the model to be asked", || async {
             self.gemini.requests().len() >= times
         })

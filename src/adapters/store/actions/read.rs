@@ -13,11 +13,30 @@ use crate::domain::ids::{ActionId, ApprovalId, GrantId, RunId, TenantId, ThreadI
 use crate::domain::thread::{LatestRun, MessageRole, Thread, ThreadMessage, ThreadSummary, title};
 use crate::ports::records::{QueryError, RecordError};
 
+/// Columns of an action, with its arguments and what a person should know of them.
+macro_rules! action_columns {
+    ($arguments:literal, $details:literal) => {
+        concat!(
+            "created_at, id, approval_id, run_id, root_id, thread_id, user_id, project_id, agent_id, sequence, server, tool, \
+             tool_digest, ",
+            $arguments,
+            ", ",
+            $details,
+            ", status, expires_at, resolution, resolved_by, reason, grant_id, error_code, model, input_hash, policy, \
+             resolved_at, started_at, completed_at, error_message"
+        )
+    };
+}
+
 /// Columns of an action; `created_at` and `id` come first.
-pub(in super::super) const ACTION: &str = "created_at, id, approval_id, run_id, root_id, thread_id, user_id, project_id, \
-     agent_id, sequence, server, tool, tool_digest, arguments, details, status, expires_at, resolution, resolved_by, reason, \
-     grant_id, error_code, model, input_hash, policy, resolved_at, started_at, completed_at, \
-     error_message";
+pub(in super::super) const ACTION: &str = action_columns!("arguments", "details");
+
+/// The same, where arguments and what is told with them are read of the actions alone that wait for a person: those of a long
+/// run may be many, and large.
+const ACTION_OF_RUN: &str = action_columns!(
+    "CASE status WHEN 'awaiting_confirmation' THEN arguments ELSE '{}' END",
+    "CASE status WHEN 'awaiting_confirmation' THEN details END"
+);
 
 /// Columns of a grant; `created_at` and `id` come first.
 pub(in super::super) const GRANT: &str = "created_at, id, user_id, server, tool, recipients, created_by, uses, last_used_at, \
@@ -141,13 +160,14 @@ fn message(row: &Row) -> Result<ThreadMessage, sqlx::Error> {
 }
 
 impl ReadOnly {
-    /// All actions of a run, and of those it called where it is an outermost one; in order.
+    /// All actions of a run, and of those it called where it is an outermost one; in order. Arguments and details of those that
+    /// wait for a person.
     ///
     /// # Errors
     /// [`QueryError`].
     pub async fn actions_of(&self, root: RunId) -> Result<Vec<Action>, QueryError> {
         let sql = format!(
-            "SELECT {ACTION} FROM agent_action WHERE root_id = $1 OR run_id = $1 ORDER BY created_at, run_id, sequence"
+            "SELECT {ACTION_OF_RUN} FROM agent_action WHERE root_id = $1 OR run_id = $1 ORDER BY created_at, run_id, sequence"
         );
         let mut actions = Vec::new();
         let each = &mut |row: Row| {

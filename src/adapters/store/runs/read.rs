@@ -30,7 +30,7 @@ const STORED: &str = "SELECT run.status, run.tenant, run.user_id, run.project_id
      JOIN decision_log decision ON decision.id = run.id WHERE run.id = $1";
 
 const STANDING: &str = "SELECT status, parent_run_id, parent_action_id, resumed_from, in_doubt, steps, input_tokens, \
-     output_tokens, thought_tokens, cached_tokens FROM agent_run WHERE id = $1";
+     output_tokens, thought_tokens, cached_tokens, thread_id FROM agent_run WHERE id = $1";
 
 const JOURNAL: &str = "SELECT number, created_at, elapsed_us, body FROM agent_run_entry WHERE run_id = $1 \
      AND number > $2 ORDER BY number LIMIT $3";
@@ -93,6 +93,7 @@ impl Store {
                     in_doubt: in_doubt(&row, 4)?,
                     steps: row.int(5)?.try_into().unwrap_or(u32::MAX),
                     usage: usage(&row, 6)?,
+                    thread: opt_parsed(&row, 10, ThreadId::parse)?,
                 });
                 Ok(ControlFlow::Break(()))
             })
