@@ -77,6 +77,8 @@ on_both_databases! {
     leave::what_was_approved_is_not_sent_again_to_a_tool_that_has_changed,
     leave::a_server_that_is_away_takes_nobodys_word_away,
     leave::standing_leave_is_for_the_tool_as_it_was,
+    leave::standing_leave_is_for_the_tool_as_its_server_has_it,
+    leave::what_is_approved_is_what_was_shown_or_nothing,
     leave::standing_leave_that_is_taken_back_lets_nothing_more_begin,
     leave::what_was_cancelled_before_it_could_be_sent_is_not_in_doubt,
     leave::what_needs_leave_waits_for_it_and_runs_once,

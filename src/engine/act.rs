@@ -83,8 +83,9 @@ pub(super) async fn act(engine: &Engine, run: &mut Run, calls: &[Proposed]) -> R
     log::flush(engine, run, Vec::new()).await
 }
 
-/// Of calls that a person approved, those whose tools are what they were then (promise 4). Their server is asked right before they
-/// begin: it may have changed while others were answered or ran. The others fail, and nothing of them is sent.
+/// Of calls that a person approved, now or for good, those whose tools are what they were then (promise 4). Their server is asked
+/// right before they begin: it may have changed while others were answered or ran, and not every server says so. The others fail,
+/// and nothing of them is sent.
 async fn approved_as_they_are<'a, 'b>(
     engine: &Engine,
     run: &mut Run,
@@ -92,10 +93,16 @@ async fn approved_as_they_are<'a, 'b>(
 ) -> Vec<&'b Cleared<'a>> {
     let mut good = Vec::with_capacity(group.len());
     for one in group {
-        let (What::Tool(tool), Some(_)) = (&one.what, leave::answer(&run.journal, one.call.id)) else {
+        let (journal, id) = (&run.journal, one.call.id);
+        let approved = leave::answer(journal, id).is_some() || leave::granted(journal, id).is_some();
+        let What::Tool(tool) = &one.what else {
             good.push(one);
             continue;
         };
+        if !approved {
+            good.push(one);
+            continue;
+        }
         let message = match is_as_it_was(engine, tool).await {
             Some(true) => {
                 good.push(one);
@@ -181,7 +188,7 @@ pub(super) async fn recover(engine: &Engine, run: &mut Run, calls: &[Proposed]) 
 }
 
 const LEASE_LOST: &str = "another process may have taken the run up; the call was not sent";
-const CUT_OFF: &str = "the process that ran it ended during this call";
+const CUT_OFF: &str = "the process that ran it ended during this call, or lost the database";
 
 /// A call whose process died, once more under the same key. It is as after an attempt that nobody answered: only the
 /// tool's data tells what became of it.

@@ -137,7 +137,7 @@ pub(super) fn servers(journal: &[Entry], actions: &[Action]) -> BTreeSet<Arc<str
 }
 
 /// The grant by which nobody is asked for a call, as it was judged last: one that counted before may have been taken back since.
-fn granted(journal: &[Entry], id: ActionId) -> Option<GrantId> {
+pub(super) fn granted(journal: &[Entry], id: ActionId) -> Option<GrantId> {
     let last = journal.iter().rev().find_map(|entry| match entry {
         Entry::Judged { call, judgement } if *call == id => Some(judgement),
         _ => None,
@@ -269,18 +269,26 @@ pub(super) fn outcomes(journal: &[Entry], since: usize) -> Vec<ActionOutcome> {
 /// Takes what people have answered into the journal.
 pub(super) fn hear(run: &mut Run, actions: &[Action]) {
     for action in actions {
-        let asked = asked_for(&run.journal, action.id).is_some() && !has_result(action.id, &run.journal);
+        let asked = asked_for(&run.journal, action.id).filter(|_| !has_result(action.id, &run.journal));
+        let asked = asked.map(|(arguments, _)| arguments.get() == action.arguments.get());
         let known = run.journal.iter().rev().find_map(|entry| match entry {
             Entry::Settled { call, approved, .. } if *call == action.id => Some(*approved),
             _ => None,
         });
         let approved = match action.status {
+            // They were shown what stands in its row: leave is for that and nothing else.
+            ActionStatus::Approved if asked == Some(false) => {
+                tracing::error!(action_id = %action.id, "the arguments of a question are not those that were asked about");
+                let message = "what was approved is not what was asked about; the question was changed in the database";
+                run.push(failed(action.id, FailureCode::Denied, message.to_owned()));
+                continue;
+            }
             ActionStatus::Approved => true,
             ActionStatus::Rejected | ActionStatus::Expired => false,
             _ => continue,
         };
         // What was approved expires as well, where it could not begin in time.
-        if asked && known.is_none_or(|known| known && !approved) {
+        if asked.is_some() && known.is_none_or(|known| known && !approved) {
             run.push(Entry::Settled {
                 call: action.id,
                 approved,

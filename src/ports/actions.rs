@@ -29,8 +29,8 @@ pub trait Actions: Send + Sync {
         action: ActionId,
     ) -> BoxFuture<'a, Result<Option<Action>, QueryError>>;
 
-    /// All actions of a run and of those it called, in order. The arguments and details are those of actions that wait for a
-    /// person; of others they are left empty.
+    /// All actions of a run and of those it called, in order. Arguments are told of actions that wait for a person, or
+    /// that one has approved, and details of those that wait; of others they are left empty.
     fn of_run(&self, root: RunId) -> BoxFuture<'_, Result<Vec<Action>, QueryError>>;
 
     /// A person's answer. Of many who answer one wins; what it sets going is a run that anybody may take up.

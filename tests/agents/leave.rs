@@ -508,6 +508,58 @@ pub(crate) async fn standing_leave_is_for_the_tool_as_it_was(db: TestDb) {
     assert_eq!(rig.tools.calls("mail"), 2);
 }
 
+/// R-15, promise 4: also where the server has not said that the tool is another one now: it is asked right before the call begins.
+pub(crate) async fn standing_leave_is_for_the_tool_as_its_server_has_it(db: TestDb) {
+    let rig = Rig::on(db, &[MAILER]).await;
+    rig.model.answers("mailer", |asked| match asked.before {
+        0 => call("mail", json!({"to": "bob@example.com", "n": 1})),
+        _ if asked.failures()[..] == [Some(FailureCode::Unavailable)] => words("It has changed."),
+        _ => words("Sent."),
+    });
+    let begun = rig.begin("mailer", go(), None).await;
+    rig.waits(begun).await;
+    let question = rig.questions(begun.id).await.remove(0);
+    let always = Resolve {
+        grant: Some(GrantId::new()),
+        ..answer("user:ann", &question, Resolution::ApproveAndAlwaysAllowRecipient, None)
+    };
+    assert_eq!(rig.store.resolve(always).await.unwrap(), Resolved::Done);
+    rig.finish(rig.taken_up(begun.id).await).await;
+    assert_eq!(rig.tools.calls("mail"), 1);
+    rig.tools.redefine_unheard("mail");
+    let run = rig.finish(rig.begin("mailer", go(), None).await).await;
+    assert_eq!(run.summary(), "It has changed.");
+    // From now on a person is asked.
+    rig.waits(rig.begin("mailer", go(), None).await).await;
+    assert_eq!(rig.tools.calls("mail"), 1);
+}
+
+/// R-14, promise 4: leave is for what people were shown: where that is changed in the database, nothing is sent.
+pub(crate) async fn what_is_approved_is_what_was_shown_or_nothing(db: TestDb) {
+    let rig = Rig::on(db, &[CLERK]).await;
+    rig.model.answers("clerk", |asked| match asked.before {
+        0 => call("send", json!({"to": "thief"})),
+        _ => {
+            assert_eq!(asked.failures()[..], [Some(FailureCode::Denied)]);
+            words("It was not sent.")
+        }
+    });
+    let begun = rig.begin("clerk", go(), None).await;
+    rig.waits(begun).await;
+    rig.db
+        .run(r#"UPDATE agent_action SET arguments = '{"to":"friend"}'"#)
+        .await;
+    let question = rig.questions(begun.id).await.remove(0);
+    rig.says("user:ann", &question, Resolution::ApproveOnce, None).await;
+    let run = rig.ends(rig.taken_up(begun.id).await).await;
+    assert_eq!(
+        (run.status(), run.summary()),
+        (RunStatus::Completed, "It was not sent.")
+    );
+    assert_eq!(rig.tools.calls("send"), 0);
+    assert_eq!(rig.statuses(begun.id).await, [ActionStatus::Failed]);
+}
+
 /// DESIGN.md section 6: a run does not wait for an answer that was given while it was driven, though nobody could be asked the
 /// question any more: the tool has changed.
 pub(crate) async fn an_answer_that_comes_while_another_is_heard_is_heard_too(db: TestDb) {

@@ -31,10 +31,10 @@ macro_rules! action_columns {
 /// Columns of an action; `created_at` and `id` come first.
 pub(in super::super) const ACTION: &str = action_columns!("arguments", "details");
 
-/// The same, where arguments and what is told with them are read of the actions alone that wait for a person: those of a long
-/// run may be many, and large.
+/// The same, where arguments are read of the actions alone that wait for a person, or that one has approved: those of a long run
+/// may be many, and large.
 const ACTION_OF_RUN: &str = action_columns!(
-    "CASE status WHEN 'awaiting_confirmation' THEN arguments ELSE '{}' END",
+    "CASE WHEN status IN ('awaiting_confirmation', 'approved') THEN arguments ELSE '{}' END",
     "CASE status WHEN 'awaiting_confirmation' THEN details END"
 );
 
@@ -160,8 +160,8 @@ fn message(row: &Row) -> Result<ThreadMessage, sqlx::Error> {
 }
 
 impl ReadOnly {
-    /// All actions of a run, and of those it called where it is an outermost one; in order. Arguments and details of those that
-    /// wait for a person.
+    /// All actions of a run, and of those it called where it is an outermost one; in order. Arguments of those that wait for a
+    /// person or were approved, details of those that wait.
     ///
     /// # Errors
     /// [`QueryError`].
