@@ -1,6 +1,7 @@
 //! The arguments of any tool's call as a person reads them: named by the tool's schema, in the order of what matters.
 
 use std::borrow::Cow;
+use std::collections::BTreeSet;
 
 use chrono::{DateTime, NaiveDate, NaiveDateTime};
 use maud::{Markup, html};
@@ -16,6 +17,9 @@ const SHORT: usize = 4000;
 const SHORT_LINES: usize = 60;
 /// Of which so much stands before the control.
 const BEGINNING: usize = 800;
+/// Of what is odd about HTML so much is named, each in so many characters.
+const MOST_ODD: usize = 6;
+const ODD: usize = 40;
 /// Values inside of values; what lies deeper is shown as JSON.
 const DEEPEST: usize = 6;
 
@@ -133,9 +137,15 @@ fn value(value: &Value, schema: &Value, root: &Value, depth: usize) -> Markup {
 fn hypertext(text: &str) -> Markup {
     match hypertext::read_out(text) {
         Some(read) if !text.is_empty() => html! {
-            (string(&read))
-            details.whole {
-                summary { "Show the HTML itself (" (words::count(text.chars().count() as u64, "character")) ")" }
+            (string(&read.text))
+            @if !read.odd.is_empty() {
+                p.warnings role="note" {
+                    "Whoever gets this may see something else than is read out here: its HTML has " (listed(&read.odd))
+                    ". Look at it before you say yes."
+                }
+            }
+            details.whole open[!read.odd.is_empty()] {
+                summary { "The HTML itself (" (words::count(text.chars().count() as u64, "character")) ")" }
                 div.prose dir="auto" { (words::text(text)) }
             }
         },
@@ -144,6 +154,14 @@ fn hypertext(text: &str) -> Markup {
             (string(text))
         },
         Some(_) => string(text),
+    }
+}
+
+/// The first few, and how many more there are.
+fn listed(odd: &BTreeSet<String>) -> Markup {
+    html! {
+        @for (n, what) in odd.iter().take(MOST_ODD).enumerate() { @if n > 0 { ", " } (words::code(&what.chars().take(ODD).collect::<String>())) }
+        @if odd.len() > MOST_ODD { " and " (odd.len() - MOST_ODD) " more" }
     }
 }
 

@@ -1,6 +1,12 @@
 //! HTML as an approver reads it: all of its words, whatever its styles would hide, and beside them every address that it names.
+//!
+//! Programs that show mail differ in what they make of HTML that is not plain, and styles can hide words, add some, and turn
+//! them round. So what is not known to be plain is told: the approver reads the markup then as well.
+
+mod plain;
 
 use std::cell::RefCell;
+use std::collections::BTreeSet;
 
 use html5ever::tokenizer::states::RawKind;
 use html5ever::tokenizer::{
@@ -44,8 +50,16 @@ const IN_LINE: [&str; 33] = [
     "u", "var",
 ];
 
+/// HTML as text.
+pub(super) struct ReadOut {
+    /// Its words, with what they hide.
+    pub text: String,
+    /// Elements, attributes and properties of styles that may show its readers something else.
+    pub odd: BTreeSet<String>,
+}
+
 /// HTML as text; `None` for what is too long, of which the markup is to be shown.
-pub(super) fn read_out(html: &str) -> Option<String> {
+pub(super) fn read_out(html: &str) -> Option<ReadOut> {
     if html.len() > MOST {
         return None;
     }
@@ -60,7 +74,10 @@ pub(super) fn read_out(html: &str) -> Option<String> {
     let mut read = reader.sink.0.into_inner();
     read.leave_unseen();
     read.leave_links();
-    Some(read.text.trim().to_owned())
+    Some(ReadOut {
+        text: read.text.trim().to_owned(),
+        odd: read.odd,
+    })
 }
 
 #[derive(Default)]
@@ -71,15 +88,18 @@ struct Reading {
     text: String,
     /// Where the links go that have begun.
     links: Vec<String>,
-    /// In what nobody is shown: which element, and how many characters.
-    unseen: Option<(&'static str, usize)>,
+    /// What is no word of the text: in which element, and what.
+    unseen: Option<(&'static str, String)>,
+    /// Elements of SVG and MathML that have begun: there the names of HTML's mean nothing.
+    foreign: usize,
+    odd: BTreeSet<String>,
 }
 
 impl Reading {
     /// White space is one blank, as everywhere in HTML.
     fn words(&mut self, words: &str) {
-        if let Some((_, characters)) = &mut self.unseen {
-            *characters += words.chars().count();
+        if let Some((_, unseen)) = &mut self.unseen {
+            unseen.push_str(words);
             return;
         }
         for c in words.chars() {
@@ -108,8 +128,12 @@ impl Reading {
         self.text.push(']');
     }
 
-    fn begins(&mut self, tag: &Tag) -> Option<RawKind> {
+    fn begins(&mut self, tag: &Tag) -> TokenSinkResult<()> {
         let name = &*tag.name;
+        if !plain::element(name) {
+            self.odd.insert(format!("<{name}>"));
+        }
+        self.odd.extend(tag.attrs.iter().filter_map(plain::odd));
         if !IN_LINE.contains(&name) {
             self.line();
         }
@@ -120,25 +144,40 @@ impl Reading {
         }
         for attribute in &tag.attrs {
             let (of, value) = (&*attribute.name.local, attribute.value.trim());
-            let told = TOLD.contains(&of) || of.ends_with(":href") || value.contains("://") || value.contains("url(");
+            let told = TOLD.contains(&of) || of.ends_with(":href") || value.contains("//") || value.contains("url(");
             if name == "a" && of == "href" {
                 self.links.push(value.to_owned());
             } else if told && !value.is_empty() {
                 self.note(&format!("{name} {of}: {value}"));
             }
         }
-        match name {
-            "script" => self.unseen = Some(("script", 0)),
-            "style" => self.unseen = Some(("style sheet", 0)),
-            "title" | "textarea" => return Some(RawKind::Rcdata),
-            _ => return None,
+        if matches!(name, "svg" | "math") && !tag.self_closing {
+            self.foreign += 1;
         }
-        Some(RawKind::Rawtext)
+        // What is read as words though it is none is told too much; the other way round it would be hidden.
+        let raw = match name {
+            _ if self.foreign > 0 => return TokenSinkResult::Continue,
+            "script" => {
+                self.unseen = Some(("script", String::new()));
+                RawKind::Rawtext
+            }
+            "style" => {
+                self.unseen = Some(("style sheet", String::new()));
+                RawKind::Rawtext
+            }
+            "title" | "textarea" => RawKind::Rcdata,
+            "xmp" | "iframe" | "noembed" | "noframes" => RawKind::Rawtext,
+            "plaintext" => return TokenSinkResult::Plaintext,
+            _ => return TokenSinkResult::Continue,
+        };
+        TokenSinkResult::RawData(raw)
     }
 
     fn ends(&mut self, tag: &Tag) {
-        if matches!(&*tag.name, "script" | "style") {
-            self.leave_unseen();
+        match &*tag.name {
+            "script" | "style" => self.leave_unseen(),
+            "svg" | "math" => self.foreign = self.foreign.saturating_sub(1),
+            _ => {}
         }
         match &*tag.name {
             "a" => self.leave_links(),
@@ -148,8 +187,8 @@ impl Reading {
     }
 
     fn leave_unseen(&mut self) {
-        if let Some((what, characters)) = self.unseen.take() {
-            self.note(&format!("{what}, {characters} characters"));
+        if let Some((what, unseen)) = self.unseen.take() {
+            self.note(&format!("{what}: {}", unseen.trim()));
         }
     }
 
@@ -168,9 +207,7 @@ impl TokenSink for Reader {
         match token {
             CharacterTokens(words) => reading.words(&words),
             TagToken(tag) if tag.kind == StartTag => {
-                if let Some(raw) = reading.begins(&tag) {
-                    return TokenSinkResult::RawData(raw);
-                }
+                return reading.begins(&tag);
             }
             TagToken(tag) if tag.kind == EndTag => reading.ends(&tag),
             // Some programs show what stands in comments made for them.
@@ -188,7 +225,7 @@ mod tests {
     use super::*;
 
     fn read(html: &str) -> String {
-        read_out(html).unwrap()
+        read_out(html).unwrap().text
     }
 
     #[test]
@@ -265,19 +302,73 @@ mod tests {
         for told in [
             "Psst",
             "comment: [if mso]>Hey",
-            "[script, 8 characters]",
-            "[style sheet, 3 characters]",
+            "[script: alert(1)]",
+            "[style sheet: p{}]",
             "<b>",
             "ok",
         ] {
             assert!(text.contains(told), "{told}: {text}");
         }
-        assert_eq!(read("<script>x"), "[script, 1 characters]");
+        assert_eq!(read("<script>x"), "[script: x]");
+    }
+
+    /// Promise 4: elements whose markup is text to a reader of mail hide none of it here.
+    #[test]
+    fn what_is_text_within_raw_elements_is_told() {
+        let evil = "Pay 5000 to EVIL";
+        for html in [
+            format!("<noembed><b class=\"</noembed>{evil}<b class=\"></b>"),
+            format!("<noframes><b class=\"</noframes>{evil}<b class=\"></b>"),
+            format!("<iframe><b class=\"</iframe>{evil}<b class=\"></b>"),
+            format!("<xmp><b class=\"{evil}\"></b></xmp>"),
+            format!("<plaintext><b class=\"{evil}\">"),
+            format!("<svg><style/></svg>{evil}"),
+            format!("<svg><style><p>{evil}"),
+            format!("<math><title><b>{evil}"),
+            format!("<style>p::after{{content:\"{evil}\"}}</style>"),
+            format!("<script>document.write(\"{evil}\")</script>"),
+        ] {
+            let read = read_out(&html).unwrap();
+            assert!(read.text.contains(evil), "{html}: {}", read.text);
+            assert!(!read.odd.is_empty(), "{html}");
+        }
+        assert!(read("<img lowsrc='//evil.example/a.gif'>").contains("evil.example"));
+        assert!(read("<style>b{background:url(//evil.example)}</style>").contains("evil.example"));
+    }
+
+    /// Promise 4: what may be seen otherwise than it is read out is told, and a plain letter is plain.
+    #[test]
+    fn what_may_be_seen_otherwise_is_told() {
+        for (html, odd) in [
+            ("<bdo dir=rtl>0001</bdo>", &["<bdo>", "dir"][..]),
+            ("I do <span style='Display : none'>not</span>", &["style display"]),
+            ("<span hidden>not</span>", &["hidden"]),
+            ("<p style='margin-left:-999px'>x", &["style margin-left"]),
+            ("<p style='margin: 9999px'>x", &["style margin"]),
+            ("<p style='font-family:expression(x)'>x", &["style font-family"]),
+            ("<p style='font/**/-size:0'>x", &["style font/**/-size"]),
+            ("<font color=white>x</font>", &["color"]),
+            ("<s>not</s>", &["<s>"]),
+            ("<style>p{}</style>", &["<style>"]),
+            ("<button onclick=x>y", &["<button>", "onclick"]),
+            (
+                "<p style='margin: 0 auto; font-family: \"Arial\", sans-serif; text-align: left'>x",
+                &[],
+            ),
+            (
+                "<html><body><table width=600><tr><td align=left><a href='https://a.example' target=_blank>x</a><br/>\
+                 <img src=cid:1 alt=logo width=20></td></tr></table></body></html>",
+                &[],
+            ),
+        ] {
+            let found = read_out(html).unwrap().odd;
+            assert_eq!(found.iter().map(String::as_str).collect::<Vec<_>>(), odd, "{html}");
+        }
     }
 
     #[test]
     fn what_is_long_or_deep_takes_no_time() {
-        assert_eq!(read_out(&"x".repeat(MOST + 1)), None);
+        assert!(read_out(&"x".repeat(MOST + 1)).is_none());
         for part in ["<div>", "<table><tr><td>", "<a href=x>", "<", "&", "<!--", "<script>"] {
             assert!(read_out(&part.repeat(MOST / part.len())).is_some(), "{part}");
         }

@@ -1,0 +1,184 @@
+//! What HTML may have without its readers seeing anything else than its words in their order.
+
+use html5ever::Attribute;
+
+/// Elements that neither hide words, nor add any, nor turn them round.
+const ELEMENTS: [&str; 76] = [
+    "a",
+    "abbr",
+    "acronym",
+    "address",
+    "article",
+    "aside",
+    "b",
+    "big",
+    "blockquote",
+    "body",
+    "br",
+    "caption",
+    "center",
+    "cite",
+    "code",
+    "col",
+    "colgroup",
+    "dd",
+    "dfn",
+    "div",
+    "dl",
+    "dt",
+    "em",
+    "figcaption",
+    "figure",
+    "font",
+    "footer",
+    "h1",
+    "h2",
+    "h3",
+    "h4",
+    "h5",
+    "h6",
+    "head",
+    "header",
+    "hr",
+    "html",
+    "i",
+    "img",
+    "ins",
+    "kbd",
+    "li",
+    "main",
+    "mark",
+    "meta",
+    "nav",
+    "ol",
+    "p",
+    "pre",
+    "q",
+    "samp",
+    "section",
+    "small",
+    "span",
+    "strong",
+    "sub",
+    "sup",
+    "table",
+    "tbody",
+    "td",
+    "tfoot",
+    "th",
+    "thead",
+    "time",
+    "title",
+    "tr",
+    "tt",
+    "u",
+    "ul",
+    "var",
+    "wbr",
+    "label",
+    "data",
+    "bdi",
+    "base",
+    "nobr",
+];
+
+/// Their attributes that do no more. Of styles, see [`style`].
+const ATTRIBUTES: [&str; 31] = [
+    "align",
+    "alt",
+    "aria-label",
+    "bgcolor",
+    "border",
+    "cellpadding",
+    "cellspacing",
+    "charset",
+    "cite",
+    "class",
+    "colspan",
+    "content",
+    "datetime",
+    "face",
+    "height",
+    "href",
+    "http-equiv",
+    "id",
+    "lang",
+    "name",
+    "rel",
+    "role",
+    "rowspan",
+    "src",
+    "start",
+    "style",
+    "target",
+    "title",
+    "type",
+    "valign",
+    "width",
+];
+
+/// Properties of a style that move words a little, or draw them otherwise.
+const PROPERTIES: [&str; 24] = [
+    "border",
+    "border-bottom",
+    "border-collapse",
+    "border-color",
+    "border-left",
+    "border-radius",
+    "border-right",
+    "border-spacing",
+    "border-style",
+    "border-top",
+    "border-width",
+    "font-family",
+    "font-style",
+    "font-weight",
+    "list-style",
+    "list-style-type",
+    "margin",
+    "margin-bottom",
+    "margin-left",
+    "margin-right",
+    "margin-top",
+    "max-width",
+    "text-align",
+    "vertical-align",
+];
+
+/// Is an element none that changes what is seen?
+pub(super) fn element(name: &str) -> bool {
+    ELEMENTS.contains(&name)
+}
+
+/// What an attribute may change of what is seen; `None` where that is nothing.
+pub(super) fn odd(attribute: &Attribute) -> Option<String> {
+    let name = &*attribute.name.local;
+    match name {
+        "style" => style(&attribute.value),
+        _ if ATTRIBUTES.contains(&name) || name.starts_with("data-") => None,
+        _ => Some(name.to_owned()),
+    }
+}
+
+/// The first property of a style that may change what is seen.
+fn style(style: &str) -> Option<String> {
+    let odd = |declaration: &&str| {
+        let (property, value) = declaration.split_once(':').unwrap_or((declaration, ""));
+        let (property, value) = (property.trim().to_ascii_lowercase(), value.trim());
+        // Whatever is put far away, or is computed, is looked at.
+        let plain = value
+            .chars()
+            .all(|c| c.is_ascii_alphanumeric() || " .,#%'\"!-".contains(c))
+            && !value.starts_with('-')
+            && !value.contains(" -")
+            && !value
+                .split(|c: char| !c.is_ascii_digit())
+                .any(|number| number.len() > 3);
+        let is_font = property == "font-family";
+        !PROPERTIES.contains(&property.as_str()) || !(plain || is_font && !value.contains(['(', '\\', '/']))
+    };
+    let mut declarations = style.split(';').filter(|declaration| !declaration.trim().is_empty());
+    let found = declarations.find(odd)?;
+    let property = found.split_once(':').map_or(found, |(property, _)| property);
+    Some(format!("style {}", property.trim().to_ascii_lowercase()))
+}
