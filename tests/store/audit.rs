@@ -546,9 +546,23 @@ pub(crate) async fn every_tampering_is_found_and_named(db: TestDb) {
             "an effect with other arguments",
             format!("UPDATE tool_invocation_log SET arguments = '{{}}' WHERE id = '{action}'"),
             none(),
-            vec![Finding::OtherArguments {
+            vec![Finding::EffectDiffers {
                 decision_id: decision.clone(),
                 action_id: action.clone(),
+                differs: vec!["arguments"],
+            }],
+        ),
+        (
+            "an effect of somebody else's, with another tool, that was none and is old",
+            format!(
+                "UPDATE tool_invocation_log SET tool = 'x', user_id = 'x', tenant = 'x', server = 'x', side_effect = FALSE, \
+                 started_at = 1 WHERE id = '{action}'"
+            ),
+            none(),
+            vec![Finding::EffectDiffers {
+                decision_id: decision.clone(),
+                action_id: action.clone(),
+                differs: vec!["tool", "tenant", "user", "server", "whether it is one"],
             }],
         ),
         (
@@ -929,4 +943,87 @@ pub(crate) async fn what_people_decide_is_entered(db: TestDb) {
     db.run("UPDATE approval_grant SET revoked_at = created_at, revoked_by = 'erin'")
         .await;
     whole(&db).await;
+    // R-5, R-14: what people were asked and said is what the audit has of it.
+    let [first, second, third] = [actions[0].0, actions[1].0, third].map(|id| id.to_string());
+    db.run("CREATE TABLE was AS SELECT * FROM agent_action").await;
+    for (change, of, differs) in [
+        ("resolved_by = 'mallory'", &first, vec!["who answered"]),
+        ("arguments = '{}', tool = 'x'", &first, vec!["tool", "arguments"]),
+        (
+            "user_id = 'x', tenant = 'x', server = 'x', tool_digest = 'x'",
+            &third,
+            vec!["tenant", "user", "server", "definition"],
+        ),
+        (
+            "status = 'approved', resolution = 'approve_once'",
+            &second,
+            vec!["the answer"],
+        ),
+        (
+            "status = 'approved', resolution = 'approve_once', resolved_by = 'x', resolved_at = 1",
+            &third,
+            vec!["the answer", "who answered"],
+        ),
+    ] {
+        db.run(&format!("UPDATE agent_action SET {change} WHERE id = '{of}'"))
+            .await;
+        let action_id = of.clone();
+        let found = Finding::QuestionDiffers { action_id, differs };
+        assert_eq!(verify(&db, Vec::new()).await, [found], "{change}");
+        db.run("DELETE FROM agent_action; INSERT INTO agent_action SELECT * FROM was")
+            .await;
+    }
+    whole(&db).await;
+}
+
+/// R-11, R-14: an answer that somebody wrote into the database lets a call begin, and the audit says that nobody gave it.
+pub(crate) async fn what_begins_without_an_answer_is_found(db: TestDb) {
+    let store = db.open().await;
+    let run = new_run();
+    let lease = begin(&store, &run).await;
+    let (action, approval) = (ActionId::new(), ApprovalId::new());
+    let suspend = Suspend {
+        lease,
+        run: run.id,
+        entries: Vec::new(),
+        outcomes: Vec::new(),
+        actions: vec![asked(action, approval)],
+        waits: vec![action],
+        child: None,
+    };
+    assert_eq!(store.suspend(suspend).await.unwrap(), Suspended::Yes);
+    db.run(
+        "UPDATE agent_action SET status = 'approved', resolution = 'approve_once', resolved_by = 'user:boss', \
+         resolved_at = created_at; UPDATE agent_run SET status = 'running', lease_until = 0",
+    )
+    .await;
+    let lease = store.take(run.id).await.unwrap().unwrap();
+    let sent = Intent {
+        id: action,
+        tool: tool("send"),
+        started_at: T0,
+        decision: run.decision.id,
+        ..intent(&run.decision, 1)
+    };
+    let append = Append {
+        intents: vec![sent.clone()],
+        asked: vec![sent.id],
+        ..entries(lease, 1..=1)
+    };
+    assert_eq!(store.append(append).await.unwrap(), Held::Yes);
+    let action_id = action.to_string();
+    let begun = rows(&db).await.into_iter().find(|row| row.kind == "effect_intended");
+    assert_eq!(
+        verify(&db, Vec::new()).await,
+        [
+            Finding::WithoutLeave {
+                number: begun.unwrap().number,
+                action_id: action_id.clone()
+            },
+            Finding::QuestionDiffers {
+                action_id,
+                differs: vec!["the answer", "who answered"]
+            }
+        ]
+    );
 }

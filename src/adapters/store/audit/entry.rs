@@ -41,6 +41,12 @@ names! {
     }
 }
 
+/// A text in the detail of an entry.
+pub(super) fn field(detail: &str, name: &str) -> Option<String> {
+    let detail: Json = serde_json::from_str(detail).ok()?;
+    detail.get(name)?.as_str().map(str::to_owned)
+}
+
 /// On whose behalf something is done, and where.
 #[derive(Clone, Debug)]
 pub(in super::super) struct Whose {

@@ -9,11 +9,11 @@ use super::super::error::StoreError;
 use super::super::migrate;
 use super::keys::{self, AuditSecrets, KeyPlace};
 use super::statements::ROW;
-use super::verify::{Finding, Head, Verifier};
-use super::{AuditRow, Signer};
+use super::verify::{Head, Verifier};
+use super::{AuditRow, Signer, compare};
 
 /// Rows that are read at once: few enough that no page takes long or much memory.
-const PAGE: i64 = 500;
+pub(super) const PAGE: i64 = 500;
 
 /// Keys of the chain that can be used.
 #[derive(Clone)]
@@ -40,7 +40,7 @@ fn columns(dialect: Dialect) -> String {
 const NUMBERS: [&str; 3] = ["number", "format", "at"];
 
 /// The bytes of a value of SQLite's, as [`read_text`] reads them.
-fn bytes(column: &str) -> String {
+pub(super) fn bytes(column: &str) -> String {
     // What is no text, as a blob of the same bytes is none, is shown as bytes that no text has.
     format!("CASE typeof({column}) WHEN 'null' THEN NULL WHEN 'text' THEN hex({column}) ELSE 'FF' END")
 }
@@ -263,122 +263,8 @@ impl AuditLog {
             }
         }
         verifier.end();
-        self.compare_log(&mut verifier).await?;
-        self.compare_grants(&mut verifier).await?;
+        compare::all(&mut self.conn, &mut verifier).await?;
         Ok(verifier)
-    }
-
-    /// Side effects that were logged since the audit began.
-    async fn compare_log(&mut self, verifier: &mut Verifier) -> Result<(), StoreError> {
-        // A page of the log first, and then what the audit says of it: no statement reads more. A doubt is settled under the call, or
-        // under the call and the run that was resumed with it.
-        let sql = format!(
-            "SELECT t.decision_id, t.sequence, t.id, t.status, \
-             t.side_effect AND t.started_at IS NOT NULL AND t.started_at >= (SELECT MAX(applied_at) FROM gavel_schema \
-             WHERE name = 'audit'), \
-             EXISTS (SELECT 1 FROM audit a WHERE a.subject = t.id), \
-             t.status = 'started' OR EXISTS (SELECT 1 FROM audit a WHERE a.subject = t.id \
-             AND (a.kind = 'effect_' || t.status OR a.kind = 'doubt_settled')) \
-             OR EXISTS (SELECT 1 FROM audit a WHERE a.kind = 'doubt_settled' \
-             AND a.subject > t.id || ':' AND a.subject < t.id || ';'), \
-             {}, (SELECT {} FROM audit a WHERE a.subject = t.id AND a.kind = 'effect_intended' ORDER BY a.number LIMIT 1) \
-             FROM (SELECT * FROM tool_invocation_log WHERE (decision_id, sequence) > ($1, $2) \
-             ORDER BY decision_id, sequence LIMIT {PAGE}) t ORDER BY t.decision_id, t.sequence",
-            self.text("t.arguments"),
-            self.text("a.detail"),
-        );
-        let dialect = self.conn.dialect();
-        let mut after = (String::new(), 0);
-        loop {
-            let values = vec![Value::text(&after.0), Value::Int(Some(after.1))];
-            let mut read = 0;
-            self.conn
-                .fetch(&sql.as_str().into(), values, &mut |row| {
-                    read += 1;
-                    after = (row.text(0)?, row.int(1)?);
-                    if row.bool(4)? {
-                        let (decision_id, action_id, status) = (row.text(0)?, row.text(2)?, row.text(3)?);
-                        if !row.bool(5)? {
-                            verifier.find(Finding::NotEntered {
-                                decision_id,
-                                action_id,
-                                status,
-                            });
-                        } else if !row.bool(6)? {
-                            verifier.find(Finding::ToldOtherwise {
-                                decision_id,
-                                action_id,
-                                status,
-                            });
-                        } else if let Some(arguments) = read_text(dialect, &row, 7)?
-                            && let Some(detail) = read_text(dialect, &row, 8)?
-                            && field(&detail, "arguments").is_some_and(|entered| entered != arguments)
-                        {
-                            verifier.find(Finding::OtherArguments { decision_id, action_id });
-                        }
-                    }
-                    Ok(ControlFlow::Continue(()))
-                })
-                .await?;
-            if read < PAGE {
-                return Ok(());
-            }
-        }
-    }
-
-    /// Standing leave that counts, as it was given. Recipients that were entered as their keyed hash cannot be compared.
-    async fn compare_grants(&mut self, verifier: &mut Verifier) -> Result<(), StoreError> {
-        let columns = [
-            "g.user_id",
-            "g.server",
-            "g.tool_digest",
-            "g.recipients",
-            "g.tool",
-            "a.tool",
-            "a.detail",
-            "g.tenant",
-            "a.tenant",
-        ];
-        let sql = format!(
-            "SELECT g.id, {}, EXISTS (SELECT 1 FROM audit r WHERE r.subject = g.id AND r.kind = 'grant_revoked') FROM approval_grant g LEFT JOIN audit a ON a.subject = g.id AND a.kind = 'grant_created' \
-             WHERE g.revoked_at IS NULL AND g.id > $1 ORDER BY g.id LIMIT {PAGE}",
-            columns.map(|column| self.text(column)).join(", ")
-        );
-        let dialect = self.conn.dialect();
-        let mut after = String::new();
-        loop {
-            let mut read = 0;
-            self.conn
-                .fetch(&sql.as_str().into(), vec![Value::text(&after)], &mut |row| {
-                    read += 1;
-                    after = row.text(0)?;
-                    let text = |at| Ok::<_, sqlx::Error>(read_text(dialect, &row, at)?.unwrap_or_default());
-                    let detail = text(7)?;
-                    let mut same = text(5)? == text(6)? && text(8)? == text(9)? && !row.bool(10)?;
-                    for (at, name) in [(1, "user"), (2, "server"), (3, "tool_digest")] {
-                        same &= field(&detail, name) == Some(text(at)?);
-                    }
-                    let entered = field(&detail, "recipients").filter(|entered| entered.starts_with('{'));
-                    let recipients = text(4)?;
-                    if !same || entered.is_some_and(|entered| entered != recipients) {
-                        let grant_id = after.clone();
-                        verifier.find(Finding::NotGiven { grant_id });
-                    }
-                    Ok(ControlFlow::Continue(()))
-                })
-                .await?;
-            if read < PAGE {
-                return Ok(());
-            }
-        }
-    }
-
-    /// A text of another table, for [`read_text`].
-    fn text(&self, column: &str) -> String {
-        match self.conn.dialect() {
-            Dialect::Postgres => column.to_owned(),
-            Dialect::Sqlite => bytes(column),
-        }
     }
 
     async fn rows(&mut self, sql: &str, values: Vec<Value>) -> Result<Vec<AuditRow>, StoreError> {
@@ -454,12 +340,6 @@ enum Line {
     Row(Box<AuditRow>),
 }
 
-/// A text in the detail of an entry.
-fn field(detail: &str, name: &str) -> Option<String> {
-    let detail: serde_json::Value = serde_json::from_str(detail).ok()?;
-    detail.get(name)?.as_str().map(str::to_owned)
-}
-
 fn each_line(reader: impl BufRead, mut take: impl FnMut(Line)) -> std::io::Result<()> {
     for (n, line) in (1..).zip(reader.lines()) {
         let line = line?;
@@ -494,7 +374,7 @@ fn read(dialect: Dialect, row: &Row) -> Result<AuditRow, sqlx::Error> {
 }
 
 /// A text of [`columns`]; what is none is another text than gavel has written, and so another row.
-fn read_text(dialect: Dialect, row: &Row, at: usize) -> Result<Option<String>, sqlx::Error> {
+pub(super) fn read_text(dialect: Dialect, row: &Row, at: usize) -> Result<Option<String>, sqlx::Error> {
     let found = row.opt_text(at)?;
     Ok(match dialect {
         Dialect::Postgres => found,

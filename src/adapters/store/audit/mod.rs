@@ -5,9 +5,11 @@
 //! thing in their own transaction: what an entry tells and the entry are there together, or neither is. All writers wait for
 //! each other at the head, so it is locked last and nothing is waited for while it is held. A transaction that has nothing to
 //! enter does not touch it. `chain` says what is hashed and with which key, `keys` where the key comes from; `verify` reads the
-//! chain as somebody who does not believe it, and `log` is the audit for those who only read.
+//! chain as somebody who does not believe it, `compare` what other tables tell of the same, and `log` is the audit for those who
+//! only read.
 
 mod chain;
+mod compare;
 mod entry;
 mod keys;
 mod log;

@@ -1,12 +1,16 @@
 //! The chain, read by somebody who does not believe it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::fmt;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
+use uuid::Uuid;
 
+use super::AuditKind;
 use super::chain::{AuditRow, BEGINNING, FORMAT, Signer};
+use super::entry::field;
+use crate::domain::action::Resolution;
 
 /// How many places are tried for rows that stand at a wrong one, all in all: a second of work or so.
 const TRIES: i64 = 1 << 20;
@@ -133,10 +137,26 @@ pub enum Finding {
         /// What the log says of it.
         status: String,
     },
-    /// The log of tools gives a side effect other arguments than the audit.
-    OtherArguments {
+    /// The log of tools tells other things of a side effect than the audit.
+    EffectDiffers {
         /// Of which decision.
         decision_id: String,
+        /// Which call.
+        action_id: String,
+        /// Which things.
+        differs: Vec<&'static str>,
+    },
+    /// A question to a person, or its answer, is another one than the audit has.
+    QuestionDiffers {
+        /// Of which call.
+        action_id: String,
+        /// What of it.
+        differs: Vec<&'static str>,
+    },
+    /// A side effect that a person was asked about, and that was begun though nobody had said yes.
+    WithoutLeave {
+        /// The row by which it was begun.
+        number: i64,
         /// Which call.
         action_id: String,
     },
@@ -208,9 +228,23 @@ impl fmt::Display for Finding {
                 "told otherwise: the log says that the side effect {action_id} of decision {decision_id} is {status}, and \
                  the audit does not"
             ),
-            Self::OtherArguments { decision_id, action_id } => write!(
+            Self::EffectDiffers {
+                decision_id,
+                action_id,
+                differs,
+            } => write!(
                 f,
-                "told otherwise: the log gives the side effect {action_id} of decision {decision_id} other arguments than the audit"
+                "told otherwise: the log and the audit differ in {} of the side effect {action_id} of decision {decision_id}",
+                differs.join(", ")
+            ),
+            Self::QuestionDiffers { action_id, differs } => write!(
+                f,
+                "told otherwise: the question about the call {action_id} and the audit differ in {}",
+                differs.join(", ")
+            ),
+            Self::WithoutLeave { number, action_id } => write!(
+                f,
+                "without leave: row {number} begins the side effect {action_id}, and no person had said yes to it"
             ),
             Self::NotGiven { grant_id } => write!(
                 f,
@@ -238,6 +272,8 @@ pub struct Verifier {
     first_genuine: Option<i64>,
     /// A row that no key made, until the next one says whether it follows it.
     doubtful: Option<AuditRow>,
+    /// Calls that people were asked about, and that they have not approved.
+    unapproved: HashSet<Uuid>,
     tries: i64,
     rows: u64,
     found: u64,
@@ -261,6 +297,7 @@ impl Verifier {
             unknown: BTreeMap::new(),
             first_genuine: None,
             doubtful: None,
+            unapproved: HashSet::new(),
             tries: TRIES,
             rows: 0,
             found: 0,
@@ -321,11 +358,38 @@ impl Verifier {
                 self.join(row, gap);
             }
         }
+        self.leave(row);
         self.last = Head {
             number,
             hash: row.hash.clone(),
         };
         self.compare();
+    }
+
+    /// Where a person was asked, is what begins approved, or under standing leave?
+    fn leave(&mut self, row: &AuditRow) {
+        let Ok(action) = Uuid::parse_str(&row.subject) else {
+            return;
+        };
+        let approves =
+            || field(&row.detail, "decision").is_some_and(|decision| decision != Resolution::Reject.as_str());
+        match AuditKind::parse(&row.kind) {
+            Some(AuditKind::ApprovalRequested | AuditKind::ApprovalExpired) => {
+                self.unapproved.insert(action);
+            }
+            Some(AuditKind::ApprovalResolved) if approves() => {
+                self.unapproved.remove(&action);
+            }
+            Some(AuditKind::EffectIntended)
+                if self.unapproved.remove(&action) && field(&row.detail, "grant_id").is_none() =>
+            {
+                self.find(Finding::WithoutLeave {
+                    number: row.number,
+                    action_id: row.subject.clone(),
+                });
+            }
+            _ => {}
+        }
     }
 
     /// Does the row follow the one before it? What follows a row that is wrong is told of that one.

@@ -1,0 +1,309 @@
+//! What other tables tell, against what was entered: side effects, questions and their answers, standing leave.
+//!
+//! Each statement reads a page of a table, and of each row what the audit says of it.
+
+use std::ops::ControlFlow;
+
+use sha2::{Digest, Sha256};
+
+use super::super::db::{Conn, Dialect, Row, Value};
+use super::super::error::StoreError;
+use super::entry::field;
+use super::log::{PAGE, bytes, read_text};
+use super::verify::{Finding, Verifier};
+
+/// Compares everything.
+pub(super) async fn all(conn: &mut Conn, verifier: &mut Verifier) -> Result<(), StoreError> {
+    effects(conn, verifier).await?;
+    questions(conn, verifier).await?;
+    grants(conn, verifier).await
+}
+
+/// Side effects that were logged since the audit began.
+async fn effects(conn: &mut Conn, verifier: &mut Verifier) -> Result<(), StoreError> {
+    let texts = Texts::new(
+        conn.dialect(),
+        &[
+            "t.tool",
+            "i.tool",
+            "t.tenant",
+            "i.tenant",
+            "t.user_id",
+            "t.server",
+            "t.tool_digest",
+            "t.arguments",
+            "i.detail",
+        ],
+    );
+    // A doubt is settled under the call, or under the call and the run that was resumed with it.
+    let sql = format!(
+        "SELECT t.decision_id, t.sequence, t.id, t.status, \
+         i.subject IS NOT NULL OR (t.side_effect AND t.started_at IS NOT NULL \
+         AND t.started_at >= (SELECT MAX(applied_at) FROM gavel_schema WHERE name = 'audit')), \
+         EXISTS (SELECT 1 FROM audit a WHERE a.subject = t.id), \
+         t.status = 'started' OR EXISTS (SELECT 1 FROM audit a WHERE a.subject = t.id \
+         AND (a.kind = 'effect_' || t.status OR a.kind = 'doubt_settled')) \
+         OR EXISTS (SELECT 1 FROM audit a WHERE a.kind = 'doubt_settled' \
+         AND a.subject > t.id || ':' AND a.subject < t.id || ';'), \
+         t.side_effect, {} \
+         FROM (SELECT * FROM tool_invocation_log WHERE (decision_id, sequence) > ($1, $2) \
+         ORDER BY decision_id, sequence LIMIT {PAGE}) t \
+         LEFT JOIN audit i ON i.subject = t.id AND i.kind = 'effect_intended' ORDER BY t.decision_id, t.sequence",
+        texts.columns
+    );
+    let mut after = (String::new(), 0);
+    loop {
+        let values = vec![Value::text(&after.0), Value::Int(Some(after.1))];
+        let mut read = 0;
+        conn.fetch(&sql.as_str().into(), values, &mut |row| {
+            read += 1;
+            after = (row.text(0)?, row.int(1)?);
+            if !row.bool(4)? {
+                return Ok(ControlFlow::Continue(()));
+            }
+            let (decision_id, action_id, status) = (row.text(0)?, row.text(2)?, row.text(3)?);
+            if !row.bool(5)? {
+                verifier.find(Finding::NotEntered {
+                    decision_id,
+                    action_id,
+                    status,
+                });
+            } else if !row.bool(6)? {
+                verifier.find(Finding::ToldOtherwise {
+                    decision_id,
+                    action_id,
+                    status,
+                });
+            } else {
+                let [
+                    tool,
+                    of_tool,
+                    tenant,
+                    of_tenant,
+                    user,
+                    server,
+                    digest,
+                    arguments,
+                    detail,
+                ] = texts.read(&row, 8)?;
+                let mut differs = Differs::default();
+                if let Some(detail) = detail {
+                    differs.entered("tool", tool, of_tool);
+                    differs.entered("tenant", tenant, of_tenant);
+                    differs.entered("user", user, field(&detail, "user"));
+                    differs.entered("server", server, field(&detail, "server"));
+                    differs.entered("definition", digest, field(&detail, "tool_digest"));
+                    if arguments.is_some() {
+                        differs.entered("arguments", arguments, field(&detail, "arguments"));
+                    }
+                    differs.unless("whether it is one", row.bool(7)?);
+                }
+                if let Some(differs) = differs.found() {
+                    verifier.find(Finding::EffectDiffers {
+                        decision_id,
+                        action_id,
+                        differs,
+                    });
+                }
+            }
+            Ok(ControlFlow::Continue(()))
+        })
+        .await?;
+        if read < PAGE {
+            return Ok(());
+        }
+    }
+}
+
+/// What people were asked, and what they said, as their page and the surfaces show it.
+async fn questions(conn: &mut Conn, verifier: &mut Verifier) -> Result<(), StoreError> {
+    let texts = Texts::new(
+        conn.dialect(),
+        &[
+            "q.tool",
+            "a.tool",
+            "q.tenant",
+            "a.tenant",
+            "q.user_id",
+            "q.server",
+            "q.tool_digest",
+            "q.arguments",
+            "a.detail",
+            "q.resolution",
+            "r.detail",
+            "q.resolved_by",
+            "r.actor",
+        ],
+    );
+    let sql = format!(
+        "SELECT q.id, a.subject IS NOT NULL, {} FROM agent_action q \
+         LEFT JOIN audit a ON a.subject = q.id AND a.kind = 'approval_requested' \
+         LEFT JOIN audit r ON r.subject = q.id AND r.kind = 'approval_resolved' \
+         WHERE q.approval_id IS NOT NULL AND q.id > $1 ORDER BY q.id LIMIT {PAGE}",
+        texts.columns
+    );
+    let mut after = String::new();
+    loop {
+        let mut read = 0;
+        conn.fetch(&sql.as_str().into(), vec![Value::text(&after)], &mut |row| {
+            read += 1;
+            after = row.text(0)?;
+            let [
+                tool,
+                of_tool,
+                tenant,
+                of_tenant,
+                user,
+                server,
+                digest,
+                arguments,
+                asked,
+                said,
+                answer,
+                by,
+                of_by,
+            ] = texts.read(&row, 2)?;
+            let mut differs = Differs::default();
+            differs.unless("whether anybody was asked", row.bool(1)?);
+            if let Some(asked) = asked {
+                let hash = |arguments: String| hex::encode(Sha256::digest(arguments));
+                differs.entered("tool", tool, of_tool);
+                differs.entered("tenant", tenant, of_tenant);
+                differs.entered("user", user, field(&asked, "user"));
+                differs.entered("server", server, field(&asked, "server"));
+                differs.entered("definition", digest, field(&asked, "tool_digest"));
+                differs.entered("arguments", arguments.map(hash), field(&asked, "arguments_sha256"));
+            }
+            let entered = answer.and_then(|answer| field(&answer, "decision"));
+            differs.unless("the answer", said == entered);
+            differs.unless("who answered", by == of_by);
+            if let Some(differs) = differs.found() {
+                verifier.find(Finding::QuestionDiffers {
+                    action_id: after.clone(),
+                    differs,
+                });
+            }
+            Ok(ControlFlow::Continue(()))
+        })
+        .await?;
+        if read < PAGE {
+            return Ok(());
+        }
+    }
+}
+
+/// Standing leave that counts, as it was given. Recipients that were entered as their keyed hash cannot be compared.
+async fn grants(conn: &mut Conn, verifier: &mut Verifier) -> Result<(), StoreError> {
+    let texts = Texts::new(
+        conn.dialect(),
+        &[
+            "g.user_id",
+            "g.server",
+            "g.tool_digest",
+            "g.recipients",
+            "g.tool",
+            "a.tool",
+            "a.detail",
+            "g.tenant",
+            "a.tenant",
+            "g.created_by",
+            "a.actor",
+        ],
+    );
+    let sql = format!(
+        "SELECT g.id, {}, EXISTS (SELECT 1 FROM audit r WHERE r.subject = g.id AND r.kind = 'grant_revoked') \
+         FROM approval_grant g LEFT JOIN audit a ON a.subject = g.id AND a.kind = 'grant_created' \
+         WHERE g.revoked_at IS NULL AND g.id > $1 ORDER BY g.id LIMIT {PAGE}",
+        texts.columns
+    );
+    let mut after = String::new();
+    loop {
+        let mut read = 0;
+        conn.fetch(&sql.as_str().into(), vec![Value::text(&after)], &mut |row| {
+            read += 1;
+            after = row.text(0)?;
+            let [
+                user,
+                server,
+                digest,
+                recipients,
+                tool,
+                of_tool,
+                detail,
+                tenant,
+                of_tenant,
+                by,
+                of_by,
+            ] = texts.read(&row, 1)?;
+            let detail = detail.unwrap_or_default();
+            let entered = field(&detail, "recipients").filter(|entered| entered.starts_with('{'));
+            let same = tool == of_tool
+                && tenant == of_tenant
+                && by == of_by
+                && user == field(&detail, "user")
+                && server == field(&detail, "server")
+                && digest == field(&detail, "tool_digest")
+                && (entered.is_none() || entered == recipients)
+                && !row.bool(12)?;
+            if !same {
+                let grant_id = after.clone();
+                verifier.find(Finding::NotGiven { grant_id });
+            }
+            Ok(ControlFlow::Continue(()))
+        })
+        .await?;
+        if read < PAGE {
+            return Ok(());
+        }
+    }
+}
+
+/// Texts of a statement, read whatever somebody may have put there.
+struct Texts {
+    dialect: Dialect,
+    columns: String,
+}
+
+impl Texts {
+    fn new(dialect: Dialect, columns: &[&str]) -> Self {
+        let column = |column: &&str| match dialect {
+            Dialect::Postgres => (*column).to_owned(),
+            Dialect::Sqlite => bytes(column),
+        };
+        Self {
+            dialect,
+            columns: columns.iter().map(column).collect::<Vec<_>>().join(", "),
+        }
+    }
+
+    /// Those of a row, from column `first` on.
+    fn read<const N: usize>(&self, row: &Row, first: usize) -> Result<[Option<String>; N], sqlx::Error> {
+        let mut texts = [const { None }; N];
+        for (text, at) in texts.iter_mut().zip(first..) {
+            *text = read_text(self.dialect, row, at)?;
+        }
+        Ok(texts)
+    }
+}
+
+/// In what two tables differ.
+#[derive(Default)]
+struct Differs(Vec<&'static str>);
+
+impl Differs {
+    fn unless(&mut self, what: &'static str, same: bool) {
+        if !same {
+            self.0.push(what);
+        }
+    }
+
+    /// What was entered of a decision that nobody knew any more is empty.
+    fn entered(&mut self, what: &'static str, told: Option<String>, entered: Option<String>) {
+        let unknown = entered.as_deref().is_none_or(str::is_empty);
+        self.unless(what, unknown || told == entered);
+    }
+
+    fn found(self) -> Option<Vec<&'static str>> {
+        Some(self.0).filter(|differs| !differs.is_empty())
+    }
+}
