@@ -1,10 +1,12 @@
 //! A thread: a conversation of one user with an agent, kept (REQUIREMENTS ).
 
+use std::borrow::Cow;
+
 use serde::Serialize;
 use utoipa::ToSchema;
 
 use super::action::ActionStatus;
-use super::agent_run::RunStatus;
+use super::agent_run::{RunStatus, StopReason};
 use super::ids::{ActionId, RunId, ThreadId};
 use super::names::names;
 
@@ -150,6 +152,22 @@ pub const fn run_words(run: RunStatus, acting: bool, doubtful: bool) -> (&'stati
         _ => status,
     };
     (status, state)
+}
+
+/// What a run says at its end: the words of its model, or why there are none. Where a call is in doubt its model may have taken
+/// it for done, so that is said as well.
+#[must_use]
+pub fn end_words<'a>(
+    summary: Option<&'a str>,
+    error: Option<&'a str>,
+    stopped: Option<StopReason>,
+) -> Option<Cow<'a, str>> {
+    Some(match (summary, error) {
+        (Some(summary), Some(error)) if stopped == Some(StopReason::InDoubt) => {
+            Cow::Owned(format!("{summary}\n\n[But {error}.]"))
+        }
+        (words, error) => Cow::Borrowed(words.or(error)?),
+    })
 }
 
 /// The longest title, in characters.

@@ -12,6 +12,7 @@ use super::act::failed;
 use super::next::has_result;
 use super::{Run, derive, record};
 use crate::domain::action::{self, Action, ActionStatus, Details};
+use crate::domain::address::Recipients;
 use crate::domain::ids::{ActionId, ApprovalId, GrantId};
 use crate::domain::journal::{Entry, Judgement, Proposed, Target};
 use crate::domain::policy::{DecidedBy, Grant};
@@ -26,31 +27,46 @@ pub const STANDS: Duration = Duration::from_secs(24 * 3600);
 /// Bytes of the arguments in the words of a question, which are read in a thread; who answers is shown them whole.
 const MOST_ARGUMENTS: usize = 400;
 
-/// Arguments as one reads them in a sentence.
-fn in_short(arguments: &RawValue) -> String {
+/// Arguments as one reads them in a sentence: whom it goes to, what is short, and long texts last.
+fn in_short(arguments: &RawValue, recipients: Option<&Recipients>) -> String {
+    // What reads like another argument, or another item, is quoted: nobody shall take a subject for a recipient.
     let plain = |value: &Value| match value {
-        Value::String(text) => visible(text).split_whitespace().collect::<Vec<_>>().join(" "),
+        Value::String(text) => {
+            let words = visible(text).split_whitespace().collect::<Vec<_>>().join(" ");
+            match words.contains([';', ',', '"', '(', ')', '?']) || words.contains(": ") || words.is_empty() {
+                true => Value::from(words).to_string(),
+                false => words,
+            }
+        }
         other => other.to_string(),
     };
     let Ok(object) = serde_json::from_str::<Map<String, Value>>(arguments.get()) else {
         return capped(arguments.get(), MOST_ARGUMENTS).into_owned();
     };
-    // What is short first: whom and what it is about, before a long text.
+    let reaches = |name: &str| {
+        let paths = recipients.into_iter().flat_map(Recipients::by_argument);
+        let mut names = paths.map(|(path, _)| path.split(['.', '[']).next().unwrap_or_default());
+        names.any(|path| path == name)
+    };
     let mut told: Vec<_> = object
         .iter()
-        .map(|(name, value)| match value {
-            Value::Array(items) if items.iter().all(Value::is_string) => {
-                format!(
-                    "{}: {}",
-                    visible(name),
+        .map(|(name, value)| {
+            let words = match value {
+                Value::Array(items) if items.iter().all(Value::is_string) => {
                     items.iter().map(plain).collect::<Vec<_>>().join(", ")
-                )
-            }
-            value => format!("{}: {}", visible(name), plain(value)),
+                }
+                value => plain(value),
+            };
+            (!reaches(name), format!("{}: {words}", visible(name)))
         })
         .collect();
-    told.sort_by_key(String::len);
-    capped(&told.join("; "), MOST_ARGUMENTS).into_owned()
+    told.sort_by_key(|(apart, words)| (*apart, words.len()));
+    let told: Vec<_> = told.into_iter().map(|(_, words)| words).collect();
+    let told = told.join("; ");
+    match recipients.map(|recipients| recipients.all().len()) {
+        Some(many) if told.len() > MOST_ARGUMENTS => format!("{many} recipients; {}", capped(&told, MOST_ARGUMENTS)),
+        _ => capped(&told, MOST_ARGUMENTS).into_owned(),
+    }
 }
 
 /// A person's answer for a call.
@@ -186,7 +202,7 @@ pub(super) fn questions(run: &Run, calls: &[ActionId], stands: Duration) -> Vec<
         .filter_map(|call| {
             let tool = tool(call)?;
             let (arguments, details) = asked_for(&run.journal, call.id)?;
-            let with = in_short(arguments);
+            let with = in_short(arguments, details.recipients.as_ref());
             let words = match with.is_empty() {
                 true => format!("May I call {}? {}.", tool.name, details.reason),
                 false => format!("May I call {} ({with})? {}.", tool.name, details.reason),
@@ -341,5 +357,45 @@ fn acts(call: &Proposed) -> bool {
         Target::Tool(tool) => tool.side_effect,
         Target::Gone(tool) => tool.side_effect,
         Target::Agent(_) | Target::Verdict(_) | Target::Unknown => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use serde_json::json;
+
+    use super::*;
+
+    fn short(arguments: &Value, recipients: &Value) -> String {
+        let recipients: Recipients = serde_json::from_value(recipients.clone()).unwrap();
+        in_short(&serde_json::value::to_raw_value(arguments).unwrap(), Some(&recipients))
+    }
+
+    /// R-5: what is asked in a thread names whom it goes to first, and no value reads like another argument.
+    #[test]
+    fn a_question_reads_as_what_it_is() {
+        let to = json!({"to": ["a@x.org"]});
+        for (arguments, told) in [
+            (
+                json!({"to": ["a@x.org"], "n": 1, "subject": "Late"}),
+                "to: a@x.org; n: 1; subject: Late",
+            ),
+            (
+                json!({"to": ["a@x.org"], "subject": "hi; to: ok@x.org"}),
+                r#"to: a@x.org; subject: "hi; to: ok@x.org""#,
+            ),
+            (
+                json!({"to": ["a@x.org"], "cc": ["x, y"], "s": "say \"no\""}),
+                r#"to: a@x.org; cc: "x, y"; s: "say \"no\"""#,
+            ),
+        ] {
+            assert_eq!(short(&arguments, &to), told);
+        }
+        let many: Vec<_> = (0..40).map(|n| format!("someone{n:02}@example.org")).collect();
+        let told = short(&json!({"to": many, "body": "x".repeat(900)}), &json!({"to": many}));
+        assert!(told.starts_with("40 recipients; to: someone00@example.org, "), "{told}");
+        assert!(told.len() < MOST_ARGUMENTS + 100, "{told}");
     }
 }

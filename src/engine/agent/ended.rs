@@ -11,6 +11,7 @@ use crate::domain::agent_run::{DoubtfulCall, RunStatus, StopReason};
 use crate::domain::decision::Usage;
 use crate::domain::journal::{Completion, Entry, FaultKind, Proposed, Target, Verdict};
 use crate::domain::templates::Template;
+use crate::domain::thread::end_words;
 use crate::engine::limits::Limits;
 use crate::engine::next::{self, Ending};
 use crate::engine::{Run, derive, flow};
@@ -188,8 +189,8 @@ pub(super) fn told(run: &Run, ending: &Ending) -> Told {
 /// What a run's thread is told at its end.
 pub(super) fn thread_words(stored: &StoredRun, told: &Told) -> Option<Arc<str>> {
     stored.thread?;
-    let words = told.summary.as_deref().or(told.error_message.as_deref());
-    Some(words.unwrap_or(told.status.as_str()).into())
+    let words = end_words(told.summary.as_deref(), told.error_message.as_deref(), told.stop_reason);
+    Some(words.as_deref().unwrap_or(told.status.as_str()).into())
 }
 
 /// Why the model gave nothing, for whoever the run acts for. What the provider said of it stands in the decision's

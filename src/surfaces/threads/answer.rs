@@ -1,5 +1,6 @@
 //! A run of a thread as its user is told of it (REQUIREMENTS R, Routes; DESIGN.md section 9).
 
+use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 
 use serde::Serialize;
@@ -9,7 +10,7 @@ use utoipa::ToSchema;
 use crate::domain::action::{Action, ActionStatus, in_words};
 use crate::domain::agent_run::AgentRun;
 use crate::domain::ids::{ActionId, ApprovalId, RunId, ThreadId};
-use crate::domain::thread::run_words;
+use crate::domain::thread::{end_words, run_words};
 use crate::domain::time::rfc3339;
 use crate::engine::calls::CallState;
 
@@ -141,7 +142,12 @@ pub(super) fn answer(run: &AgentRun, thread: Option<ThreadId>, calls: &[CallStat
         thread_id: thread,
         status,
         state,
-        summary: run.summary.clone().or_else(|| run.error_message.clone()),
+        summary: match doubtful {
+            true => {
+                end_words(run.summary.as_deref(), run.error_message.as_deref(), run.stop_reason).map(Cow::into_owned)
+            }
+            false => run.summary.clone().or_else(|| run.error_message.clone()),
+        },
         actions,
     }
 }

@@ -411,11 +411,11 @@ async fn spoil_at(app: &App, what: &'static str) {
             match what {
                 "settle" => {
                     "CREATE TRIGGER spoil AFTER UPDATE OF settled_at ON agent_action BEGIN \
-                     UPDATE agent_action SET arguments = '{' WHERE id = NEW.id; END"
+                     UPDATE agent_action SET grant_id = '{' WHERE id = NEW.id; END"
                 }
                 _ => {
                     "CREATE TRIGGER spoil_run AFTER UPDATE ON agent_run BEGIN \
-                     UPDATE agent_action SET arguments = '{' WHERE root_id = NEW.root_id; END"
+                     UPDATE agent_action SET grant_id = '{' WHERE root_id = NEW.root_id; END"
                 }
             },
         )
@@ -424,12 +424,12 @@ async fn spoil_at(app: &App, what: &'static str) {
     let (function, trigger) = match what {
         "settle" => (
             "CREATE FUNCTION spoil() RETURNS trigger LANGUAGE plpgsql AS \
-             $$BEGIN UPDATE agent_action SET arguments = '{' WHERE id = NEW.id; RETURN NULL; END$$",
+             $$BEGIN UPDATE agent_action SET grant_id = '{' WHERE id = NEW.id; RETURN NULL; END$$",
             "CREATE TRIGGER spoil AFTER UPDATE OF settled_at ON agent_action FOR EACH ROW EXECUTE FUNCTION spoil()",
         ),
         _ => (
             "CREATE FUNCTION spoil_run() RETURNS trigger LANGUAGE plpgsql AS \
-             $$BEGIN UPDATE agent_action SET arguments = '{' WHERE root_id = NEW.root_id; RETURN NULL; END$$",
+             $$BEGIN UPDATE agent_action SET grant_id = '{' WHERE root_id = NEW.root_id; RETURN NULL; END$$",
             "CREATE TRIGGER spoil_run AFTER UPDATE ON agent_run FOR EACH ROW EXECUTE FUNCTION spoil_run()",
         ),
     };

@@ -82,8 +82,21 @@ async fn what_cannot_be_found_is_in_doubt_and_a_person_settles_it() {
         // What the agent says then is told, and the run does not count as completed (promise 7).
         assert_eq!(
             (&run["status"], &run["summary"]),
-            (&json!("failed"), &json!("That is all.")),
+            (
+                &json!("failed"),
+                &json!(
+                    "That is all.\n\n[But it is not known whether gmail_send had its effect; find out, and settle it.]"
+                )
+            ),
             "{run}"
+        );
+        let thread = format!("/api/agent/threads/{}", run["threadId"].as_str().unwrap());
+        let thread = desk.app.request("GET", &thread, &[("x-gavel-user", "ann")]);
+        let thread = crate::harness::Answer::of(thread).await.expect(200);
+        assert_eq!(
+            thread["messages"].as_array().unwrap().last().unwrap()["text"],
+            run["summary"],
+            "{thread}"
         );
         assert_eq!(desk.google.seen("send").len(), 1);
         assert!(desk.google.sent(&account("ann")).is_empty());
@@ -95,6 +108,7 @@ async fn what_cannot_be_found_is_in_doubt_and_a_person_settles_it() {
         let settle = settle.json(&json!({"happened": false}));
         let settled = crate::harness::Answer::of(settle).await.expect(200);
         assert_eq!(states(&settled), ["failed"], "{settled}");
+        assert_eq!(settled["summary"], "That is all.", "{settled}");
         assert_eq!(desk.google.seen("send").len(), 1);
         // The thread is not stuck: something else can be said in it.
         let more = json!({"prompt": super::puppets(&json!([["gmail_send", mail()]])), "threadId": run["threadId"]});
