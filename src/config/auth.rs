@@ -55,7 +55,7 @@ pub struct Jwt {
     pub keys: JwtKeys,
     /// The claim that names the tenant, which every token must then carry; absent: everybody is in `default`.
     pub tenant_claim: Option<String>,
-    /// The claim with the list of roles.
+    /// The claim with the roles: a list, or a text with blanks between them.
     pub roles_claim: String,
 }
 
@@ -255,13 +255,13 @@ impl Entry<'_, '_> {
                 fields,
                 "tenant",
                 |tenant| TenantId::parse(tenant).ok(),
-                "1 to 256 bytes without control characters",
+                "1 to 256 bytes without characters that cannot be seen",
             )
         } else {
             TenantId::parse(DEFAULT_TENANT).ok()
         };
         let user = fields.contains_key("user").then(|| {
-            let allowed = "1 to 256 bytes without control characters";
+            let allowed = "1 to 256 bytes without characters that cannot be seen";
             self.text(fields, "user", |user| UserId::parse(user).ok(), allowed)
         });
         let roles = self.roles(fields);

@@ -385,7 +385,7 @@ pub const SETTINGS: &[Setting] = &[
         "auth.jwt.roles_claim",
         &["GAVEL_AUTH_JWT_ROLES_CLAIM"],
         "a claim's name",
-        "The claim with the list of roles.",
+        "The claim with the roles: a list, or a text with blanks between them.",
     )
     .default("roles"),
     setting(

@@ -6,6 +6,8 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
+use super::text::is_hidden;
+
 /// The tenant of whoever names none.
 pub const DEFAULT_TENANT: &str = "default";
 
@@ -90,20 +92,24 @@ pub enum IdError {
     /// Over [`MAX_EXTERNAL_ID`] bytes.
     #[error("has {0} bytes; at most {MAX_EXTERNAL_ID} are allowed")]
     TooLong(usize),
-    /// Holds a control character (NUL among them).
-    #[error("contains a control character, which is not allowed")]
-    Control,
+    /// Holds a control character (NUL among them), or another one that nobody sees: who reads a name reads all of it.
+    #[error("contains the character U+{:04X}, which cannot be seen and is not allowed", u32::from(*.0))]
+    Unseen(char),
 }
 
 /// Longest caller-given id, in bytes.
 pub const MAX_EXTERNAL_ID: usize = 256;
 
 fn checked(text: String) -> Result<String, IdError> {
+    let unseen = |c: &char| c.is_control() || is_hidden(*c);
     match text.len() {
         0 => Err(IdError::Empty),
         n if n > MAX_EXTERNAL_ID => Err(IdError::TooLong(n)),
-        _ if text.chars().any(char::is_control) => Err(IdError::Control),
-        _ => Ok(text),
+        _ => text
+            .chars()
+            .find(unseen)
+            .map_or(Ok(()), |c| Err(IdError::Unseen(c)))
+            .map(|()| text),
     }
 }
 
@@ -115,7 +121,7 @@ macro_rules! external_id {
         pub struct $name(String);
 
         impl $name {
-            /// Checks 1..=256 bytes without control characters.
+            /// Checks 1..=256 bytes, each character of which can be seen.
             ///
             /// # Errors
             /// [`IdError`] says what is wrong.
@@ -178,7 +184,12 @@ mod tests {
     #[test]
     fn an_external_id_refuses_what_a_database_or_a_log_would_choke_on() {
         assert_eq!(UserId::parse(""), Err(IdError::Empty));
-        assert_eq!(UserId::parse("a\0b"), Err(IdError::Control));
+        assert_eq!(UserId::parse("a\0b"), Err(IdError::Unseen('\0')));
+        let turned = UserId::parse("ann\u{202e}").unwrap_err();
+        assert_eq!(
+            turned.to_string(),
+            "contains the character U+202E, which cannot be seen and is not allowed"
+        );
         assert_eq!(UserId::parse("x".repeat(257)), Err(IdError::TooLong(257)));
         assert_eq!(UserId::parse("ünï").expect("valid").as_str(), "ünï");
     }

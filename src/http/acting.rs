@@ -24,7 +24,7 @@ pub(super) fn user(state: &State, caller: &Caller, request: &HttpRequest) -> Res
         let value = only(request.headers(), &HEADER).ok_or(Error::InvalidHeader(NAME, "is given more than once"))?;
         let text = std::str::from_utf8(value.as_bytes()).map_err(|_| Error::InvalidHeader(NAME, "is not UTF-8"))?;
         let user = UserId::parse(text)
-            .map_err(|_| Error::InvalidHeader(NAME, "must be 1 to 256 bytes without control characters"))?;
+            .map_err(|_| Error::InvalidHeader(NAME, "must be 1 to 256 bytes without characters that cannot be seen"))?;
         Some(user)
     } else {
         None

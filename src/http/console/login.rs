@@ -163,7 +163,10 @@ async fn logged_in(state: &State, request: &HttpRequest, payload: Payload) -> Re
 fn who(shown: &Shown, named: &str) -> Result<Option<UserId>, &'static str> {
     let asked = match named {
         "" => None,
-        named => Some(UserId::parse(named).map_err(|_| "The name must be 1 to 256 bytes without control characters.")?),
+        named => Some(
+            UserId::parse(named)
+                .map_err(|_| "The name must be 1 to 256 bytes without characters that cannot be seen.")?,
+        ),
     };
     let user = shown
         .caller
