@@ -189,6 +189,7 @@ fn tools() -> Vec<Arc<Tool>> {
                 ungrantable: Vec::new(),
                 one_line: Vec::new(),
                 times: None,
+                ready: None,
                 digest: "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08".into(),
             })
         })

@@ -149,6 +149,8 @@ pub struct Tool {
     pub one_line: Vec<ArgumentPath>,
     /// The arguments that hold times (`times` of `mcp.json`).
     pub times: Option<Times>,
+    /// The tool of its server that tells whether it can be called for a user at all (`ready` of `mcp.json`).
+    pub ready: Option<Arc<str>>,
     /// Hex SHA-256 over the canonical JSON of what the server sent: `name`, `description` (or `title`, where it has none),
     /// `inputSchema`, `outputSchema`, the five annotations of the protocol (`title`, `readOnlyHint`, `destructiveHint`,
     /// `idempotentHint`, `openWorldHint`), and `_meta["gavel/idempotency"]` where it is given. Nothing of `mcp.json`.

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::join_all;
+use serde_json::json;
 use serde_json::value::RawValue;
 use tracing::{Instrument, Span};
 
@@ -14,6 +15,7 @@ use super::leave::{self, Answer};
 use super::log::{self, Stop};
 use super::policy::{self, Bounds};
 use super::{Engine, Run, agent, spans};
+use crate::domain::canonical;
 use crate::domain::event::Event;
 use crate::domain::ids::{ActionId, RunId};
 use crate::domain::journal::{CallFailure, CallResult, Entry, Judgement, Proposed, Target};
@@ -55,6 +57,7 @@ pub(super) async fn act(engine: &Engine, run: &mut Run, calls: &[Proposed]) -> R
         run.grants = leave::grants(run, calls).await;
     }
     let cleared = judge_all(engine, run, calls);
+    unready(engine, run, calls).await;
     if run.log.is_none() {
         let all: Vec<_> = cleared.iter().collect();
         let intents = intents(engine, run, &all);
@@ -81,6 +84,38 @@ pub(super) async fn act(engine: &Engine, run: &mut Run, calls: &[Proposed]) -> R
         log::flush(engine, run, Vec::new()).await?;
     }
     log::flush(engine, run, Vec::new()).await
+}
+
+/// The longest that a server may take to say whether a tool can be called.
+const TO_BE_READY: Duration = Duration::from_secs(5);
+
+/// Of calls that a person would be asked about, those that their server says it cannot do for this user: their account is to be
+/// connected first, say. They fail with its words, and nobody is asked for nothing. Where it cannot say, people are asked.
+async fn unready(engine: &Engine, run: &mut Run, calls: &[Proposed]) {
+    for call in calls {
+        let Target::Tool(tool) = &call.target else { continue };
+        let Some(name) = tool.ready.as_ref().filter(|_| leave::waits(&run.journal, call.id)) else {
+            continue;
+        };
+        let catalog = engine.tools.catalog();
+        let mut offered = catalog.tools.iter();
+        let asked = offered.find(|other| other.server == tool.server && other.name == *name && !other.side_effect);
+        let Some(asked) = asked else {
+            tracing::warn!(server = %tool.server, tool = %tool.name, ready = %name, "no tool that only reads has this name");
+            continue;
+        };
+        let arguments = canonical::to_raw(&json!({"for": &*tool.name}));
+        let time = TO_BE_READY.min(run.limits.tool_time(asked.timeout, run.elapsed(engine.clock.instant())));
+        let one = Cleared {
+            key: format!("{}:ready", call.id),
+            ..cleared(call, What::Tool(asked), Arc::from(arguments))
+        };
+        if let CallReply::Failed(failure) = attempt(engine, run, &one, asked, time).await
+            && failure.code == FailureCode::AuthRequired
+        {
+            run.push(failed(call.id, failure.code, failure.message));
+        }
+    }
 }
 
 /// Of calls that a person approved, now or for good, those whose tools are what they were then (promise 4). Their server is asked

@@ -133,6 +133,15 @@ fn asked_for(journal: &[Entry], id: ActionId) -> Option<(&Arc<RawValue>, Details
     })
 }
 
+/// Is a person to be asked for it, as it was judged last?
+pub(super) fn waits(journal: &[Entry], id: ActionId) -> bool {
+    let last = journal.iter().rev().find_map(|entry| match entry {
+        Entry::Judged { call, judgement } if *call == id => Some(judgement),
+        _ => None,
+    });
+    matches!(last, Some(Judgement::RequireApproval { .. })) && !has_result(id, journal)
+}
+
 /// The servers of calls that a person has approved and that have no result. One that was rejected needs none.
 pub(super) fn servers(journal: &[Entry], actions: &[Action]) -> BTreeSet<Arc<str>> {
     let approved = |id| {

@@ -34,6 +34,7 @@ pub(crate) fn tool_with(name: &str, schema: &str, change: impl FnOnce(&mut Tool)
         ungrantable: Vec::new(),
         one_line: Vec::new(),
         times: None,
+        ready: None,
         digest: "0".into(),
     };
     change(&mut tool);

@@ -186,6 +186,7 @@ fn tool(name: &str, side_effect: bool, idempotency: Idempotency) -> Arc<Tool> {
         ungrantable: Vec::new(),
         one_line: Vec::new(),
         times: None,
+        ready: None,
         digest: format!("digest of {name}").into(),
     })
 }

@@ -229,6 +229,7 @@ impl OneTool {
             ungrantable: Vec::new(),
             one_line: Vec::new(),
             times: None,
+            ready: None,
             digest: "0".into(),
         };
         Self(Arc::new(Catalog {

@@ -85,6 +85,7 @@ fn renamed(tool: &gavel::domain::tool::Tool, name: &str) -> std::sync::Arc<gavel
         ungrantable: Vec::new(),
         one_line: Vec::new(),
         times: None,
+        ready: None,
         digest: tool.digest.clone(),
     })
 }

@@ -226,6 +226,7 @@ pub(crate) fn tool(name: &str) -> Arc<Tool> {
         ungrantable: Vec::new(),
         one_line: Vec::new(),
         times: None,
+        ready: None,
         digest: "d1gest".into(),
     })
 }

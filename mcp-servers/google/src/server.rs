@@ -16,11 +16,11 @@ use crate::google::http::Http;
 use crate::google::{As, Google, Right};
 use crate::settings::{Credentials, Limits, RESERVE, Settings};
 use crate::store::{Claim, Store};
-use crate::tools::{self, calendar_event_create, gmail_send};
+use crate::tools::{self, calendar_event_create, gmail_send, google_account};
 
 const INSTRUCTIONS: &str = "\
-The user's own Gmail and Google Calendar. Both tools reach other people at once and cannot be taken back: use only addresses that \
-the user gave or that another tool found, and say whom it goes to. not_connected, reconnect_required and missing_scope mean that \
+The user's own Gmail and Google Calendar. gmail_send and calendar_event_create reach other people at once and cannot be taken back: \
+use only addresses that the user gave or that another tool found, and say whom it goes to. not_connected, reconnect_required and missing_scope mean that \
 the user has to connect the Google account (again); nothing else helps.";
 
 /// The tools, and what they need.
@@ -90,10 +90,29 @@ impl GoogleTools {
         })
     }
 
-    fn taken(&self, call: CallToolRequestParams, given: &RequestMetaObject) -> Result<Call, ToolError> {
-        let user = meta::named_user(given)?
+    fn user(&self, given: &RequestMetaObject) -> Result<UserId, ToolError> {
+        meta::named_user(given)?
             .or_else(|| self.user.clone())
-            .ok_or_else(user_required)?;
+            .ok_or_else(user_required)
+    }
+
+    /// Is the account connected, and does it allow that? It has no effect, so no key counts.
+    async fn account(&self, user: &UserId, arguments: Option<JsonObject>) -> Result<Answer, ToolError> {
+        let right = google_account::parse(arguments)?;
+        let deadline = Instant::now() + self.limits.timeout;
+        google_account::carry_out(&self.google, As { user, deadline }, right).await
+    }
+
+    /// An error with what the user can do about it.
+    fn refused(&self, error: ToolError, user: &UserId) -> Answer {
+        match &self.connecting {
+            Some(connecting) => with_next_step(error, user, connecting.page.as_ref()).into(),
+            None => error.into(),
+        }
+    }
+
+    fn taken(&self, call: CallToolRequestParams, given: &RequestMetaObject) -> Result<Call, ToolError> {
+        let user = self.user(given)?;
         let name = match &*call.name {
             gmail_send::NAME => gmail_send::NAME,
             calendar_event_create::NAME => calendar_event_create::NAME,
@@ -188,6 +207,15 @@ impl Tools for GoogleTools {
 
     /// A call that is dropped while Google works on it stays in doubt under its key.
     async fn answer(&self, call: CallToolRequestParams, meta: &RequestMetaObject) -> Result<Answer, ErrorData> {
+        if call.name == google_account::NAME {
+            return Ok(match self.user(meta) {
+                Ok(user) => {
+                    let told = self.account(&user, call.arguments).await;
+                    told.unwrap_or_else(|error| self.refused(error, &user))
+                }
+                Err(error) => error.into(),
+            });
+        }
         let call = match self.taken(call, meta) {
             Ok(taken) => taken,
             Err(error) => return Ok(error.into()),
@@ -195,10 +223,7 @@ impl Tools for GoogleTools {
         let user = call.user.clone();
         match self.carry_out(call).await {
             Ok(answer) => Ok(answer),
-            Err(Fault::Refused(error)) => Ok(match &self.connecting {
-                Some(connecting) => with_next_step(error, &user, connecting.page.as_ref()).into(),
-                None => error.into(),
-            }),
+            Err(Fault::Refused(error)) => Ok(self.refused(error, &user)),
             Err(Fault::Unsettled(why)) => Err(ErrorData::internal_error(why, None)),
         }
     }

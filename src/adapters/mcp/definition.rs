@@ -136,6 +136,7 @@ fn tool(server: &ServerConfig, definition: &Value, known: &[Arc<Tool>]) -> Resul
         ungrantable: settings.ungrantable,
         one_line: settings.one_line,
         times: settings.times,
+        ready: settings.ready,
         digest: Arc::from(digest),
     }))
 }

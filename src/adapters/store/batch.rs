@@ -392,6 +392,7 @@ mod tests {
             ungrantable: Vec::new(),
             one_line: Vec::new(),
             times: None,
+            ready: None,
             digest: "0".into(),
         }
     }

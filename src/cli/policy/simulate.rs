@@ -312,6 +312,7 @@ impl Judge {
             ungrantable: settings.ungrantable,
             one_line: settings.one_line,
             times: settings.times,
+            ready: None,
             digest: Arc::from(""),
         });
         self.tools.insert(key, Arc::clone(&tool));

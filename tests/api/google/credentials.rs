@@ -2,8 +2,8 @@
 
 use std::sync::{Arc, Mutex};
 
-use super::{BOTH, Desk, account, mail, puppet_that_tells, states};
-use crate::workspace::{EVENTS, SEND};
+use super::{BOTH, Desk, account, mail, puppet, puppet_that_tells, states};
+use crate::workspace::{EVENTS, SEND, Trouble};
 use serde_json::json;
 
 /// nobody is connected, the consent was taken back, or it does not cover the call: the run says so with what is to be done
@@ -21,10 +21,8 @@ async fn a_user_without_consent_is_told_what_to_do_next() {
             ("cut", "does not allow this"),
             ("gone", "does not accept the user's connection any more"),
         ] {
-            let mut run = desk.mails(user, mail()).await;
-            if run["status"] == "awaiting_confirmation" {
-                run = desk.resolve(user, &run["actions"][0], "approve_once", None).await;
-            }
+            // nobody is asked for leave for what cannot be done.
+            let run = desk.mails(user, mail()).await;
             assert_eq!(
                 (run["status"].as_str(), states(&run)),
                 (Some("completed"), vec!["failed"]),
@@ -48,6 +46,28 @@ async fn a_user_without_consent_is_told_what_to_do_next() {
             );
         }
         desk.google.finish();
+        desk.app.stop().await;
+    }
+}
+
+/// also where the consent is taken back while the question waits. And where nobody can say whether it is there, people are
+/// asked as ever.
+#[tokio::test]
+async fn a_consent_that_goes_while_a_question_waits_is_told() {
+    for kind in BOTH {
+        let desk = Desk::new(kind, puppet()).await;
+        for trouble in [true, false] {
+            desk.connect("ann").await;
+            if trouble {
+                desk.google.trouble("token", [Trouble::Refuse(503, "backendError")]);
+            }
+            let waiting = desk.mails("ann", mail()).await;
+            assert_eq!(waiting["status"], "awaiting_confirmation", "{waiting}");
+            desk.google.take_back(&account("ann"));
+            let run = desk.resolve("ann", &waiting["actions"][0], "approve_once", None).await;
+            assert_eq!(run["actions"][0]["errorCode"], "auth_required", "{run}");
+        }
+        assert!(desk.google.sent(&account("ann")).is_empty());
         desk.app.stop().await;
     }
 }

@@ -1,7 +1,8 @@
-//! The two tools: what they tell a model, how their arguments become a request, and how it is carried out once.
+//! The tools: what they tell a model, how their arguments become a request, and how it is carried out once.
 
 pub(crate) mod calendar_event_create;
 pub(crate) mod gmail_send;
+pub(crate) mod google_account;
 
 use std::sync::LazyLock;
 
@@ -12,7 +13,13 @@ use sha2::{Digest, Sha256};
 
 /// Every tool, always in the same order.
 pub(crate) fn all() -> &'static [Tool] {
-    static TOOLS: LazyLock<Vec<Tool>> = LazyLock::new(|| vec![gmail_send::tool(), calendar_event_create::tool()]);
+    static TOOLS: LazyLock<Vec<Tool>> = LazyLock::new(|| {
+        vec![
+            gmail_send::tool(),
+            calendar_event_create::tool(),
+            google_account::tool(),
+        ]
+    });
     &TOOLS
 }
 

@@ -32,6 +32,24 @@ on_both! {
         assert_eq!(world.google.seen("send").len(), 1);
     }
 
+    /// whether a call can be made at all is told without making it.
+    async fn an_account_is_looked_at_before_it_is_used(world: World) {
+        let server = world.server().await;
+        let look = async |tool: &str| server.call("anna", "google_account", json!({ "for": tool })).await;
+        assert_eq!(look("gmail_send").await.code(), "not_connected");
+        let connector = world.connector().await;
+        let begun = connector.begin("anna", REDIRECT).await.expect("begun");
+        let code = world.google.consent(&begun.url, &account("anna"), SEND);
+        connector.finish("anna", &begun.state, &code).await.expect("connected");
+        assert_eq!(look("gmail_send").await.ok()["ready"], true);
+        assert_eq!(look("calendar_event_create").await.code(), "missing_scope");
+        assert_eq!(look("another").await.code(), "invalid_argument");
+        world.connect("anna").await;
+        world.google.take_back(&account("anna"));
+        assert_eq!(look("gmail_send").await.code(), "reconnect_required");
+        assert!(world.google.seen("send").is_empty());
+    }
+
     /// nobody is told that Google has taken back what it may not have.
     async fn a_consent_that_google_did_not_take_back_is_told(world: World) {
         let connector = world.connector().await;

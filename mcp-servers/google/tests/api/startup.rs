@@ -130,8 +130,13 @@ async fn the_tools_say_what_they_are() {
     let server = world.server().await;
     let tools = server.client.list_all_tools().await.expect("tools/list");
     let names: Vec<_> = tools.iter().map(|tool| tool.name.as_ref()).collect();
-    assert_eq!(names, ["gmail_send", "calendar_event_create"]);
-    for tool in &tools {
+    assert_eq!(names, ["gmail_send", "calendar_event_create", "google_account"]);
+    let looks = tools[2].annotations.as_ref().expect("annotations");
+    assert_eq!(
+        (looks.read_only_hint, looks.destructive_hint),
+        (Some(true), Some(false))
+    );
+    for tool in &tools[..2] {
         let annotations = tool.annotations.as_ref().expect("annotations");
         assert_eq!(annotations.read_only_hint, Some(false));
         assert_eq!(annotations.open_world_hint, Some(true));

@@ -144,6 +144,8 @@ pub struct ToolSettings {
     pub one_line: Vec<ArgumentPath>,
     /// The arguments that hold times.
     pub times: Option<Times>,
+    /// The tool that tells whether this one can be called for a user at all.
+    pub ready: Option<Arc<str>>,
 }
 
 /// Something wrong, or odd, at one place of the file.

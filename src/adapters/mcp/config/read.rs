@@ -397,6 +397,7 @@ impl Reader<'_> {
                 "oneLine",
                 "times",
                 "ungrantable",
+                "ready",
             ],
             at,
         );
@@ -430,6 +431,7 @@ impl Reader<'_> {
             ungrantable: self.paths(tool, "ungrantable", at),
             one_line: self.paths(tool, "oneLine", at),
             times: self.times(tool, at),
+            ready: self.string(tool, "ready", at).map(Arc::from),
         })
     }
 

@@ -265,6 +265,7 @@ mod tests {
             ungrantable: Vec::new(),
             one_line: paths(&["subject"]),
             times: None,
+            ready: None,
             digest: "0".into(),
         }
     }
