@@ -217,11 +217,16 @@ fn the_bundled_google_server_is_there_once_it_has_credentials() {
     assert_eq!(google["status"]["state"], "up", "{google}");
     let tools = google["tools"].as_array().unwrap();
     let tools: Vec<_> = tools.iter().map(|tool| (&tool["name"], &tool["side_effect"])).collect();
-    let (yes, names) = (
-        Value::from(true),
-        ["calendar_event_create", "gmail_send"].map(Value::from),
+    let told = [
+        ("calendar_event_create", true),
+        ("gmail_send", true),
+        ("google_account", false),
+    ];
+    let told = told.map(|(name, acts)| (Value::from(name), Value::from(acts)));
+    assert!(
+        tools.into_iter().eq(told.iter().map(|(name, acts)| (name, acts))),
+        "{google}"
     );
-    assert_eq!(tools, [(&names[0], &yes), (&names[1], &yes)]);
     let agents = place.run_with(&["agents", "list"], &all).ended(0);
     let workspace = agents.lines().find(|line| line.contains("workspace")).unwrap();
     assert!(!workspace.contains("unavailable"), "{agents}");
