@@ -100,6 +100,10 @@ pub(crate) fn parse(text: &str) -> Result<Recipient, &'static str> {
     if name.contains(['@', '<', '>', '"', '\\', '＠', '﹫']) {
         return Err("has a name with @, <, >, a quotation mark or a backslash in it");
     }
+    // Some programs decode it within quotes as well.
+    if name.contains("=?") {
+        return Err("has a name with =? in it, which mail programs read as something else");
+    }
     if name.chars().count() > MAX_NAME {
         return Err("has a name of more than 128 characters");
     }
@@ -136,9 +140,10 @@ pub(crate) fn is_unsafe(character: char) -> bool {
     character.is_control()
         || matches!(
             character,
-            '\u{00ad}' | '\u{061c}' | '\u{115f}' | '\u{1160}' | '\u{180e}' | '\u{200b}'..='\u{200f}'
-            | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{3164}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}'
-            | '\u{e0000}'..='\u{e007f}'
+            '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{115f}' | '\u{1160}' | '\u{17b4}' | '\u{17b5}'
+            | '\u{180b}'..='\u{180f}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}'
+            | '\u{2800}' | '\u{3164}' | '\u{fe00}'..='\u{fe0e}' | '\u{feff}' | '\u{ffa0}' | '\u{fff0}'..='\u{fffb}'
+            | '\u{1bca0}'..='\u{1bca3}' | '\u{1d173}'..='\u{1d17a}' | '\u{e0000}'..='\u{e0fff}'
         )
 }
 

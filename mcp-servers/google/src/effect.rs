@@ -1,5 +1,7 @@
 //! What has an effect has it once under a key: the key is written down before Google is asked, the answer after.
 
+use std::sync::atomic::{AtomicI64, Ordering};
+
 use gavel_mcp_base::{Answer, Moment, key_reused};
 
 use crate::error::Fault;
@@ -10,6 +12,8 @@ use crate::store::{Claim, Kept, Open, Store};
 pub(crate) struct Effect<'a> {
     pub(crate) store: &'a Store,
     pub(crate) claim: Option<Claim>,
+    /// When the attempt began that this call makes, or found; as it is written down under the key, in microseconds since the epoch.
+    attempted_at: AtomicI64,
 }
 
 /// How a call begins.
@@ -23,7 +27,15 @@ pub(crate) enum Begin {
     Unknown(Open),
 }
 
-impl Effect<'_> {
+impl<'a> Effect<'a> {
+    pub(crate) fn new(store: &'a Store, claim: Option<Claim>) -> Self {
+        Self {
+            store,
+            claim,
+            attempted_at: AtomicI64::default(),
+        }
+    }
+
     /// What stands under the key. Where that cannot be read this call does nothing, but an earlier one may have.
     pub(crate) async fn begin(&self) -> Result<Begin, Fault> {
         let Some(claim) = &self.claim else {
@@ -39,15 +51,30 @@ impl Effect<'_> {
         Ok(match kept {
             None => Begin::First,
             Some(Kept::Answer(answer)) => Begin::Answered(answer),
-            Some(Kept::Open(open)) => Begin::Unknown(open),
+            Some(Kept::Open(open)) => {
+                self.begun(true, open.attempted_at);
+                Begin::Unknown(open)
+            }
             Some(Kept::Other) => return Err(key_reused().into()),
         })
+    }
+
+    /// The attempt is this call's, where it is anybody's.
+    fn begun(&self, ours: bool, at: Moment) -> bool {
+        if ours {
+            self.attempted_at.store(at.0, Ordering::Relaxed);
+        }
+        ours
     }
 
     /// Before the first attempt. False where another call with this key was faster.
     pub(crate) async fn claim(&self, mailbox: &str) -> Result<bool, Fault> {
         match &self.claim {
-            Some(claim) => Ok(self.store.claim(claim, mailbox, Moment::now()).await?),
+            Some(claim) => {
+                let now = Moment::now();
+                let claimed = self.store.claim(claim, mailbox, now).await?;
+                Ok(self.begun(claimed, now))
+            }
             None => Ok(true),
         }
     }
@@ -55,7 +82,11 @@ impl Effect<'_> {
     /// Before a further attempt. False where another call with this key was faster.
     pub(crate) async fn try_again(&self, open: &Open) -> Result<bool, Fault> {
         match &self.claim {
-            Some(claim) => Ok(self.store.try_again(claim, open, Moment::now()).await?),
+            Some(claim) => {
+                let now = Moment::now();
+                let taken = self.store.try_again(claim, open, now).await?;
+                Ok(self.begun(taken, now))
+            }
             None => Ok(true),
         }
     }
@@ -70,10 +101,14 @@ impl Effect<'_> {
         answer
     }
 
-    /// After it is certain that nothing was done, so that the key is free again.
+    /// After it is certain that nothing was done, so that the key is free again: unless another process has begun a further
+    /// attempt under it meanwhile.
     pub(crate) async fn undone(&self) {
         if let Some(claim) = &self.claim
-            && let Err(error) = self.store.release(claim).await
+            && let Err(error) = self
+                .store
+                .release(claim, Moment(self.attempted_at.load(Ordering::Relaxed)))
+                .await
         {
             tracing::warn!(%error, "a key under which nothing was done stays in use for now");
         }

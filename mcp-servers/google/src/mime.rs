@@ -2,9 +2,13 @@
 
 use std::borrow::Cow;
 
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use mail_builder::MessageBuilder;
+use mail_builder::headers::HeaderType;
 use mail_builder::headers::address::Address;
 use mail_builder::headers::message_id::MessageId;
+use mail_builder::headers::raw::Raw;
 use mail_builder::headers::text::Text;
 
 use crate::address::Recipient;
@@ -32,7 +36,7 @@ pub(crate) fn write(
         .message_id(message_id)
         .header(KEY_HEADER, Text::new(key))
         .to(addresses(&email.to))
-        .subject(email.subject.as_str())
+        .header("Subject", subject(&email.subject))
         .text_body(lines(&email.text));
     if !email.cc.is_empty() {
         message = message.cc(addresses(&email.cc));
@@ -52,6 +56,23 @@ pub(crate) fn write(
         }
     }
     message.write_to_vec()
+}
+
+/// Its readers see the subject as it was given: one that looks like encoded words (RFC 2047) would be decoded, so it is encoded whole.
+fn subject(subject: &str) -> HeaderType<'_> {
+    /// Bytes of a word: with four characters for three bytes, 12 around them, and the header's name, a line has 76 at most.
+    const WORD: usize = 36;
+    if !subject.contains("=?") {
+        return Text::new(subject).into();
+    }
+    let (mut words, mut rest) = (Vec::new(), subject);
+    while !rest.is_empty() {
+        let (word, after) = rest.split_at(rest.floor_char_boundary(WORD));
+        words.push(format!("=?utf-8?B?{}?=", STANDARD.encode(word)));
+        rest = after;
+    }
+    // White space between encoded words is none of the text.
+    Raw::new(words.join(" ")).into()
 }
 
 fn addresses(recipients: &[Recipient]) -> Address<'_> {

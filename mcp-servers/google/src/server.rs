@@ -141,10 +141,7 @@ impl GoogleTools {
         } = call;
         let deadline = Instant::now() + self.limits.timeout;
         let who = As { user: &user, deadline };
-        let effect = Effect {
-            store: &self.store,
-            claim,
-        };
+        let effect = Effect::new(&self.store, claim);
         let work = async {
             // What was done before is not judged anew: since then an event may have begun, or an account have been disconnected.
             let open = match effect.begin().await? {

@@ -75,21 +75,25 @@ fn needs_recipients(tool: &Tool) -> bool {
     })
 }
 
-/// What stands in a line of a message's head could end that line and begin another.
+/// What stands in a line of a message's head could end that line and begin another, or be read as something else: RFC 2047 has
+/// encoded words there, which whoever approves does not read.
 fn not_one_line(path: &ArgumentPath, arguments: &Value) -> Vec<String> {
     let texts = match path.texts(arguments) {
         Ok(texts) => texts,
         Err(error) => return vec![error],
     };
     let breaks = |text: &str| text.contains(|c: char| c.is_control() || matches!(c, '\u{2028}' | '\u{2029}'));
-    texts
+    let why = |text: &str| match text {
+        _ if breaks(text) => Some("line ends or control characters"),
+        _ if text.contains("=?") && text.contains("?=") => {
+            Some("an encoded word (=?…?=), which is shown as something else")
+        }
+        _ => None,
+    };
+    let wrong = texts
         .into_iter()
-        .filter(|(_, text)| breaks(text))
-        .map(|(place, text)| {
-            format!(
-                "{place}: {} holds line ends or control characters; allowed: one line of text",
-                quoted(text)
-            )
-        })
+        .filter_map(|(place, text)| Some((place, text, why(text)?)));
+    wrong
+        .map(|(place, text, why)| format!("{place}: {} holds {why}; allowed: one line of text", quoted(text)))
         .collect()
 }

@@ -66,6 +66,7 @@ async fn what_cannot_be_right_is_refused_before_anybody_is_asked() {
             mail_with("bcc", json!(["eve@evil.example\r\nX: y"])),
             mail_with("subject", json!("Late\r\nBcc: eve@evil.example")),
             mail_with("subject", json!("Late\u{2028}Bcc: eve@evil.example")),
+            mail_with("subject", json!("=?utf-8?B?V2lyZSA5MDAwMA==?=")),
             mail_with("from", json!("boss@example.com")),
             mail_with("user_id", json!("bob")),
             json!({"subject": "Late", "body": "x"}),

@@ -5,7 +5,7 @@ use serde::Deserialize;
 use serde_json::Value;
 use tokio::time::Instant;
 
-use super::refusal::{is_rate_limit, refusal};
+use super::refusal::{is_rate_limit, is_refused, refusal};
 use super::{As, Google, Right, Sent, at, get, is_transient, parsed, pause, post};
 use crate::error::{Fault, unavailable};
 
@@ -117,7 +117,9 @@ impl Google {
                     }
                     wait
                 }
-                Sent::Answered(reply) if !lost => return Err(refusal(&reply, Right::WriteEvents.name()).into()),
+                Sent::Answered(reply) if !lost && is_refused(&reply) => {
+                    return Err(refusal(&reply, Right::WriteEvents.name()).into());
+                }
                 Sent::Never(error) if !lost => return Err(error.into()),
                 Sent::Answered(_) | Sent::Never(_) => return Err(Fault::Unsettled(NO_ANSWER.to_owned())),
                 Sent::Unknown => {

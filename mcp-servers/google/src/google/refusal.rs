@@ -45,6 +45,12 @@ pub(crate) fn is_label(text: &str) -> bool {
     (1..=64).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
 }
 
+/// Does it say that nothing was done? A fault of Google's own may come after the fact, and whatever else answers, a proxy that sends
+/// elsewhere say, does not speak for Google.
+pub(crate) fn is_refused(reply: &Reply) -> bool {
+    is_rate_limit(reply) || (reply.status.is_client_error() && reply.status != 408)
+}
+
 /// Does it say that there were too many calls? Then nothing was done.
 pub(crate) fn is_rate_limit(reply: &Reply) -> bool {
     const REASONS: [&str; 6] = [

@@ -181,8 +181,8 @@ impl Store {
         write!(self, answered(claim, answer, now))
     }
 
-    /// Forgets a key under which nothing was done.
-    pub(crate) async fn release(&self, claim: &Claim) -> Result<(), sqlx::Error> {
-        write!(self, release(claim))
+    /// Forgets a key under which nothing was done by the attempt that began then, if that is the latest.
+    pub(crate) async fn release(&self, claim: &Claim, attempted_at: Moment) -> Result<(), sqlx::Error> {
+        write!(self, release(claim, attempted_at))
     }
 }

@@ -224,11 +224,12 @@ macro_rules! queries_on {
                     .map(drop)
             }
 
-            pub(in crate::store) async fn release(pool: &Pool<Db>, claim: &Claim) -> Result<()> {
+            pub(in crate::store) async fn release(pool: &Pool<Db>, claim: &Claim, attempted_at: Moment) -> Result<()> {
                 sqlx::query(sql::RELEASE)
                     .bind(claim.user.as_str())
                     .bind(claim.tool)
                     .bind(&claim.key)
+                    .bind(attempted_at.0)
                     .execute(pool)
                     .await
                     .map(drop)

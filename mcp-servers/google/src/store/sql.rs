@@ -59,7 +59,7 @@ pub(super) const ANSWERED: &str = "UPDATE google_calls SET answer = $4, answered
      WHERE user_id = $1 AND tool = $2 AND idem_key = $3";
 
 pub(super) const RELEASE: &str = "DELETE FROM google_calls
-     WHERE user_id = $1 AND tool = $2 AND idem_key = $3 AND answer IS NULL";
+     WHERE user_id = $1 AND tool = $2 AND idem_key = $3 AND answer IS NULL AND attempted_at = $4";
 
 pub(super) const PRUNE_CALLS: &str = "DELETE FROM google_calls WHERE answered_at < $1";
 

@@ -12,7 +12,7 @@ use crate::auth::Access;
 use crate::effect::Effect;
 use crate::error::{Code, Fault, internal};
 use crate::google::gmail::{Lookup, Mail, Original, ReplyTo};
-use crate::google::refusal::{is_rate_limit, refusal};
+use crate::google::refusal::{is_refused, refusal};
 use crate::google::{As, Google, Right, Sent};
 use crate::mime::{self, Email};
 use crate::settings::Limits;
@@ -242,9 +242,8 @@ pub(crate) async fn carry_out(
             Some(mail) => Ok(effect.done(answer(&request.email, &mail, false)).await),
             None => Err(effect.unsettled(SENT, "Google's answer cannot be read")),
         },
-        // A fault of Google's own may come after the fact.
-        Sent::Answered(reply) if (reply.status.is_server_error() || reply.status == 408) && !is_rate_limit(&reply) => {
-            Err(effect.unsettled(SENT, "Google answered with a fault of its own"))
+        Sent::Answered(reply) if !is_refused(&reply) => {
+            Err(effect.unsettled(SENT, "what answered may have failed after the fact"))
         }
         Sent::Answered(reply) => {
             effect.undone().await;

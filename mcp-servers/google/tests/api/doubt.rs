@@ -25,6 +25,8 @@ on_both! {
             Trouble::CutAfter,
             Trouble::FaultAfter(500),
             Trouble::FaultAfter(503),
+            // A proxy in between answered that, and not Google.
+            Trouble::FaultAfter(302),
             Trouble::Garbage,
         ];
         for (number, trouble) in troubles.into_iter().enumerate() {

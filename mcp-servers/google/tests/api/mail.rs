@@ -124,10 +124,31 @@ on_both! {
                         Message-ID: <a@b>\nReferences: =?utf-8?Q?<x@y>=0D=0ABcc:_eve@example.org?=\n\nHi\n";
         let (id, _) = world.google.put_mail(&account("anna"), poisoned, "INBOX", Duration::from_secs(60));
         let arguments = json!({ "to": ["ben@example.com"], "body": "x", "reply_to_message_id": id });
-        server.call("anna", "gmail_send", arguments).await.ok();
+        let answer = server.call("anna", "gmail_send", arguments).await.ok();
         let mail = &world.google.sent(&account("anna"))[0];
         assert_eq!(mail.delivered_to, ["ben@example.com"]);
         assert!(mail.message().bcc().is_none());
+        assert_eq!(mail.message().subject(), answer["message"]["subject"].as_str());
+    }
+
+    /// R-12, promise 4: the subject that was approved is the one that is read, also where it looks like an encoded word.
+    async fn a_subject_is_read_as_it_was_given(world: World) {
+        world.connect("anna").await;
+        let server = world.server().await;
+        let subjects = [
+            "=?utf-8?B?V2lyZSA5MDAwMCB0byBERTAwIHRvZGF5?=".to_owned(),
+            format!("What is =? {} ünd =?utf-8?Q?x?= so on", "word ".repeat(40)),
+            format!("=?{}", "ä".repeat(200)),
+        ];
+        for (n, subject) in subjects.iter().enumerate() {
+            let mut arguments = email();
+            arguments["subject"] = subject.as_str().into();
+            server.call("anna", "gmail_send", arguments).await.ok();
+            let mail = &world.google.sent(&account("anna"))[n];
+            assert_eq!(mail.message().subject(), Some(subject.as_str()));
+            let delivered = String::from_utf8(mail.delivered.clone()).expect("text");
+            assert!(delivered.lines().all(|line| line.len() <= 78), "{delivered}");
+        }
     }
 
     /// R-12: in depth; the host's gate refuses the same before anybody is asked.
@@ -139,6 +160,8 @@ on_both! {
             (json!({ "to": ["ben@example.com\r\nBcc: eve@example.org"] }), "invalid_recipient", "to/0"),
             (json!({ "cc": ["ok@example.com", "Ben\nBcc: eve@example.org <ben@example.com>"] }), "invalid_recipient", "cc/1"),
             (json!({ "bcc": ["boss@example.com <eve@example.org>"] }), "invalid_recipient", "bcc/0"),
+            (json!({ "to": ["=?utf-8?Q?boss=40x.com?= <eve@example.org>"] }), "invalid_recipient", "to/0"),
+            (json!({ "to": ["Ann \u{2800}\u{fe0f}\u{34f} <eve@example.org>"] }), "invalid_recipient", "to/0"),
             (json!({ "to": [""] }), "invalid_recipient", "to/0"),
             (json!({ "to": [7] }), "invalid_recipient", "to/0"),
             (json!({ "to": "ben@example.com" }), "invalid_argument", "to"),
