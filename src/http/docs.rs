@@ -1,7 +1,7 @@
 //! The API's reference: `/openapi.json`, and `/docs`, whose assets are in the binary.
 
 use std::borrow::Cow;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use actix_web::http::header::{self, HeaderName, HeaderValue};
 use actix_web::web::Data;
@@ -31,25 +31,31 @@ const HTML: HeaderValue = HeaderValue::from_static("text/html; charset=utf-8");
 /// The page around Swagger UI; its assets stand beside it.
 const PAGE: &str = include_str!("docs.html");
 
-/// The document as text, printed once, and the assets' settings.
+/// The document as text, printed when it is asked for first, and the assets' settings. Printing it takes more memory than all that a
+/// service holds that nobody asks anything.
 pub(super) struct Docs {
-    openapi: Bytes,
+    openapi: OnceLock<Bytes>,
     ui: Arc<Config<'static>>,
 }
 
 impl Docs {
     pub(super) fn new() -> Self {
-        let text = openapi::document()
-            .to_json()
-            .unwrap_or_else(|error| unreachable!("the document prints as JSON: {error}"));
         // Without a validator Swagger UI would ask one on the internet about this document.
         let ui = Config::from(Route::OpenApi.path())
             .validator_url("none")
             .try_it_out_enabled(true);
         Self {
-            openapi: Bytes::from(text),
+            openapi: OnceLock::new(),
             ui: Arc::new(ui),
         }
+    }
+
+    fn openapi(&self) -> Bytes {
+        let print = || {
+            let text = openapi::document().to_json();
+            Bytes::from(text.unwrap_or_else(|error| unreachable!("the document prints as JSON: {error}")))
+        };
+        self.openapi.get_or_init(print).clone()
     }
 }
 
@@ -57,7 +63,7 @@ pub(super) async fn openapi(state: Data<State>, request: HttpRequest) -> HttpRes
     let exchange = Exchange::begin(&state, &request, Some(Route::OpenApi));
     let mut response = HttpResponse::Ok();
     response.insert_header((header::CONTENT_TYPE, headers::JSON));
-    exchange.finish(Ok(response.body(state.docs.openapi.clone())))
+    exchange.finish(Ok(response.body(state.docs.openapi())))
 }
 
 pub(super) async fn index(state: Data<State>, request: HttpRequest) -> HttpResponse {
