@@ -59,14 +59,6 @@ impl ArgumentPath {
         }
     }
 
-    /// The fields that the path goes through.
-    pub fn fields(&self) -> impl Iterator<Item = &str> {
-        self.steps.iter().filter_map(|step| match step {
-            Step::Field(name) => Some(name.as_str()),
-            Step::Each => None,
-        })
-    }
-
     /// The values there; `null` counts as absent.
     ///
     /// # Errors

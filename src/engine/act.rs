@@ -104,7 +104,11 @@ async fn unready(engine: &Engine, run: &mut Run, calls: &[Proposed]) {
             tracing::warn!(server = %tool.server, tool = %tool.name, ready = %name, "no tool that only reads has this name");
             continue;
         };
-        let arguments = canonical::to_raw(&json!({"for": &*tool.name}));
+        let mut arguments = json!({"for": &*tool.name});
+        if let Some(identity) = &asked.identity_argument {
+            arguments[&**identity] = run.record.user.as_str().into();
+        }
+        let arguments = canonical::to_raw(&arguments);
         let time = TO_BE_READY.min(run.limits.tool_time(asked.timeout, run.elapsed(engine.clock.instant())));
         let one = Cleared {
             key: format!("{}:ready", call.id),
@@ -205,7 +209,8 @@ pub(super) async fn recover(engine: &Engine, run: &mut Run, calls: &[Proposed]) 
             }
             (Target::Tool(tool), Some(arguments)) if tool.repeatable() => {
                 // Leave is for the tool as it was, also where the call is sent once more (promise 4).
-                let approved = leave::answer(&run.journal, call.id).is_some();
+                let approved =
+                    leave::answer(&run.journal, call.id).is_some() || leave::granted(&run.journal, call.id).is_some();
                 if approved && is_as_it_was(engine, tool).await != Some(true) {
                     cut_off(tool.side_effect)
                 } else {

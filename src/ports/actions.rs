@@ -143,6 +143,8 @@ pub enum Resolved {
     Done,
     /// The same person gave the same answer before.
     Again,
+    /// The question is not what was asked: it was changed in the database. It can be rejected.
+    Changed,
     /// Somebody was first: where the action is, what was said, by whom.
     Late(ActionStatus, Option<Resolution>, Option<String>),
 }

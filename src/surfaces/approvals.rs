@@ -273,6 +273,12 @@ impl Approvals {
                 tracing::info!(action_id = %action.id, run_id = %action.root, %by, resolution = answer.resolution.as_str(), "an approval was resolved");
             }
             Resolved::Again => {}
+            Resolved::Changed => {
+                tracing::error!(action_id = %action.id, "a question is not what was asked: it was changed in the database");
+                let why =
+                    "the question is not what was asked, since somebody changed it in the database; allowed: reject";
+                return Err(AgentError::NotGrantable(why.to_owned()));
+            }
             Resolved::Late(status, resolution, by) => return Err(AgentError::Resolved(status, resolution, by)),
         }
         self.agents.go_on(action.root);

@@ -546,11 +546,32 @@ pub(crate) async fn what_is_approved_is_what_was_shown_or_nothing(db: TestDb) {
     });
     let begun = rig.begin("clerk", go(), None).await;
     rig.waits(begun).await;
-    rig.db
-        .run(r#"UPDATE agent_action SET arguments = '{"to":"friend"}'"#)
-        .await;
     let question = rig.questions(begun.id).await.remove(0);
-    rig.says("user:ann", &question, Resolution::ApproveOnce, None).await;
+    let friend = r#"arguments = '{"to":"friend"}'"#;
+    rig.db.run("CREATE TABLE was AS SELECT * FROM agent_action").await;
+    for change in [
+        friend,
+        r#"details = '{"reason":"routine"}'"#,
+        "details = 'x'",
+        "details = NULL",
+    ] {
+        rig.db.run(&format!("UPDATE agent_action SET {change}")).await;
+        for yes in [Resolution::ApproveOnce, Resolution::ApproveAndAlwaysAllowRecipient] {
+            assert_eq!(
+                rig.says("user:ann", &question, yes, None).await,
+                Resolved::Changed,
+                "{change}"
+            );
+        }
+        rig.db
+            .run("DELETE FROM agent_action; INSERT INTO agent_action SELECT * FROM was")
+            .await;
+    }
+    assert_eq!(rig.db.line("SELECT COUNT(*) FROM approval_grant").await, "0");
+    let yes = rig.says("user:ann", &question, Resolution::ApproveOnce, None).await;
+    assert_eq!(yes, Resolved::Done);
+    // Also where it is changed after the answer.
+    rig.db.run(&format!("UPDATE agent_action SET {friend}")).await;
     let run = rig.ends(rig.taken_up(begun.id).await).await;
     assert_eq!(
         (run.status(), run.summary()),

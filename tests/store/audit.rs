@@ -949,6 +949,7 @@ pub(crate) async fn what_people_decide_is_entered(db: TestDb) {
     for (change, of, differs) in [
         ("resolved_by = 'mallory'", &first, vec!["who answered"]),
         ("arguments = '{}', tool = 'x'", &first, vec!["tool", "arguments"]),
+        ("details = '{\"reason\":\"x\"}'", &first, vec!["what was shown with it"]),
         (
             "user_id = 'x', tenant = 'x', server = 'x', tool_digest = 'x'",
             &third,

@@ -122,9 +122,9 @@ impl Agents {
             cancel.cancel();
         }
         let before = self.clock(clock).await?;
-        // A run of a thread cannot be resumed: without a server it goes on, its calls there fail, and what people have said of others
-        // counts.
-        let goes_on = stored.thread.is_some() && !is_new;
+        // A run of a thread cannot be resumed, nor one that it called: without a server it goes on, its calls there fail, and what
+        // people have said of others counts.
+        let goes_on = !is_new && self.is_of_thread(&stored, log.hold.lease().run).await?;
         if !cancel.is_cancelled()
             && let Err(why) = self.read_anew(log.hold.lease().run, &journal).await?
             && !goes_on
@@ -187,6 +187,15 @@ impl Agents {
             }
         }
         Ok(Ok(()))
+    }
+
+    /// Is it a run of a thread, or below one?
+    async fn is_of_thread(&self, stored: &StoredRun, root: RunId) -> Result<bool, Stop> {
+        if stored.id == root {
+            return Ok(stored.thread.is_some());
+        }
+        let root = self.runs.standing(root).await.map_err(unread)?;
+        Ok(root.is_some_and(|root| root.thread.is_some()))
     }
 
     /// The actions of an outermost run, where a person was asked in this one.

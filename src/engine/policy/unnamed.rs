@@ -3,7 +3,7 @@
 //! JSON Schema lets them pass unless `additionalProperties` forbids them, and a server may read more than it declares: a recipient
 //! under another name is one that nobody checked, that no rule looked at, and that no leave was given for.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 
 use serde_json::{Map, Value};
 
@@ -26,42 +26,50 @@ pub(super) struct Unnamed {
 }
 
 pub(super) fn unnamed(tool: &Tool, arguments: &Value) -> Unnamed {
-    let root = tool.input.value();
+    search(&tool.input.value(), &tool.recipients, arguments)
+}
+
+fn search(root: &Value, recipients: &[ArgumentPath], arguments: &Value) -> Unnamed {
+    // Where a path meets what it cannot read, the call is refused for that.
+    let texts = recipients
+        .iter()
+        .filter_map(|path| path.texts(arguments).ok())
+        .flatten();
     let mut search = Search {
-        root: &root,
-        recipients: &tool.recipients,
+        root,
+        read: texts.map(|(place, _)| place).collect(),
         found: Unnamed::default(),
     };
-    search.walk(&[&root], arguments, "", false);
+    search.walk(&[root], arguments, "");
     search.found
 }
 
 struct Search<'a> {
     root: &'a Value,
-    recipients: &'a [ArgumentPath],
+    /// The places of the addresses that the tool's recipients are.
+    read: HashSet<String>,
     found: Unnamed,
 }
 
 impl<'a> Search<'a> {
-    /// `known`: does the value stand in an argument that names recipients?
-    fn walk(&mut self, schemas: &[&'a Value], value: &Value, place: &str, known: bool) {
+    fn walk(&mut self, schemas: &[&'a Value], value: &Value, place: &str) {
         if self.found.errors.len() == MOST_ERRORS {
             return;
         }
         let schemas = self.alternatives(schemas);
         match value {
-            Value::Object(fields) => self.object(&schemas, fields, place, known),
+            Value::Object(fields) => self.object(&schemas, fields, place),
             Value::Array(items) => {
                 for (n, item) in items.iter().enumerate() {
                     let of: Vec<_> = schemas.iter().flat_map(|schema| of_item(schema, n)).collect();
-                    self.walk(&of, item, &format!("{place}/{n}"), known);
+                    self.walk(&of, item, &format!("{place}/{n}"));
                 }
             }
             _ => {}
         }
     }
 
-    fn object(&mut self, schemas: &[&'a Value], fields: &Map<String, Value>, place: &str, known: bool) {
+    fn object(&mut self, schemas: &[&'a Value], fields: &Map<String, Value>, place: &str) {
         let mut names = BTreeSet::new();
         for schema in schemas {
             names.extend(
@@ -72,28 +80,25 @@ impl<'a> Search<'a> {
                     .map(String::as_str),
             );
         }
-        // An object that the schema says nothing of may hold anything, but no second address beside one that is read from it.
+        // An object that the schema says nothing of may hold anything; but one that is a recipient no second address beside its own.
         let free = names.is_empty();
-        if free && known {
-            let steps = self.recipients.iter().flat_map(ArgumentPath::fields);
-            names.extend(steps.chain(["email"]));
+        let is_recipient = self.read.contains(&format!("{place}/email"));
+        if free && is_recipient {
+            names.insert("email");
         }
         for (name, value) in fields {
-            let place = format!("{place}/{}", name.replace('~', "~0").replace('/', "~1"));
+            let own = schemas.iter().any(|schema| schema["properties"].get(name).is_some());
             let of: Vec<_> = schemas.iter().flat_map(|schema| of_field(schema, name)).collect();
             let is_named = match free {
-                false => !of.is_empty() || names.contains(name.as_str()),
-                true => !known || names.contains(name.as_str()) || is_no_address(value),
+                false => !of.is_empty(),
+                true => !is_recipient || names.contains(name.as_str()) || is_no_address(value),
             };
-            let own = schemas.iter().any(|schema| schema["properties"].get(name).is_some());
-            let is_path = known || self.recipients.iter().any(|path| path.argument() == name);
-            if !own && !is_path && may_be_address(value) && self.found.loose.len() < MOST_ERRORS {
+            let place = format!("{place}/{}", name.replace('~', "~0").replace('/', "~1"));
+            if !own && self.found.loose.len() < MOST_ERRORS && self.may_be_address(value, &place) {
                 self.found.loose.push(place.clone());
             }
             if is_named {
-                let argument = place.matches('/').count() == 1;
-                let known = known || argument && self.recipients.iter().any(|path| path.argument() == name);
-                self.walk(&of, value, &place, known);
+                self.walk(&of, value, &place);
             } else if self.found.errors.len() < MOST_ERRORS {
                 let allowed: Vec<_> = names.iter().copied().collect();
                 self.found.errors.push(format!(
@@ -102,6 +107,21 @@ impl<'a> Search<'a> {
                     allowed.join(", ")
                 ));
             }
+        }
+    }
+
+    /// Holds it what could be read as an address, at any depth, beside the recipients?
+    fn may_be_address(&self, value: &Value, place: &str) -> bool {
+        match value {
+            Value::Object(fields) => fields.iter().any(|(name, value)| {
+                let name = name.replace('~', "~0").replace('/', "~1");
+                self.may_be_address(value, &format!("{place}/{name}"))
+            }),
+            Value::Array(items) => {
+                let mut items = items.iter().enumerate();
+                items.any(|(n, item)| self.may_be_address(item, &format!("{place}/{n}")))
+            }
+            value => !is_no_address(value) && !self.read.contains(place),
         }
     }
 
@@ -122,15 +142,6 @@ impl<'a> Search<'a> {
             open.extend(["if", "then", "else"].iter().filter_map(|keyword| schema.get(keyword)));
         }
         all
-    }
-}
-
-/// Holds it what could be read as an address, at any depth?
-fn may_be_address(value: &Value) -> bool {
-    match value {
-        Value::Object(fields) => fields.values().any(may_be_address),
-        Value::Array(items) => items.iter().any(may_be_address),
-        value => !is_no_address(value),
     }
 }
 
@@ -174,14 +185,8 @@ mod tests {
     use super::*;
 
     fn found(schema: Value, arguments: &Value) -> Unnamed {
-        let recipients = ["to", "people[].email"].map(|path| ArgumentPath::parse(path).unwrap());
-        let mut search = Search {
-            root: &schema,
-            recipients: &recipients,
-            found: Unnamed::default(),
-        };
-        search.walk(&[&schema], arguments, "", false);
-        search.found
+        let recipients = ["to", "people[].email", "message.to"].map(|path| ArgumentPath::parse(path).unwrap());
+        search(&schema, &recipients, arguments)
     }
 
     fn places(schema: Value, arguments: &Value) -> Vec<String> {
@@ -208,8 +213,30 @@ mod tests {
                 json!({"to": "a@x.org", "more": {"x": {"y": ["eve@x.org"]}, "z": 1}, "body": "write to b@x.org"}),
                 &["/more/x", "/more/x/y"],
             ),
+            (
+                json!({"properties": {"to": {}, "headers": {"type": "object"}}}),
+                json!({"to": ["a@x.org", {"email": "b@x.org"}], "headers": {"bcc": "eve@x.org", "email": "eve@x.org", "to": "eve@x.org"}}),
+                &["/headers/bcc", "/headers/email", "/headers/to"],
+            ),
+            (
+                json!({"properties": {"message": {"type": "object"}}}),
+                json!({"message": {"to": ["a@x.org"], "email": "eve@x.org", "message": "eve@x.org", "subject": "Hi"}}),
+                &["/message/email", "/message/message"],
+            ),
+            (
+                json!({"properties": {"message": {"type": "object"}}}),
+                json!({"message": {"to": ["a@x.org"], "body": "ask help@x.org", "attachments": [], "to/": "eve@x.org"}}),
+                &["/message/body", "/message/to~1"],
+            ),
+            (
+                json!({"properties": {"message": {"type": "object"}}}),
+                json!({"message": {"to": [{"email": "a@x.org", "name": "A"}], "subject": "Hi"}}),
+                &[],
+            ),
         ] {
-            assert_eq!(found(schema, &arguments).loose, loose, "{arguments}");
+            let found = found(schema, &arguments);
+            assert_eq!(found.loose, loose, "{arguments}");
+            assert!(found.errors.is_empty(), "{arguments}: {:?}", found.errors);
         }
     }
 
@@ -231,9 +258,10 @@ mod tests {
             (json!({"to": [{"email": "a@x.org", "cc": "eve@x.org"}]}), &["/to/0/cc"]),
             (json!({"to": [{"email": "a@x.org", "name": "A", "vip": true}]}), &[]),
             (
-                json!({"to": [{"email": [{"email": "a@x.org", "x": ["eve"]}]}]}),
-                &["/to/0/email/0/x"],
+                json!({"to": [{"email": "a@x.org", "bcc": ["eve@x.org"]}]}),
+                &["/to/0/bcc"],
             ),
+            (json!({"to": [{"email": "a@x.org", "to": "eve@x.org"}]}), &["/to/0/to"]),
             (json!({"people": [{"email": "a@x.org", "name": "A"}]}), &[]),
             (
                 json!({"people": [{"email": "a@x.org", "Email": "eve@x.org"}]}),

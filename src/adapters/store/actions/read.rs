@@ -6,7 +6,7 @@ use super::super::db::{Row, Value};
 use super::super::read::rfc3339;
 use super::super::runs::{opt_parsed, parsed};
 use super::super::{ReadOnly, Store};
-use crate::domain::action::{Action, ActionStatus, Grant, Resolution};
+use crate::domain::action::{Action, ActionStatus, Details, Grant, Resolution};
 use crate::domain::address::Recipients;
 use crate::domain::agent_run::RunStatus;
 use crate::domain::ids::{ActionId, ApprovalId, GrantId, RunId, TenantId, ThreadId, UserId};
@@ -91,7 +91,7 @@ pub(in super::super) fn action(row: &Row, bytes: &mut usize) -> Result<Action, s
         tool: row.text(11)?,
         tool_digest: row.text(12)?,
         arguments: parsed(row, 13, |text| serde_json::from_str(text).ok())?,
-        details: serde_json::from_str(&details).unwrap_or_default(),
+        details: self::details(&details),
         status: parsed(row, 15, ActionStatus::parse)?,
         expires_at: row.opt_int(16)?,
         resolution: opt_parsed(row, 17, Resolution::parse)?,
@@ -106,6 +106,23 @@ pub(in super::super) fn action(row: &Row, bytes: &mut usize) -> Result<Action, s
         started_at: row.opt_int(26)?,
         completed_at: row.opt_int(27)?,
         error_message: row.opt_text(28)?,
+    })
+}
+
+/// What cannot be read is told as that, and lets nobody give leave for good.
+fn details(text: &str) -> Details {
+    if text.is_empty() {
+        return Details::default();
+    }
+    serde_json::from_str(text).unwrap_or_else(|error| {
+        tracing::error!(%error, "what a person should know of a question cannot be read");
+        Details {
+            warnings: vec![
+                "what a person should know of this call cannot be read: look at all of its arguments".to_owned(),
+            ],
+            ungrantable: true,
+            ..Details::default()
+        }
     })
 }
 

@@ -46,6 +46,8 @@ pub(in super::super) struct ActionStatements {
     pub(super) to_be_cancelled: Sql,
     /// action → status, resolution, by, reason, is its time over, user, server, tool, details, tenant, run, digest.
     pub(super) asked: Sql,
+    /// action → its arguments and details, and what was entered when it was asked.
+    pub(super) entered: Sql,
     /// action, status, resolution, by, reason, grant.
     pub(super) resolve: Sql,
     /// tenant, user, server, tool, recipients, digest → grant that is there.
@@ -159,6 +161,9 @@ impl ActionStatements {
                  tenant, run_id, tool_digest FROM agent_action WHERE id = $1"
             )
             .into(),
+            entered: "SELECT q.arguments, q.details, a.detail FROM agent_action q \
+                      JOIN audit a ON a.subject = q.id AND a.kind = 'approval_requested' WHERE q.id = $1"
+                .into(),
             resolve: format!(
                 "UPDATE agent_action SET status = $2, resolution = $3, resolved_by = $4, reason = $5, grant_id = $6, \
                  resolved_at = {now}, completed_at = CASE WHEN $2 = 'rejected' THEN {now} ELSE NULL END, \

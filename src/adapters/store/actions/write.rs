@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use sha2::{Digest, Sha256};
 
-use super::super::audit::{AuditKind, Entry, Whose};
+use super::super::audit::{AuditKind, Entry, Whose, field};
 use super::super::batch::Batch;
 use super::super::content::capped;
 use super::super::db::{Conn, Row, Sql, Value};
@@ -123,6 +123,7 @@ impl Batch<'_> {
             };
             let details = serde_json::to_string(&action.details)
                 .unwrap_or_else(|error| unreachable!("details print as JSON: {error}"));
+            let shown = hex::encode(Sha256::digest(&details));
             let values = vec![
                 id(run),
                 id(action.id),
@@ -151,6 +152,7 @@ impl Batch<'_> {
                     .with_arguments(content, &action.arguments)
                     .with("approval_id", approval.to_string())
                     .with("model", &*action.model)
+                    .with("question_sha256", &*shown)
                     .with_content("reason", content, &action.details.reason);
                 self.audit(entry);
             }
@@ -219,7 +221,12 @@ impl Batch<'_> {
             if ended.opt_int(2)?.is_none() {
                 let entry = Entry::of_action(AuditKind::ApprovalExpired, outcome.id, ended.text(0)?, &ended.text(1)?);
                 let entry = entry.by("gavel").with("approval_id", ended.opt_text(4)?);
-                self.audit(entry.with("why", "could_not_begin"));
+                let why = match outcome.error.as_ref().map(|(code, _)| *code) {
+                    Some(FailureCode::Denied | FailureCode::InvalidArguments) => "not_allowed_any_more",
+                    Some(FailureCode::Cancelled) => "run_over",
+                    _ => "could_not_begin",
+                };
+                self.audit(entry.with("why", why));
             }
             // What only reads has no effect that could be told of, nor has what was approved and never begun.
             if ended.bool(3)? && ended.opt_int(2)?.is_some() {
@@ -326,6 +333,9 @@ impl Batch<'_> {
             self.expire_actions(conn, resolve.root).await?;
             return Ok(Resolved::Late(ActionStatus::Expired, None, None));
         }
+        if resolve.resolution.approves() && !self.is_as_asked(conn, resolve.action).await? {
+            return Ok(Resolved::Changed);
+        }
         let (run, tool) = (parsed(&asked.text(10)?, RunId::parse)?, asked.text(7)?);
         let grant = match resolve.grant {
             Some(new) => Some(self.grant(conn, resolve, new, &asked).await?),
@@ -357,6 +367,19 @@ impl Batch<'_> {
             .await?;
         self.wake(conn, resolve.root).await?;
         Ok(Resolved::Done)
+    }
+
+    /// Is a question what was entered of it, when it was asked? What people are shown stands in its row.
+    async fn is_as_asked(&self, conn: &mut Conn, action: ActionId) -> Result<bool, Fault> {
+        let Some(found) = conn.first(&self.action_texts().entered, vec![id(action)]).await? else {
+            return Ok(true);
+        };
+        let entered = found.text(2)?;
+        let same = |text: String, name: &str| {
+            field(&entered, name).is_none_or(|hash| hash == hex::encode(Sha256::digest(text)))
+        };
+        let details = found.opt_text(1)?.unwrap_or_default();
+        Ok(same(found.text(0)?, "arguments_sha256") && same(details, "question_sha256"))
     }
 
     /// The runs that wait below an outermost run, and itself, go on as soon as somebody takes it up.

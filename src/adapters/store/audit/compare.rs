@@ -12,6 +12,9 @@ use super::entry::field;
 use super::log::{PAGE, bytes, read_text};
 use super::verify::{Finding, Verifier};
 
+/// When the audit began: what is older was not entered.
+const BEGAN: &str = "(SELECT MAX(applied_at) FROM gavel_schema WHERE name = 'audit')";
+
 /// Compares everything.
 pub(super) async fn all(conn: &mut Conn, verifier: &mut Verifier) -> Result<(), StoreError> {
     effects(conn, verifier).await?;
@@ -39,7 +42,7 @@ async fn effects(conn: &mut Conn, verifier: &mut Verifier) -> Result<(), StoreEr
     let sql = format!(
         "SELECT t.decision_id, t.sequence, t.id, t.status, \
          i.subject IS NOT NULL OR (t.side_effect AND t.started_at IS NOT NULL \
-         AND t.started_at >= (SELECT MAX(applied_at) FROM gavel_schema WHERE name = 'audit')), \
+         AND t.started_at >= {BEGAN}), \
          EXISTS (SELECT 1 FROM audit a WHERE a.subject = t.id), \
          t.status = 'started' OR EXISTS (SELECT 1 FROM audit a WHERE a.subject = t.id \
          AND (a.kind = 'effect_' || t.status OR a.kind = 'doubt_settled')) \
@@ -128,6 +131,7 @@ async fn questions(conn: &mut Conn, verifier: &mut Verifier) -> Result<(), Store
             "q.server",
             "q.tool_digest",
             "q.arguments",
+            "q.details",
             "a.detail",
             "q.resolution",
             "r.detail",
@@ -139,7 +143,8 @@ async fn questions(conn: &mut Conn, verifier: &mut Verifier) -> Result<(), Store
         "SELECT q.id, a.subject IS NOT NULL, {} FROM agent_action q \
          LEFT JOIN audit a ON a.subject = q.id AND a.kind = 'approval_requested' \
          LEFT JOIN audit r ON r.subject = q.id AND r.kind = 'approval_resolved' \
-         WHERE q.approval_id IS NOT NULL AND q.id > $1 ORDER BY q.id LIMIT {PAGE}",
+         WHERE q.approval_id IS NOT NULL AND (a.subject IS NOT NULL OR q.created_at >= {BEGAN}) AND q.id > $1 \
+         ORDER BY q.id LIMIT {PAGE}",
         texts.columns
     );
     let mut after = String::new();
@@ -157,6 +162,7 @@ async fn questions(conn: &mut Conn, verifier: &mut Verifier) -> Result<(), Store
                 server,
                 digest,
                 arguments,
+                shown,
                 asked,
                 said,
                 answer,
@@ -173,6 +179,11 @@ async fn questions(conn: &mut Conn, verifier: &mut Verifier) -> Result<(), Store
                 differs.entered("server", server, field(&asked, "server"));
                 differs.entered("definition", digest, field(&asked, "tool_digest"));
                 differs.entered("arguments", arguments.map(hash), field(&asked, "arguments_sha256"));
+                differs.entered(
+                    "what was shown with it",
+                    shown.map(hash),
+                    field(&asked, "question_sha256"),
+                );
             }
             let entered = answer.and_then(|answer| field(&answer, "decision"));
             differs.unless("the answer", said == entered);
@@ -213,7 +224,8 @@ async fn grants(conn: &mut Conn, verifier: &mut Verifier) -> Result<(), StoreErr
     let sql = format!(
         "SELECT g.id, {}, EXISTS (SELECT 1 FROM audit r WHERE r.subject = g.id AND r.kind = 'grant_revoked') \
          FROM approval_grant g LEFT JOIN audit a ON a.subject = g.id AND a.kind = 'grant_created' \
-         WHERE g.revoked_at IS NULL AND g.id > $1 ORDER BY g.id LIMIT {PAGE}",
+         WHERE g.revoked_at IS NULL AND (a.subject IS NOT NULL OR g.created_at >= {BEGAN}) AND g.id > $1 \
+         ORDER BY g.id LIMIT {PAGE}",
         texts.columns
     );
     let mut after = String::new();

@@ -42,7 +42,7 @@ names! {
 }
 
 /// A text in the detail of an entry.
-pub(super) fn field(detail: &str, name: &str) -> Option<String> {
+pub(in super::super) fn field(detail: &str, name: &str) -> Option<String> {
     let detail: Json = serde_json::from_str(detail).ok()?;
     detail.get(name)?.as_str().map(str::to_owned)
 }

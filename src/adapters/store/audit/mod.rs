@@ -24,7 +24,7 @@ pub use log::{AuditFilter, AuditKeys, AuditLog};
 pub use verify::{Finding, Head, Verifier};
 
 pub(super) use chain::Signer;
-pub(super) use entry::{Entry, Whose};
+pub(super) use entry::{Entry, Whose, field};
 pub(super) use keys::signer;
 pub(super) use statements::AuditStatements;
 pub(super) use trail::Trail;

@@ -83,11 +83,10 @@ const ELEMENTS: [&str; 76] = [
 ];
 
 /// Their attributes that do no more. Of styles, see [`style`].
-const ATTRIBUTES: [&str; 31] = [
+const ATTRIBUTES: [&str; 27] = [
     "align",
     "alt",
     "aria-label",
-    "bgcolor",
     "border",
     "cellpadding",
     "cellspacing",
@@ -97,7 +96,6 @@ const ATTRIBUTES: [&str; 31] = [
     "colspan",
     "content",
     "datetime",
-    "face",
     "height",
     "href",
     "http-equiv",
@@ -108,17 +106,15 @@ const ATTRIBUTES: [&str; 31] = [
     "role",
     "rowspan",
     "src",
-    "start",
     "style",
     "target",
     "title",
-    "type",
     "valign",
     "width",
 ];
 
 /// Properties of a style that move words a little, or draw them otherwise.
-const PROPERTIES: [&str; 24] = [
+const PROPERTIES: [&str; 21] = [
     "border",
     "border-bottom",
     "border-collapse",
@@ -133,8 +129,6 @@ const PROPERTIES: [&str; 24] = [
     "font-family",
     "font-style",
     "font-weight",
-    "list-style",
-    "list-style-type",
     "margin",
     "margin-bottom",
     "margin-left",
@@ -142,7 +136,6 @@ const PROPERTIES: [&str; 24] = [
     "margin-top",
     "max-width",
     "text-align",
-    "vertical-align",
 ];
 
 /// Is an element none that changes what is seen?
@@ -164,21 +157,29 @@ pub(super) fn odd(attribute: &Attribute) -> Option<String> {
 fn style(style: &str) -> Option<String> {
     let odd = |declaration: &&str| {
         let (property, value) = declaration.split_once(':').unwrap_or((declaration, ""));
-        let (property, value) = (property.trim().to_ascii_lowercase(), value.trim());
-        // Whatever is put far away, or is computed, is looked at.
-        let plain = value
-            .chars()
-            .all(|c| c.is_ascii_alphanumeric() || " .,#%'\"!-".contains(c))
-            && !value.starts_with('-')
-            && !value.contains(" -")
-            && !value
-                .split(|c: char| !c.is_ascii_digit())
-                .any(|number| number.len() > 3);
-        let is_font = property == "font-family";
-        !PROPERTIES.contains(&property.as_str()) || !(plain || is_font && !value.contains(['(', '\\', '/']))
+        let (property, value) = (property.trim().to_ascii_lowercase(), value.trim().to_ascii_lowercase());
+        let plain = match property.as_str() {
+            "font-family" => {
+                !value.contains(['(', '\\', '/']) && !["dings", "symbol"].iter().any(|font| value.contains(font))
+            }
+            margin if margin.starts_with("margin") => value.split_whitespace().all(is_small),
+            _ => value.chars().all(|c| c.is_ascii_alphanumeric() || " .,#%".contains(c)),
+        };
+        !plain || !PROPERTIES.contains(&property.as_str())
     };
     let mut declarations = style.split(';').filter(|declaration| !declaration.trim().is_empty());
     let found = declarations.find(odd)?;
     let property = found.split_once(':').map_or(found, |(property, _)| property);
     Some(format!("style {}", property.trim().to_ascii_lowercase()))
+}
+
+/// A length that puts nothing far away.
+fn is_small(length: &str) -> bool {
+    let number = length.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let most = match &length[number.len()..] {
+        "" | "px" | "pt" => 99.0,
+        "em" | "rem" => 9.0,
+        _ => return length == "auto",
+    };
+    length == "auto" || number.parse::<f32>().is_ok_and(|number| (0.0..=most).contains(&number))
 }
