@@ -106,7 +106,7 @@ async fn unready(engine: &Engine, run: &mut Run, calls: &[Proposed]) {
         };
         let mut arguments = json!({"for": &*tool.name});
         if let Some(identity) = &asked.identity_argument {
-            arguments[&**identity] = run.record.user.as_str().into();
+            arguments[&**identity] = asked.user(&run.record.tenant, &run.record.user).into_owned().into();
         }
         let arguments = canonical::to_raw(&arguments);
         let time = TO_BE_READY.min(run.limits.tool_time(asked.timeout, run.elapsed(engine.clock.instant())));
