@@ -1,6 +1,6 @@
 //! Times that a model writes into a call: checked before anybody is asked for leave.
 
-use chrono::{DateTime, Days, LocalResult, NaiveDate, NaiveDateTime, Offset, TimeZone, Utc};
+use chrono::{DateTime, Days, LocalResult, NaiveDate, NaiveDateTime, Offset, TimeZone, Timelike, Utc};
 use chrono_tz::Tz;
 use serde_json::Value;
 
@@ -109,7 +109,11 @@ impl Times {
 }
 
 fn time(text: &str, zone: Option<Tz>) -> Result<Time, String> {
+    let leap = || format!("has a second of 60, which calendars do not have; {ALLOWED}");
     if let Ok(at) = DateTime::parse_from_rfc3339(text) {
+        if is_leap(&at) {
+            return Err(leap());
+        }
         // Z says when; any other offset says where as well, and models often get it wrong.
         let (given, own) = (*at.offset(), zone.map(|zone| at.with_timezone(&zone).offset().fix()));
         return match own {
@@ -127,6 +131,7 @@ fn time(text: &str, zone: Option<Tz>) -> Result<Time, String> {
         .find_map(|form| NaiveDateTime::parse_from_str(text, form).ok());
     match (local, zone) {
         (None, _) => Err(format!("is no time; {ALLOWED}")),
+        (Some(local), _) if is_leap(&local) => Err(leap()),
         (Some(_), None) => Err(format!("has no time zone; {ALLOWED}")),
         (Some(local), Some(zone)) => match zone.from_local_datetime(&local) {
             LocalResult::Single(at) => Ok(Time::At(at.to_utc())),
@@ -140,6 +145,11 @@ fn time(text: &str, zone: Option<Tz>) -> Result<Time, String> {
             )),
         },
     }
+}
+
+/// Is it a second of 60? The parser keeps it as the 59th with more than a second's nanoseconds.
+fn is_leap(time: &impl Timelike) -> bool {
+    time.nanosecond() >= 1_000_000_000
 }
 
 /// `YYYY-MM-DD` and nothing else; the parser alone would also take signs and single digits.
@@ -249,6 +259,14 @@ mod tests {
             (
                 json!({"start": "2026-11-25T10:00:00+02:00", "time_zone": "Europe/Berlin"}),
                 "/start: \"2026-11-25T10:00:00+02:00\" has the offset +02:00, and the time zone has +01:00 then",
+            ),
+            (
+                json!({"start": "2026-12-31T23:59:60Z"}),
+                "/start: \"2026-12-31T23:59:60Z\" has a second of 60",
+            ),
+            (
+                json!({"start": "2026-12-31T23:59:60", "time_zone": "Europe/Berlin"}),
+                "/start: \"2026-12-31T23:59:60\" has a second of 60",
             ),
             (json!({"start": "2026-12-1"}), "/start: \"2026-12-1\" is no time"),
             (json!({"start": "+2026-12-01"}), "/start: \"+2026-12-01\" is no time"),

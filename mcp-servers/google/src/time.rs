@@ -2,7 +2,9 @@
 
 use std::str::FromStr;
 
-use chrono::{DateTime, Duration, FixedOffset, MappedLocalTime, NaiveDate, NaiveDateTime, Offset, TimeZone, Utc};
+use chrono::{
+    DateTime, Duration, FixedOffset, MappedLocalTime, NaiveDate, NaiveDateTime, Offset, TimeZone, Timelike, Utc,
+};
 use chrono_tz::Tz;
 use gavel_mcp_base::ToolError;
 use serde_json::{Value, json};
@@ -13,7 +15,11 @@ use crate::error::Code;
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Span {
     /// Whole days; the last one is the day before `end`.
-    Days { start: NaiveDate, end: NaiveDate },
+    Days {
+        start: NaiveDate,
+        end: NaiveDate,
+        zone: Option<Tz>,
+    },
     Times {
         start: DateTime<FixedOffset>,
         end: DateTime<FixedOffset>,
@@ -42,7 +48,7 @@ pub(crate) fn zone(name: &str) -> Result<Tz, ToolError> {
 impl Span {
     pub(crate) fn parse(start: &str, end: &str, zone: Option<Tz>) -> Result<Self, ToolError> {
         let span = match (point("start", start, zone)?, point("end", end, zone)?) {
-            (Point::Day(start), Point::Day(end)) => Self::Days { start, end },
+            (Point::Day(start), Point::Day(end)) => Self::Days { start, end, zone },
             (Point::Time(start), Point::Time(end)) => Self::Times { start, end, zone },
             _ => {
                 let rule = "`start` and `end` have to be both dates (all day) or both date-times.";
@@ -50,7 +56,7 @@ impl Span {
             }
         };
         let in_order = match span {
-            Self::Days { start, end } => end > start,
+            Self::Days { start, end, .. } => end > start,
             Self::Times { start, end, .. } => end > start,
         };
         if !in_order {
@@ -60,11 +66,16 @@ impl Span {
         Ok(span)
     }
 
-    /// Is its start over, everywhere on earth?
+    /// Is its start over: where its zone is, or else everywhere on earth?
     pub(crate) fn is_past(self, now: DateTime<Utc>) -> bool {
         match self {
+            Self::Days {
+                start,
+                zone: Some(zone),
+                ..
+            } => start < now.with_timezone(&zone).date_naive(),
             // The last place to begin a day is twelve hours behind UTC.
-            Self::Days { start, .. } => start < (now - Duration::hours(12)).date_naive(),
+            Self::Days { start, zone: None, .. } => start < (now - Duration::hours(12)).date_naive(),
             Self::Times { start, .. } => start < now,
         }
     }
@@ -73,7 +84,7 @@ impl Span {
     pub(crate) fn json(self) -> (Value, Value) {
         let day = |date: NaiveDate| json!({ "date": date.format("%Y-%m-%d").to_string() });
         match self {
-            Self::Days { start, end } => (day(start), day(end)),
+            Self::Days { start, end, .. } => (day(start), day(end)),
             Self::Times { start, end, zone } => {
                 let time = |time: DateTime<FixedOffset>| {
                     let mut out = json!({ "dateTime": time.to_rfc3339() });
@@ -93,7 +104,11 @@ fn point(argument: &str, text: &str, zone: Option<Tz>) -> Result<Point, ToolErro
     if let Some(date) = date(text) {
         return Ok(Point::Day(date));
     }
+    let leap = || wrong("has a second of 60, which calendars do not have: say the second before or after");
     if let Ok(time) = DateTime::parse_from_rfc3339(text) {
+        if is_leap(&time) {
+            return Err(leap());
+        }
         // Z says when and not where; any other offset claims to be the zone's own, and models often get it wrong.
         let local = zone.map(|zone| time.with_timezone(&zone));
         let own = local.map(|local| local.offset().fix());
@@ -109,6 +124,7 @@ fn point(argument: &str, text: &str, zone: Option<Tz>) -> Result<Point, ToolErro
         .iter()
         .find_map(|form| NaiveDateTime::parse_from_str(text, form).ok());
     match (local, zone) {
+        (Some(local), _) if is_leap(&local) => Err(leap()),
         (Some(local), Some(zone)) => match zone.from_local_datetime(&local) {
             MappedLocalTime::Single(time) => Ok(Point::Time(time.fixed_offset())),
             MappedLocalTime::None => Err(wrong(&format!(
@@ -129,6 +145,11 @@ fn point(argument: &str, text: &str, zone: Option<Tz>) -> Result<Point, ToolErro
             "is not a date that exists (YYYY-MM-DD, all day) or a date-time such as 2026-03-31T09:00:00+02:00",
         )),
     }
+}
+
+/// Is it a second of 60? It is kept as the 59th with more than a second's nanoseconds.
+fn is_leap(time: &impl Timelike) -> bool {
+    time.nanosecond() >= 1_000_000_000
 }
 
 /// YYYY-MM-DD and nothing else; chrono alone also takes signs and spaces.
@@ -216,9 +237,11 @@ mod tests {
             ("2026-02-29", "2026-03-02"),
             ("tomorrow", "2026-03-02"),
             ("+2026-07-01", "2026-07-02"),
+            ("2016-12-31T23:59:60Z", "2017-01-01T00:30:00Z"),
         ] {
             refused(start, end, None);
         }
+        refused("2026-12-31T23:59:60", "2027-01-01T00:30:00", berlin());
         assert!(zone("Europe/Berlin").is_ok() && zone("UTC").is_ok());
         assert!(zone("Mars/Olympus").is_err() && zone("+02:00").is_err());
     }
@@ -231,6 +254,9 @@ mod tests {
         let days = |start, end| Span::parse(start, end, None).expect("a span");
         assert!(!days("2026-07-01", "2026-07-02").is_past(now));
         assert!(days("2026-06-30", "2026-07-05").is_past(now));
+        let there = |zone| Span::parse("2026-07-02", "2026-07-03", Some(zone)).expect("a span");
+        let later = now + Duration::hours(14);
+        assert!(there(Tz::Pacific__Auckland).is_past(later) && !there(Tz::America__New_York).is_past(later));
         assert!(days("2026-07-02T10:59:59Z", "2026-07-02T12:00:00Z").is_past(now));
     }
 }

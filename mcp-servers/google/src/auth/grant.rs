@@ -73,7 +73,8 @@ pub(crate) async fn ask(http: &Http, url: &Url, form: String, deadline: Instant)
         match reply {
             Ok(reply) if reply.status.is_success() => return read(&reply).ok_or(GrantFault::Unavailable),
             Ok(reply) if reply.status.is_client_error() && reply.status != 429 && reply.status != 408 => {
-                return Err(GrantFault::Refused(code(&reply)));
+                // Without a code it is somebody's on the way, and says nothing about what was given.
+                return Err(code(&reply).map_or(GrantFault::Unavailable, GrantFault::Refused));
             }
             Ok(_) | Err(Lost::NotSent | Lost::Unknown) => {}
         }
@@ -107,14 +108,20 @@ fn read(reply: &Reply) -> Option<Granted> {
     })
 }
 
-fn code(reply: &Reply) -> String {
+fn code(reply: &Reply) -> Option<String> {
     #[derive(Deserialize)]
     struct Refused {
         error: String,
     }
     let refused = serde_json::from_slice::<Refused>(&reply.body).ok();
     let code = refused.map(|refused| refused.error).filter(|code| is_label(code));
-    code.unwrap_or_else(|| format!("http_{}", reply.status.as_u16()))
+    if code.is_none() {
+        tracing::warn!(
+            status = reply.status.as_u16(),
+            "a refusal of the token endpoint cannot be read"
+        );
+    }
+    code
 }
 
 /// The address in an identity token. It came from Google over TLS, so its signature has nothing to add

@@ -86,6 +86,10 @@ on_both! {
         let reply = server.with_key("k", "anna", "gmail_send", email()).await;
         assert_eq!(reply.code(), "google_unavailable");
         assert_eq!(reply.error()["retryable"], true);
+        // No code of RFC 6749: somebody on the way said it, and nobody's credentials are wrong.
+        world.google.trouble("token", [Trouble::Refuse(400, "x")]);
+        let reply = server.with_key("k", "anna", "gmail_send", email()).await;
+        assert_eq!(reply.code(), "google_unavailable");
         world.google.trouble("token", [Trouble::Refuse(503, "x")]);
         server.with_key("k", "anna", "gmail_send", email()).await.ok();
         assert_eq!(world.google.sent(&account("anna")).len(), 1);
