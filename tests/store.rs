@@ -131,6 +131,7 @@ contract! {
     runs::a_run_reads_back_as_it_was_written,
     runs::what_is_done_twice_is_done_once,
     runs::a_use_of_standing_leave_is_counted_once,
+    runs::standing_leave_that_cannot_be_read_is_listed_and_taken_back,
     waiting::a_cancellation_is_not_lost_where_the_run_comes_to_wait,
     waiting::only_legal_transitions_come_of_whatever_is_tried,
     waiting::an_answer_stays_as_it_was_given,

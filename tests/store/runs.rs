@@ -78,6 +78,44 @@ pub(crate) async fn a_use_of_standing_leave_is_counted_once(db: TestDb) {
     assert_eq!(db.line(counts).await, "1 1 1");
 }
 
+/// R-15: standing leave whose row cannot be read covers nobody; it is listed beside the others, and can be taken back.
+pub(crate) async fn standing_leave_that_cannot_be_read_is_listed_and_taken_back(db: TestDb) {
+    let store = db.open().await;
+    let (broken, whole) = (GrantId::new(), GrantId::new());
+    for (grant, recipients) in [
+        (broken, r#"["bob@example.com"]"#),
+        (whole, r#"{"to": ["bob@example.com"]}"#),
+    ] {
+        db.run(&format!(
+            "INSERT INTO approval_grant (id, tenant, user_id, server, tool, recipients, tool_digest, action_id, created_by, \
+             created_at) VALUES ('{grant}', 'default', 'ann', 'tasks', 'add_task', '{recipients}', 'd', '{grant}', 'ann', 0)"
+        ))
+        .await;
+    }
+    let ann = UserId::parse("ann").unwrap();
+    let live = actions::Actions::granted(&*store, &tenant(), &ann, "tasks", "add_task").await;
+    let live = live.unwrap();
+    let covered = |grant| {
+        live.iter()
+            .find(|live| live.grant_id == grant)
+            .unwrap()
+            .recipients
+            .clone()
+    };
+    assert_eq!(
+        (covered(broken), covered(whole)),
+        (vec![], vec!["bob@example.com".to_owned()])
+    );
+    let query = ListQuery {
+        page_size: 10,
+        ..ListQuery::default()
+    };
+    let listed = actions::Actions::grants(&*store, &tenant(), &query).await;
+    assert_eq!(listed.unwrap().grants.len(), 2);
+    let taken_back = actions::Actions::revoke(&*store, &tenant(), None, broken, "ann").await;
+    assert!(taken_back.unwrap());
+}
+
 /// X-4: a run is `running` before anything is done for it, with its decision; and all that is needed to go on with it, and
 /// all that is shown of it, reads back as it was written.
 pub(crate) async fn a_run_reads_back_as_it_was_written(db: TestDb) {
