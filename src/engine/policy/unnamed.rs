@@ -94,7 +94,8 @@ impl<'a> Search<'a> {
                 true => !is_recipient || names.contains(name.as_str()) || is_no_address(value),
             };
             let place = format!("{place}/{}", name.replace('~', "~0").replace('/', "~1"));
-            if !own && self.found.loose.len() < MOST_ERRORS && self.may_be_address(value, &place) {
+            let may_be_address = || names_address(name) || self.may_be_address(value, &place);
+            if !own && self.found.loose.len() < MOST_ERRORS && may_be_address() {
                 self.found.loose.push(place.clone());
             }
             if is_named {
@@ -110,12 +111,12 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// Holds it what could be read as an address, at any depth, beside the recipients?
+    /// Holds it what could be read as an address, as a value or as a name, at any depth, beside the recipients?
     fn may_be_address(&self, value: &Value, place: &str) -> bool {
         match value {
             Value::Object(fields) => fields.iter().any(|(name, value)| {
-                let name = name.replace('~', "~0").replace('/', "~1");
-                self.may_be_address(value, &format!("{place}/{name}"))
+                let place = || format!("{place}/{}", name.replace('~', "~0").replace('/', "~1"));
+                names_address(name) || self.may_be_address(value, &place())
             }),
             Value::Array(items) => {
                 let mut items = items.iter().enumerate();
@@ -145,10 +146,15 @@ impl<'a> Search<'a> {
     }
 }
 
+/// An object may list people by its names.
+fn names_address(text: &str) -> bool {
+    text.contains(['@', '＠'])
+}
+
 /// A person's name, say.
 fn is_no_address(value: &Value) -> bool {
     match value {
-        Value::String(text) => !text.contains(['@', '＠']),
+        Value::String(text) => !names_address(text),
         Value::Null | Value::Bool(_) | Value::Number(_) => true,
         Value::Array(_) | Value::Object(_) => false,
     }
@@ -232,6 +238,11 @@ mod tests {
                 json!({"properties": {"message": {"type": "object"}}}),
                 json!({"message": {"to": [{"email": "a@x.org", "name": "A"}], "subject": "Hi"}}),
                 &[],
+            ),
+            (
+                json!({"properties": {"to": {}, "more": {"type": "object"}}}),
+                json!({"to": "a@x.org", "more": {"eve@x.org": true, "also": {"mallory@x.org": {"as": "bcc"}}}}),
+                &["/more/also", "/more/also/mallory@x.org", "/more/eve@x.org"],
             ),
         ] {
             let found = found(schema, &arguments);
