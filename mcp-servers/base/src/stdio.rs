@@ -7,8 +7,8 @@ use rmcp::{RoleServer, Service, ServiceExt};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
-/// Serves until the client closes the pipe or `stop` is cancelled. Calls that are running then may
-/// finish.
+/// Serves until the client closes the pipe or `stop` is cancelled. Calls that are running then
+/// end in an error that leaves open whether they took effect.
 pub async fn serve(server: impl Service<RoleServer>, stop: CancellationToken) -> anyhow::Result<()> {
     tracing::info!("serving MCP over standard input and output");
     let running = match server.serve_with_ct(stdio_pipes(), stop).await {
