@@ -5,7 +5,8 @@ use serde::Deserialize;
 use serde_json::Value;
 use tokio::time::Instant;
 
-use super::refusal::{is_rate_limit, is_refused, refusal};
+use super::http::Reply;
+use super::refusal::{is_googles, is_refused, refusal};
 use super::{As, Google, Right, Sent, at, get, is_transient, parsed, pause, post};
 use crate::error::{Fault, unavailable};
 
@@ -60,6 +61,13 @@ pub(crate) struct NewEvent {
     pub(crate) body: Value,
 }
 
+impl NewEvent {
+    /// The event in an answer; another one than this says nothing of it.
+    fn read(&self, reply: &Reply) -> Option<Event> {
+        parsed(reply).filter(|event: &Event| event.id == self.id)
+    }
+}
+
 /// An event that is there.
 #[derive(Debug)]
 pub(crate) struct Made {
@@ -93,7 +101,7 @@ impl Google {
                 return Err(Fault::Unsettled(why.to_owned()));
             }
             let wait = match self.change(who, Right::WriteEvents, &request).await {
-                Sent::Answered(reply) if reply.status.is_success() => match parsed(&reply) {
+                Sent::Answered(reply) if reply.status.is_success() => match new.read(&reply) {
                     Some(event) => return Ok(Made { event, existed: false }),
                     None => {
                         lost = true;
@@ -109,8 +117,8 @@ impl Google {
                         )),
                     };
                 }
-                Sent::Answered(reply) if is_transient(&reply) => {
-                    lost |= !is_rate_limit(&reply);
+                Sent::Answered(reply) if is_transient(&reply) || !is_googles(&reply) => {
+                    lost |= !is_refused(&reply);
                     let wait = pause(attempt, Some(&reply));
                     if !lost && (attempt == ATTEMPTS || Instant::now() + wait >= who.deadline) {
                         return Err(refusal(&reply, Right::WriteEvents.name()).into());
@@ -141,7 +149,7 @@ impl Google {
             &["calendars", &new.calendar_id, "events", &new.id],
         );
         match self.read(who, Right::WriteEvents, &get(url)).await {
-            Ok(reply) => parsed(&reply).map(Some).ok_or_else(unavailable),
+            Ok(reply) => new.read(&reply).map(Some).ok_or_else(unavailable),
             Err(error) if error.code() == "not_found" => Ok(None),
             Err(error) => Err(error),
         }

@@ -10,6 +10,7 @@ use gavel_mcp_base::{Moment, ToolError};
 use serde::Deserialize;
 use serde_json::json;
 
+use super::http::Reply;
 use super::{As, Google, Right, Sent, at, get, parsed, post};
 use crate::auth::Access;
 use crate::error::{Code, missing_scope, unavailable};
@@ -47,7 +48,6 @@ pub(crate) struct Original {
     pub(crate) message_id: Option<String>,
     /// Its ancestors and itself, oldest first, without brackets.
     pub(crate) references: Vec<String>,
-    pub(crate) subject: String,
 }
 
 /// Was a message sent?
@@ -86,9 +86,18 @@ struct Header {
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Listed {
-    #[serde(default)]
-    messages: Vec<Mail>,
+    messages: Option<Vec<Mail>>,
+    result_size_estimate: Option<u64>,
     next_page_token: Option<String>,
+}
+
+impl Listed {
+    /// An answer that neither names messages nor says that there are none is none.
+    fn read(reply: &Reply) -> Result<Self, ToolError> {
+        parsed(reply)
+            .filter(|listed: &Self| listed.messages.is_some() || listed.result_size_estimate == Some(0))
+            .ok_or_else(unavailable)
+    }
 }
 
 impl Found {
@@ -121,7 +130,7 @@ impl Google {
 
     /// What a reply has to know.
     pub(crate) async fn original(&self, who: As<'_>, reply_to: &ReplyTo) -> Result<Original, ToolError> {
-        const HEADERS: [&str; 3] = ["Message-ID", "References", "Subject"];
+        const HEADERS: [&str; 2] = ["Message-ID", "References"];
         let access = self.access(who, Right::Send).await?;
         if !access.has(Right::ReadMail) {
             return Err(missing_scope(Right::ReadMail.name()));
@@ -151,7 +160,6 @@ impl Google {
         Ok(Original {
             message_id,
             references,
-            subject: found.header("Subject").unwrap_or_default().to_owned(),
             thread_id: found.thread_id,
         })
     }
@@ -186,8 +194,8 @@ impl Google {
             .append_pair("includeSpamTrash", "true")
             .append_pair("maxResults", "1");
         let reply = self.read(who, Right::ReadMail, &get(url)).await?;
-        let listed: Listed = parsed(&reply).ok_or_else(unavailable)?;
-        Ok(listed.messages.into_iter().next())
+        let listed = Listed::read(&reply)?;
+        Ok(listed.messages.unwrap_or_default().into_iter().next())
     }
 
     async fn look_through_sent(
@@ -203,9 +211,9 @@ impl Google {
             .append_pair("includeSpamTrash", "true")
             .append_pair("maxResults", &MAX_LOOKED_AT.to_string());
         let reply = self.read(who, Right::ReadMail, &get(url)).await?;
-        let listed: Listed = parsed(&reply).ok_or_else(unavailable)?;
+        let listed = Listed::read(&reply)?;
         let mut unclear = None;
-        for mail in listed.messages {
+        for mail in listed.messages.unwrap_or_default() {
             let found = self.message(who, &mail.id, &[KEY_HEADER, "Message-ID"]).await?;
             let is_it = found.header(KEY_HEADER) == Some(key)
                 || found.header("Message-ID").and_then(|text| ids(text).next()).as_deref() == Some(message_id);

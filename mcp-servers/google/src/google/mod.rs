@@ -16,7 +16,7 @@ use tokio::time::Instant;
 use url::Url;
 
 use self::http::{Http, Lost, Reply};
-use self::refusal::{is_rate_limit, refusal};
+use self::refusal::{is_googles, is_rate_limit, refusal};
 use crate::auth::{Access, Tokens};
 use crate::error::{internal, unavailable};
 use crate::settings::Places;
@@ -103,7 +103,7 @@ impl Google {
         self.tokens.access(who, right).await
     }
 
-    /// A request that changes something. It is made once; a second time only where the first was refused for its token, or
+    /// A request that changes something. It is made once; a second time only where Google refused the first for its token, or
     /// no connection could be made.
     async fn change(&self, who: As<'_>, right: Right, request: &Request) -> Sent {
         let mut access = match self.access(who, right).await {
@@ -116,7 +116,7 @@ impl Google {
                 return Sent::Never(internal());
             };
             match self.http.send(authorized, who.deadline).await {
-                Ok(reply) if reply.status == 401 && !renewed => {
+                Ok(reply) if reply.status == 401 && !renewed && is_googles(&reply) => {
                     renewed = true;
                     access = match self.tokens.renew(who, right, &access).await {
                         Ok(access) => access,
@@ -141,8 +141,10 @@ impl Google {
                 Sent::Never(error) => return Err(error),
                 Sent::Unknown => None,
             };
-            let transient = reply.as_ref().is_none_or(is_transient);
             let wait = pause(attempt, reply.as_ref());
+            // What is not Google's says nothing of what there is.
+            let reply = reply.filter(is_googles);
+            let transient = reply.as_ref().is_none_or(is_transient);
             if !transient || attempt == ATTEMPTS || Instant::now() + wait >= who.deadline {
                 return Err(reply.map_or_else(unavailable, |reply| refusal(&reply, right.name())));
             }

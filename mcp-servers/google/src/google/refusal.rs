@@ -15,6 +15,8 @@ struct Body {
 #[derive(Debug, Default, Deserialize)]
 struct Described {
     #[serde(default)]
+    code: u16,
+    #[serde(default)]
     errors: Vec<Reason>,
     #[serde(default)]
     details: Vec<Reason>,
@@ -35,6 +37,7 @@ pub(crate) fn reasons(reply: &Reply) -> Vec<String> {
         errors,
         details,
         status,
+        code: _,
     } = body.error;
     let reasons = errors.into_iter().chain(details).filter_map(|each| each.reason);
     reasons.chain(status).filter(|reason| is_label(reason)).collect()
@@ -45,13 +48,19 @@ pub(crate) fn is_label(text: &str) -> bool {
     (1..=64).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
 }
 
-/// Does it say that nothing was done? A fault of Google's own may come after the fact, and whatever else answers, a proxy that sends
-/// elsewhere say, does not speak for Google.
+/// Does it say that nothing was done? A fault of Google's own may come after the fact, and whatever else answers, a proxy with a
+/// page of its own say, does not speak for Google.
 pub(crate) fn is_refused(reply: &Reply) -> bool {
-    is_rate_limit(reply) || (reply.status.is_client_error() && reply.status != 408)
+    reply.status.is_client_error() && reply.status != 408 && is_googles(reply)
 }
 
-/// Does it say that there were too many calls? Then nothing was done.
+/// Is it a refusal in Google's own form, which repeats the status?
+pub(crate) fn is_googles(reply: &Reply) -> bool {
+    let body = serde_json::from_slice::<Body>(&reply.body);
+    body.is_ok_and(|body| body.error.code == reply.status.as_u16())
+}
+
+/// Does it say that there were too many calls?
 pub(crate) fn is_rate_limit(reply: &Reply) -> bool {
     const REASONS: [&str; 6] = [
         "rateLimitExceeded",

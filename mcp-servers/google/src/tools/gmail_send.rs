@@ -7,7 +7,7 @@ use serde_json::json;
 use uuid::Uuid;
 
 use super::{recipients, reference};
-use crate::address::{Recipient, is_unsafe, some_recipients, too_many};
+use crate::address::{Recipient, some_recipients, too_many};
 use crate::auth::Access;
 use crate::effect::Effect;
 use crate::error::{Code, Fault, internal};
@@ -43,7 +43,7 @@ pub(crate) fn tool() -> Tool {
                 "bcc": recipients("Who gets a copy that nobody else sees."),
                 "subject": {
                     "type": "string",
-                    "description": "The subject, in one line. Leave it out only in a reply, which keeps the subject of the original."
+                    "description": "The subject, in one line. In a reply: the subject of the original after `Re: `."
                 },
                 "body": { "type": "string", "description": "The text, plain." },
                 "html_body": {
@@ -60,7 +60,7 @@ pub(crate) fn tool() -> Tool {
                     "description": "The Gmail id of the thread whose last message this answers."
                 }
             }),
-            &["to", "body"],
+            &["to", "subject", "body"],
         ),
         schema::output(
             schema::properties([
@@ -138,11 +138,9 @@ pub(crate) fn parse(arguments: Option<JsonObject>, limits: &Limits) -> Result<Re
         (None, Some(id)) => Some(ReplyTo::Thread(id.clone())),
         (None, None) => None,
     };
+    // Also in a reply: whoever approves it sees what is sent, and the original's subject is somebody else's text.
     let subject = arguments.visible_text("subject", MAX_SUBJECT)?;
-    if subject.is_none() && reply_to.is_none() {
-        return Err(missing("subject"));
-    }
-    let subject = subject.unwrap_or_default();
+    let subject = subject.ok_or_else(|| missing("subject"))?;
     if subject.chars().any(char::is_control) {
         return Err(ToolError::new(
             Code::UnsafeText,
@@ -184,7 +182,7 @@ pub(crate) async fn carry_out(
     who: As<'_>,
     access: Access,
     open: Option<Open>,
-    mut request: Request,
+    request: Request,
     limits: &Limits,
 ) -> Result<Answer, Fault> {
     let key = match &effect.claim {
@@ -202,13 +200,6 @@ pub(crate) async fn carry_out(
         match google.find_mail(who, &access, &key, &message_id, since).await {
             Lookup::Found(mail) => {
                 tracing::info!("an e-mail whose sending was in doubt had been sent");
-                // A reply's subject came from the original.
-                if request.email.subject.is_empty()
-                    && let Some(reply_to) = &request.reply_to
-                    && let Ok(original) = google.original(who, reply_to).await
-                {
-                    request.email.subject = reply_subject(&original);
-                }
                 return Ok(effect.done(answer(&request.email, &mail, true)).await);
             }
             Lookup::Unclear(why) => return Err(effect.unsettled(SENT, why)),
@@ -219,7 +210,7 @@ pub(crate) async fn carry_out(
             Lookup::NotThere => tracing::info!("an e-mail whose sending was in doubt had not been sent"),
         }
     }
-    let original = original(google, who, &mut request).await;
+    let original = original(google, who, &request).await;
     let prepared = original.and_then(|original| {
         let message = written(&request.email, &message_id, &key, original.as_ref(), limits)?;
         Ok((message, original))
@@ -257,8 +248,8 @@ pub(crate) async fn carry_out(
     }
 }
 
-/// What is answered; the reply gets its subject where it was given none.
-async fn original(google: &Google, who: As<'_>, request: &mut Request) -> Result<Option<Original>, ToolError> {
+/// What is answered.
+async fn original(google: &Google, who: As<'_>, request: &Request) -> Result<Option<Original>, ToolError> {
     let Some(reply_to) = &request.reply_to else {
         return Ok(None);
     };
@@ -268,27 +259,7 @@ async fn original(google: &Google, who: As<'_>, request: &mut Request) -> Result
     {
         return Err(wrong("thread_id", "is not the thread of `reply_to_message_id`"));
     }
-    if request.email.subject.is_empty() {
-        request.email.subject = reply_subject(&original);
-    }
     Ok(Some(original))
-}
-
-/// `Re:`, once. The original's subject is somebody else's text.
-fn reply_subject(original: &Original) -> String {
-    let visible: String = original
-        .subject
-        .chars()
-        .filter(|character| !is_unsafe(*character))
-        .collect();
-    let subject = visible.trim();
-    let is_reply = subject.get(..3).is_some_and(|start| start.eq_ignore_ascii_case("re:"));
-    let subject = if is_reply {
-        subject.to_owned()
-    } else {
-        format!("Re: {subject}")
-    };
-    subject.chars().take(MAX_SUBJECT).collect()
 }
 
 fn written(

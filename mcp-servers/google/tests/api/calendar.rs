@@ -132,6 +132,9 @@ on_both! {
             vec![Trouble::CutBefore],
             vec![Trouble::FaultAfter(500)],
             vec![Trouble::Garbage],
+            vec![Trouble::Says(401, "<html>")],
+            vec![Trouble::Says(404, "<html>")],
+            vec![Trouble::Says(200, r#"{"id": "another"}"#)],
             vec![Trouble::Refuse(503, "backendError"), Trouble::Refuse(429, "rateLimitExceeded")],
             vec![Trouble::RefuseFor(403, "rateLimitExceeded", 1)],
         ];
@@ -144,6 +147,11 @@ on_both! {
             let again = server.with_key(&key, "anna", TOOL, invited.clone()).await.ok();
             assert_eq!(again, answer);
         }
+        // What was looked up and is another event tells nothing.
+        world.google.trouble("insert", [Trouble::CutAfter]);
+        world.google.trouble("event", [Trouble::Says(200, r#"{"id": "another"}"#)]);
+        server.doubt("another", "anna", TOOL, invited.clone()).await;
+        assert_eq!(server.with_key("another", "anna", TOOL, invited.clone()).await.ok()["recovered"], true);
         let other = with(json!({ "summary": "Lunch" }));
         assert_eq!(server.with_key("k0", "anna", TOOL, other).await.code(), "idempotency_key_reused");
     }

@@ -27,6 +27,12 @@ on_both! {
             Trouble::FaultAfter(503),
             // A proxy in between answered that, and not Google.
             Trouble::FaultAfter(302),
+            Trouble::Says(401, "<html>"),
+            Trouble::Says(403, "<html>"),
+            Trouble::Says(404, r#"{"error": "not here"}"#),
+            Trouble::Says(413, "{}"),
+            Trouble::Says(429, "busy"),
+            Trouble::Says(499, ""),
             Trouble::Garbage,
         ];
         for (number, trouble) in troubles.into_iter().enumerate() {
@@ -152,6 +158,11 @@ on_both! {
         world.google.trouble("list", vec![Trouble::Refuse(503, "backendError"); 3]);
         let said = server.doubt("k", "anna", TOOL, email()).await;
         assert!(said.contains("could not be searched"), "{said}");
+        for nothing in ["{}", r#"{"error": {"code": 503}}"#, r#"{"resultSizeEstimate": 1}"#] {
+            world.google.trouble("list", [Trouble::Says(200, nothing)]);
+            let said = server.doubt("k", "anna", TOOL, email()).await;
+            assert!(said.contains("could not be searched"), "{said}");
+        }
         world.google.trouble("list", [Trouble::Fine, Trouble::Refuse(403, "forbidden")]);
         let said = server.doubt("k", "anna", TOOL, email()).await;
         assert!(said.contains("could not be read"), "{said}");

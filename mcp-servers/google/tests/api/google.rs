@@ -51,6 +51,8 @@ pub(crate) enum Trouble {
     Late(Duration),
     /// Done, and answered with what nobody can read.
     Garbage,
+    /// Done, and answered with a status and a text by somebody on the way.
+    Says(u16, &'static str),
     /// Done, and never answered.
     Silence,
 }
@@ -365,6 +367,11 @@ impl Google {
                 Ok(reply)
             }
             Trouble::Garbage => Ok(Response::new(Full::from("<html>"))),
+            Trouble::Says(status, text) => {
+                let mut reply = Response::new(Full::from(text));
+                *reply.status_mut() = StatusCode::from_u16(status).expect("a status");
+                Ok(reply)
+            }
             Trouble::Silence => std::future::pending().await,
             _ => Ok(reply),
         }

@@ -78,12 +78,12 @@ on_both! {
                         References: <zero@example.com> <one@example.com>\n\nCome?\n";
         let (id, thread) = world.google.put_mail(&account("anna"), original, "INBOX", Duration::from_secs(60));
         let reply = |more: Value| {
-            let mut arguments = json!({ "to": ["ben@example.com"], "body": "Yes." });
+            let mut arguments = json!({ "to": ["ben@example.com"], "subject": "Re: Plans", "body": "Yes." });
             arguments.as_object_mut().expect("an object").extend(more.as_object().expect("an object").clone());
             arguments
         };
         let by_message = reply(json!({ "reply_to_message_id": id }));
-        let by_thread = reply(json!({ "thread_id": thread, "subject": "Re: Plans" }));
+        let by_thread = reply(json!({ "thread_id": thread }));
         let both = reply(json!({ "reply_to_message_id": id, "thread_id": thread }));
         for arguments in [by_message, by_thread.clone(), both] {
             let answer = server.call("anna", "gmail_send", arguments).await.ok();
@@ -112,7 +112,9 @@ on_both! {
         assert_eq!(server.call("anna", "gmail_send", elsewhere).await.code(), "invalid_argument");
         let nowhere = reply(json!({ "reply_to_message_id": "m000099" }));
         assert_eq!(server.call("anna", "gmail_send", nowhere).await.code(), "not_found");
-        assert_eq!(server.call("anna", "gmail_send", reply(json!({}))).await.code(), "missing_argument");
+        // Who approves it sees what is sent: nothing comes from the original that they did not see.
+        let untold = json!({ "to": ["ben@example.com"], "body": "Yes.", "reply_to_message_id": id });
+        assert_eq!(server.call("anna", "gmail_send", untold).await.code(), "missing_argument");
         assert_eq!(world.google.sent(&account("anna")).len(), 3);
     }
 
@@ -123,12 +125,12 @@ on_both! {
         let poisoned = "From: eve@example.com\nSubject: =?utf-8?B?SGkNCkJjYzogZXZlQGV4YW1wbGUub3Jn?=\n\
                         Message-ID: <a@b>\nReferences: =?utf-8?Q?<x@y>=0D=0ABcc:_eve@example.org?=\n\nHi\n";
         let (id, _) = world.google.put_mail(&account("anna"), poisoned, "INBOX", Duration::from_secs(60));
-        let arguments = json!({ "to": ["ben@example.com"], "body": "x", "reply_to_message_id": id });
-        let answer = server.call("anna", "gmail_send", arguments).await.ok();
+        let arguments = json!({ "to": ["ben@example.com"], "subject": "Re: Hi", "body": "x", "reply_to_message_id": id });
+        server.call("anna", "gmail_send", arguments).await.ok();
         let mail = &world.google.sent(&account("anna"))[0];
         assert_eq!(mail.delivered_to, ["ben@example.com"]);
         assert!(mail.message().bcc().is_none());
-        assert_eq!(mail.message().subject(), answer["message"]["subject"].as_str());
+        assert_eq!(mail.message().subject(), Some("Re: Hi"));
     }
 
     /// R-12, promise 4: the subject that was approved is the one that is read, also where it looks like an encoded word.

@@ -41,7 +41,7 @@ on_both! {
         let (id, _) = world.google.put_mail(
             &account("anna"), "Subject: x\nMessage-ID: <a@b>\n\nx\n", "INBOX", Duration::from_secs(9),
         );
-        let reply = json!({ "to": ["ben@example.com"], "body": "x", "reply_to_message_id": id });
+        let reply = json!({ "to": ["ben@example.com"], "subject": "Re: x", "body": "x", "reply_to_message_id": id });
         world.google.trouble("get", [Trouble::Refuse(503, "backendError"), Trouble::CutBefore]);
         server.call("anna", "gmail_send", reply.clone()).await.ok();
         assert_eq!(world.google.seen("get").len(), 3);
