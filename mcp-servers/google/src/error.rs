@@ -37,18 +37,31 @@ pub(crate) enum Code {
     Misconfigured,
 }
 
-/// Adds what is to be done next to an error that the user's consent can mend.
-pub(crate) fn with_next_step(error: ToolError, user: &UserId, connect_page: Option<&Url>) -> ToolError {
+/// How an account comes to be one that this server may act for.
+#[derive(Debug)]
+pub(crate) enum Way {
+    /// The user consents; perhaps there is a page where that begins.
+    Consent(Option<Url>),
+    /// A service account acts for the users of a domain.
+    Delegation,
+}
+
+/// Adds what is to be done next to an error that says that there is no account to act with.
+pub(crate) fn with_next_step(error: ToolError, user: &UserId, way: &Way) -> ToolError {
     let asks = [Code::NotConnected, Code::ReconnectRequired, Code::MissingScope];
     if !asks.iter().any(|code| error.code() == <&str>::from(*code)) {
         return error;
     }
     let error = error.class(Class::Auth);
-    match connect_page {
-        Some(page) => error
+    match way {
+        Way::Delegation => error.and(
+            "Next step: the operator looks at the service account: this user's address in the domain, the scopes of the \
+             domain-wide delegation, the key, the clock of this server",
+        ),
+        Way::Consent(Some(page)) => error
             .and(&format!("Next step: open {page}"))
             .with("connect_url", page.as_str()),
-        None => error.and(&format!(
+        Way::Consent(None) => error.and(&format!(
             "Next step: the operator runs `gavel google connect {}`",
             quoted(user.as_str())
         )),
@@ -143,8 +156,7 @@ pub(crate) fn missing_scope(needed: &str) -> ToolError {
     ToolError::new(
         Code::MissingScope,
         format!(
-            "The user's Google connection does not allow this. The user has to connect again and consent to it \
-             ({needed}); nothing was done."
+            "What was consented to with Google for this user does not allow this ({needed} is needed); nothing was done."
         ),
     )
     .with("scope", needed)

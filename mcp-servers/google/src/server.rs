@@ -7,11 +7,10 @@ use rmcp::model::{
     CallToolRequestParams, Implementation, JsonObject, RequestMetaObject, ServerCapabilities, ServerConfig, Tool,
 };
 use tokio::time::Instant;
-use url::Url;
 
 use crate::auth::{Access, Tokens};
 use crate::effect::{Begin, Effect};
-use crate::error::{Fault, internal, with_next_step};
+use crate::error::{Fault, Way, internal, with_next_step};
 use crate::google::http::Http;
 use crate::google::{As, Google, Right};
 use crate::settings::{Credentials, Limits, RESERVE, Settings};
@@ -30,14 +29,7 @@ pub(crate) struct GoogleTools {
     store: Store,
     limits: Limits,
     user: Option<UserId>,
-    /// Where users are told to connect their account. Absent with a service account, where there is nothing to connect.
-    connecting: Option<Connecting>,
-}
-
-/// How users connect.
-#[derive(Debug)]
-struct Connecting {
-    page: Option<Url>,
+    way: Way,
 }
 
 /// Whose call it is, and what it is to do.
@@ -75,9 +67,9 @@ impl GoogleTools {
             callback: _,
             connect_page,
         } = settings;
-        let connecting = match &credentials {
-            Credentials::Client(_) => Some(Connecting { page: connect_page }),
-            Credentials::ServiceAccount(_) => None,
+        let way = match &credentials {
+            Credentials::Client(_) => Way::Consent(connect_page),
+            Credentials::ServiceAccount(_) => Way::Delegation,
         };
         let http = Http::new(&places)?;
         let tokens = Tokens::new(http.clone(), store.clone(), places.token.clone(), credentials, scopes);
@@ -86,7 +78,7 @@ impl GoogleTools {
             store,
             limits,
             user,
-            connecting,
+            way,
         })
     }
 
@@ -103,12 +95,9 @@ impl GoogleTools {
         google_account::carry_out(&self.google, As { user, deadline }, right).await
     }
 
-    /// An error with what the user can do about it.
+    /// An error with what can be done about it.
     fn refused(&self, error: ToolError, user: &UserId) -> Answer {
-        match &self.connecting {
-            Some(connecting) => with_next_step(error, user, connecting.page.as_ref()).into(),
-            None => error.into(),
-        }
+        with_next_step(error, user, &self.way).into()
     }
 
     fn taken(&self, call: CallToolRequestParams, given: &RequestMetaObject) -> Result<Call, ToolError> {

@@ -254,8 +254,7 @@ impl Owner<'_> {
 fn no_mailbox() -> ToolError {
     ToolError::new(
         Code::NotConnected,
-        "This user has no mailbox that the service account may act for. The operator has to map the user to an e-mail \
-         address of the domain; nothing was done.",
+        "Google gives the service account no access to a mailbox of this user; nothing was done.",
     )
 }
 

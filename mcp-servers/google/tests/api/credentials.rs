@@ -116,8 +116,16 @@ on_both! {
         assert_eq!(claims[0]["aud"], world.google.url("/token"));
         assert_eq!(claims[0]["scope"], format!("{SEND} {READ} {EVENTS}"));
         // A user's id that is no address, and an address of which Google knows nothing.
-        assert_eq!(server.call("anna", "gmail_send", email()).await.code(), "not_connected");
-        assert_eq!(server.call("x@elsewhere.example", "gmail_send", email()).await.code(), "not_connected");
+        for nobody in ["anna", "x@elsewhere.example"] {
+            for (tool, arguments) in [("gmail_send", email()), ("google_account", json!({ "for": "gmail_send" }))] {
+                let reply = server.call(nobody, tool, arguments).await;
+                assert_eq!(reply.code(), "not_connected", "{nobody}");
+                // So that nobody is asked for leave first, and whoever can mend it is told.
+                assert_eq!(reply.error()["class"], "auth", "{nobody}");
+                let words = reply.error()["message"].to_string();
+                assert!(words.contains("the operator looks at the service account"), "{words}");
+            }
+        }
 
         let users = world.file("users.json", &json!({ "anna": "anna@example.com" }).to_string());
         world.environment.insert("GOOGLE_SERVICE_ACCOUNT_USERS_FILE", users.display().to_string());
