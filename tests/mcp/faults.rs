@@ -547,6 +547,8 @@ async fn a_call_that_was_cancelled_before_it_began_is_never_sent() {
 async fn a_session_that_is_lost_again_and_again_is_not_tried_for_ever() {
     for (status, words) in [
         ("404 Not Found", ""),
+        ("404 Not Found", "Not Found: Session not found"),
+        ("404 Not Found", "Session has expired"),
         ("400 Bad Request", "Bad Request: No valid session ID provided"),
     ] {
         let calls = Arc::new(AtomicUsize::new(0));
@@ -621,6 +623,40 @@ async fn an_answer_to_the_call_that_speaks_of_a_session_does_not_end_the_session
         mcp.refresh("s").await.unwrap();
         assert_eq!(mcp.status()[0].connections, 1, "{}", failure.message);
         assert_eq!(server.count("tools/call"), 1, "{}", failure.message);
+    }
+}
+
+/// Promise 3: a 404 with other words than a session's may come after the fact, from a gateway or from within the tool. The call is not
+/// sent again, and what it did is not known. So is what nginx tells of a caller that did not wait.
+#[tokio::test]
+async fn a_404_that_does_not_speak_of_the_session_has_nothing_sent_again() {
+    type Body = fn(&Value) -> String;
+    const NOT_FOUND: &str = "HTTP/1.1 404 Not Found\r\ncontent-type: application/json";
+    const CLOSED: &str = "HTTP/1.1 499 Client Closed\r\ncontent-type: text/html";
+    let ours: Body = |id| {
+        let error = json!({"code": -32000, "message": "Session not found"});
+        json!({"jsonrpc": "2.0", "id": id, "error": error}).to_string()
+    };
+    let other: Body =
+        |_| json!({"jsonrpc": "2.0", "id": null, "error": {"code": -32000, "message": "no such calendar"}}).to_string();
+    let plain: Body = |_| json!({"detail": "no such calendar"}).to_string();
+    let page: Body = |_| "<html>".to_owned();
+    for (head, body) in [
+        (NOT_FOUND, ours),
+        (NOT_FOUND, other),
+        (NOT_FOUND, plain),
+        (CLOSED, page),
+    ] {
+        let mut server = with_session(move |request| {
+            (request.method() == "tools/call").then(|| Answer::Http(head, body(&request.message["id"])))
+        })
+        .await;
+        let mcp = bridge(&http(&server.url));
+        up(&mcp).await;
+        unknown(call(&mcp, "act", json!({})).await);
+        mcp.refresh("s").await.unwrap();
+        assert_eq!(mcp.status()[0].connections, 1);
+        assert_eq!(server.count("tools/call"), 1);
     }
 }
 

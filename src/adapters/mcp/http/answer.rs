@@ -184,13 +184,11 @@ impl Direct {
 
     /// An answer that is not 2xx.
     ///
-    /// Some SDKs answer 400, not 404, for a session they do not know. That is believed, and the call sent again, only of
-    /// words that begin as theirs do, and never of an answer to this very call: in a complaint about its arguments the
-    /// words may be the model's. After any other 400 the session is looked after: when it is gone, listing the tools fails.
+    /// 404 says that the session is not known, and nothing was begun (MCP, transports, session management); some SDKs answer 400.
+    /// That is believed, and the call sent again, only of words that begin as theirs do, or of a 404 without words: a gateway or a
+    /// tool may have others. It is never believed of an answer to this very call: in a complaint about its arguments the words may
+    /// be the model's. After any other 400 or 404 the session is looked after: when it is gone, listing the tools fails.
     async fn refusal(&self, response: Response, status: StatusCode, id: u32) -> Attempt {
-        if status == StatusCode::NOT_FOUND && self.has_session() {
-            return Attempt::SessionGone;
-        }
         if status.is_redirection() {
             return Attempt::Refused(format!(
                 "HTTP {status}: redirects are not followed; configure the final address"
@@ -207,10 +205,15 @@ impl Direct {
             .as_ref()
             .is_some_and(|message| message.id.is_some_and(|raw| names(raw, id)));
         let error = message.and_then(|message| message.error);
-        if status == StatusCode::BAD_REQUEST && self.has_session() && !to_this_call {
+        let may_be_gone = matches!(status, StatusCode::BAD_REQUEST | StatusCode::NOT_FOUND) && self.has_session();
+        if may_be_gone && !to_this_call {
+            let says_gone = |words: &str| {
+                let is_silent = status == StatusCode::NOT_FOUND && words.trim().is_empty();
+                is_silent || says_the_session_is_gone(words)
+            };
             let gone = match &error {
-                Some(error) => error.code != INVALID_PARAMS && says_the_session_is_gone(&error.message),
-                None => says_the_session_is_gone(&String::from_utf8_lossy(&body)),
+                Some(error) => error.code != INVALID_PARAMS && says_gone(&error.message),
+                None => says_gone(&String::from_utf8_lossy(&body)),
             };
             if gone {
                 return Attempt::SessionGone;
@@ -220,8 +223,12 @@ impl Direct {
         match error {
             // An error of the protocol is the server's own word, whatever the status.
             Some(error) if json && !is_auth(status) => error.attempt(),
-            // A gateway's word for "I do not know" (5xx), and the one client error that is one too.
-            _ if status.is_server_error() || status == StatusCode::REQUEST_TIMEOUT => {
+            // A gateway's word for "I do not know" (5xx), and the client errors that are one too: a timeout, a caller that was not
+            // waited for (nginx), and a 404 where there was a session.
+            _ if status.is_server_error()
+                || matches!(status.as_u16(), 408 | 499)
+                || (status == StatusCode::NOT_FOUND && may_be_gone) =>
+            {
                 lost(format!("the server answered HTTP {status}"))
             }
             _ => Attempt::Refused(format!("the server answered HTTP {status}")),
@@ -235,11 +242,14 @@ fn names(raw: &RawValue, id: u32) -> bool {
 }
 
 /// How SDKs begin to say that they know no such session.
-const GONE: [&str; 9] = [
+const GONE: [&str; 12] = [
     "no valid session",
     "session not found",
     "session id not found",
     "session expired",
+    "session has expired",
+    "session has been terminated",
+    "session terminated",
     "invalid session",
     "invalid or expired session",
     "unknown session",
@@ -249,7 +259,10 @@ const GONE: [&str; 9] = [
 
 fn says_the_session_is_gone(words: &str) -> bool {
     let words = words.trim_start().to_ascii_lowercase();
-    let words = words.strip_prefix("bad request").unwrap_or(&words);
+    let status = ["bad request", "not found"]
+        .iter()
+        .find_map(|status| words.strip_prefix(status));
+    let words = status.unwrap_or(&words);
     let words = words.trim_start_matches([':', ' ']);
     GONE.iter().any(|beginning| words.starts_with(beginning))
 }
