@@ -132,6 +132,7 @@ contract! {
     runs::what_is_done_twice_is_done_once,
     runs::a_use_of_standing_leave_is_counted_once,
     runs::standing_leave_that_cannot_be_read_is_listed_and_taken_back,
+    runs::standing_leave_for_many_long_addresses_is_kept,
     waiting::a_cancellation_is_not_lost_where_the_run_comes_to_wait,
     waiting::only_legal_transitions_come_of_whatever_is_tried,
     waiting::an_answer_stays_as_it_was_given,

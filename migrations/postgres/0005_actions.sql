@@ -132,6 +132,7 @@ CREATE TABLE approval_grant (
     CONSTRAINT grant_revoked CHECK ((revoked_by IS NULL) = (revoked_at IS NULL))
 );
 
-CREATE UNIQUE INDEX approval_grant_live ON approval_grant (tenant, user_id, server, tool, recipients, tool_digest)
+-- Recipients may be longer than an entry of an index.
+CREATE UNIQUE INDEX approval_grant_live ON approval_grant (tenant, user_id, server, tool, md5(recipients), tool_digest)
 WHERE revoked_at IS NULL;
 CREATE INDEX approval_grant_by_user ON approval_grant (tenant, user_id, created_at, id);

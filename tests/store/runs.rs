@@ -116,6 +116,32 @@ pub(crate) async fn standing_leave_that_cannot_be_read_is_listed_and_taken_back(
     assert!(taken_back.unwrap());
 }
 
+/// R-15: leave for good for as many recipients as a policy lets through, each as long as an address can be.
+pub(crate) async fn standing_leave_for_many_long_addresses_is_kept(db: TestDb) {
+    let store = db.open().await;
+    let many: Vec<_> = (0..100)
+        .map(|_| format!("{0}.{0}.{0}@example.com", uuid::Uuid::new_v4().simple()))
+        .collect();
+    let (grant, recipients) = (GrantId::new(), json!({ "to": many }));
+    let insert = format!(
+        "INSERT INTO approval_grant (id, tenant, user_id, server, tool, recipients, tool_digest, action_id, created_by, \
+         created_at) VALUES ('{grant}', 'default', 'ann', 'tasks', 'add_task', '{recipients}', 'd', 'a', 'ann', 0)"
+    );
+    db.run(&insert).await;
+    // The same leave is there once.
+    let again = insert.replace(&grant.to_string(), &GrantId::new().to_string());
+    db.run(&format!("{again} ON CONFLICT DO NOTHING")).await;
+    let ann = UserId::parse("ann").unwrap();
+    let live = actions::Actions::granted(&*store, &tenant(), &ann, "tasks", "add_task").await;
+    assert_eq!(
+        live.unwrap()
+            .iter()
+            .map(|live| live.recipients.len())
+            .collect::<Vec<_>>(),
+        [100]
+    );
+}
+
 /// X-4: a run is `running` before anything is done for it, with its decision; and all that is needed to go on with it, and
 /// all that is shown of it, reads back as it was written.
 pub(crate) async fn a_run_reads_back_as_it_was_written(db: TestDb) {
