@@ -22,6 +22,8 @@ const MAX_TOKEN: usize = 16 * 1024;
 pub struct Tokens {
     /// The keys they are signed with.
     pub keys: Arc<dyn KeySource>,
+    /// SHA-256 of the shared secret, where there is one: with another secret no login counts that the old one made.
+    pub secret_sha256: Option<[u8; 32]>,
     /// `iss`, exactly.
     pub issuer: String,
     /// What `aud` must be or contain.
@@ -74,6 +76,7 @@ impl Tokens {
             hash.update((part.len() as u64).to_be_bytes());
             hash.update(part);
         }
+        hash.update(self.secret_sha256.unwrap_or_default());
         hex::encode(hash.finalize()).into()
     }
 
@@ -112,6 +115,8 @@ impl Tokens {
 
     fn caller(&self, claims: &Map<String, Value>) -> Option<Caller> {
         let text = |name: &str| claims.get(name).and_then(Value::as_str);
+        // RFC 7519 section 4.1.1: one text. The library takes a list, too.
+        text("iss").filter(|issuer| *issuer == self.issuer)?;
         let user = UserId::parse(text("sub")?).ok()?;
         let tenant = match &self.tenant_claim {
             None => default_tenant(),

@@ -57,6 +57,7 @@ fn tokens(keys: impl KeySource + 'static) -> Tokens {
     Tokens {
         keys: Arc::new(keys),
         issuer: "https://issuer".to_owned(),
+        secret_sha256: None,
         audience: "gavel".to_owned(),
         tenant_claim: Some("org".to_owned()),
         roles_claim: "roles".to_owned(),
@@ -193,6 +194,28 @@ async fn another_signature_or_none_refuses_the_token() {
     ] {
         assert!(refused(&shared(), &token).await, "{token:.200}");
     }
+}
+
+/// One issuer is named by one text (RFC 7519, section 4.1.1).
+#[tokio::test]
+async fn a_list_of_issuers_is_no_issuer() {
+    let mut list = claims();
+    list["iss"] = json!(["https://evil", "https://issuer"]);
+    assert!(refused(&shared(), &hs256(&list)).await);
+}
+
+/// A secret that leaked is replaced: who logged in with its tokens is out with it.
+#[test]
+fn with_another_secret_logins_of_the_old_one_count_no_more() {
+    let of = |secret_sha256| {
+        Tokens {
+            secret_sha256,
+            ..shared()
+        }
+        .fingerprint()
+    };
+    assert_ne!(of(Some([1; 32])), of(Some([2; 32])));
+    assert_eq!(of(Some([1; 32])), of(Some([1; 32])));
 }
 
 /// A public key is public: whoever signs by it as if it were a secret proves nothing.
