@@ -641,10 +641,13 @@ async fn a_404_that_does_not_speak_of_the_session_has_nothing_sent_again() {
         |_| json!({"jsonrpc": "2.0", "id": null, "error": {"code": -32000, "message": "no such calendar"}}).to_string();
     let plain: Body = |_| json!({"detail": "no such calendar"}).to_string();
     let page: Body = |_| "<html>".to_owned();
+    // Longer than is read of an error: words that were not read are not none.
+    let long: Body = |_| "x".repeat(1 << 20);
     for (head, body) in [
         (NOT_FOUND, ours),
         (NOT_FOUND, other),
         (NOT_FOUND, plain),
+        (NOT_FOUND, long),
         (CLOSED, page),
     ] {
         let mut server = with_session(move |request| {

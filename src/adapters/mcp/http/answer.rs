@@ -195,9 +195,10 @@ impl Direct {
             ));
         }
         let json = matches!(kind(&response), Kind::Json);
-        let body = match whole(response, MAX_ERROR).await {
-            Ok(body) => body,
-            Err(BodyFault::TooLarge(_) | BodyFault::Broken(_)) => Bytes::new(),
+        // Words that could not be read are not none.
+        let (body, is_whole) = match whole(response, MAX_ERROR).await {
+            Ok(body) => (body, true),
+            Err(BodyFault::TooLarge(_) | BodyFault::Broken(_)) => (Bytes::new(), false),
         };
         let body = surrogates::mended(&body);
         let message = serde_json::from_slice::<Message<'_>>(&body).ok();
@@ -208,7 +209,7 @@ impl Direct {
         let may_be_gone = matches!(status, StatusCode::BAD_REQUEST | StatusCode::NOT_FOUND) && self.has_session();
         if may_be_gone && !to_this_call {
             let says_gone = |words: &str| {
-                let is_silent = status == StatusCode::NOT_FOUND && words.trim().is_empty();
+                let is_silent = status == StatusCode::NOT_FOUND && is_whole && words.trim().is_empty();
                 is_silent || says_the_session_is_gone(words)
             };
             let gone = match &error {
