@@ -7,7 +7,6 @@ use std::time::Duration;
 use anyhow::Context;
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
 use secrecy::ExposeSecret;
-use sha2::{Digest, Sha256};
 use tokio_util::sync::CancellationToken;
 
 use super::App;
@@ -55,13 +54,8 @@ fn auth(config: &config::Auth) -> anyhow::Result<Auth> {
                 ),
                 JwtKeys::Jwks(url) => Arc::new(Jwks::new(url.clone())?),
             };
-            let secret_sha256 = match &jwt.keys {
-                JwtKeys::Secret(secret) => Some(Sha256::digest(secret.expose_secret()).into()),
-                JwtKeys::Jwks(_) => None,
-            };
             Auth::Jwt(Tokens {
                 keys,
-                secret_sha256,
                 issuer: jwt.issuer.clone(),
                 audience: jwt.audience.clone(),
                 tenant_claim: jwt.tenant_claim.clone(),

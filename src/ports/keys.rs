@@ -14,6 +14,12 @@ pub trait KeySource: Send + Sync {
     /// Asked when a token names a key that is not in the set of generation `seen`: a newer set if
     /// there is one by now, else the same. How often this leads to a fetch is bounded.
     fn newer(&self, seen: u64) -> BoxFuture<'_, Result<Arc<KeySet>, KeysUnavailable>>;
+
+    /// Tells one shared secret from another: logins that were made under one do not count under the next. The keys of an issuer
+    /// change by themselves, and all have the same.
+    fn fingerprint(&self) -> [u8; 32] {
+        [0; 32]
+    }
 }
 
 /// All keys of an issuer at one time.

@@ -35,7 +35,6 @@ fn by_key() -> Auth {
 
 fn by_token(keys: Arc<dyn KeySource>) -> Auth {
     Auth::Jwt(Tokens {
-        secret_sha256: None,
         keys,
         issuer: "https://issuer.example".to_owned(),
         audience: "gavel".to_owned(),

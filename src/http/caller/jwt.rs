@@ -22,8 +22,6 @@ const MAX_TOKEN: usize = 16 * 1024;
 pub struct Tokens {
     /// The keys they are signed with.
     pub keys: Arc<dyn KeySource>,
-    /// SHA-256 of the shared secret, where there is one: with another secret no login counts that the old one made.
-    pub secret_sha256: Option<[u8; 32]>,
     /// `iss`, exactly.
     pub issuer: String,
     /// What `aud` must be or contain.
@@ -76,7 +74,7 @@ impl Tokens {
             hash.update((part.len() as u64).to_be_bytes());
             hash.update(part);
         }
-        hash.update(self.secret_sha256.unwrap_or_default());
+        hash.update(self.keys.fingerprint());
         hex::encode(hash.finalize()).into()
     }
 
@@ -171,7 +169,10 @@ fn roles(claim: Option<&Value>) -> Option<BTreeSet<String>> {
 }
 
 /// A secret shared with the issuer: HS256 and nothing else.
-pub struct SharedSecret(Arc<KeySet>);
+pub struct SharedSecret {
+    keys: Arc<KeySet>,
+    sha256: [u8; 32],
+}
 
 impl SharedSecret {
     /// A shorter secret could be guessed from one token (RFC 7518 section 3.2).
@@ -188,20 +189,28 @@ impl SharedSecret {
             algorithms: vec![Algorithm::HS256],
             key: DecodingKey::from_secret(secret),
         };
-        Some(Self(Arc::new(KeySet {
+        let keys = KeySet {
             generation: 0,
             keys: vec![key],
-        })))
+        };
+        Some(Self {
+            keys: Arc::new(keys),
+            sha256: Sha256::digest(secret).into(),
+        })
     }
 }
 
 impl KeySource for SharedSecret {
     fn current(&self) -> BoxFuture<'_, Result<Arc<KeySet>, KeysUnavailable>> {
-        Box::pin(std::future::ready(Ok(Arc::clone(&self.0))))
+        Box::pin(std::future::ready(Ok(Arc::clone(&self.keys))))
     }
 
     fn newer(&self, _seen: u64) -> BoxFuture<'_, Result<Arc<KeySet>, KeysUnavailable>> {
         self.current()
+    }
+
+    fn fingerprint(&self) -> [u8; 32] {
+        self.sha256
     }
 }
 
