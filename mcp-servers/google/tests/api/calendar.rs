@@ -131,7 +131,7 @@ on_both! {
             vec![Trouble::CutAfter],
             vec![Trouble::CutBefore],
             vec![Trouble::FaultAfter(500)],
-            vec![Trouble::Garbage],
+            vec![Trouble::Says(200, "<html>")],
             vec![Trouble::Says(401, "<html>")],
             vec![Trouble::Says(404, "<html>")],
             vec![Trouble::Says(200, r#"{"id": "another"}"#)],

@@ -33,7 +33,7 @@ on_both! {
             Trouble::Says(413, "{}"),
             Trouble::Says(429, "busy"),
             Trouble::Says(499, ""),
-            Trouble::Garbage,
+            Trouble::Says(200, "<html>"),
         ];
         for (number, trouble) in troubles.into_iter().enumerate() {
             let key = format!("k{number}");

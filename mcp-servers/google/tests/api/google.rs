@@ -49,8 +49,6 @@ pub(crate) enum Trouble {
     FaultAfter(u16),
     /// Done, and answered late.
     Late(Duration),
-    /// Done, and answered with what nobody can read.
-    Garbage,
     /// Done, and answered with a status and a text by somebody on the way.
     Says(u16, &'static str),
     /// Done, and never answered.
@@ -366,7 +364,6 @@ impl Google {
                 tokio::time::sleep(late).await;
                 Ok(reply)
             }
-            Trouble::Garbage => Ok(Response::new(Full::from("<html>"))),
             Trouble::Says(status, text) => {
                 let mut reply = Response::new(Full::from(text));
                 *reply.status_mut() = StatusCode::from_u16(status).expect("a status");
