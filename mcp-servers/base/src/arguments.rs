@@ -141,6 +141,15 @@ impl Arguments {
         }
     }
 
+    /// An object.
+    pub fn object(&self, name: &str) -> Result<Option<&JsonObject>, ToolError> {
+        match self.value(name) {
+            None => Ok(None),
+            Some(Value::Object(object)) => Ok(Some(object)),
+            Some(_) => Err(wrong(name, "has to be an object")),
+        }
+    }
+
     fn value(&self, name: &str) -> Option<&Value> {
         self.0.get(name).filter(|value| !value.is_null())
     }

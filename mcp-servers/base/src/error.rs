@@ -21,6 +21,8 @@ pub enum Code {
     InvalidIdempotencyKey,
     /// A key that was used for a call with other arguments.
     IdempotencyKeyReused,
+    /// Something else that a host says of a call, and that cannot be read.
+    InvalidMeta,
     /// Nobody said whose call it is.
     UserRequired,
     /// The caller's word about whose call it is does not count.
@@ -41,6 +43,7 @@ impl From<Code> for &'static str {
             Code::TooLong => "too_long",
             Code::InvalidIdempotencyKey => "invalid_idempotency_key",
             Code::IdempotencyKeyReused => "idempotency_key_reused",
+            Code::InvalidMeta => "invalid_meta",
             Code::UserRequired => "user_required",
             Code::InvalidIdentity => "invalid_identity",
             Code::StoreUnavailable => "store_unavailable",
@@ -54,12 +57,15 @@ impl From<Code> for &'static str {
 pub enum Class {
     /// The user's credentials or consent are missing; nothing but those helps.
     Auth,
+    /// The call is not one that could ever be made: its arguments are at fault. Nothing was done.
+    Arguments,
 }
 
 impl From<Class> for &'static str {
     fn from(class: Class) -> Self {
         match class {
             Class::Auth => "auth",
+            Class::Arguments => "arguments",
         }
     }
 }

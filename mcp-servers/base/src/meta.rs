@@ -2,13 +2,15 @@
 
 use rmcp::model::JsonObject;
 
-use crate::{Code, ToolError, UserId};
+use crate::{Code, Moment, ToolError, UserId};
 
 /// Where a trusted client names the user.
 pub const USER: &str = "gavel/user_id";
 /// Where a result that is an error says of which kind it is ([`crate::Class`]).
 pub(crate) const ERROR_CLASS: &str = "gavel/error_class";
 const IDEMPOTENCY_KEY: &str = "gavel/idempotency_key";
+const FIRST_ATTEMPT: &str = "gavel/first_attempt_at";
+const ACCOUNT: &str = "gavel/account";
 const MAX_KEY_CHARS: usize = 255;
 
 /// The user whom a trusted client names, if it names one.
@@ -44,4 +46,28 @@ pub fn idempotency_key(meta: &JsonObject) -> Result<Option<String>, ToolError> {
                 ),
             )
         })
+}
+
+/// When a call was first sent, where this is a further attempt at it.
+pub fn first_attempt(meta: &JsonObject) -> Result<Option<Moment>, ToolError> {
+    let Some(at) = meta.get(FIRST_ATTEMPT) else {
+        return Ok(None);
+    };
+    at.as_str().and_then(Moment::parse).map(Some).ok_or_else(|| {
+        ToolError::new(
+            Code::InvalidMeta,
+            format!("`_meta[\"{FIRST_ATTEMPT}\"]` has to be a time such as 2026-03-31T09:00:00.123456Z."),
+        )
+    })
+}
+
+/// The account that the call is meant for, as this server named it before: whoever gave leave for the call was shown it.
+pub fn account(meta: &JsonObject) -> Result<Option<String>, ToolError> {
+    let Some(account) = meta.get(ACCOUNT) else {
+        return Ok(None);
+    };
+    account
+        .as_str()
+        .map(|account| Some(account.to_owned()))
+        .ok_or_else(|| ToolError::new(Code::InvalidMeta, format!("`_meta[\"{ACCOUNT}\"]` has to be a text.")))
 }

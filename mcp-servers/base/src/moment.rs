@@ -13,6 +13,12 @@ impl Moment {
         Self(Utc::now().timestamp_micros())
     }
 
+    /// Reads RFC 3339.
+    pub fn parse(text: &str) -> Option<Self> {
+        let moment = DateTime::parse_from_rfc3339(text).ok()?;
+        Some(Self(moment.timestamp_micros()))
+    }
+
     /// RFC 3339, in whole seconds.
     pub fn text(self) -> String {
         let moment = DateTime::<Utc>::from_timestamp_micros(self.0).unwrap_or_default();

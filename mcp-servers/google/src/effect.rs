@@ -12,6 +12,8 @@ use crate::store::{Claim, Kept, Open, Store};
 pub(crate) struct Effect<'a> {
     pub(crate) store: &'a Store,
     pub(crate) claim: Option<Claim>,
+    /// When the caller began with this call, where it says that this is a further attempt.
+    first_attempt: Option<Moment>,
     /// When the attempt began that this call makes, or found; as it is written down under the key, in microseconds since the epoch.
     attempted_at: AtomicI64,
 }
@@ -19,19 +21,49 @@ pub(crate) struct Effect<'a> {
 /// How a call begins.
 #[derive(Debug)]
 pub(crate) enum Begin {
-    /// For the first time.
-    First,
     /// It was done; this was the answer.
     Answered(Answer),
-    /// It was begun before, and it is not known what came of it.
-    Unknown(Open),
+    /// It is to be done, unless an earlier one did.
+    After(Earlier),
 }
 
+/// An earlier call with the key.
+#[derive(Debug)]
+pub(crate) enum Earlier {
+    /// There was none.
+    None,
+    /// It was begun, and it is not known what came of it.
+    Begun(Open),
+    /// The caller says that there was one, and nothing is written down of it.
+    Told {
+        /// When it was begun.
+        at: Moment,
+        /// It would be written down here, had it come here.
+        never_came: bool,
+    },
+}
+
+impl Earlier {
+    /// May it have had its effect, as far as is known here?
+    pub(crate) fn is_open(&self) -> bool {
+        match self {
+            Self::None => false,
+            Self::Begun(_) => true,
+            Self::Told { never_came, .. } => !never_came,
+        }
+    }
+}
+
+/// Why a repeated call is not made: neither this server nor Google knows of the first one, and it may have been made all the same.
+pub(crate) const NOT_KEPT: &str = "what this server had written down of the first attempt is gone: its database is another one \
+    than then, or it was more than a week ago";
+
 impl<'a> Effect<'a> {
-    pub(crate) fn new(store: &'a Store, claim: Option<Claim>) -> Self {
+    pub(crate) fn new(store: &'a Store, claim: Option<Claim>, first_attempt: Option<Moment>) -> Self {
         Self {
             store,
             claim,
+            first_attempt,
             attempted_at: AtomicI64::default(),
         }
     }
@@ -39,21 +71,28 @@ impl<'a> Effect<'a> {
     /// What stands under the key. Where that cannot be read this call does nothing, but an earlier one may have.
     pub(crate) async fn begin(&self) -> Result<Begin, Fault> {
         let Some(claim) = &self.claim else {
-            return Ok(Begin::First);
+            return Ok(Begin::After(Earlier::None));
         };
-        let kept = self.store.kept(claim, Moment::now()).await.map_err(|error| {
+        let unreadable = |error: sqlx::Error| {
             tracing::error!(%error, "a key cannot be looked up");
             self.unsettled(
                 "an earlier call with this key took effect",
                 "the server's own database cannot be reached just now",
             )
-        })?;
-        Ok(match kept {
-            None => Begin::First,
+        };
+        let now = Moment::now();
+        Ok(match self.store.kept(claim, now).await.map_err(unreadable)? {
+            None => Begin::After(match self.first_attempt {
+                None => Earlier::None,
+                Some(at) => Earlier::Told {
+                    at,
+                    never_came: self.store.keeps(at, now).await.map_err(unreadable)?,
+                },
+            }),
             Some(Kept::Answer(answer)) => Begin::Answered(answer),
             Some(Kept::Open(open)) => {
                 self.begun(true, open.attempted_at);
-                Begin::Unknown(open)
+                Begin::After(Earlier::Begun(open))
             }
             Some(Kept::Other) => return Err(key_reused().into()),
         })
@@ -67,8 +106,15 @@ impl<'a> Effect<'a> {
         ours
     }
 
-    /// Before the first attempt. False where another call with this key was faster.
-    pub(crate) async fn claim(&self, mailbox: &str) -> Result<bool, Fault> {
+    /// Before an attempt. False where another call with this key was faster.
+    pub(crate) async fn claim(&self, earlier: &Earlier, mailbox: &str) -> Result<bool, Fault> {
+        match earlier {
+            Earlier::Begun(open) => self.try_again(open).await,
+            Earlier::None | Earlier::Told { .. } => self.claim_first(mailbox).await,
+        }
+    }
+
+    async fn claim_first(&self, mailbox: &str) -> Result<bool, Fault> {
         match &self.claim {
             Some(claim) => {
                 let now = Moment::now();
@@ -79,8 +125,7 @@ impl<'a> Effect<'a> {
         }
     }
 
-    /// Before a further attempt. False where another call with this key was faster.
-    pub(crate) async fn try_again(&self, open: &Open) -> Result<bool, Fault> {
+    async fn try_again(&self, open: &Open) -> Result<bool, Fault> {
         match &self.claim {
             Some(claim) => {
                 let now = Moment::now();

@@ -21,6 +21,8 @@ pub(crate) enum Code {
     NotConnected,
     /// Google does not honour the connection any more.
     ReconnectRequired,
+    /// The user has connected another account than the one that the call is meant for.
+    AccountChanged,
     /// The user did not consent to this.
     MissingScope,
     /// Google says no, and another consent would not help.
@@ -88,6 +90,7 @@ impl From<Code> for &'static str {
             Code::InThePast => "in_the_past",
             Code::NotConnected => "not_connected",
             Code::ReconnectRequired => "reconnect_required",
+            Code::AccountChanged => "account_changed",
             Code::MissingScope => "missing_scope",
             Code::AccessDenied => "access_denied",
             Code::NotFound => "not_found",
@@ -149,6 +152,22 @@ pub(crate) fn reconnect_required() -> ToolError {
         Code::ReconnectRequired,
         "Google does not accept the user's connection any more (taken back, or expired). The user has to connect the \
          Google account again; nothing was done.",
+    )
+}
+
+/// Whoever gave leave was shown an account (or a mailbox was looked into), and the call would be made from another one.
+pub(crate) fn account_changed(meant: &str) -> ToolError {
+    let meant = if meant.contains('@') {
+        meant
+    } else {
+        "that was connected then"
+    };
+    ToolError::new(
+        Code::AccountChanged,
+        format!(
+            "This was meant to be done from the account {meant}, and the user has connected another one since. Nothing was done; \
+             who agreed to it did so for that account."
+        ),
     )
 }
 

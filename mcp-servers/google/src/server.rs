@@ -1,7 +1,7 @@
 //! The protocol's side of a tool call.
 
 use gavel_mcp_base::server::Tools;
-use gavel_mcp_base::{Answer, Code as Common, ToolError, UserId, digest, meta};
+use gavel_mcp_base::{Answer, Code as Common, Moment, ToolError, UserId, digest, meta};
 use rmcp::ErrorData;
 use rmcp::model::{
     CallToolRequestParams, Implementation, JsonObject, RequestMetaObject, ServerCapabilities, ServerConfig, Tool,
@@ -12,10 +12,10 @@ use crate::auth::{Access, Tokens};
 use crate::effect::{Begin, Effect};
 use crate::error::{Fault, Way, internal, with_next_step};
 use crate::google::http::Http;
-use crate::google::{As, Google, Right};
+use crate::google::{As, Google};
 use crate::settings::{Credentials, Limits, RESERVE, Settings};
 use crate::store::{Claim, Store};
-use crate::tools::{self, calendar_event_create, gmail_send, google_account};
+use crate::tools::{self, Request, calendar_event_create, gmail_send, google_account};
 
 const INSTRUCTIONS: &str = "\
 The user's own Gmail and Google Calendar. gmail_send and calendar_event_create reach other people at once and cannot be taken back: \
@@ -38,21 +38,9 @@ struct Call {
     name: &'static str,
     arguments: Option<JsonObject>,
     claim: Option<Claim>,
-}
-
-/// A call whose arguments have been understood.
-enum Request {
-    Mail(gmail_send::Request),
-    Event(calendar_event_create::Request),
-}
-
-impl Request {
-    fn right(&self) -> Right {
-        match self {
-            Self::Mail(_) => Right::Send,
-            Self::Event(_) => Right::WriteEvents,
-        }
-    }
+    first_attempt: Option<Moment>,
+    /// The account that whoever gave leave was shown.
+    account: Option<String>,
 }
 
 impl GoogleTools {
@@ -90,9 +78,13 @@ impl GoogleTools {
 
     /// Is the account connected, and does it allow that? It has no effect, so no key counts.
     async fn account(&self, user: &UserId, arguments: Option<JsonObject>) -> Result<Answer, ToolError> {
-        let right = google_account::parse(arguments)?;
-        let deadline = Instant::now() + self.limits.timeout;
-        google_account::carry_out(&self.google, As { user, deadline }, right).await
+        let asked = google_account::parse(arguments, &self.limits)?;
+        let who = As {
+            user,
+            mailbox: None,
+            deadline: Instant::now() + self.limits.timeout,
+        };
+        google_account::carry_out(&self.google, who, &asked, &self.limits).await
     }
 
     /// An error with what can be done about it.
@@ -116,6 +108,8 @@ impl GoogleTools {
         Ok(Call {
             user,
             name,
+            first_attempt: meta::first_attempt(given)?,
+            account: meta::account(given)?,
             arguments: call.arguments,
             claim,
         })
@@ -127,31 +121,42 @@ impl GoogleTools {
             name,
             arguments,
             claim,
+            first_attempt,
+            account,
         } = call;
         let deadline = Instant::now() + self.limits.timeout;
-        let who = As { user: &user, deadline };
-        let effect = Effect::new(&self.store, claim);
+        let who = As {
+            user: &user,
+            mailbox: account.as_deref(),
+            deadline,
+        };
+        let effect = Effect::new(&self.store, claim, first_attempt);
         let work = async {
             // What was done before is not judged anew: since then an event may have begun, or an account have been disconnected.
-            let open = match effect.begin().await? {
-                Begin::First => None,
+            let earlier = match effect.begin().await? {
                 Begin::Answered(answer) => return Ok(answer),
-                Begin::Unknown(open) => Some(open),
+                Begin::After(earlier) => earlier,
             };
             let (request, access) = match self.prepared(name, arguments, who).await {
                 Ok(prepared) => prepared,
-                Err(error) if open.is_some() => {
+                Err(error) if earlier.is_open() => {
                     let why = format!("this one was refused before that could be looked up: {}", error.code());
                     return Err(effect.unsettled("an earlier call with this key took effect", &why));
                 }
                 Err(error) => return Err(error.into()),
             };
+            // What is looked for and what is done is in the same mailbox, also where the user connects another one meanwhile.
+            let mailbox = access.mailbox.clone();
+            let who = As {
+                mailbox: Some(&mailbox),
+                ..who
+            };
             match request {
                 Request::Mail(request) => {
-                    gmail_send::carry_out(&self.google, &effect, who, access, open, request, &self.limits).await
+                    gmail_send::carry_out(&self.google, &effect, who, access, earlier, request, &self.limits).await
                 }
                 Request::Event(request) => {
-                    calendar_event_create::carry_out(&self.google, &effect, who, access, open, request).await
+                    calendar_event_create::carry_out(&self.google, &effect, who, access, earlier, request).await
                 }
             }
         };
@@ -167,11 +172,7 @@ impl GoogleTools {
         arguments: Option<JsonObject>,
         who: As<'_>,
     ) -> Result<(Request, Access), ToolError> {
-        let request = if name == gmail_send::NAME {
-            Request::Mail(gmail_send::parse(arguments, &self.limits)?)
-        } else {
-            Request::Event(calendar_event_create::parse(arguments, &self.limits)?)
-        };
+        let request = Request::parse(name, arguments, &self.limits)?;
         let access = self.google.access(who, request.right()).await?;
         Ok((request, access))
     }

@@ -15,7 +15,9 @@ use url::Url;
 pub(crate) use grant::{GrantFault, Granted, ask, request};
 
 use crate::address;
-use crate::error::{Code, internal, missing_scope, not_connected, reconnect_required, store_unavailable, unavailable};
+use crate::error::{
+    Code, account_changed, internal, missing_scope, not_connected, reconnect_required, store_unavailable, unavailable,
+};
 use crate::google::http::Http;
 use crate::google::{As, Right};
 use crate::sealing::Kind;
@@ -86,6 +88,10 @@ impl Tokens {
 
     async fn access_but(&self, who: As<'_>, right: Right, used: Option<&Access>) -> Result<Access, ToolError> {
         let owner = self.owner(who.user).await?;
+        let mailbox = owner.mailbox();
+        if let Some(meant) = who.mailbox.filter(|meant| *meant != mailbox) {
+            return Err(account_changed(meant));
+        }
         if !right.granted_by(&owner.scopes(&self.scopes)) {
             return Err(missing_scope(right.name()));
         }

@@ -56,8 +56,8 @@ pub(crate) struct NewEvent {
     pub(crate) calendar_id: String,
     pub(crate) send_updates: &'static str,
     pub(crate) conference: bool,
-    /// Its time has come: it may be found, but it is not made any more.
-    pub(crate) is_past: bool,
+    /// It may be found, but it is not made any more; the words say why.
+    pub(crate) only_found: Option<&'static str>,
     pub(crate) body: Value,
 }
 
@@ -96,8 +96,7 @@ impl Google {
             {
                 return Ok(Made { event, existed: true });
             }
-            if new.is_past {
-                let why = "it is not in the calendar, and would begin in the past by now";
+            if let Some(why) = new.only_found {
                 return Err(Fault::Unsettled(why.to_owned()));
             }
             let wait = match self.change(who, Right::WriteEvents, &request).await {

@@ -86,10 +86,12 @@ pub(crate) enum Sent {
     Unknown,
 }
 
-/// One user's call, and until when it may take.
+/// One user's call, from which account it is meant to be made, and until when it may take.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct As<'a> {
     pub(crate) user: &'a UserId,
+    /// Under another account that the user has connected it is not made.
+    pub(crate) mailbox: Option<&'a str>,
     pub(crate) deadline: Instant,
 }
 

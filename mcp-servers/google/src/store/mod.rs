@@ -166,6 +166,12 @@ impl Store {
         read!(self, kept(claim, now))
     }
 
+    /// Would a call that was begun at that time be written down here still, whatever came of it?
+    pub(crate) async fn keeps(&self, begun_at: Moment, now: Moment) -> Result<bool, sqlx::Error> {
+        let since = read!(self, kept_since())?;
+        Ok(begun_at.0 >= since && begun_at.0 >= now.0 - KEY_LIFE_MICROS)
+    }
+
     /// Writes a key down, before its first attempt. False where it stands there already.
     pub(crate) async fn claim(&self, claim: &Claim, mailbox: &str, now: Moment) -> Result<bool, sqlx::Error> {
         write!(self, claim(claim, mailbox, now))

@@ -165,6 +165,10 @@ macro_rules! queries_on {
                 })))
             }
 
+            pub(in crate::store) async fn kept_since(pool: &Pool<Db>) -> Result<i64> {
+                sqlx::query_scalar(sql::KEPT_SINCE).fetch_one(pool).await
+            }
+
             pub(in crate::store) async fn claim(
                 pool: &Pool<Db>,
                 claim: &Claim,

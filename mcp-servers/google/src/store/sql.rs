@@ -45,6 +45,9 @@ pub(super) const TAKE_FROM: &str = "DELETE FROM google_authorizations WHERE stat
 pub(super) const KEPT: &str = "SELECT arguments, mailbox, answer, attempted_at FROM google_calls
      WHERE user_id = $1 AND tool = $2 AND idem_key = $3 AND (answered_at IS NULL OR answered_at >= $4)";
 
+// What was begun before is not known here.
+pub(super) const KEPT_SINCE: &str = "SELECT MIN(applied_at) FROM google_migrations";
+
 pub(super) const FORGET_KEY: &str = "DELETE FROM google_calls
      WHERE user_id = $1 AND tool = $2 AND idem_key = $3 AND answered_at < $4";
 

@@ -2,7 +2,7 @@
 
 use chrono::Utc;
 use gavel_mcp_base::schema::{self, Behaviour};
-use gavel_mcp_base::{Answer, Arguments, ToolError, digest, key_reused, missing, wrong};
+use gavel_mcp_base::{Answer, Arguments, Class, ToolError, digest, key_reused, missing, wrong};
 use rmcp::model::{JsonObject, Tool};
 use serde_json::{Value, json};
 use uuid::Uuid;
@@ -10,12 +10,11 @@ use uuid::Uuid;
 use super::{recipients, reference};
 use crate::address::{self, Recipient};
 use crate::auth::Access;
-use crate::effect::Effect;
+use crate::effect::{Earlier, Effect, NOT_KEPT};
 use crate::error::{Code, Fault};
 use crate::google::calendar::{DIGEST, Made, NewEvent};
 use crate::google::{As, Google};
 use crate::settings::Limits;
-use crate::store::Open;
 use crate::time::{self, Span};
 
 pub(crate) const NAME: &str = "calendar_event_create";
@@ -245,32 +244,44 @@ fn reminders(arguments: &Arguments) -> Result<Option<Value>, ToolError> {
     Ok(Some(json!({ "useDefault": false, "overrides": items })))
 }
 
-/// Creates it, once under its key. `open`: an earlier call with the key may have created it.
+/// Could it be created?
+pub(crate) fn check(request: &Request) -> Result<(), ToolError> {
+    match request.is_past {
+        true => Err(in_the_past().class(Class::Arguments)),
+        false => Ok(()),
+    }
+}
+
+/// Creates it, once under its key, unless an earlier call did.
 pub(crate) async fn carry_out(
     google: &Google,
     effect: &Effect<'_>,
     who: As<'_>,
     access: Access,
-    open: Option<Open>,
+    earlier: Earlier,
     request: Request,
 ) -> Result<Answer, Fault> {
     const CREATED: &str = "this event was created";
-    let perhaps_there = match &open {
-        Some(open) if open.mailbox != access.mailbox => {
+    let past = request
+        .is_past
+        .then_some("it is not in the calendar, and would begin in the past by now");
+    let (perhaps_there, only_found) = match &earlier {
+        Earlier::Begun(open) if open.mailbox != access.mailbox => {
             let why = "the user has connected another account since";
             return Err(effect.unsettled(CREATED, why));
         }
-        Some(_) => true,
-        None if request.is_past => return Err(in_the_past().into()),
+        Earlier::Begun(_) => (true, past),
+        Earlier::Told { never_came: false, .. } => (true, Some(NOT_KEPT)),
+        Earlier::Told { .. } | Earlier::None if request.is_past => return Err(in_the_past().into()),
         // Where another call is faster the id keeps the event from being made twice.
-        None => !effect.claim(&access.mailbox).await?,
+        Earlier::Told { .. } | Earlier::None => (!effect.claim(&earlier, &access.mailbox).await?, None),
     };
     let id = match &effect.claim {
         Some(claim) => reference(NAME, who.user, &claim.key),
         None => Uuid::new_v4().simple().to_string(),
     };
     let digest = request.digest.clone();
-    let new = event(id, request);
+    let new = event(id, request, only_found);
     match google.make_event(who, &new, perhaps_there).await {
         // What stands in the event outlives what stands in our own database.
         Ok(made) if made.existed && made.event.digest() != Some(digest.as_str()) => Err(key_reused().into()),
@@ -283,12 +294,12 @@ pub(crate) async fn carry_out(
     }
 }
 
-fn event(id: String, request: Request) -> NewEvent {
+fn event(id: String, request: Request, only_found: Option<&'static str>) -> NewEvent {
     let Request {
         calendar_id,
         send_updates,
         conference,
-        is_past,
+        is_past: _,
         mut body,
         digest,
     } = request;
@@ -304,7 +315,7 @@ fn event(id: String, request: Request) -> NewEvent {
         calendar_id,
         send_updates,
         conference,
-        is_past,
+        only_found,
         body,
     }
 }

@@ -1,7 +1,7 @@
 //! `gmail_send`
 
 use gavel_mcp_base::schema::{self, Behaviour};
-use gavel_mcp_base::{Answer, Arguments, Code as Common, Moment, ToolError, missing, wrong};
+use gavel_mcp_base::{Answer, Arguments, Class, Code as Common, Moment, ToolError, missing, wrong};
 use rmcp::model::{JsonObject, Tool};
 use serde_json::json;
 use uuid::Uuid;
@@ -9,14 +9,13 @@ use uuid::Uuid;
 use super::{recipients, reference};
 use crate::address::{Recipient, some_recipients, too_many};
 use crate::auth::Access;
-use crate::effect::Effect;
+use crate::effect::{Earlier, Effect, NOT_KEPT};
 use crate::error::{Code, Fault, internal};
 use crate::google::gmail::{Lookup, Mail, Original, ReplyTo};
 use crate::google::refusal::{is_refused, refusal};
 use crate::google::{As, Google, Right, Sent};
 use crate::mime::{self, Email};
 use crate::settings::Limits;
-use crate::store::Open;
 use crate::{address, google};
 
 pub(crate) const NAME: &str = "gmail_send";
@@ -175,13 +174,27 @@ fn id(arguments: &Arguments, name: &str) -> Result<Option<String>, ToolError> {
     }
 }
 
-/// Sends it, once under its key. `open`: an earlier call with the key may have sent it.
+/// Could it be sent? A reply is to something that is there, and the whole is not too long.
+pub(crate) async fn check(google: &Google, who: As<'_>, request: &Request, limits: &Limits) -> Result<(), ToolError> {
+    let original = original(google, who, request)
+        .await
+        .map_err(|error| match error.code() {
+            "not_found" | "invalid_argument" => error.class(Class::Arguments),
+            _ => error,
+        })?;
+    // In place of the names that it is given when it is sent.
+    let (key, message_id) = ("0".repeat(40), format!("{}@{}", "0".repeat(40), "0".repeat(20)));
+    let written = written(&request.email, &message_id, &key, original.as_ref(), limits);
+    written.map(drop).map_err(|error| error.class(Class::Arguments))
+}
+
+/// Sends it, once under its key, unless an earlier call did.
 pub(crate) async fn carry_out(
     google: &Google,
     effect: &Effect<'_>,
     who: As<'_>,
     access: Access,
-    open: Option<Open>,
+    earlier: Earlier,
     request: Request,
     limits: &Limits,
 ) -> Result<Answer, Fault> {
@@ -190,24 +203,30 @@ pub(crate) async fn carry_out(
         None => Uuid::new_v4().simple().to_string(),
     };
     let message_id = format!("{key}@{}", domain(&access));
-    if let Some(open) = &open {
+    let since = match &earlier {
+        Earlier::None => None,
         // In another mailbox nothing can be seen of it.
-        if open.mailbox != access.mailbox {
+        Earlier::Begun(open) if open.mailbox != access.mailbox => {
             let why = "the user has connected another account since";
             return Err(effect.unsettled(SENT, why));
         }
-        let since = open.attempted_at;
-        match google.find_mail(who, &access, &key, &message_id, since).await {
-            Lookup::Found(mail) => {
+        Earlier::Begun(open) => Some(open.attempted_at),
+        Earlier::Told { at, .. } => Some(*at),
+    };
+    if let Some(since) = since {
+        match (google.find_mail(who, &access, &key, &message_id, since).await, &earlier) {
+            (Lookup::Found(mail), _) => {
                 tracing::info!("an e-mail whose sending was in doubt had been sent");
                 return Ok(effect.done(answer(&request.email, &mail, true)).await);
             }
-            Lookup::Unclear(why) => return Err(effect.unsettled(SENT, why)),
-            Lookup::NotThere if Moment::now().0 - since.0 < limits.settle.as_micros() as i64 => {
+            (_, Earlier::Told { never_came: true, .. }) => {}
+            (_, Earlier::Told { .. }) => return Err(effect.unsettled(SENT, NOT_KEPT)),
+            (Lookup::Unclear(why), _) => return Err(effect.unsettled(SENT, why)),
+            (Lookup::NotThere, _) if Moment::now().0 - since.0 < limits.settle.as_micros() as i64 => {
                 let why = "it is not in the mailbox yet, and the attempt was only just made";
                 return Err(effect.unsettled(SENT, why));
             }
-            Lookup::NotThere => tracing::info!("an e-mail whose sending was in doubt had not been sent"),
+            (Lookup::NotThere, _) => tracing::info!("an e-mail whose sending was in doubt had not been sent"),
         }
     }
     let original = original(google, who, &request).await;
@@ -219,11 +238,7 @@ pub(crate) async fn carry_out(
         Ok(prepared) => prepared,
         Err(error) => return Err(error.into()),
     };
-    let ours = match &open {
-        Some(open) => effect.try_again(open).await?,
-        None => effect.claim(&access.mailbox).await?,
-    };
-    if !ours {
+    if !effect.claim(&earlier, &access.mailbox).await? {
         let why = "another call with the same key is under way";
         return Err(effect.unsettled(SENT, why));
     }

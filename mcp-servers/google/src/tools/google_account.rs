@@ -5,25 +5,27 @@ use gavel_mcp_base::{Answer, Arguments, ToolError, missing};
 use rmcp::model::{JsonObject, Tool};
 use serde_json::json;
 
-use super::{calendar_event_create, gmail_send};
+use super::{Request, calendar_event_create, gmail_send};
 use crate::google::{As, Google, Right};
+use crate::settings::Limits;
 
 pub(crate) const NAME: &str = "google_account";
 
 const DESCRIPTION: &str = "\
-Tell whether the user's Google account is connected, and allows what another tool needs. It changes nothing. Where it is not so, the \
-error says what the user has to do; otherwise the other tool can be called.";
+Tell whether another tool could be called: whether the user's Google account is connected and allows what it needs, and, where its \
+arguments are given, whether they are ones that it takes. It changes nothing. Where it is not so, the error says what is to be done; \
+otherwise the other tool can be called, and acts from the account that is named.";
 
 /// What is to be done.
-const FOR: [(&str, Right); 2] = [
-    (gmail_send::NAME, Right::Send),
-    (calendar_event_create::NAME, Right::WriteEvents),
+const FOR: [(&str, &str); 2] = [
+    (gmail_send::NAME, gmail_send::NAME),
+    (calendar_event_create::NAME, calendar_event_create::NAME),
 ];
 
 pub(crate) fn tool() -> Tool {
     schema::tool(
         NAME,
-        "Look whether the account is connected",
+        "Look whether a call can be made",
         DESCRIPTION,
         schema::input(
             json!({
@@ -31,12 +33,19 @@ pub(crate) fn tool() -> Tool {
                     "type": "string",
                     "enum": FOR.map(|(name, _)| name),
                     "description": "The tool that is to be called."
-                }
+                },
+                "arguments": { "type": "object", "description": "Its arguments." }
             }),
             &["for"],
         ),
         schema::output(
-            schema::properties([("ready", json!({ "type": "boolean", "description": "Always true." }))]),
+            schema::properties([
+                ("ready", json!({ "type": "boolean", "description": "Always true." })),
+                (
+                    "account",
+                    json!({ "type": "string", "description": "The address of the account from which it acts, where it is known." }),
+                ),
+            ]),
             &["ready"],
         ),
         Behaviour {
@@ -48,14 +57,45 @@ pub(crate) fn tool() -> Tool {
     )
 }
 
-/// For which right is asked?
-pub(crate) fn parse(arguments: Option<JsonObject>) -> Result<Right, ToolError> {
-    let arguments = Arguments::new(arguments, &["for"])?;
-    arguments.choice("for", &FOR)?.ok_or_else(|| missing("for"))
+/// What is asked.
+#[derive(Debug)]
+pub(crate) enum Asked {
+    /// Could the tool be called that needs this?
+    Any(Right),
+    /// Could this call be made?
+    Call(Request),
+}
+
+pub(crate) fn parse(arguments: Option<JsonObject>, limits: &Limits) -> Result<Asked, ToolError> {
+    let arguments = Arguments::new(arguments, &["for", "arguments"])?;
+    let tool = arguments.choice("for", &FOR)?.ok_or_else(|| missing("for"))?;
+    match arguments.object("arguments")? {
+        Some(call) => Request::parse(tool, Some(call.clone()), limits).map(Asked::Call),
+        None if tool == gmail_send::NAME => Ok(Asked::Any(Right::Send)),
+        None => Ok(Asked::Any(Right::WriteEvents)),
+    }
 }
 
 /// A token is asked for where there is none: Google says then that consent was taken back.
-pub(crate) async fn carry_out(google: &Google, who: As<'_>, right: Right) -> Result<Answer, ToolError> {
-    google.access(who, right).await?;
-    Ok(Answer::of(&json!({ "ready": true })))
+pub(crate) async fn carry_out(
+    google: &Google,
+    who: As<'_>,
+    asked: &Asked,
+    limits: &Limits,
+) -> Result<Answer, ToolError> {
+    let right = match asked {
+        Asked::Any(right) => *right,
+        Asked::Call(request) => request.right(),
+    };
+    let access = google.access(who, right).await?;
+    match asked {
+        Asked::Any(_) => {}
+        Asked::Call(Request::Mail(request)) => gmail_send::check(google, who, request, limits).await?,
+        Asked::Call(Request::Event(request)) => calendar_event_create::check(request)?,
+    }
+    let mut answer = json!({ "ready": true });
+    if access.mailbox.contains('@') {
+        answer["account"] = access.mailbox.into();
+    }
+    Ok(Answer::of(&answer))
 }

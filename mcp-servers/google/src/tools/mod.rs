@@ -6,10 +6,39 @@ pub(crate) mod google_account;
 
 use std::sync::LazyLock;
 
-use gavel_mcp_base::UserId;
-use rmcp::model::Tool;
+use gavel_mcp_base::{Class, ToolError, UserId};
+use rmcp::model::{JsonObject, Tool};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
+
+use crate::google::Right;
+use crate::settings::Limits;
+
+/// A call whose arguments have been understood.
+#[derive(Debug)]
+pub(crate) enum Request {
+    Mail(gmail_send::Request),
+    Event(calendar_event_create::Request),
+}
+
+impl Request {
+    /// What the tool of this name is to do.
+    pub(crate) fn parse(name: &str, arguments: Option<JsonObject>, limits: &Limits) -> Result<Self, ToolError> {
+        let request = match name {
+            gmail_send::NAME => gmail_send::parse(arguments, limits).map(Self::Mail),
+            _ => calendar_event_create::parse(arguments, limits).map(Self::Event),
+        };
+        request.map_err(|error| error.class(Class::Arguments))
+    }
+
+    /// What the user must have consented to.
+    pub(crate) fn right(&self) -> Right {
+        match self {
+            Self::Mail(_) => Right::Send,
+            Self::Event(_) => Right::WriteEvents,
+        }
+    }
+}
 
 /// Every tool, always in the same order.
 pub(crate) fn all() -> &'static [Tool] {

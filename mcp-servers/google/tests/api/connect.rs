@@ -50,6 +50,49 @@ on_both! {
         assert!(world.google.seen("send").is_empty());
     }
 
+    /// what the tool would refuse is told before anybody is asked to agree to it.
+    async fn a_call_is_looked_at_before_anybody_is_asked(world: World) {
+        let mut world = world;
+        world.environment.insert("GOOGLE_MAX_MESSAGE_BYTES", "9000".to_owned());
+        world.connect("anna").await;
+        world.connect_with("ben", SEND).await;
+        let server = world.server().await;
+        let look = async |user: &str, tool: &str, arguments: serde_json::Value| {
+            let asked = json!({ "for": tool, "arguments": arguments });
+            server.call(user, "google_account", asked).await
+        };
+        let mail = |name: &str, value: serde_json::Value| {
+            let mut email = json!({ "to": ["ben@example.com"], "subject": "x", "body": "x" });
+            email[name] = value;
+            email
+        };
+        for (arguments, code) in [
+            (mail("subject", json!("  ")), "invalid_argument"),
+            (mail("subject", json!("x".repeat(901))), "too_long"),
+            (mail("body", json!("a\u{0}b")), "nul_character"),
+            (mail("body", json!("x".repeat(10_000))), "too_long"),
+            (mail("thread_id", json!("../x")), "invalid_argument"),
+            (mail("thread_id", json!("abc")), "not_found"),
+            (mail("reply_to_message_id", json!("abc")), "not_found"),
+        ] {
+            let refused = look("anna", "gmail_send", arguments).await;
+            assert_eq!(refused.code(), code);
+            assert_eq!(refused.error()["class"], "arguments", "{refused:?}");
+        }
+        let refused = look("ben", "gmail_send", mail("thread_id", json!("abc"))).await;
+        assert_eq!((refused.code(), &refused.error()["class"]), ("missing_scope", &json!("auth")));
+        for (event, code) in [
+            (json!({ "summary": "x", "start": "2020-01-01", "end": "2020-01-02" }), "in_the_past"),
+            (json!({ "summary": "x".repeat(1025), "start": "2099-01-01", "end": "2099-01-02" }), "too_long"),
+        ] {
+            let refused = look("anna", "calendar_event_create", event).await;
+            assert_eq!((refused.code(), &refused.error()["class"]), (code, &json!("arguments")));
+        }
+        let good = look("anna", "gmail_send", mail("cc", json!(["ann@example.com"]))).await.ok();
+        assert_eq!(good["account"], account("anna"));
+        assert!(world.google.seen("send").is_empty());
+    }
+
     /// nobody is told that Google has taken back what it may not have.
     async fn a_consent_that_google_did_not_take_back_is_told(world: World) {
         let connector = world.connector().await;

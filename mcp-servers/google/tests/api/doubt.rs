@@ -113,6 +113,74 @@ on_both! {
         assert_eq!(world.google.sent(&account("anna")).len(), 1);
     }
 
+    /// DESIGN promise 3: a caller says that it repeats a call, and nothing stands under its key.
+    async fn a_repeated_call_that_is_not_on_record_is_sent_only_where_it_would_be(world: World) {
+        world.connect("anna").await;
+        let server = world.server().await;
+        let repeat = async |key: &str, since: &str| {
+            let meta = json!({
+                "gavel/user_id": "anna", "gavel/idempotency_key": key, "gavel/first_attempt_at": since
+            });
+            server.try_call(TOOL, email(), meta).await
+        };
+        let now = || chrono::Utc::now().to_rfc3339_opts(chrono::SecondsFormat::Micros, true);
+        // The process died before the call came here.
+        assert_eq!(repeat("k1", &now()).await.expect("an answer").ok()["recovered"], false);
+        // It came, and another database kept it.
+        world.google.trouble("send", [Trouble::CutAfter]);
+        server.doubt("k2", "anna", TOOL, email()).await;
+        world.sql("DELETE FROM google_calls").await;
+        assert_eq!(repeat("k2", &now()).await.expect("an answer").ok()["recovered"], true);
+        // It was begun when this database was not there yet, or so long ago that it is forgotten.
+        let week = chrono::Utc::now() - chrono::TimeDelta::days(8);
+        for (key, created) in [("k3", None), ("k4", Some("UPDATE google_migrations SET applied_at = 0"))] {
+            if let Some(statement) = created {
+                world.sql(statement).await;
+            }
+            let refused = format!("{:?}", repeat(key, &week.to_rfc3339()).await.expect_err("it is not known"));
+            assert!(refused.contains("what this server had written down of the first attempt is gone"), "{refused}");
+            let meta = json!({
+                "gavel/user_id": "anna", "gavel/idempotency_key": key, "gavel/first_attempt_at": week.to_rfc3339()
+            });
+            let event = json!({ "summary": "x", "start": "2099-01-01", "end": "2099-01-02" });
+            let refused = server.try_call("calendar_event_create", event, meta).await;
+            let refused = format!("{:?}", refused.expect_err("it is not known"));
+            assert!(refused.contains("what this server had written down of the first attempt is gone"), "{refused}");
+        }
+        assert_eq!(world.google.sent(&account("anna")).len(), 2);
+        assert!(world.google.seen("insert").is_empty());
+        assert_eq!(repeat("k5", "yesterday").await.expect("an answer").code(), "invalid_meta");
+    }
+
+    /// DESIGN promise 4: leave was for the account that was shown with the question.
+    async fn nothing_is_sent_from_another_account_than_was_agreed_to(world: World) {
+        let scopes = format!("{SEND} {READ} {EVENTS}");
+        world.connect("anna").await;
+        let server = world.server().await;
+        let asked = server.call("anna", "google_account", json!({ "for": TOOL, "arguments": email() })).await.ok();
+        assert_eq!(asked, json!({ "ready": true, "account": account("anna") }));
+        let event = json!({ "summary": "x", "start": "2099-01-01", "end": "2099-01-02" });
+        let call = async |tool: &str, arguments: Value, key: &str| {
+            let meta = json!({
+                "gavel/user_id": "anna", "gavel/idempotency_key": key, "gavel/account": account("anna")
+            });
+            server.try_call(tool, arguments, meta).await.expect("an answer")
+        };
+        call(TOOL, email(), "k1").await.ok();
+        world.connect_as("anna", "other@gmail.example", &scopes).await;
+        for (tool, arguments) in [(TOOL, email()), ("calendar_event_create", event.clone())] {
+            let refused = call(tool, arguments, "k2").await;
+            assert_eq!(refused.code(), "account_changed");
+            let words = refused.error()["message"].to_string();
+            assert!(words.contains("anna@gmail.example"), "{words}");
+        }
+        // What was done is told as it was.
+        call(TOOL, email(), "k1").await.ok();
+        assert_eq!(world.google.seen("send").len(), 1);
+        world.connect("anna").await;
+        call("calendar_event_create", event, "k2").await.ok();
+    }
+
     /// DESIGN promise 3
     async fn what_was_never_sent_is_sent_once_it_is_certain(world: World) {
         world.connect("anna").await;
