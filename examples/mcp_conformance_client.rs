@@ -103,6 +103,8 @@ async fn call(mcp: &Mcp, catalog: &Catalog, name: &str, arguments: &Value) -> Re
             run_id: "conformance",
             action_id: ActionId::new(),
             idempotency_key: "conformance",
+            first_attempt_us: None,
+            account: None,
             traceparent: None,
             timeout: PATIENCE,
             cancel: &CancellationToken::new(),

@@ -90,6 +90,8 @@ impl Real {
             run_id: "eval",
             action_id,
             idempotency_key: &action_id.to_string(),
+            first_attempt_us: None,
+            account: None,
             traceparent: None,
             timeout: Duration::from_secs(20),
             cancel: &CancellationToken::new(),

@@ -97,6 +97,9 @@ pub struct Details {
     /// It gives an argument that leave for good does not cover, so it can be allowed once only.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub ungrantable: bool,
+    /// The account from which it would be done, as the tool's server named it; bound like the arguments.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub account: Option<String>,
 }
 
 impl Details {

@@ -233,6 +233,9 @@ pub enum Judgement {
         /// It gives an argument that leave for good does not cover.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         ungrantable: bool,
+        /// The account from which it would be done, as the tool's server named it.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        account: Option<String>,
     },
     /// It does not run.
     Refuse {

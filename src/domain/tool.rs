@@ -64,6 +64,12 @@ impl InputSchema {
         serde_json::from_str(self.original.get()).unwrap_or_default()
     }
 
+    /// Does it name this argument?
+    #[must_use]
+    pub fn has_property(&self, name: &str) -> bool {
+        self.value()["properties"].get(name).is_some()
+    }
+
     /// Checks arguments.
     ///
     /// # Errors

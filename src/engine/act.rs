@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::join_all;
+use serde::Deserialize;
 use serde_json::json;
 use serde_json::value::RawValue;
 use tracing::{Instrument, Span};
@@ -19,7 +20,7 @@ use crate::domain::canonical;
 use crate::domain::event::Event;
 use crate::domain::ids::{ActionId, RunId};
 use crate::domain::journal::{CallFailure, CallResult, Entry, Judgement, Proposed, Target};
-use crate::domain::tool::{FailureCode, Tool};
+use crate::domain::tool::{FailureCode, Idempotency, Tool};
 use crate::ports::records::{Intent, RecordError};
 use crate::ports::tools::{CallReply, CallRequest};
 use crate::telemetry;
@@ -57,7 +58,7 @@ pub(super) async fn act(engine: &Engine, run: &mut Run, calls: &[Proposed]) -> R
         run.grants = leave::grants(run, calls).await;
     }
     let cleared = judge_all(engine, run, calls);
-    unready(engine, run, calls).await;
+    look_ahead(engine, run, calls).await;
     if run.log.is_none() {
         let all: Vec<_> = cleared.iter().collect();
         let intents = intents(engine, run, &all);
@@ -89,9 +90,13 @@ pub(super) async fn act(engine: &Engine, run: &mut Run, calls: &[Proposed]) -> R
 /// The longest that a server may take to say whether a tool can be called.
 const TO_BE_READY: Duration = Duration::from_secs(5);
 
-/// Of calls that a person would be asked about, those that their server says it cannot do for this user: their account is to be
-/// connected first, say. They fail with its words, and nobody is asked for nothing. Where it cannot say, people are asked.
-async fn unready(engine: &Engine, run: &mut Run, calls: &[Proposed]) {
+/// The longest name of an account, in bytes: the longest address there is.
+const LONGEST_ACCOUNT: usize = 320;
+
+/// Asks servers about the calls that a person would be asked about. Those that could not be made (the user's account is to be connected
+/// first; the tool does not take these arguments) fail with the server's words, and nobody is asked for nothing; with the others people
+/// are shown the account from which they would be done. Where a server cannot say, people are asked.
+async fn look_ahead(engine: &Engine, run: &mut Run, calls: &[Proposed]) {
     for call in calls {
         let Target::Tool(tool) = &call.target else { continue };
         let Some(name) = tool.ready.as_ref().filter(|_| leave::waits(&run.journal, call.id)) else {
@@ -105,6 +110,11 @@ async fn unready(engine: &Engine, run: &mut Run, calls: &[Proposed]) {
             continue;
         };
         let mut arguments = json!({"for": &*tool.name});
+        if asked.input.has_property("arguments")
+            && let Some(Judgement::RequireApproval { arguments: given, .. }) = judged(&mut run.journal, call.id)
+        {
+            arguments["arguments"] = serde_json::from_str(given.get()).unwrap_or_default();
+        }
         if let Some(identity) = &asked.identity_argument {
             arguments[&**identity] = asked.user(&run.record.tenant, &run.record.user).into_owned().into();
         }
@@ -114,12 +124,35 @@ async fn unready(engine: &Engine, run: &mut Run, calls: &[Proposed]) {
             key: format!("{}:ready", call.id),
             ..cleared(call, What::Tool(asked), Arc::from(arguments))
         };
-        if let CallReply::Failed(failure) = attempt(engine, run, &one, asked, time).await
-            && failure.code == FailureCode::AuthRequired
-        {
-            run.push(failed(call.id, failure.code, failure.message));
+        match attempt(engine, run, &one, asked, time, Nth::First).await {
+            CallReply::Failed(failure)
+                if matches!(failure.code, FailureCode::AuthRequired | FailureCode::InvalidArguments) =>
+            {
+                run.push(failed(call.id, failure.code, failure.message));
+            }
+            CallReply::Data(data) => {
+                let said: Ready = serde_json::from_str(data.get()).unwrap_or_default();
+                if let Some(Judgement::RequireApproval { account, .. }) = judged(&mut run.journal, call.id) {
+                    *account = said.account.filter(|name| name.len() <= LONGEST_ACCOUNT);
+                }
+            }
+            CallReply::Failed(_) | CallReply::NotSent(_) | CallReply::Unknown(_) => {}
         }
     }
+}
+
+/// What a server says of a call that could be made.
+#[derive(Default, Deserialize)]
+struct Ready {
+    account: Option<String>,
+}
+
+/// How a call was judged last. It is not written yet while it is looked ahead.
+fn judged(journal: &mut [Entry], id: ActionId) -> Option<&mut Judgement> {
+    journal.iter_mut().rev().find_map(|entry| match entry {
+        Entry::Judged { call, judgement } if *call == id => Some(judgement),
+        _ => None,
+    })
 }
 
 /// Of calls that a person approved, now or for good, those whose tools are what they were then (promise 4). Their server is asked
@@ -211,7 +244,9 @@ pub(super) async fn recover(engine: &Engine, run: &mut Run, calls: &[Proposed]) 
                 // Leave is for the tool as it was, also where the call is sent once more (promise 4).
                 let approved =
                     leave::answer(&run.journal, call.id).is_some() || leave::granted(&run.journal, call.id).is_some();
-                if approved && is_as_it_was(engine, tool).await != Some(true) {
+                if is_forgotten(engine, run, call.id, tool)
+                    || (approved && is_as_it_was(engine, tool).await != Some(true))
+                {
                     cut_off(tool.side_effect)
                 } else {
                     let one = cleared(call, What::Tool(tool), arguments);
@@ -225,6 +260,15 @@ pub(super) async fn recover(engine: &Engine, run: &mut Run, calls: &[Proposed]) 
         run.push(Entry::Result { call: call.id, result });
     }
     log::flush(engine, run, Vec::new()).await
+}
+
+/// How long a tool that honours our key is taken to know it. Later the same key may be a new one there, and the call a second effect.
+const KEYS_LAST: Duration = Duration::from_secs(24 * 3600);
+
+/// May the tool have forgotten the key of a call that was begun?
+fn is_forgotten(engine: &Engine, run: &Run, id: ActionId, tool: &Tool) -> bool {
+    let ago_us = begun_at(&run.journal, id).map_or(0, |at_us| engine.clock.now_us().saturating_sub(at_us));
+    tool.side_effect && tool.idempotency == Idempotency::Key && i128::from(ago_us) > KEYS_LAST.as_micros() as i128
 }
 
 const LEASE_LOST: &str = "another process may have taken the run up; the call was not sent";
@@ -297,6 +341,14 @@ pub(super) fn children_begun(journal: &[Entry], id: ActionId) -> Vec<RunId> {
 fn children(journal: &[Entry], id: ActionId) -> impl DoubleEndedIterator<Item = RunId> {
     journal.iter().filter_map(move |entry| match entry {
         Entry::Started { call, child, .. } if *call == id => *child,
+        _ => None,
+    })
+}
+
+/// When a call was begun first, in microseconds since the epoch.
+fn begun_at(journal: &[Entry], id: ActionId) -> Option<i64> {
+    journal.iter().find_map(|entry| match entry {
+        Entry::Started { call, at_us, .. } if *call == id => Some(*at_us),
         _ => None,
     })
 }
@@ -462,7 +514,7 @@ async fn call(engine: &Engine, run: &Run, one: &Cleared<'_>, tool: &Arc<Tool>) -
             message,
         })
     } else {
-        attempt(engine, run, one, tool, time).await
+        attempt(engine, run, one, tool, time, Nth::First).await
     };
     let (outcome, sent) = match reply {
         CallReply::Data(data) => (Ok(data), true),
@@ -480,8 +532,22 @@ async fn call(engine: &Engine, run: &Run, one: &Cleared<'_>, tool: &Arc<Tool>) -
     }
 }
 
+/// Which attempt at a call.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Nth {
+    First,
+    Further,
+}
+
 /// Sends it, unless the run may be somebody else's by now, who does the same.
-async fn attempt(engine: &Engine, run: &Run, one: &Cleared<'_>, tool: &Arc<Tool>, time: Duration) -> CallReply {
+async fn attempt(
+    engine: &Engine,
+    run: &Run,
+    one: &Cleared<'_>,
+    tool: &Arc<Tool>,
+    time: Duration,
+    nth: Nth,
+) -> CallReply {
     if !run.is_ours() {
         return CallReply::NotSent(CallFailure {
             code: FailureCode::Unavailable,
@@ -498,6 +564,10 @@ async fn attempt(engine: &Engine, run: &Run, one: &Cleared<'_>, tool: &Arc<Tool>
         run_id: &run.record.id.to_string(),
         action_id: one.call.id,
         idempotency_key: &one.key,
+        first_attempt_us: (nth == Nth::Further)
+            .then(|| begun_at(&run.journal, one.call.id))
+            .flatten(),
+        account: leave::account(&run.journal, one.call.id),
         traceparent: own_place.as_deref().or(run.traceparent.as_deref()),
         timeout: time,
         cancel: &run.cancel,
@@ -519,7 +589,7 @@ async fn once_more(
 ) -> Result<Arc<RawValue>, CallFailure> {
     if tool.repeatable() && left > WORTH_A_SECOND && !run.cancel.is_cancelled() {
         tracing::info!(decision_id = %run.record.id, tool = %tool.name, "no answer to a repeatable call; sent again");
-        match attempt(engine, run, one, tool, left).await {
+        match attempt(engine, run, one, tool, left, Nth::Further).await {
             CallReply::Data(data) => return Ok(data),
             CallReply::Failed(failure) if !tool.side_effect => return Err(failure),
             CallReply::NotSent(_) | CallReply::Failed(_) | CallReply::Unknown(_) => {}

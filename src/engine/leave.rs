@@ -118,6 +118,7 @@ fn asked_for(journal: &[Entry], id: ActionId) -> Option<(&Arc<RawValue>, Details
                     warnings,
                     recipients,
                     ungrantable,
+                    account,
                     ..
                 },
         } if *call == id => Some((
@@ -127,8 +128,20 @@ fn asked_for(journal: &[Entry], id: ActionId) -> Option<(&Arc<RawValue>, Details
                 warnings: warnings.clone(),
                 recipients: (!recipients.is_empty()).then(|| recipients.clone()),
                 ungrantable: *ungrantable,
+                account: account.clone(),
             },
         )),
+        _ => None,
+    })
+}
+
+/// The account that a person was shown with the question, if they were asked and one was named.
+pub(super) fn account(journal: &[Entry], id: ActionId) -> Option<&str> {
+    journal.iter().rev().find_map(|entry| match entry {
+        Entry::Judged {
+            call,
+            judgement: Judgement::RequireApproval { account, .. },
+        } if *call == id => account.as_deref(),
         _ => None,
     })
 }
@@ -212,10 +225,10 @@ pub(super) fn questions(run: &Run, calls: &[ActionId], stands: Duration) -> Vec<
             let tool = tool(call)?;
             let (arguments, details) = asked_for(&run.journal, call.id)?;
             let with = in_short(arguments, details.recipients.as_ref());
-            let words = match with.is_empty() {
-                true => format!("May I call {}? {}.", tool.name, details.reason),
-                false => format!("May I call {} ({with})? {}.", tool.name, details.reason),
-            };
+            let account = details.account.as_deref().map(visible);
+            let account = account.map_or_else(String::new, |account| format!(" from {account}"));
+            let with = if with.is_empty() { with } else { format!(" ({with})") };
+            let words = format!("May I call {}{account}{with}? {}.", tool.name, details.reason);
             Some(NewAction {
                 id: call.id,
                 approval: Some((ApprovalId::new(), stands)),

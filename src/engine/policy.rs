@@ -98,6 +98,7 @@ pub fn judge(call: &Proposed, bounds: Bounds<'_>) -> Judgement {
             warnings: opinion.parameters.warnings,
             recipients: opinion.parameters.recipients.unwrap_or_default(),
             ungrantable: opinion.parameters.ungrantable,
+            account: None,
         },
         Effect::RequireApproval => refuse(
             FailureCode::Denied,

@@ -76,6 +76,10 @@ pub struct CallRequest<'a> {
     pub action_id: ActionId,
     /// Stable over attempts.
     pub idempotency_key: &'a str,
+    /// When the first attempt was begun, in microseconds since the epoch, where this is a further one.
+    pub first_attempt_us: Option<i64>,
+    /// The account that whoever gave leave was shown, as the server named it.
+    pub account: Option<&'a str>,
     /// W3C `traceparent`, if there is one.
     pub traceparent: Option<&'a str>,
     /// Longest wait.

@@ -68,6 +68,9 @@ pub struct PendingApproval {
     pub recipients: Option<Vec<String>>,
     /// Can leave for good be given for these recipients?
     pub grantable: bool,
+    /// The account from which it would be done, as the tool's server named it; null where it names none.
+    #[schema(required = true)]
+    pub account: Option<String>,
     /// Why it needs leave.
     pub reason: String,
     /// What is odd about it.
@@ -96,6 +99,7 @@ impl PendingApproval {
             grantable: action.details.is_grantable(),
             recipients: action.details.everybody(),
             reason: action.details.reason,
+            account: action.details.account,
             warnings: action.details.warnings,
             created_at: rfc3339(action.created_at),
             expires_at: rfc3339(action.expires_at?),

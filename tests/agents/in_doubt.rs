@@ -1,8 +1,11 @@
 //! Calls of which nobody knows whether they had their effect (promise 3, DESIGN.md section 6).
 
+use std::time::Duration;
+
 use gavel::domain::agent_run::{RunStatus, StopReason};
 use gavel::domain::ids::ActionId;
 use gavel::domain::tool::{FailureCode, Idempotency};
+use gavel::ports::clock::Clock as _;
 use serde_json::{Value, json};
 
 use crate::model::{call, words};
@@ -88,14 +91,20 @@ async fn a_call_whose_answer_was_lost_is_repeated_where_the_tool_takes_a_key() {
     assert_eq!(sent[0].key, sent[1].key);
 }
 
-/// Drives a run until a tool hangs, and has another process take it up.
-async fn dies_while_it_calls(rig: &Rig, agent: &str) -> Begun {
+/// Drives a run until a tool hangs, and has its process die there.
+async fn dies_calling(rig: &Rig, agent: &str) -> Begun {
     let begun = rig.begin(agent, go(), None).await;
     let process = rig.process(rig.store.clone());
     tokio::select! {
         ended = rig.drive(&process, begun) => panic!("{ended:?}"),
         () = rig.tools.waited_for.notified() => {}
     }
+    begun
+}
+
+/// The same, and another process takes it up.
+async fn dies_while_it_calls(rig: &Rig, agent: &str) -> Begun {
+    let begun = dies_calling(rig, agent).await;
     rig.take_over(begun).await.unwrap()
 }
 
@@ -126,6 +135,33 @@ async fn after_a_crash_only_the_tools_data_settles_a_call_that_was_cut_off() {
         );
         assert_eq!(run.row.in_doubt.len(), 1, "{does:?}");
         assert_eq!(rig.tools.effects().len(), 1, "{does:?}");
+    }
+}
+
+/// Promise 3: a server forgets keys in time, and then the same call is a second one. A further attempt says when the first one was.
+#[tokio::test]
+async fn after_a_crash_a_call_is_not_made_again_under_a_key_that_may_be_forgotten() {
+    for (hours, calls) in [(23, 2), (25, 1)] {
+        let later = Duration::from_secs(hours * 3600);
+        let rig = Rig::new(&[CLERK]).await;
+        rig.tools.script("book", [Does::Never]);
+        rig.model.script("clerk", [call("book", json!({})), words("Done.")]);
+        let begun = dies_calling(&rig, "clerk").await;
+        let first = rig.clock.now_us();
+        rig.clock.advance(later);
+        let begun = rig.take_over(begun).await.unwrap();
+        let run = rig.finish(begun).await;
+        assert_eq!(rig.tools.effects().len(), 1, "{hours}");
+        let sent = rig.tools.sent();
+        assert_eq!((sent.len(), sent[0].first_attempt_us), (calls, None), "{hours}");
+        if let Some(again) = sent.get(1) {
+            assert_eq!(again.first_attempt_us, Some(first));
+        } else {
+            assert_eq!(
+                (run.status(), run.row.stop_reason),
+                (RunStatus::Paused, Some(StopReason::InDoubt))
+            );
+        }
     }
 }
 

@@ -47,6 +47,8 @@ pub(crate) struct Sent {
     pub(crate) arguments: String,
     pub(crate) key: String,
     pub(crate) run: String,
+    /// As the call says it, in microseconds.
+    pub(crate) first_attempt_us: Option<i64>,
     pub(crate) timeout: Duration,
 }
 
@@ -230,6 +232,7 @@ impl Tools for ScriptedTools {
                     arguments: request.arguments.get().to_owned(),
                     key: request.idempotency_key.to_owned(),
                     run: request.run_id.to_owned(),
+                    first_attempt_us: request.first_attempt_us,
                     timeout: request.timeout,
                 });
             }

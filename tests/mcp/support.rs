@@ -97,6 +97,8 @@ impl Call<'_> {
             run_id: "run-1",
             action_id: ActionId::new(),
             idempotency_key: "key-1",
+            first_attempt_us: None,
+            account: None,
             traceparent: Some("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"),
             timeout: self.timeout,
             cancel: &self.cancel,

@@ -8,6 +8,7 @@ use secrecy::{ExposeSecret, SecretString};
 use serde::Serialize;
 
 use super::attempt::Outgoing;
+use crate::domain::time::rfc3339;
 
 /// Seconds an identity token is good for.
 const TOKEN_SECONDS: u64 = 60;
@@ -20,6 +21,12 @@ pub(super) fn each(call: &Outgoing<'_>, mut put: impl FnMut(&'static str, &str))
     put("gavel/run_id", request.run_id);
     put("gavel/action_id", &request.action_id.to_string());
     put("gavel/idempotency_key", request.idempotency_key);
+    if let Some(at_us) = request.first_attempt_us {
+        put("gavel/first_attempt_at", &rfc3339(at_us));
+    }
+    if let Some(account) = request.account {
+        put("gavel/account", account);
+    }
     if let Some(token) = call.identity {
         put("gavel/identity", token);
     }

@@ -126,6 +126,7 @@ pub(super) fn read(result: &[u8], max: usize) -> Said {
             .and_then(|meta| serde_json::from_str::<ResultMeta<'_>>(meta.get()).ok());
         let code = match meta.and_then(|meta| meta.error_class).as_deref() {
             Some("auth") => FailureCode::AuthRequired,
+            Some("arguments") => FailureCode::InvalidArguments,
             _ => FailureCode::ToolError,
         };
         return Said::Reply(CallReply::Failed(CallFailure { code, message }));

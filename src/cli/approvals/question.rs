@@ -45,6 +45,9 @@ fn call(one: &Value) -> Vec<String> {
         .collect();
     let head = format!("{} {}", name(text("tool")), asker.join(", "));
     let mut lines = vec![head.trim_end().to_owned()];
+    if one["account"].is_string() {
+        lines.push(field("from account", &one["account"]));
+    }
     for (argument, value) in one["arguments"].as_object().into_iter().flatten() {
         lines.push(field(argument, value));
     }

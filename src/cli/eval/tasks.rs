@@ -90,6 +90,8 @@ impl Tasks {
             run_id: &text,
             action_id: id,
             idempotency_key: &text,
+            first_attempt_us: None,
+            account: None,
             traceparent: None,
             timeout: tool.timeout,
             cancel: &CancellationToken::new(),

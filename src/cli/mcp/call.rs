@@ -64,6 +64,8 @@ pub(super) async fn run(args: Args, mcp: &Arc<Mcp>) -> anyhow::Result<Exit> {
         run_id: &run_id,
         action_id: id,
         idempotency_key: args.idempotency_key.as_deref().unwrap_or(&fresh_key),
+        first_attempt_us: None,
+        account: None,
         traceparent: None,
         timeout: tool.timeout,
         cancel: &CancellationToken::new(),

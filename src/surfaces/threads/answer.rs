@@ -64,6 +64,9 @@ pub struct ActionAnswer {
     /// Everybody it goes to, where the tool names recipients; only while it waits.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub recipients: Option<Vec<String>>,
+    /// The account from which it would be done, where the tool's server names it; only while it waits.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub account: Option<String>,
     /// Can leave for good be given for these recipients? Only while it waits.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub grantable: Option<bool>,
@@ -174,6 +177,7 @@ fn of_call(call: &CallState) -> ActionAnswer {
         approval_id: None,
         arguments: None,
         recipients: None,
+        account: None,
         grantable: None,
         reason: None,
         warnings: Vec::new(),
@@ -201,6 +205,7 @@ impl ActionAnswer {
             approval_id: action.approval.filter(|_| waits),
             arguments: waits.then(|| action.arguments.clone()),
             recipients: action.details.everybody().filter(|_| waits),
+            account: action.details.account.clone().filter(|_| waits),
             grantable: waits.then(|| action.details.is_grantable()),
             reason: waits.then(|| action.details.reason.clone()),
             warnings: if waits {

@@ -1,6 +1,7 @@
 //! Gmail and Google Calendar in the hands of the workspace agent: the real service and the real `gavel mcp-server google`, against a
 //! stand-in for Google that checks each request by Google's own descriptions of its APIs. Gemini is scripted.
 
+mod accounts;
 mod connecting;
 mod credentials;
 mod doubt;
@@ -144,9 +145,13 @@ impl Desk {
     }
 
     pub(crate) async fn connect_with(&self, user: &str, scopes: &[&str]) {
+        self.connect_as(user, &account(user), scopes).await;
+    }
+
+    pub(crate) async fn connect_as(&self, user: &str, account: &str, scopes: &[&str]) {
         let connector = Connector::open(&self.settings()).await.unwrap();
         let begun = connector.begin(user, REDIRECT).await.unwrap();
-        let code = self.google.consent(&begun.url, &account(user), &scopes.join(" "));
+        let code = self.google.consent(&begun.url, account, &scopes.join(" "));
         connector.finish(user, &begun.state, &code).await.unwrap();
         connector.close().await;
     }

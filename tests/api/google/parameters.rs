@@ -70,6 +70,14 @@ async fn what_cannot_be_right_is_refused_before_anybody_is_asked() {
             mail_with("from", json!("boss@example.com")),
             mail_with("user_id", json!("bob")),
             json!({"subject": "Late", "body": "x"}),
+            // What no schema says and the server would refuse.
+            mail_with("subject", json!("")),
+            mail_with("subject", json!(" \u{200b}")),
+            mail_with("subject", json!("x".repeat(901))),
+            mail_with("body", json!("a\u{0}b")),
+            mail_with("thread_id", json!("../x")),
+            mail_with("thread_id", json!("abc")),
+            mail_with("reply_to_message_id", json!("abc")),
         ])
         .map(|arguments| json!(["gmail_send", arguments]));
     let events = [
@@ -92,6 +100,10 @@ async fn what_cannot_be_right_is_refused_before_anybody_is_asked() {
         json!({"attendees": ["boss@example.com <eve@evil.example>"]}),
         json!({"attendees": many}),
         json!({"organizer": "boss@example.com"}),
+        json!({"summary": " "}),
+        json!({"description": "x".repeat(8193)}),
+        json!({"calendar_id": ".."}),
+        json!({"reminders": vec![json!({"method": "popup", "minutes": 1}); 6]}),
     ]
     .map(|fields| json!(["calendar_event_create", event_with(fields)]));
     for call in mails.chain(events) {

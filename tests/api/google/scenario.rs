@@ -185,7 +185,7 @@ async fn one_of_two_is_approved_and_happens_once_and_the_other_is_rejected() {
                 let (question, rest) = text.split_once(" (").unwrap();
                 let (arguments, why) = rest.rsplit_once(")? ").unwrap();
                 assert!(arguments.len() <= 400 && !arguments.contains('\n'), "{arguments}");
-                let about = match question.contains("gmail") {
+                let about = match question.contains("gmail_send") {
                     true => mail()["subject"].clone(),
                     false => meeting()["start"].clone(),
                 };
@@ -214,11 +214,11 @@ async fn one_of_two_is_approved_and_happens_once_and_the_other_is_rejected() {
                 ("user", PROMPT),
                 (
                     "approval_request",
-                    "May I call gmail_send? \"gmail_send\" has side effects and needs a person's approval."
+                    "May I call gmail_send from ann@gmail.example? \"gmail_send\" has side effects and needs a person's approval."
                 ),
                 (
                     "approval_request",
-                    "May I call calendar_event_create? \"calendar_event_create\" has side effects and needs a person's approval."
+                    "May I call calendar_event_create from ann@gmail.example? \"calendar_event_create\" has side effects and needs a person's approval."
                 ),
                 ("approval", one.as_str()),
                 ("approval", other.as_str()),

@@ -78,6 +78,9 @@ fn heading(card: &Card<'_>, place: Place) -> Markup {
         }
         dl.about {
             div { dt { "For" } dd { bdi { (words::text(&action.user)) } } }
+            @if let Some(account) = &action.details.account {
+                div { dt { "From account" } dd { bdi { (words::text(account)) } } }
+            }
             div { dt { "Asked by" } dd { "the agent " bdi { (words::text(&action.agent)) } } }
             div { dt { "Asked" } dd { (words::at(action.created_at)) " " small { (words::relative(action.created_at, card.now_us)) } } }
             @if let Some(at) = action.expires_at.filter(|_| waits(action, card.now_us)) {
