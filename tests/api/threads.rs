@@ -170,6 +170,56 @@ async fn a_side_effect_waits_for_leave_and_is_done_once() {
     }
 }
 
+/// DESIGN.md section 1, promise 7: who waits for a run that cannot be recorded is told so, however long that lasts, and the run goes on where
+/// it stood when it can be.
+#[tokio::test]
+async fn nobody_waits_for_ever_for_a_run_that_cannot_be_recorded() {
+    for setup in both() {
+        let model = Reply::from(|request| match said(request) {
+            1 => add("milk"),
+            _ => Reply::Text("It is on the list."),
+        });
+        let app = spawn_app(setup.script(vec![model])).await;
+        let waiting = app.say("Put milk on my list.").await;
+        let (refuse, allow) = if app.database_url.starts_with("postgres") {
+            (
+                "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$BEGIN RAISE 'no more'; END$$; \
+                 CREATE TRIGGER refuse BEFORE INSERT ON audit FOR EACH ROW WHEN (NEW.kind <> 'approval_resolved') \
+                 EXECUTE FUNCTION refuse()",
+                "DROP TRIGGER refuse ON audit",
+            )
+        } else {
+            (
+                "CREATE TRIGGER refuse BEFORE INSERT ON audit WHEN NEW.kind <> 'approval_resolved' \
+                 BEGIN SELECT RAISE(ABORT, 'no more'); END",
+                "DROP TRIGGER refuse",
+            )
+        };
+        execute(&app.database_url, refuse).await;
+        let other = app.say_as("bob", json!({"prompt": "Put milk on my list."}));
+        let body = json!({"approvalId": waiting["actions"][0]["approvalId"], "decision": "approve_once"});
+        let (other, resolved) = tokio::join!(other, app.resolve_as("ann", body.clone()));
+        other.problem(500, "outcome_unrecorded");
+        // The answer itself is on record.
+        let resolved = resolved.expect(200);
+        assert_eq!(resolved["actions"][0]["state"], "approved", "{resolved}");
+        assert!(app.task_names().await.is_empty(), "what is not on record is not done");
+
+        execute(&app.database_url, allow).await;
+        let path = format!("/api/agent/runs/{}", waiting["runId"].as_str().unwrap());
+        until("the run to be over", || async {
+            app.get_by("ann", &path).await.expect(200)["status"] == "completed"
+        })
+        .await;
+        assert_eq!(app.task_names().await, ["milk"]);
+        let again = app.resolve_as("ann", body).await.expect(200);
+        assert_eq!(again["status"], "completed", "{again}");
+        let asked = async || app.pending("bob").await.len() == 1;
+        until("bob to be asked", asked).await;
+        audit_is_whole(&app.database_url, "afterwards").await;
+    }
+}
+
 /// R-6: what the policy lifts the leave of, and what only reads, runs at once; the effect is in the audit, what each call gave is on
 /// record, and the thread ends with the answer.
 #[tokio::test]

@@ -71,6 +71,7 @@ pub struct AgentRuns {
     while_busy: WhileBusy,
     queue: OnceLock<Arc<dyn RunQueue>>,
     leases: work::Leases,
+    unrecorded: work::Unrecorded,
     /// Runs that somebody waits for, at once.
     admission: Arc<Semaphore>,
     /// Runs in the background, at once.
@@ -157,6 +158,7 @@ impl AgentRuns {
             while_busy,
             queue: OnceLock::new(),
             leases: work::Leases::default(),
+            unrecorded: work::Unrecorded::default(),
             admission: Arc::new(Semaphore::new(at_once.waited_for)),
             background: Arc::new(Semaphore::new(at_once.background)),
             watches: Arc::new(Semaphore::new(MOST_WATCHES)),
@@ -495,7 +497,7 @@ impl AgentRuns {
         .await
     }
 
-    /// Waits until a run stands as it should; whoever works on it.
+    /// Waits until a run stands as it should; whoever works on it. Not for one that again and again cannot be recorded.
     async fn until(
         &self,
         caller: &Caller,
@@ -510,6 +512,9 @@ impl AgentRuns {
             // What stops with the service goes on elsewhere; nobody needs to wait for that here.
             if enough(found.status) || self.cut.is_cancelled() {
                 return Ok(found);
+            }
+            if self.unrecorded.is_hopeless(run) {
+                return Err(AgentError::Begun(run));
             }
             tokio::select! {
                 () = watch::pause(&mut watch, &mut patience) => {}

@@ -23,6 +23,10 @@ const SWEEP: Duration = Duration::from_secs(2);
 const FORGOTTEN: Duration = Duration::from_secs(10);
 /// How long a run that is cut short may take to say so in its journal.
 const LAST_ENTRY: Duration = Duration::from_secs(2);
+/// So often in a row the work on a run breaks off unrecorded, until who waits for it is told so.
+const PATIENCE: u32 = 2;
+/// How long is remembered that the work on a run broke off.
+const REMEMBERED: Duration = Duration::from_secs(3600);
 /// Runs taken up at one look.
 const AT_ONCE: u32 = 16;
 
@@ -47,6 +51,36 @@ impl Leases {
 
     fn all(&self) -> Vec<Hold> {
         self.lock().values().map(|held| held.hold.clone()).collect()
+    }
+}
+
+/// Runs that were worked on here and could not be recorded, since they last could: when that was last, and how often in a row.
+#[derive(Default)]
+pub(super) struct Unrecorded(Mutex<HashMap<RunId, (Instant, u32)>>);
+
+impl Unrecorded {
+    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<RunId, (Instant, u32)>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn broke_off(&self, run: RunId) {
+        let mut runs = self.lock();
+        let (last, times) = runs.entry(run).or_insert((Instant::now(), 0));
+        (*last, *times) = (Instant::now(), times.saturating_add(1));
+    }
+
+    fn went_on(&self, run: RunId) {
+        self.lock().remove(&run);
+    }
+
+    /// What others have taken up meanwhile is not heard of here.
+    fn forget_old(&self) {
+        self.lock().retain(|_, (last, _)| last.elapsed() < REMEMBERED);
+    }
+
+    /// Is it of no use to wait for this run?
+    pub(super) fn is_hopeless(&self, run: RunId) -> bool {
+        self.lock().get(&run).is_some_and(|(_, times)| *times >= PATIENCE)
     }
 }
 
@@ -98,19 +132,25 @@ impl AgentRuns {
             driven = AssertUnwindSafe(driven).catch_unwind() => match driven {
                 Ok(Ok(_)) => {
                     ends = true;
+                    self.unrecorded.went_on(lease.run);
                     None
                 }
-                Ok(Err(Stop::Suspended(_))) => None,
+                Ok(Err(Stop::Suspended(_))) => {
+                    self.unrecorded.went_on(lease.run);
+                    None
+                }
                 Ok(Err(Stop::LeaseLost)) => Some("its lease has run out, or somebody else has it"),
                 Ok(Err(Stop::Halted)) => Some("the service stops"),
                 // Its lease is not given up: what is still to be written is written under it, when the store is back.
                 Ok(Err(Stop::Record(error))) => {
                     tracing::error!(run_id = %lease.run, %error, "a run cannot be recorded, and is left where it stands");
+                    self.unrecorded.broke_off(lease.run);
                     None
                 }
                 // Nor is it here: whoever takes it up next may break down as well, and need not do so at once.
                 Ok(Err(Stop::StepStopped(_))) | Err(_) => {
                     tracing::error!(run_id = %lease.run, "the work on a run broke down, and it is left where it stands");
+                    self.unrecorded.broke_off(lease.run);
                     None
                 }
             },
@@ -204,6 +244,7 @@ impl AgentRuns {
                 () = self.halt.cancelled() => return,
             }
             self.expire().await;
+            self.unrecorded.forget_old();
             match self.agents.runs.due(forgotten, AT_ONCE).await {
                 Ok(runs) => {
                     for run in runs {
