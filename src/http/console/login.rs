@@ -63,7 +63,7 @@ fn own(next: &str) -> Option<&str> {
         .bytes()
         .all(|byte| byte.is_ascii_graphic() && !b"\\\"<>`{}|^".contains(&byte));
     let path = next.split(['?', '#']).next().unwrap_or_default();
-    let inside = path.starts_with("/console/") && !path.contains("//") && !path.contains("..");
+    let inside = path.starts_with("/console/") && ["//", "..", "%"].iter().all(|part| !path.contains(part));
     let other = [Route::ConsoleLogin, Route::ConsoleLogOut]
         .iter()
         .all(|route| path != route.path());
@@ -213,6 +213,7 @@ mod tests {
             "/\\evil.example",
             "/console/\\evil.example",
             "/console/../v1/chat",
+            "/console/%2e%2e/v1/chat",
             "https://evil.example/console/",
             "/consolex/",
             "javascript:alert(1)",
