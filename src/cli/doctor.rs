@@ -13,6 +13,7 @@ use crate::app;
 use crate::config::{Config, ConfigErrors, Provider, Resolved, masked_url};
 use crate::domain::definition::{Agents, Checked, Constitution, answerer};
 use crate::engine::Toolset;
+use crate::http::google::path as callback_path;
 use crate::ports::keys::KeySource;
 use crate::ports::tools::Tools;
 
@@ -74,6 +75,7 @@ pub(super) async fn run(resolved: Resolved) -> anyhow::Result<Exit> {
     audit(config, &mut findings).await?;
     let agents = agents(config, &mut findings)?;
     servers(config, constitution.as_ref(), &agents, &mut findings).await?;
+    google(config, &findings)?;
     model(config, &mut findings).await?;
     issuer(config, &mut findings).await?;
     Ok(if findings.wrong == 0 { Exit::Done } else { Exit::Failed })
@@ -294,6 +296,31 @@ fn each_server(bridge: &Mcp, config: &Config, findings: &mut Findings) -> anyhow
         findings.odd(&format!(
             "MCP server {}: {} is left out: {}",
             left.server, left.tool, left.reason
+        ))?;
+    }
+    Ok(())
+}
+
+/// What the google server's own settings do not fit. Where it is off, or cannot start, its state tells.
+fn google(config: &Config, findings: &Findings) -> anyhow::Result<()> {
+    let Ok(settings) = app::google(config) else {
+        return Ok(());
+    };
+    if let (Some(file), true) = (
+        settings.database_file(),
+        config.database_url.expose_secret().starts_with("postgres"),
+    ) {
+        findings.odd(&format!(
+            "google: what was sent stands in the file {}, and the records in PostgreSQL; beside several gavels each would have a file of its \
+             own, and not know what the others sent: give GOOGLE_DATABASE_URL one PostgreSQL database for all",
+            file.display()
+        ))?;
+    }
+    if let Some(callback) = settings.callback().filter(|url| url.path() != callback_path()) {
+        findings.odd(&format!(
+            "google: GOOGLE_CALLBACK_URL ends in {}, and gavel answers at {}: unless a proxy leads from one to the other, nobody can come back",
+            callback.path(),
+            callback_path()
         ))?;
     }
     Ok(())

@@ -15,6 +15,12 @@ use super::exchange::Exchange;
 use super::headers::NO_STORE;
 use super::routes::Route;
 
+/// The route's path.
+#[must_use]
+pub fn path() -> &'static str {
+    Route::GoogleCallback.path()
+}
+
 /// Whoever keeps the connections.
 pub trait Callback: Send + Sync {
     /// Keeps the connection that the state was made for.

@@ -67,6 +67,10 @@ fn doctor_says_what_to_do_about_each_thing_that_is_wrong() {
             "GAVEL_AUTH_JWT_JWKS_URL",
             &format!("http://{closed}/keys?canary=canary"),
         ),
+        ("GOOGLE_CLIENT_ID", "app"),
+        ("GOOGLE_CLIENT_SECRET", "canary"),
+        ("GOOGLE_TOKEN_KEY", "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8="),
+        ("GOOGLE_CALLBACK_URL", "https://gavel.example/callback"),
     ];
     let ill = place.run_with(&["doctor"], &environment).ended(1);
     assert!(!ill.contains("canary"), "{ill}");
@@ -80,6 +84,12 @@ fn doctor_says_what_to_do_about_each_thing_that_is_wrong() {
     ] {
         let mut lines = ill.lines().skip_while(|line| !line.starts_with(&format!("✗ {part}")));
         assert!(lines.any(|line| line.trim_start().starts_with("→ ")), "{part}: {ill}");
+    }
+    for part in [
+        "google: what was sent stands in the file google.db, and the records in PostgreSQL",
+        "google: GOOGLE_CALLBACK_URL ends in /callback, and gavel answers at /oauth/google/callback",
+    ] {
+        assert!(ill.contains(&format!("! {part}")), "{part}: {ill}");
     }
     let refused = place.run_with(&["doctor"], &[("GAVEL_LISTEN", "x")]).ended(1);
     assert!(

@@ -37,7 +37,23 @@ impl Settings {
     /// Are users sent back to a callback route?
     #[must_use]
     pub fn takes_callbacks(&self) -> bool {
-        self.callback.is_some() && matches!(self.credentials, Credentials::Client(_))
+        self.callback().is_some()
+    }
+
+    /// The address of the callback route that users are sent back to, where there is one.
+    #[must_use]
+    pub fn callback(&self) -> Option<&Url> {
+        let callback = self.callback.as_ref();
+        callback.filter(|_| matches!(self.credentials, Credentials::Client(_)))
+    }
+
+    /// The file that its database is; none where it is PostgreSQL.
+    #[must_use]
+    pub fn database_file(&self) -> Option<&Path> {
+        match &self.database {
+            Location::Sqlite(options) => Some(options.get_filename()),
+            Location::Postgres(_) => None,
+        }
     }
 }
 
