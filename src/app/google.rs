@@ -106,7 +106,12 @@ impl Callback for AtCallback {
     }
 
     fn declined<'a>(&'a self, state: &'a str) -> BoxFuture<'a, Result<(), NotConnected>> {
-        Box::pin(async move { self.connector().await?.declined_at_callback(state).await.map_err(told) })
+        Box::pin(async move {
+            let connector = self.connector().await?;
+            connector.declined_at_callback(state).await.map_err(told)?;
+            tracing::info!("consent to a Google account was declined");
+            Ok(())
+        })
     }
 }
 
@@ -116,8 +121,14 @@ fn told(error: ConnectError) -> NotConnected {
         | ConnectError::Refused(_)
         | ConnectError::NoRefreshToken
         | ConnectError::InvalidUser
-        | ConnectError::InvalidRedirect => NotConnected::Refused(error.to_string()),
-        ConnectError::Unavailable => NotConnected::GoogleUnavailable,
+        | ConnectError::InvalidRedirect => {
+            tracing::warn!(%error, "a Google account was not connected");
+            NotConnected::Refused(error.to_string())
+        }
+        ConnectError::Unavailable => {
+            tracing::warn!(%error, "a Google account was not connected");
+            NotConnected::GoogleUnavailable
+        }
         ConnectError::ServiceAccount | ConnectError::NoCallback | ConnectError::Sealing(_) | ConnectError::Store(_) => {
             tracing::error!(
                 error = format!("{:#}", anyhow::Error::from(error)),

@@ -27,6 +27,8 @@ use crate::store::{Authorization, Connection, Store};
 /// How long a user may take to consent.
 const AUTHORIZATION_LIFE: Duration = Duration::from_secs(10 * 60);
 const PATIENCE: Duration = Duration::from_secs(20);
+/// After so long an authorization that somebody came back with is a connection, or will never be one.
+pub const SETTLED_WITHIN: Duration = Duration::from_secs(25);
 
 /// Connects accounts and disconnects them.
 #[derive(Debug)]
@@ -168,6 +170,12 @@ impl Connector {
             .append_pair("access_type", "offline")
             .append_pair("prompt", "consent");
         Ok(Begun { url: url.into(), state })
+    }
+
+    /// Does an authorization that was begun still wait for its user? One that does not was finished, declined, refused or replaced; what
+    /// came of it is known [`SETTLED_WITHIN`] later.
+    pub async fn waits(&self, user: &str, state: &str) -> Result<bool, ConnectError> {
+        Ok(self.store.waits(&user_id(user)?, &digest(state)).await?)
     }
 
     /// Exchanges the code that Google sent the user back with, and keeps the connection in place of the one the user had.

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anyhow::bail;
-use gavel_mcp_google::connect::{Account, Connector};
+use gavel_mcp_google::connect::{Account, Connector, SETTLED_WITHIN};
 use tokio::time::Instant;
 
 use super::loopback::Loopback;
@@ -84,12 +84,23 @@ async fn at_callback(args: &Args, connector: &Connector, callback: &str) -> anyh
     // The person who consents is hardly the one at this terminal.
     show(args, &begun.url, false)?;
     let end = Instant::now() + PATIENCE;
+    let mut used = None;
     while Instant::now() < end {
         tokio::time::sleep(BETWEEN_LOOKS).await;
         if let Some(account) = connection(connector, &args.user).await?
             && Some(account.connected_at) != before
         {
             return Ok(account);
+        }
+        if used.is_none() && !connector.waits(&args.user, &begun.state).await? {
+            used = Some(Instant::now());
+        }
+        if used.is_some_and(|since| since.elapsed() > SETTLED_WITHIN) {
+            bail!(
+                "no account was connected: consent was declined, Google refused it, or it was begun anew elsewhere. The page that \
+                 {} came back to says which, and so does the log of `gavel serve`. Begin again",
+                args.user
+            );
         }
     }
     bail!(

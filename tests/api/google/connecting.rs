@@ -1,6 +1,7 @@
 //! `gavel google connect` and the callback route.
 
 use std::process::Stdio;
+use std::time::Duration;
 
 use gavel_mcp_google::connect::Connector;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader};
@@ -180,6 +181,14 @@ async fn accounts_are_connected_listed_and_disconnected_from_the_command_line() 
         assert!(child.wait().await.unwrap().success());
         assert_eq!(said, "bob@gmail.example is connected for bob\n");
 
+        // Who declines elsewhere is not waited for to the end.
+        let (declined, _out, url) = begin(&desk, &["connect", "dan"]).await;
+        come_back(
+            &desk,
+            &format!("error=access_denied&state={}", parameter(&url, "state")),
+        )
+        .await;
+
         let (mut child, _out, url) = begin(&desk, &["connect", "cyd", "--here"]).await;
         let (home, state) = (parameter(&url, "redirect_uri"), parameter(&url, "state"));
         browser
@@ -191,6 +200,14 @@ async fn accounts_are_connected_listed_and_disconnected_from_the_command_line() 
         child.stderr.take().unwrap().read_to_string(&mut said).await.unwrap();
         assert_eq!(child.wait().await.unwrap().code(), Some(1));
         assert!(said.contains("consent was not given"), "{said}");
+
+        let declined = tokio::time::timeout(Duration::from_secs(60), declined.wait_with_output()).await;
+        let declined = declined.expect("an end").unwrap();
+        let said = String::from_utf8(declined.stderr).unwrap();
+        assert!(
+            declined.status.code() == Some(1) && said.contains("consent was declined"),
+            "{said}"
+        );
 
         let (status, listed, _) = run(&["list"]).await;
         assert_eq!(status, Some(0));

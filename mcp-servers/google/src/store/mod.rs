@@ -147,6 +147,11 @@ impl Store {
         write!(self, begin(authorization))
     }
 
+    /// Can it still be finished, as far as nobody has tried?
+    pub(crate) async fn waits(&self, user: &UserId, state: &str) -> Result<bool, sqlx::Error> {
+        read!(self, waits(user, state))
+    }
+
     /// Takes an authorization out: it can be finished once, by the user who began it.
     pub(crate) async fn take(&self, user: &UserId, state: &str) -> Result<Option<Authorization>, sqlx::Error> {
         write!(self, take(user, state))

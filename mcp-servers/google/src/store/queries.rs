@@ -137,6 +137,15 @@ macro_rules! queries_on {
                 }))
             }
 
+            pub(in crate::store) async fn waits(pool: &Pool<Db>, user: &UserId, state: &str) -> Result<bool> {
+                let found: i64 = sqlx::query_scalar(sql::WAITS)
+                    .bind(state)
+                    .bind(user.as_str())
+                    .fetch_one(pool)
+                    .await?;
+                Ok(found > 0)
+            }
+
             pub(in crate::store) async fn kept(pool: &Pool<Db>, claim: &Claim, now: Moment) -> Result<Option<Kept>> {
                 let row: Option<(String, String, Option<String>, i64)> = sqlx::query_as(sql::KEPT)
                     .bind(claim.user.as_str())

@@ -34,6 +34,8 @@ pub(super) const FORGET_AUTHORIZATIONS: &str = "DELETE FROM google_authorization
 pub(super) const BEGIN: &str = "INSERT INTO google_authorizations (state, user_id, verifier, redirect_uri, expires_at)
      VALUES ($1, $2, $3, $4, $5)";
 
+pub(super) const WAITS: &str = "SELECT COUNT(*) FROM google_authorizations WHERE state = $1 AND user_id = $2";
+
 pub(super) const TAKE: &str = "DELETE FROM google_authorizations WHERE state = $1 AND user_id = $2
      RETURNING verifier, redirect_uri, expires_at";
 
