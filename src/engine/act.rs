@@ -2,25 +2,26 @@
 //!
 //! [`Tools::call`]: crate::ports::tools::Tools::call
 
+mod ready;
+mod recover;
+
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use serde::Deserialize;
-use serde_json::json;
 use serde_json::value::RawValue;
 use tracing::{Instrument, Span};
 
+pub(super) use self::recover::recover;
 use super::events::tool_name;
 use super::leave::{self, Answer};
 use super::log::{self, Stop};
 use super::policy::{self, Bounds};
 use super::{Engine, Run, agent, spans};
-use crate::domain::canonical;
 use crate::domain::event::Event;
 use crate::domain::ids::{ActionId, RunId};
 use crate::domain::journal::{CallFailure, CallResult, Entry, Judgement, Proposed, Target};
-use crate::domain::tool::{FailureCode, Idempotency, Tool};
+use crate::domain::tool::{FailureCode, Tool};
 use crate::ports::records::{Intent, RecordError};
 use crate::ports::tools::{CallReply, CallRequest};
 use crate::telemetry;
@@ -58,7 +59,7 @@ pub(super) async fn act(engine: &Engine, run: &mut Run, calls: &[Proposed]) -> R
         run.grants = leave::grants(run, calls).await;
     }
     let cleared = judge_all(engine, run, calls);
-    look_ahead(engine, run, calls).await;
+    ready::look_ahead(engine, run, calls).await;
     if run.log.is_none() {
         let all: Vec<_> = cleared.iter().collect();
         let intents = intents(engine, run, &all);
@@ -85,74 +86,6 @@ pub(super) async fn act(engine: &Engine, run: &mut Run, calls: &[Proposed]) -> R
         log::flush(engine, run, Vec::new()).await?;
     }
     log::flush(engine, run, Vec::new()).await
-}
-
-/// The longest that a server may take to say whether a tool can be called.
-const TO_BE_READY: Duration = Duration::from_secs(5);
-
-/// The longest name of an account, in bytes: the longest address there is.
-const LONGEST_ACCOUNT: usize = 320;
-
-/// Asks servers about the calls that a person would be asked about. Those that could not be made (the user's account is to be connected
-/// first; the tool does not take these arguments) fail with the server's words, and nobody is asked for nothing; with the others people
-/// are shown the account from which they would be done. Where a server cannot say, people are asked.
-async fn look_ahead(engine: &Engine, run: &mut Run, calls: &[Proposed]) {
-    for call in calls {
-        let Target::Tool(tool) = &call.target else { continue };
-        let Some(name) = tool.ready.as_ref().filter(|_| leave::waits(&run.journal, call.id)) else {
-            continue;
-        };
-        let catalog = engine.tools.catalog();
-        let mut offered = catalog.tools.iter();
-        let asked = offered.find(|other| other.server == tool.server && other.name == *name && !other.side_effect);
-        let Some(asked) = asked else {
-            tracing::warn!(server = %tool.server, tool = %tool.name, ready = %name, "no tool that only reads has this name");
-            continue;
-        };
-        let mut arguments = json!({"for": &*tool.name});
-        if asked.input.has_property("arguments")
-            && let Some(Judgement::RequireApproval { arguments: given, .. }) = judged(&mut run.journal, call.id)
-        {
-            arguments["arguments"] = serde_json::from_str(given.get()).unwrap_or_default();
-        }
-        if let Some(identity) = &asked.identity_argument {
-            arguments[&**identity] = asked.user(&run.record.tenant, &run.record.user).into_owned().into();
-        }
-        let arguments = canonical::to_raw(&arguments);
-        let time = TO_BE_READY.min(run.limits.tool_time(asked.timeout, run.elapsed(engine.clock.instant())));
-        let one = Cleared {
-            key: format!("{}:ready", call.id),
-            ..cleared(call, What::Tool(asked), Arc::from(arguments))
-        };
-        match attempt(engine, run, &one, asked, time, Nth::First).await {
-            CallReply::Failed(failure)
-                if matches!(failure.code, FailureCode::AuthRequired | FailureCode::InvalidArguments) =>
-            {
-                run.push(failed(call.id, failure.code, failure.message));
-            }
-            CallReply::Data(data) => {
-                let said: Ready = serde_json::from_str(data.get()).unwrap_or_default();
-                if let Some(Judgement::RequireApproval { account, .. }) = judged(&mut run.journal, call.id) {
-                    *account = said.account.filter(|name| name.len() <= LONGEST_ACCOUNT);
-                }
-            }
-            CallReply::Failed(_) | CallReply::NotSent(_) | CallReply::Unknown(_) => {}
-        }
-    }
-}
-
-/// What a server says of a call that could be made.
-#[derive(Default, Deserialize)]
-struct Ready {
-    account: Option<String>,
-}
-
-/// How a call was judged last. It is not written yet while it is looked ahead.
-fn judged(journal: &mut [Entry], id: ActionId) -> Option<&mut Judgement> {
-    journal.iter_mut().rev().find_map(|entry| match entry {
-        Entry::Judged { call, judgement } if *call == id => Some(judgement),
-        _ => None,
-    })
 }
 
 /// Of calls that a person approved, now or for good, those whose tools are what they were then (promise 4). Their server is asked
@@ -222,101 +155,7 @@ async fn results(engine: &Engine, run: &mut Run, group: &[&Cleared<'_>]) -> Resu
     Ok(())
 }
 
-/// Calls that were begun by a process that is gone: an agent's run is taken up where it stands, a tool is called again
-/// under the same key where that can do no harm, and of every other call it is not known what it did (promise 3).
-pub(super) async fn recover(engine: &Engine, run: &mut Run, calls: &[Proposed]) -> Result<(), Stop> {
-    for call in calls {
-        if !run.is_ours() {
-            return Err(Stop::LeaseLost);
-        }
-        let allowed = allowed(&run.journal, call.id);
-        let result = match (&call.target, allowed) {
-            (Target::Agent(_), Some(arguments)) => {
-                let one = cleared(call, What::Agent, arguments);
-                let (child, resumes) = agent::go_on_with(run, call).await?;
-                if child_begun(&run.journal, call.id) != Some(child) {
-                    started(engine, run, &one, Some(child));
-                    log::flush(engine, run, Vec::new()).await?;
-                }
-                agent::call(engine, run, call, &one.arguments, resumes).await?
-            }
-            (Target::Tool(tool), Some(arguments)) if tool.repeatable() => {
-                // Leave is for the tool as it was, also where the call is sent once more (promise 4).
-                let approved =
-                    leave::answer(&run.journal, call.id).is_some() || leave::granted(&run.journal, call.id).is_some();
-                if is_forgotten(engine, run, call.id, tool)
-                    || (approved && is_as_it_was(engine, tool).await != Some(true))
-                {
-                    cut_off(tool.side_effect)
-                } else {
-                    let one = cleared(call, What::Tool(tool), arguments);
-                    called_again(engine, run, &one, tool).await
-                }
-            }
-            (Target::Tool(tool), _) => cut_off(tool.side_effect),
-            (Target::Gone(tool), _) => cut_off(tool.side_effect),
-            _ => cut_off(false),
-        };
-        run.push(Entry::Result { call: call.id, result });
-    }
-    log::flush(engine, run, Vec::new()).await
-}
-
-/// How long a tool that honours our key is taken to know it. Later the same key may be a new one there, and the call a second effect.
-const KEYS_LAST: Duration = Duration::from_secs(24 * 3600);
-
-/// May the tool have forgotten the key of a call that was begun?
-fn is_forgotten(engine: &Engine, run: &Run, id: ActionId, tool: &Tool) -> bool {
-    let ago_us = begun_at(&run.journal, id).map_or(0, |at_us| engine.clock.now_us().saturating_sub(at_us));
-    tool.side_effect && tool.idempotency == Idempotency::Key && i128::from(ago_us) > KEYS_LAST.as_micros() as i128
-}
-
 const LEASE_LOST: &str = "another process may have taken the run up; the call was not sent";
-const CUT_OFF: &str = "the process that ran it ended during this call, or lost the database";
-
-/// A call whose process died, once more under the same key. It is as after an attempt that nobody answered: only the
-/// tool's data tells what became of it.
-async fn called_again(engine: &Engine, run: &Run, one: &Cleared<'_>, tool: &Arc<Tool>) -> CallResult {
-    let began = engine.clock.instant();
-    let time = run.limits.tool_time(tool.timeout, run.elapsed(began));
-    let first = CallFailure {
-        code: FailureCode::Unavailable,
-        message: CUT_OFF.to_owned(),
-    };
-    let span = spans::tool_call(tool, one.call.id);
-    let outcome = once_more(engine, run, one, tool, time, first)
-        .instrument(span.clone())
-        .await;
-    let took = engine.clock.instant().saturating_duration_since(began);
-    let result = CallResult {
-        outcome,
-        sent: true,
-        duration_us: i64::try_from(took.as_micros()).unwrap_or(i64::MAX),
-    };
-    spans::called(&span, &result);
-    result
-}
-
-/// The result of a call whose process died and that cannot be repeated.
-fn cut_off(side_effect: bool) -> CallResult {
-    let (code, message) = if side_effect {
-        (
-            FailureCode::InDoubt,
-            format!("{CUT_OFF}; it is not known whether it had its effect"),
-        )
-    } else {
-        (
-            FailureCode::Unavailable,
-            format!("{CUT_OFF}, and it cannot be repeated"),
-        )
-    };
-    CallResult {
-        outcome: Err(CallFailure { code, message }),
-        sent: true,
-        duration_us: 0,
-    }
-}
-
 /// The arguments that were allowed.
 fn allowed(journal: &[Entry], id: ActionId) -> Option<Arc<RawValue>> {
     journal.iter().rev().find_map(|entry| match entry {

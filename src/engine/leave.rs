@@ -107,7 +107,7 @@ pub(super) fn answer(journal: &[Entry], id: ActionId) -> Option<Answer<'_>> {
 }
 
 /// The arguments that leave is asked for, and what a person should know.
-fn asked_for(journal: &[Entry], id: ActionId) -> Option<(&Arc<RawValue>, Details)> {
+pub(super) fn asked_for(journal: &[Entry], id: ActionId) -> Option<(&Arc<RawValue>, Details)> {
     journal.iter().rev().find_map(|entry| match entry {
         Entry::Judged {
             call,
