@@ -27,17 +27,19 @@ pub const STANDS: Duration = Duration::from_secs(24 * 3600);
 /// Bytes of the arguments in the words of a question, which are read in a thread; who answers is shown them whole.
 const MOST_ARGUMENTS: usize = 400;
 
+/// What reads like another argument, or another item, is quoted: nobody shall take a subject for a recipient.
+fn in_a_sentence(text: &str) -> String {
+    let words = visible(text).split_whitespace().collect::<Vec<_>>().join(" ");
+    match words.contains([';', ',', '"', '(', ')', '?']) || words.contains(": ") || words.is_empty() {
+        true => Value::from(words).to_string(),
+        false => words,
+    }
+}
+
 /// Arguments as one reads them in a sentence: whom it goes to, what is short, and long texts last.
 fn in_short(arguments: &RawValue, recipients: Option<&Recipients>) -> String {
-    // What reads like another argument, or another item, is quoted: nobody shall take a subject for a recipient.
     let plain = |value: &Value| match value {
-        Value::String(text) => {
-            let words = visible(text).split_whitespace().collect::<Vec<_>>().join(" ");
-            match words.contains([';', ',', '"', '(', ')', '?']) || words.contains(": ") || words.is_empty() {
-                true => Value::from(words).to_string(),
-                false => words,
-            }
-        }
+        Value::String(text) => in_a_sentence(text),
         other => other.to_string(),
     };
     let Ok(object) = serde_json::from_str::<Map<String, Value>>(arguments.get()) else {
@@ -225,7 +227,7 @@ pub(super) fn questions(run: &Run, calls: &[ActionId], stands: Duration) -> Vec<
             let tool = tool(call)?;
             let (arguments, details) = asked_for(&run.journal, call.id)?;
             let with = in_short(arguments, details.recipients.as_ref());
-            let account = details.account.as_deref().map(visible);
+            let account = details.account.as_deref().map(in_a_sentence);
             let account = account.map_or_else(String::new, |account| format!(" from {account}"));
             let with = if with.is_empty() { with } else { format!(" ({with})") };
             let words = format!("May I call {}{account}{with}? {}.", tool.name, details.reason);
