@@ -21,6 +21,7 @@ use super::{Engine, Run, agent, spans};
 use crate::domain::event::Event;
 use crate::domain::ids::{ActionId, RunId};
 use crate::domain::journal::{CallFailure, CallResult, Entry, Judgement, Proposed, Target};
+use crate::domain::policy::Grant;
 use crate::domain::tool::{FailureCode, Tool};
 use crate::ports::records::{Intent, RecordError};
 use crate::ports::tools::{CallReply, CallRequest};
@@ -216,21 +217,9 @@ fn judge_all<'a>(engine: &Engine, run: &mut Run, calls: &'a [Proposed]) -> Vec<C
                 continue;
             }
         };
-        let (tenant, user) = (run.record.tenant.clone(), run.record.user.clone());
-        let bounds = Bounds {
-            tenant: &tenant,
-            user: &user,
-            agent: run.agent.as_ref().map(|place| place.definition.name.as_str()),
-            surface: run.record.surface,
-            approval: run.approval,
-            can_wait: run.can_wait,
-            policy: &engine.policy,
-            grants: &run.grants,
-            now_us: engine.clock.now_us(),
-        };
         let judgement = match &call.target {
             Target::Agent(name) => agent::judge(run, name, &call.call.args),
-            _ => policy::judge(call, bounds),
+            _ => policy::judge(call, bounds(engine, run, &run.grants)),
         };
         // Leave was given for exactly these arguments, of the tool as it was then; everything else is judged anew.
         let judgement = match (judgement, asked) {
@@ -268,6 +257,21 @@ fn judge_all<'a>(engine: &Engine, run: &mut Run, calls: &'a [Proposed]) -> Vec<C
         }
     }
     allowed
+}
+
+/// Within which a run's calls are judged, now.
+fn bounds<'a>(engine: &'a Engine, run: &'a Run, grants: &'a [Grant]) -> Bounds<'a> {
+    Bounds {
+        tenant: &run.record.tenant,
+        user: &run.record.user,
+        agent: run.agent.as_ref().map(|place| place.definition.name.as_str()),
+        surface: run.record.surface,
+        approval: run.approval,
+        can_wait: run.can_wait,
+        policy: &engine.policy,
+        grants,
+        now_us: engine.clock.now_us(),
+    }
 }
 
 pub(super) fn failed(call: ActionId, code: FailureCode, message: String) -> Entry {

@@ -393,8 +393,56 @@ const MAILER: &str = r#"
 name: mailer
 description: Writes, with leave.
 promptConfig: { query: "${query}", systemPrompt: mailer }
-toolConfig: { tools: [mail] }
+toolConfig: { tools: [mail, letter] }
 "#;
+
+/// R-15, promises 3 and 4: what leave for good let begin, and a crash cut off, is sent again only while that leave stands.
+pub(crate) async fn what_a_crash_cut_off_is_not_sent_again_by_leave_that_was_taken_back(db: TestDb) {
+    let mut rig = Rig::on(db, &[MAILER]).await;
+    for taken_back in [false, true] {
+        rig = rig.afresh();
+        let letter = |n: u32| json!({"to": "bob@example.com", "n": n});
+        rig.model.answers("mailer", move |asked| match asked.before {
+            0 => call("letter", letter(1)),
+            1 => call("letter", letter(2)),
+            _ => words("Two are sent."),
+        });
+        let begun = rig.begin("mailer", go(), None).await;
+        rig.waits(begun).await;
+        let question = rig.questions(begun.id).await.remove(0);
+        let grant = GrantId::new();
+        let always = Resolve {
+            grant: Some(grant),
+            ..answer("user:ann", &question, Resolution::ApproveAndAlwaysAllowRecipient, None)
+        };
+        assert_eq!(rig.store.resolve(always).await.unwrap(), Resolved::Done);
+
+        rig.tools.script("letter", [Does::Answers(json!("sent")), Does::Never]);
+        let begun = rig.taken_up(begun.id).await;
+        let process = rig.process(rig.store.clone());
+        tokio::select! {
+            ended = rig.drive(&process, begun) => panic!("{ended:?}"),
+            () = rig.tools.waited_for.notified() => {}
+        }
+        if taken_back {
+            assert!(rig.store.revoke(&tenant(), None, grant, "ann").await.unwrap());
+        }
+        let run = rig.finish(rig.take_over(begun).await.unwrap()).await;
+        let (status, calls) = match taken_back {
+            false => (RunStatus::Completed, 3),
+            true => (RunStatus::Paused, 2),
+        };
+        assert_eq!(
+            (run.status(), rig.tools.calls("letter")),
+            (status, calls),
+            "{taken_back}"
+        );
+        assert_eq!(run.row.in_doubt.len(), usize::from(taken_back));
+        if !taken_back {
+            assert!(rig.store.revoke(&tenant(), None, grant, "ann").await.unwrap());
+        }
+    }
+}
 
 /// R-15, promise 4: standing leave that is taken back lets nothing more begin, not even a later call of the turn that it was read
 /// for. It counts the calls that it let begin.

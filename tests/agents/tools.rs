@@ -70,7 +70,7 @@ pub(crate) struct ScriptedTools {
 
 impl ScriptedTools {
     /// `read` and `look` only read; `send` has an effect each time, `book` once for each key, `put` the same however often. `mail`
-    /// names whom it reaches, in `to`.
+    /// and `letter`, which is `mail` with a key, name whom they reach, in `to`.
     pub(crate) fn new(clock: Arc<ManualClock>) -> Arc<Self> {
         let tools = [
             ("read", false, Idempotency::None),
@@ -81,11 +81,15 @@ impl ScriptedTools {
             ("put", true, Idempotency::Natural),
         ];
         let tools = tools.map(|(name, side_effect, idempotency)| tool(name, side_effect, idempotency));
-        let mut mail = tool("mail", true, Idempotency::None);
-        Arc::get_mut(&mut mail).unwrap().recipients = vec![ArgumentPath::parse("to").unwrap()];
+        let mails = [("mail", Idempotency::None), ("letter", Idempotency::Key)];
+        let mails = mails.map(|(name, idempotency)| {
+            let mut mail = tool(name, true, idempotency);
+            Arc::get_mut(&mut mail).unwrap().recipients = vec![ArgumentPath::parse("to").unwrap()];
+            mail
+        });
         let catalog = Catalog {
             generation: 1,
-            tools: tools.into_iter().chain([mail]).collect(),
+            tools: tools.into_iter().chain(mails).collect(),
             ..Catalog::default()
         };
         Arc::new(Self {
