@@ -126,6 +126,7 @@ pub fn opinion(tool: &Tool, given: &RawValue, bounds: &Bounds<'_>) -> Result<Opi
             arguments: &value,
             recipients: parameters.recipients.as_ref(),
         },
+        reaches_others: parameters.reaches_others,
         digest: &tool.digest,
         tool: tool.approval,
         side_effect: tool.side_effect,

@@ -141,24 +141,34 @@ pub struct Facts<'a> {
 }
 
 impl Rule {
-    /// Is the rule about this call?
-    ///
-    /// # Errors
-    /// Why its condition cannot be evaluated.
-    pub fn applies(&self, facts: &Facts<'_>) -> Result<bool, String> {
+    /// Does its condition look at whom a call reaches?
+    #[must_use]
+    pub fn looks_at_recipients(&self) -> bool {
+        self.when.as_ref().is_some_and(Condition::uses_recipients)
+    }
+
+    /// Is the rule about calls like this one, whatever its condition says?
+    #[must_use]
+    pub fn is_about(&self, facts: &Facts<'_>) -> bool {
         let named = |names: &Option<Names>, name: Option<&str>| match names {
             None => true,
             Some(names) => name.is_some_and(|name| names.hold(name)),
         };
         // Some other server's tool may be called `google__gmail_send`: what may only be too strict takes either name.
         let by_bare_name = self.then != Effect::Allow || !facts.tool.contains("__");
-        let is_about = (by_bare_name && self.tools.hold(facts.tool)
-            || self.tools.hold(&format!("{}__{}", facts.server, facts.tool)))
+        (by_bare_name && self.tools.hold(facts.tool) || self.tools.hold(&format!("{}__{}", facts.server, facts.tool)))
             && named(&self.agents, facts.agent)
             && named(&self.users, Some(facts.user))
-            && named(&self.surfaces, Some(facts.surface));
+            && named(&self.surfaces, Some(facts.surface))
+    }
+
+    /// Is the rule about this call?
+    ///
+    /// # Errors
+    /// Why its condition cannot be evaluated.
+    pub fn applies(&self, facts: &Facts<'_>) -> Result<bool, String> {
         match &self.when {
-            _ if !is_about => Ok(false),
+            _ if !self.is_about(facts) => Ok(false),
             None => Ok(true),
             // "All recipients are ours" holds of nobody, and whoever wrote it did not mean that.
             Some(condition)

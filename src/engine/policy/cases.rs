@@ -67,6 +67,7 @@ fn result<'a>(policy: &Policy, case: &'a Case) -> CaseResult<'a> {
             arguments: &call.arguments,
             recipients: recipients.as_ref(),
         },
+        reaches_others: false,
         digest: "",
         tool: None,
         side_effect: call.side_effect,

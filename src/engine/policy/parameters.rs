@@ -17,6 +17,8 @@ pub struct Parameters {
     pub recipients: Option<Recipients>,
     /// It gives an argument that leave for good does not cover.
     pub ungrantable: bool,
+    /// It gives what could be an address in a place that the tool's schema does not name.
+    pub reaches_others: bool,
     /// What an approver should know, in words.
     pub warnings: Vec<String>,
 }
@@ -37,7 +39,8 @@ pub(super) fn check(tool: &Tool, arguments: &Value, most: usize, now_us: i64) ->
         }
         let unnamed = unnamed(tool, arguments);
         errors.extend(unnamed.errors);
-        parameters.ungrantable = !unnamed.loose.is_empty();
+        parameters.reaches_others = !unnamed.loose.is_empty();
+        parameters.ungrantable = parameters.reaches_others;
         let loose =
             |place| format!("{place}: the tool's schema does not name this, so leave for good does not cover it");
         parameters.warnings.extend(unnamed.loose.into_iter().map(loose));

@@ -2,7 +2,8 @@
 //!
 //! In this order: a deny wins. Else leave is needed if the tool's setting, the agent's definition or a rule asks for it,
 //! or because of side effects where no rule allows the call. Leave that a person has given for good, to exactly these
-//! recipients, is leave. A rule that cannot be evaluated denies, whatever it would have answered.
+//! recipients, is leave. A rule that cannot be evaluated denies, whatever it would have answered. Where it is not certain whom a call
+//! reaches, a rule that looks at recipients does not allow it, and one that would be stricter asks.
 
 use crate::domain::definition::Approval;
 use crate::domain::policy::{DecidedBy, Effect, Facts, Grant, Policy};
@@ -13,6 +14,8 @@ use crate::domain::tool::ApprovalDefault;
 pub struct Question<'a> {
     /// The call.
     pub facts: Facts<'a>,
+    /// May it reach others than its recipients?
+    pub reaches_others: bool,
     /// Of the tool's definition.
     pub digest: &'a str,
     /// The tool's own setting.
@@ -92,7 +95,12 @@ fn own_word(question: &Question<'_>, checks: &mut Vec<Check>) {
 
 fn rules(question: &Question<'_>, checks: &mut Vec<Check>) {
     for rule in &question.policy.rules {
+        let uncertain = question.reaches_others && rule.looks_at_recipients();
         let (says, reason) = match rule.applies(&question.facts) {
+            Ok(true) if uncertain && rule.then == Effect::Allow => continue,
+            Ok(false) if uncertain && rule.then != Effect::Allow && rule.is_about(&question.facts) => {
+                (Effect::RequireApproval, format!("{REACHES_OTHERS}: {}", rule.reason))
+            }
             Ok(false) => continue,
             Ok(true) => (rule.then, rule.reason.to_string()),
             Err(error) => (Effect::Deny, format!("it cannot be evaluated for this call: {error}")),
@@ -104,6 +112,9 @@ fn rules(question: &Question<'_>, checks: &mut Vec<Check>) {
         });
     }
 }
+
+const REACHES_OTHERS: &str = "it is not certain whom this reaches, since an argument that the tool's schema does not name holds what \
+    could be an address";
 
 fn grants(question: &Question<'_>, checks: &mut Vec<Check>) {
     let facts = &question.facts;

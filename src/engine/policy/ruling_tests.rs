@@ -63,6 +63,7 @@ fn ruled(
             arguments: &Value::Object(serde_json::Map::new()),
             recipients: to,
         },
+        reaches_others: false,
         digest: "as it was",
         tool,
         side_effect,
@@ -223,6 +224,52 @@ fn people() -> impl Strategy<Value = Vec<String>> {
 
 fn set_of(people: &[String]) -> Recipients {
     set(&people.iter().map(String::as_str).collect::<Vec<_>>())
+}
+
+/// R-10, R-12: where an argument that no schema names may reach others, what a rule says of the recipients is not all there is to say.
+#[test]
+fn a_rule_about_recipients_is_not_the_last_word_where_others_may_be_reached() {
+    let ours = set(&["bob@x.org"]);
+    let asks = |then: &str, when: &str, reaches_others: bool| {
+        let rule_text =
+            format!("rules:\n- {{name: r, tools: gmail_send, when: '{when}', then: {then}, reason: because}}\n");
+        let policy = Policy::read(&rule_text, "policy.yaml").unwrap();
+        let arguments = json!({});
+        let question = |approval| Question {
+            facts: Facts {
+                server: "google",
+                tool: "gmail_send",
+                user: "ann",
+                agent: None,
+                surface: "agent",
+                arguments: &arguments,
+                recipients: Some(&ours),
+            },
+            reaches_others,
+            digest: "as it was",
+            tool: None,
+            side_effect: true,
+            approval,
+            policy: &policy,
+            grants: &[],
+        };
+        [Approval::SideEffects, Approval::Never].map(|approval| rule(&question(approval)).effect)
+    };
+    use Effect::{Allow, Deny, RequireApproval as Ask};
+    let all_ours = r#"recipients.all(r, r.endsWith("@x.org"))"#;
+    let others = r#"recipients.exists(r, !r.endsWith("@x.org"))"#;
+    for (then, when, certain, uncertain) in [
+        ("allow", all_ours, [Allow, Allow], [Ask, Allow]),
+        ("deny", others, [Ask, Allow], [Ask, Ask]),
+        ("require_approval", others, [Ask, Allow], [Ask, Ask]),
+        ("deny", all_ours, [Deny, Deny], [Deny, Deny]),
+        // What looks at nobody is certain.
+        ("allow", "user == \"ann\"", [Allow, Allow], [Allow, Allow]),
+        ("deny", "user == \"bob\"", [Ask, Allow], [Ask, Allow]),
+    ] {
+        assert_eq!(asks(then, when, false), certain, "{then} when {when}");
+        assert_eq!(asks(then, when, true), uncertain, "{then} when {when}, uncertain");
+    }
 }
 
 /// R-10, R-11: "all recipients are ours" holds of nobody, and lifts no leave of a call that reaches nobody.
