@@ -80,6 +80,7 @@ on_both_databases! {
     leave::standing_leave_is_for_the_tool_as_its_server_has_it,
     leave::what_is_approved_is_what_was_shown_or_nothing,
     leave::standing_leave_that_is_taken_back_lets_nothing_more_begin,
+    leave::reading_by_standing_leave_is_counted_and_ends_with_it,
     leave::what_a_crash_cut_off_is_not_sent_again_by_leave_that_was_taken_back,
     leave::what_was_cancelled_before_it_could_be_sent_is_not_in_doubt,
     leave::what_needs_leave_waits_for_it_and_runs_once,

@@ -28,7 +28,7 @@ CREATE INDEX thread_by_activity ON thread (tenant, updated_at, id);
 CREATE INDEX thread_by_time ON thread (updated_at);
 
 -- What was said in it, by whom. Of a run there is at most one `user` and one `assistant`; of an action at most one
--- `approval_request` and one `approval`.
+-- `approval_request`, one `approval` and one `settlement`.
 CREATE TABLE thread_message (
     thread_id TEXT NOT NULL,
     number BIGINT NOT NULL,
@@ -39,9 +39,9 @@ CREATE TABLE thread_message (
     created_at BIGINT NOT NULL,
     PRIMARY KEY (thread_id, number),
     CONSTRAINT message_role CHECK (
-        role = 'user' OR role = 'assistant' OR role = 'approval_request' OR role = 'approval'),
+        role = 'user' OR role = 'assistant' OR role = 'approval_request' OR role = 'approval' OR role = 'settlement'),
     CONSTRAINT message_of_action CHECK (
-        (role = 'approval_request' OR role = 'approval') = (action_id IS NOT NULL))
+        (role = 'approval_request' OR role = 'approval' OR role = 'settlement') = (action_id IS NOT NULL))
 );
 
 CREATE UNIQUE INDEX thread_message_once ON thread_message (run_id, role, COALESCE(action_id, ''));

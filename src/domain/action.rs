@@ -142,6 +142,8 @@ pub struct Action {
     pub server: String,
     /// The tool.
     pub tool: String,
+    /// Can a call of it change something?
+    pub side_effect: bool,
     /// What the tool was when leave was asked for.
     pub tool_digest: String,
     /// Canonical arguments, JSON.

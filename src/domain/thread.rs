@@ -21,6 +21,8 @@ names! {
         ApprovalRequest = "approval_request",
         /// A person has answered.
         Approval = "approval",
+        /// A person says what came of a call in doubt.
+        Settlement = "settlement",
     }
 }
 
@@ -168,6 +170,32 @@ pub fn end_words<'a>(
         }
         (words, error) => Cow::Borrowed(words.or(error)?),
     })
+}
+
+/// So many calls are named, of those that a run made.
+const MOST_NAMED: usize = 20;
+
+/// What a run has done, and what it may have, for whoever reads of its end in other words than its model's.
+#[must_use]
+pub fn deeds(done: &[String], doubtful: &[String]) -> Option<String> {
+    let listed = |calls: &[String]| {
+        let named = calls[..calls.len().min(MOST_NAMED)].join("; ");
+        match calls.len().saturating_sub(MOST_NAMED) {
+            0 => named,
+            more => format!("{named}; and {more} more"),
+        }
+    };
+    let mut told = Vec::new();
+    if !done.is_empty() {
+        told.push(format!("This was done: {}.", listed(done)));
+    }
+    if !doubtful.is_empty() {
+        told.push(format!(
+            "It is not known whether this was done: {}. Find out, and settle it.",
+            listed(doubtful)
+        ));
+    }
+    (!told.is_empty()).then(|| format!("[{}]", told.join(" ")))
 }
 
 /// The longest title, in characters.

@@ -158,7 +158,7 @@ async fn results(engine: &Engine, run: &mut Run, group: &[&Cleared<'_>]) -> Resu
 
 const LEASE_LOST: &str = "another process may have taken the run up; the call was not sent";
 /// The arguments that were allowed.
-fn allowed(journal: &[Entry], id: ActionId) -> Option<Arc<RawValue>> {
+pub(super) fn allowed(journal: &[Entry], id: ActionId) -> Option<Arc<RawValue>> {
     journal.iter().rev().find_map(|entry| match entry {
         Entry::Judged {
             call,

@@ -8,7 +8,8 @@ use std::time::Duration;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
-use super::act::failed;
+use super::act::{allowed, failed};
+use super::events::tool_name;
 use super::next::has_result;
 use super::{Run, derive, record};
 use crate::domain::action::{self, Action, ActionStatus, Details};
@@ -68,6 +69,28 @@ fn in_short(arguments: &RawValue, recipients: Option<&Recipients>) -> String {
     match recipients.map(|recipients| recipients.all().len()) {
         Some(many) if told.len() > MOST_ARGUMENTS => format!("{many} recipients; {}", capped(&told, MOST_ARGUMENTS)),
         _ => capped(&told, MOST_ARGUMENTS).into_owned(),
+    }
+}
+
+/// A call as one reads of it in a sentence: its tool, and what it was called with.
+pub(super) fn told(journal: &[Entry], id: ActionId) -> String {
+    let name = journal
+        .iter()
+        .flat_map(Entry::calls)
+        .find(|call| call.id == id)
+        .map(tool_name);
+    let name = name.unwrap_or_default();
+    let judged = journal.iter().rev().find_map(|entry| match entry {
+        Entry::Judged {
+            call,
+            judgement: Judgement::Allow { arguments, .. } | Judgement::RequireApproval { arguments, .. },
+        } if *call == id => Some(arguments),
+        _ => None,
+    });
+    let recipients = asked_for(journal, id).and_then(|(_, details)| details.recipients);
+    match judged.map(|arguments| in_short(arguments, recipients.as_ref())) {
+        Some(with) if !with.is_empty() => format!("{name} ({with})"),
+        _ => name.to_string(),
     }
 }
 
@@ -256,9 +279,29 @@ pub(super) fn asked(run: &Run) -> Vec<ActionId> {
     begun.filter(|id| asked_for(&run.journal, *id).is_some()).collect()
 }
 
-/// Side effects that begin without a question.
+/// What begins without a question: side effects, and what only reads and is let begin by leave for good.
 pub(super) fn unasked(run: &Run, intents: &[Intent]) -> Vec<NewAction> {
     let model = model(run);
+    let written = run.log.as_ref().map_or(0, |log| log.written);
+    let begun = |id| {
+        let mut new = run.journal.iter().skip(written);
+        new.any(|entry| matches!(entry, Entry::Started { call, .. } if *call == id))
+    };
+    let reads = run.journal.iter().flat_map(Entry::calls).filter_map(|call| {
+        let tool = tool(call).filter(|tool| !tool.side_effect)?;
+        let grant = granted(&run.journal, call.id).filter(|_| begun(call.id))?;
+        Some(NewAction {
+            id: call.id,
+            approval: None,
+            sequence: call.sequence,
+            tool: Arc::clone(tool),
+            arguments: allowed(&run.journal, call.id)?,
+            model: Arc::clone(&model),
+            details: Details::default(),
+            grant: Some(grant),
+            words: "".into(),
+        })
+    });
     let unasked = intents
         .iter()
         .filter(|intent| asked_for(&run.journal, intent.id).is_none());
@@ -274,6 +317,7 @@ pub(super) fn unasked(run: &Run, intents: &[Intent]) -> Vec<NewAction> {
             grant: granted(&run.journal, intent.id),
             words: "".into(),
         })
+        .chain(reads)
         .collect()
 }
 
@@ -288,7 +332,9 @@ pub(super) fn outcomes(journal: &[Entry], since: usize) -> Vec<ActionOutcome> {
     results
         .filter(|(id, _)| {
             let call = journal.iter().flat_map(Entry::calls).find(|call| call.id == *id);
-            call.is_some_and(|call| acts(call) || asked_for(journal, call.id).is_some())
+            call.is_some_and(|call| {
+                acts(call) || asked_for(journal, call.id).is_some() || granted(journal, call.id).is_some()
+            })
         })
         .map(|(id, result)| {
             let (status, error) = match &result.outcome {

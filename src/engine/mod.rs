@@ -340,6 +340,10 @@ fn refusal(call: &Proposed, code: FailureCode) -> Entry {
             code,
             "the limit of this run is reached; this call was not run".to_owned(),
         ),
+        (_, FailureCode::Rejected) => (
+            FailureCode::Cancelled,
+            "a person rejected another call, and with that the run is over; this one was not run".to_owned(),
+        ),
         (_, other) => (other, "this call was not run".to_owned()),
     };
     Entry::Result {

@@ -61,8 +61,8 @@ pub enum Ending {
     MissingOutput(String),
     /// Calls wait for a person.
     Suspended(Vec<ActionId>),
-    /// A person said no, and that is the end of it: does it count as failed, and to which tool?
-    Rejected(bool, String),
+    /// A person said no, and that is the end of it: does it count as failed, and to which call?
+    Rejected(bool, ActionId),
     /// Somebody cancelled it.
     Cancelled,
     /// The run broke down or was cut short; what had been started is in doubt.
@@ -145,16 +145,18 @@ pub fn next<'a>(journal: &'a [Entry], limits: &Limits, elapsed: Duration) -> Nex
             let text = turn.text();
             return Next::End(Ending::Stopped(reason, (!text.trim().is_empty()).then_some(text)));
         }
-        if let Some(open) = open_calls(journal, calls, since, limits, asked, out_of_time) {
-            return open;
-        }
-        if limits.on_reject != OnReject::Continue
-            && let Some(call) = calls.iter().find(|call| was_rejected(call.id, since))
-        {
-            return Next::End(Ending::Rejected(
-                limits.on_reject == OnReject::Fail,
-                call.call.name.clone(),
-            ));
+        let mut rejected = calls.iter().filter(|call| was_rejected(call.id, since));
+        let rejected = rejected.next().filter(|_| limits.on_reject != OnReject::Continue);
+        match (open_calls(journal, calls, since, limits, asked, out_of_time), rejected) {
+            // the run is over with that, so nobody is asked about the others any more.
+            (Some(Next::Suspend(_)), Some(_)) => {
+                return Next::Refuse(open(calls, since).collect(), FailureCode::Rejected);
+            }
+            (Some(open), _) => return open,
+            (None, Some(call)) => {
+                return Next::End(Ending::Rejected(limits.on_reject == OnReject::Fail, call.id));
+            }
+            (None, None) => {}
         }
         if limits.doom_loop
             && let Some(n) = doom_loop::end(&doom_loop::in_a_row(journal))

@@ -160,6 +160,8 @@ pub struct Settle {
     pub happened: bool,
     /// Who says so, by name.
     pub by: Arc<str>,
+    /// What the thread of its outermost run is told.
+    pub words: Arc<str>,
 }
 
 /// What came of it.

@@ -308,10 +308,12 @@ impl Approvals {
         let whose = whose(caller, user)?;
         let found = self.actions.action(&caller.tenant, whose.as_ref(), action).await?;
         let found = found.ok_or(AgentError::NotFound)?;
+        let what = if happened { "happened" } else { "did not happen" };
         let settle = Settle {
             action,
             root: found.root,
             happened,
+            words: format!("{by} says that {} {what}", found.tool).into(),
             by: by.into(),
         };
         let settled = self.actions.settle(settle).await;

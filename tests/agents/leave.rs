@@ -396,6 +396,64 @@ promptConfig: { query: "${query}", systemPrompt: mailer }
 toolConfig: { tools: [mail, letter] }
 "#;
 
+/// R-11, R-15: what only reads is held to leave for good in the same way: it is counted, and nothing is read by leave that was taken back
+/// while the calls before it ran.
+pub(crate) async fn reading_by_standing_leave_is_counted_and_ends_with_it(db: TestDb) {
+    let rig = Rig::on(db, &[PEEKER]).await;
+    let to = |n: u32| json!({"to": "bob@example.com", "n": n});
+    rig.model.answers("peeker", move |asked| match asked.before {
+        0 => call("mail", to(1)).and("peek", to(1)),
+        1 => call("peek", to(2)),
+        2 => call("mail", to(3)).and("peek", to(3)),
+        _ => words("Done."),
+    });
+    let begun = rig.begin("peeker", go(), None).await;
+    rig.waits(begun).await;
+    let mut grants = Vec::new();
+    for question in rig.questions(begun.id).await {
+        let grant = GrantId::new();
+        let always = Resolve {
+            grant: Some(grant),
+            ..answer("user:ann", &question, Resolution::ApproveAndAlwaysAllowRecipient, None)
+        };
+        assert_eq!(rig.store.resolve(always).await.unwrap(), Resolved::Done);
+        grants.push((question.tool.clone(), grant));
+    }
+    let (_, peek) = grants.iter().find(|(tool, _)| tool == "peek").unwrap();
+    rig.tools.script("mail", [Does::Answers(json!("sent")), Does::Waits]);
+    let begun = rig.taken_up(begun.id).await;
+    let process = rig.process(rig.store.clone());
+    let (left, ()) = tokio::join!(rig.drive(&process, begun), async {
+        rig.tools.waited_for.notified().await;
+        let uses = format!("SELECT uses FROM approval_grant WHERE id = '{peek}'");
+        assert_eq!(rig.db.line(&uses).await, "1");
+        assert!(rig.store.revoke(&tenant(), None, *peek, "ann").await.unwrap());
+        rig.tools.go_on.notify_one();
+    });
+    assert!(matches!(left, Err(Stop::LeaseLost)), "{left:?}");
+    assert_eq!((rig.tools.calls("mail"), rig.tools.calls("peek")), (2, 2));
+    let begun = rig.take_over(begun).await.unwrap();
+    rig.waits(begun).await;
+    let question = rig.questions(begun.id).await.remove(0);
+    assert_eq!(
+        (question.tool.as_str(), question.arguments.get()),
+        ("peek", to(3).to_string().as_str())
+    );
+    rig.says("user:ann", &question, Resolution::ApproveOnce, None).await;
+    let run = rig.ends(rig.taken_up(begun.id).await).await;
+    assert_eq!((run.status(), rig.tools.calls("peek")), (RunStatus::Completed, 3));
+    let read = "SELECT COUNT(*) FROM agent_action WHERE tool = 'peek' AND status = 'completed'";
+    assert_eq!(rig.db.line(read).await, "3");
+}
+
+const PEEKER: &str = r#"
+name: peeker
+description: Reads and writes, with leave.
+promptConfig: { query: "${query}", systemPrompt: peeker }
+toolConfig: { tools: [mail, peek] }
+approval: always
+"#;
+
 /// R-15, promises 3 and 4: what leave for good let begin, and a crash cut off, is sent again only while that leave stands.
 pub(crate) async fn what_a_crash_cut_off_is_not_sent_again_by_leave_that_was_taken_back(db: TestDb) {
     let mut rig = Rig::on(db, &[MAILER]).await;
@@ -987,6 +1045,7 @@ impl Rig {
             .line(&format!("SELECT root_id FROM agent_action WHERE id = '{action}'"))
             .await;
         let settle = Settle {
+            words: "said".into(),
             action,
             root: RunId::parse(&rows).unwrap(),
             happened,

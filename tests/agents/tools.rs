@@ -69,8 +69,8 @@ pub(crate) struct ScriptedTools {
 }
 
 impl ScriptedTools {
-    /// `read` and `look` only read; `send` has an effect each time, `book` once for each key, `put` the same however often. `mail`
-    /// and `letter`, which is `mail` with a key, name whom they reach, in `to`.
+    /// `read` and `look` only read; `send` has an effect each time, `book` once for each key, `put` the same however often. `mail`,
+    /// `letter`, which is `mail` with a key, and `peek`, which only reads, name whom they reach, in `to`.
     pub(crate) fn new(clock: Arc<ManualClock>) -> Arc<Self> {
         let tools = [
             ("read", false, Idempotency::None),
@@ -81,9 +81,13 @@ impl ScriptedTools {
             ("put", true, Idempotency::Natural),
         ];
         let tools = tools.map(|(name, side_effect, idempotency)| tool(name, side_effect, idempotency));
-        let mails = [("mail", Idempotency::None), ("letter", Idempotency::Key)];
-        let mails = mails.map(|(name, idempotency)| {
-            let mut mail = tool(name, true, idempotency);
+        let mails = [
+            ("mail", true, Idempotency::None),
+            ("letter", true, Idempotency::Key),
+            ("peek", false, Idempotency::None),
+        ];
+        let mails = mails.map(|(name, side_effect, idempotency)| {
+            let mut mail = tool(name, side_effect, idempotency);
             Arc::get_mut(&mut mail).unwrap().recipients = vec![ArgumentPath::parse("to").unwrap()];
             mail
         });

@@ -42,6 +42,17 @@ pub enum Reply {
 }
 
 impl Reply {
+    /// The same; `look` gets each request's body first.
+    pub fn seen_by(self, look: impl Fn(&Value) + Send + Sync + 'static) -> Self {
+        match self {
+            Self::From(made) => Self::from(move |request| {
+                look(request);
+                made(request)
+            }),
+            _ => panic!("only what is made from a request"),
+        }
+    }
+
     pub fn call(name: &'static str, args: Value) -> Self {
         Self::Calls(vec![(name, args)])
     }

@@ -170,6 +170,82 @@ async fn a_side_effect_waits_for_leave_and_is_done_once() {
     }
 }
 
+/// Promise 7: what was done before a run ended otherwise than in words of its model is told to its user, in its thread, and to the model that
+/// is asked next, which would do it again else.
+#[tokio::test]
+async fn what_a_failed_run_has_done_is_told_to_whoever_reads_of_its_end() {
+    for setup in both() {
+        let policy = tempfile::NamedTempFile::new().unwrap();
+        let rule = "rules:\n- {name: tasks, tools: add_task, then: allow, reason: harmless}\n";
+        std::fs::write(policy.path(), rule).unwrap();
+        let asked = Arc::new(Mutex::new(String::new()));
+        let seen = Arc::clone(&asked);
+        let model = Reply::from(move |request| match request.to_string() {
+            again if again.contains("Try again.") => {
+                *seen.lock().unwrap() = again;
+                Reply::Text("It is there already.")
+            }
+            _ if said(request) == 1 => add("milk"),
+            _ => Reply::Raw(400, "{}".to_owned()),
+        });
+        let setup = setup.env("GAVEL_POLICY", policy.path().display().to_string());
+        let app = spawn_app(setup.script(vec![model])).await;
+        let run = app.say("Put milk on my list.").await;
+        assert_eq!(
+            (&run["status"], app.task_names().await.len()),
+            (&json!("failed"), 1),
+            "{run}"
+        );
+        let summary = run["summary"].as_str().unwrap();
+        assert!(summary.ends_with("\n\n[This was done: add_task.]"), "{run}");
+        let line = app.thread(&run).await.pop().unwrap().1;
+        assert!(
+            line.ends_with("\n\n[This was done: add_task (description: milk).]"),
+            "{line}"
+        );
+        let again = json!({"prompt": "Try again.", "threadId": run["threadId"]});
+        app.say_as("ann", again).await.expect(200);
+        let asked = asked.lock().unwrap().clone();
+        assert!(
+            asked.contains("[This was done: add_task (description: milk).]"),
+            "{asked}"
+        );
+        app.stop().await;
+    }
+}
+
+/// where a no ends the run, nobody is asked about the rest of the turn any more; what was approved before is done, and is told.
+#[tokio::test]
+async fn a_rejection_that_ends_the_run_ends_its_other_questions() {
+    for (mode, status) in [("complete", "completed"), ("fail", "failed")] {
+        for setup in both() {
+            let model = Reply::Calls(
+                ["milk", "eggs", "salt"]
+                    .map(|task| ("add_task", json!({"description": task})))
+                    .into(),
+            );
+            let app = spawn_app(setup.env("GAVEL_RUNS_ON_REJECT", mode).script(vec![model])).await;
+            let waiting = app.say("Put them on my list.").await;
+            let approval = |n: usize| &waiting["actions"][n]["approvalId"];
+            app.resolve(approval(0), "approve_once").await;
+            let run = app.resolve(approval(1), "reject").await;
+            assert_eq!(run["status"], status, "{run}");
+            let states: Vec<_> = (0..3).map(|n| run["actions"][n]["state"].as_str().unwrap()).collect();
+            assert_eq!(states, ["completed", "rejected", "expired"], "{run}");
+            let line = app.thread(&run).await.pop().unwrap().1;
+            assert_eq!(
+                line,
+                "A person rejected add_task (description: eggs); it was not run.\n\n[This was done: add_task (description: milk).]"
+            );
+            let late = json!({"approvalId": approval(2), "decision": "approve_once"});
+            app.resolve_as("ann", late).await.problem(409, "already_resolved");
+            assert_eq!(app.task_names().await, ["milk"]);
+            audit_is_whole(&app.database_url, mode).await;
+            app.stop().await;
+        }
+    }
+}
+
 /// DESIGN.md section 1, promise 7: who waits for a run that cannot be recorded is told so, however long that lasts, and the run goes on where
 /// it stood when it can be.
 #[tokio::test]
@@ -295,8 +371,16 @@ async fn what_needs_no_leave_runs_at_once_and_is_on_record() {
 async fn a_rejection_reaches_the_model_or_ends_the_run() {
     for (mode, status, summary) in [
         ("continue", "completed", "Not added: you have enough."),
-        ("complete", "completed", "A person rejected add_task; it was not run."),
-        ("fail", "failed", "A person rejected add_task; it was not run."),
+        (
+            "complete",
+            "completed",
+            "A person rejected add_task (description: milk); it was not run.",
+        ),
+        (
+            "fail",
+            "failed",
+            "A person rejected add_task (description: milk); it was not run.",
+        ),
     ] {
         for setup in both() {
             let model = Reply::from(|request| match said(request) {

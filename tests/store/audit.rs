@@ -716,6 +716,7 @@ pub(crate) async fn each_word_that_settles_a_doubt_is_entered_and_the_last_count
     };
     assert_eq!(store.append(append).await.unwrap(), Held::Yes);
     let settle = |by: &str, happened| Settle {
+        words: "said".into(),
         action: sent.id,
         root: run.id,
         happened,
@@ -837,6 +838,7 @@ pub(crate) async fn what_people_decide_is_entered(db: TestDb) {
     }];
     assert_eq!(store.finish(end).await.unwrap(), Held::Yes);
     let settle = Settle {
+        words: "said".into(),
         action: sent.id,
         root: run.id,
         happened: true,

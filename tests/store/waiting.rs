@@ -260,6 +260,7 @@ pub(crate) async fn only_legal_transitions_come_of_whatever_is_tried(db: TestDb)
                 ),
                 Try::Settle(happened) => {
                     let settle = Settle {
+                        words: "said".into(),
                         action: yes.action,
                         root: run.id,
                         happened,

@@ -101,7 +101,7 @@ fn text(thread: &Value, actions: &[Value]) -> String {
             Some(MessageRole::User) => word("userId"),
             Some(MessageRole::Assistant) => word("agentId"),
             Some(MessageRole::ApprovalRequest) => "leave is asked".to_owned(),
-            Some(MessageRole::Approval) => "answer".to_owned(),
+            Some(MessageRole::Approval | MessageRole::Settlement) => "answer".to_owned(),
             None => one_line(&message["role"]),
         };
         let said = output::printable(message["text"].as_str().unwrap_or_default());

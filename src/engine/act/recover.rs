@@ -10,7 +10,7 @@ use super::super::{Engine, Run, agent, leave, policy, spans};
 use super::{Cleared, What, allowed, begun_at, bounds, child_begun, cleared, is_as_it_was, once_more, started};
 use crate::domain::ids::ActionId;
 use crate::domain::journal::{CallFailure, CallResult, Entry, Judgement, Proposed, Target};
-use crate::domain::tool::{FailureCode, Idempotency, Tool};
+use crate::domain::tool::{FailureCode, Tool};
 
 /// Calls that were begun by a process that is gone: an agent's run is taken up where it stands, a tool is called again
 /// under the same key where that can do no harm, and of every other call it is not known what it did (promise 3).
@@ -31,7 +31,7 @@ pub(in crate::engine) async fn recover(engine: &Engine, run: &mut Run, calls: &[
                 agent::call(engine, run, call, &one.arguments, resumes).await?
             }
             (Target::Tool(tool), Some(arguments)) if tool.repeatable() => {
-                if is_forgotten(engine, run, call.id, tool) || !may_still(engine, run, call, tool).await {
+                if is_too_late(engine, run, call.id, tool) || !may_still(engine, run, call, tool).await {
                     cut_off(tool.side_effect)
                 } else {
                     let one = cleared(call, What::Tool(tool), arguments);
@@ -67,13 +67,14 @@ async fn may_still(engine: &Engine, run: &Run, call: &Proposed, tool: &Tool) -> 
     }
 }
 
-/// How long a tool that honours our key is taken to know it. Later the same key may be a new one there, and the call a second effect.
-const KEYS_LAST: Duration = Duration::from_secs(24 * 3600);
+/// So long after it was begun a call is sent again. Later a tool may have forgotten its key, so that it would be a second effect; and who
+/// gave leave for it did so for then.
+const SENT_AGAIN_FOR: Duration = Duration::from_secs(24 * 3600);
 
-/// May the tool have forgotten the key of a call that was begun?
-fn is_forgotten(engine: &Engine, run: &Run, id: ActionId, tool: &Tool) -> bool {
+/// Is it too late to send a call again that can change something?
+fn is_too_late(engine: &Engine, run: &Run, id: ActionId, tool: &Tool) -> bool {
     let ago_us = begun_at(&run.journal, id).map_or(0, |at_us| engine.clock.now_us().saturating_sub(at_us));
-    tool.side_effect && tool.idempotency == Idempotency::Key && i128::from(ago_us) > KEYS_LAST.as_micros() as i128
+    tool.side_effect && i128::from(ago_us) > SENT_AGAIN_FOR.as_micros() as i128
 }
 
 const CUT_OFF: &str = "the process that ran it ended during this call, or lost the database";

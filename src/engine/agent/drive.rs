@@ -9,15 +9,16 @@ use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
 
 use super::call::unread;
-use super::ended::{Ended, ended, exits_loop, in_doubt, recovered_from, thread_words, told};
+use super::ended::{Ended, ended, exits_loop, in_doubt, recovered_from, says_nothing, thread_words, told};
 use super::history::History;
 use super::inflate::{self, Parts};
 use super::{Agents, Bundle};
-use crate::domain::action::Action;
+use crate::domain::action::{Action, ActionStatus};
 use crate::domain::agent_run::{DoubtfulCall, RunStatus, StopReason};
 use crate::domain::definition::Definition;
 use crate::domain::ids::{ActionId, RunId};
 use crate::domain::journal::{Entry, Judgement};
+use crate::domain::thread;
 use crate::engine::act::child_begun;
 use crate::engine::events::tool_name;
 use crate::engine::limits::Limits;
@@ -401,6 +402,13 @@ impl Agents {
             told.in_doubt(&in_doubt);
             decision.error_detail = told.error_message.as_deref().map(Arc::from);
         }
+        let deeds = match stored.thread.is_some()
+            && says_nothing(&told, ending)
+            && told.stop_reason != Some(StopReason::InDoubt)
+        {
+            true => self.deeds(&run, stored.id).await?,
+            false => None,
+        };
         let finished = FinishedRun {
             lease: run.log.as_ref().map(|log| log.hold.lease()).ok_or(Stop::LeaseLost)?,
             run: stored.id,
@@ -415,7 +423,7 @@ impl Agents {
             usage,
             entries: run.unwritten(&self.engine),
             outcomes: run.outcomes(),
-            words: thread_words(stored, &told),
+            words: thread_words(stored, &told, deeds.as_deref()),
             completed_at: now_us,
             decision,
         };
@@ -445,6 +453,27 @@ impl Agents {
             usage,
             in_doubt,
         })
+    }
+
+    /// What a run that ends without words of its own has done all the same, and those that it called; and what they may have done.
+    async fn deeds(&self, run: &Run, id: RunId) -> Result<Option<String>, Stop> {
+        let known = self.actions.of_run(id).await.map_err(unread)?;
+        let new = run.outcomes();
+        let (mut done, mut doubtful) = (Vec::new(), Vec::new());
+        for action in known.iter().filter(|action| action.side_effect) {
+            let outcome = new.iter().rev().find(|outcome| outcome.id == action.id);
+            let told = match leave::told(&run.journal, action.id) {
+                // Of an agent that it called.
+                told if told.is_empty() => action.tool.clone(),
+                told => told,
+            };
+            match outcome.map_or(action.status, |outcome| outcome.status) {
+                ActionStatus::Completed => done.push(told),
+                ActionStatus::InDoubt | ActionStatus::Executing => doubtful.push(told),
+                _ => {}
+            }
+        }
+        Ok(thread::deeds(&done, &doubtful))
     }
 
     /// Calls of which it is not known whether they had their effect; where an agent was called, those that it made, for of them

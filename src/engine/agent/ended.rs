@@ -14,7 +14,7 @@ use crate::domain::templates::Template;
 use crate::domain::thread::end_words;
 use crate::engine::limits::Limits;
 use crate::engine::next::{self, Ending};
-use crate::engine::{Run, derive, flow};
+use crate::engine::{Run, derive, flow, leave};
 use crate::ports::runs::StoredRun;
 
 /// How a run came out, for whoever called it.
@@ -153,8 +153,11 @@ pub(super) fn told(run: &Run, ending: &Ending) -> Told {
             told.summary = so_far(run);
             told.error_message = Some(fault(*kind).to_owned());
         }
-        Ending::Rejected(fails, tool) => {
-            let words = format!("A person rejected {tool}; it was not run.");
+        Ending::Rejected(fails, call) => {
+            let words = format!(
+                "A person rejected {}; it was not run.",
+                leave::told(&run.journal, *call)
+            );
             if *fails {
                 told.summary = so_far(run);
                 told.error_message = Some(words);
@@ -186,11 +189,20 @@ pub(super) fn told(run: &Run, ending: &Ending) -> Told {
     told
 }
 
-/// What a run's thread is told at its end.
-pub(super) fn thread_words(stored: &StoredRun, told: &Told) -> Option<Arc<str>> {
+/// Does it end otherwise than in words of its model that know what became of its calls?
+pub(super) fn says_nothing(told: &Told, ending: &Ending) -> bool {
+    told.status != RunStatus::Completed || matches!(ending, Ending::Rejected(..))
+}
+
+/// What a run's thread is told at its end. `deeds`: what it has done all the same.
+pub(super) fn thread_words(stored: &StoredRun, told: &Told, deeds: Option<&str>) -> Option<Arc<str>> {
     stored.thread?;
     let words = end_words(told.summary.as_deref(), told.error_message.as_deref(), told.stop_reason);
-    Some(words.as_deref().unwrap_or(told.status.as_str()).into())
+    let words = words.as_deref().unwrap_or(told.status.as_str());
+    Some(match deeds {
+        Some(deeds) => format!("{words}\n\n{deeds}").into(),
+        None => words.into(),
+    })
 }
 
 /// Why the model gave nothing, for whoever the run acts for. What the provider said of it stands in the decision's

@@ -67,6 +67,8 @@ impl Agents {
         let lines = said.into_iter().rev().filter_map(|message| match message.role {
             MessageRole::User => Some((Speaker::User, message.text)),
             MessageRole::Assistant => Some((Speaker::Assistant, message.text)),
+            // What was said of a doubt before it holds no more.
+            MessageRole::Settlement => Some((Speaker::User, format!("[{}]", message.text))),
             MessageRole::ApprovalRequest | MessageRole::Approval => None,
         });
         let mut lines: Vec<_> = lines

@@ -620,7 +620,12 @@ impl AgentRuns {
     ///
     /// # Errors
     /// There is none; the store is away.
-    pub async fn cancel(&self, caller: &Caller, user: Option<&UserId>, run: RunId) -> Result<AgentRun, AgentError> {
+    pub async fn cancel(
+        self: &Arc<Self>,
+        caller: &Caller,
+        user: Option<&UserId>,
+        run: RunId,
+    ) -> Result<AgentRun, AgentError> {
         let found = self.get(caller, user, run).await?;
         if found.status.is_over() {
             return Ok(found);
@@ -629,6 +634,8 @@ impl AgentRuns {
         asked.map_err(|error| unheard(&error, Unheard::Cancel(run)))?;
         tracing::info!(run_id = %run, by = %caller.name(), "a run is to be cancelled");
         self.agents.running.cancel(run);
+        // One that waits for a person, or its turn, is worked on by nobody who would end it.
+        self.go_on(run);
         // It is asked for, whatever can be read now: as it was a moment ago it says no less.
         Ok(self.get(caller, user, run).await.unwrap_or_else(|error| {
             tracing::warn!(run_id = %run, %error, "how a run stands that is to be cancelled cannot be read");

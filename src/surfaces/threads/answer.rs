@@ -8,9 +8,9 @@ use serde_json::value::RawValue;
 use utoipa::ToSchema;
 
 use crate::domain::action::{Action, ActionStatus, in_words};
-use crate::domain::agent_run::AgentRun;
+use crate::domain::agent_run::{AgentRun, RunStatus, StopReason};
 use crate::domain::ids::{ActionId, ApprovalId, RunId, ThreadId};
-use crate::domain::thread::{end_words, run_words};
+use crate::domain::thread::{deeds, end_words, run_words};
 use crate::domain::time::rfc3339;
 use crate::engine::calls::CallState;
 
@@ -145,14 +145,31 @@ pub(super) fn answer(run: &AgentRun, thread: Option<ThreadId>, calls: &[CallStat
         thread_id: thread,
         status,
         state,
-        summary: match doubtful {
-            true => {
-                end_words(run.summary.as_deref(), run.error_message.as_deref(), run.stop_reason).map(Cow::into_owned)
-            }
-            false => run.summary.clone().or_else(|| run.error_message.clone()),
-        },
+        summary: summary(run, doubtful, &stored),
         actions,
     }
+}
+
+/// The words of the run's end; where they are not its model's, what it has done all the same, as that stands now.
+fn summary(run: &AgentRun, doubtful: bool, actions: &HashMap<ActionId, &Action>) -> Option<String> {
+    let words = match doubtful {
+        true => end_words(run.summary.as_deref(), run.error_message.as_deref(), run.stop_reason).map(Cow::into_owned),
+        false => run.summary.clone().or_else(|| run.error_message.clone()),
+    };
+    if !matches!(run.status, RunStatus::Failed | RunStatus::Cancelled) || run.stop_reason == Some(StopReason::InDoubt) {
+        return words;
+    }
+    let mut acted: Vec<_> = actions.values().filter(|action| action.side_effect).collect();
+    acted.sort_by_key(|action| (action.created_at, action.sequence));
+    let which = |status: ActionStatus| -> Vec<String> {
+        let of = acted.iter().filter(|action| action.status == status);
+        of.map(|action| action.tool.clone()).collect()
+    };
+    let Some(deeds) = deeds(&which(ActionStatus::Completed), &which(ActionStatus::InDoubt)) else {
+        return words;
+    };
+    let words = words.unwrap_or_else(|| run.status.as_str().to_owned());
+    Some(format!("{words}\n\n{deeds}"))
 }
 
 /// The three words of the wire.

@@ -187,7 +187,6 @@ impl Threads {
     /// There is none; the store is away; [`AgentError::Begun`] where it is cancelled and cannot be read.
     pub async fn cancel(&self, caller: &Caller, user: Option<&UserId>, run: RunId) -> Result<RunAnswer, AgentError> {
         self.agents.cancel(caller, user, run).await?;
-        self.agents.go_on(run);
         self.agents.ends(caller, run).await;
         self.after(caller, run).await
     }

@@ -1,8 +1,8 @@
 //! Processes die, answers are lost, tools change: nothing happens twice, and nothing happens that nobody agreed to.
 
 use std::process::Command;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -73,7 +73,13 @@ async fn a_server_that_dies_between_request_and_answer_leaves_exactly_one() {
 #[tokio::test]
 async fn what_cannot_be_found_is_in_doubt_and_a_person_settles_it() {
     for kind in BOTH {
-        let desk = Desk::new(kind, puppet()).await;
+        let asked = Arc::new(Mutex::new(Vec::new()));
+        let (seen, mut model) = (Arc::clone(&asked), puppet());
+        let model = model
+            .pop()
+            .unwrap()
+            .seen_by(move |request| seen.lock().unwrap().push(request.to_string()));
+        let desk = Desk::new(kind, vec![model]).await;
         let waiting = desk.mails("ann", mail()).await;
         desk.google.trouble("send", [Trouble::CutBefore]);
         let run = desk.resolve("ann", &waiting["actions"][0], "approve_once", None).await;
@@ -109,12 +115,34 @@ async fn what_cannot_be_found_is_in_doubt_and_a_person_settles_it() {
         let settled = crate::harness::Answer::of(settle).await.expect(200);
         assert_eq!(states(&settled), ["failed"], "{settled}");
         assert_eq!(settled["summary"], "That is all.", "{settled}");
+        // Nothing says that it is not known any more, and the thread says what is.
+        let row = desk
+            .get("ann", &format!("/api/runs/{}", run["runId"].as_str().unwrap()))
+            .await;
+        assert_eq!(row["in_doubt"], json!([]), "{row}");
+        assert!(
+            row["error_message"]
+                .as_str()
+                .unwrap()
+                .contains("a person has said so since"),
+            "{row}"
+        );
+        let thread = desk.thread("ann", &run).await;
+        let told = "service:local for user:ann says that gmail_send did not happen";
+        assert_eq!(thread.last().unwrap(), &("settlement".to_owned(), told.to_owned()));
         assert_eq!(desk.google.seen("send").len(), 1);
         // The thread is not stuck: something else can be said in it.
         let more = json!({"prompt": super::puppets(&json!([["gmail_send", mail()]])), "threadId": run["threadId"]});
         let request = desk.app.request("POST", "/api/agent/run", &[("x-gavel-user", "ann")]);
         let next = crate::harness::Answer::of(request.json(&more)).await.expect(200);
         assert_eq!(next["status"], "awaiting_confirmation", "{next}");
+        let told = asked
+            .lock()
+            .unwrap()
+            .last()
+            .unwrap()
+            .contains("says that gmail_send did not happen");
+        assert!(told, "the model is told as well");
         desk.app.stop().await;
     }
 }

@@ -68,6 +68,10 @@ pub(in super::super) struct ActionStatements {
     pub(super) doubtful: Sql,
     /// action, status, code, message, by → run, tool. A word that was given before gives way, with a resume that never began.
     pub(super) settle: Sql,
+    /// run → it and those that it called, with what is in doubt of each.
+    pub(super) doubts_of: Sql,
+    /// run → what is in doubt of it still.
+    pub(super) settle_run: Sql,
     /// action, status, code, message, run: the same in the record.
     pub(super) settle_record: Sql,
     /// grant, tenant, user or NULL, by → user, server, tool, recipients.
@@ -217,6 +221,11 @@ impl ActionStatements {
                  RETURNING run_id, tool"
             )
             .into(),
+            doubts_of: "SELECT id, in_doubt FROM agent_run WHERE root_id = $1 AND in_doubt IS NOT NULL ORDER BY id".into(),
+            settle_run: "UPDATE agent_run SET in_doubt = $2, error_message = CASE WHEN stop_reason = 'in_doubt' \
+                         AND CAST($2 AS TEXT) IS NULL THEN 'it was not known whether a call had its effect; a person has said so since' \
+                         ELSE error_message END WHERE id = $1"
+                .into(),
             settle_record: "UPDATE tool_invocation_log SET status = $2, error_code = $3, error_message = $4 \
                             WHERE decision_id = $5 AND id = $1 \
                             AND (status = 'in_doubt' OR status = 'completed' OR status = 'failed')"

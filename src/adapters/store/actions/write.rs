@@ -11,7 +11,7 @@ use super::super::batch::Batch;
 use super::super::content::capped;
 use super::super::db::{Conn, Row, Sql, Value};
 use super::super::error::Fault;
-use super::super::runs::{id, int};
+use super::super::runs::{doubts, id, int};
 use super::ActionStatements;
 use crate::domain::action::{ActionStatus, DID_NOT_HAPPEN, Details, Resolution};
 use crate::domain::agent_run::{DoubtfulCall, RunStatus};
@@ -473,12 +473,33 @@ impl Batch<'_> {
         }
         let settled = self.settle_action(conn, settle.action, settle.happened, &settle.by);
         if let Some((run, tool)) = settled.await? {
+            let own = parsed(&run, RunId::parse)?;
+            self.tell_thread(conn, own, Some(settle.action), MessageRole::Settlement, &settle.words)
+                .await?;
+            self.no_more_in_doubt(conn, settle.root, settle.action).await?;
             let entry = Entry::of_action(AuditKind::DoubtSettled, settle.action, run, &tool)
                 .by(&settle.by)
                 .with("happened", settle.happened);
             self.audit(entry);
         }
         Ok(SettleDone::Done)
+    }
+
+    /// A settled call is in doubt in no run any more, neither in its own nor in those above it.
+    async fn no_more_in_doubt(&self, conn: &mut Conn, root: RunId, settled: ActionId) -> Result<(), Fault> {
+        let mut runs = Vec::new();
+        let each = &mut |row: Row| {
+            runs.push((row.text(0)?, row.text(1)?));
+            Ok(ControlFlow::Continue(()))
+        };
+        conn.fetch(&self.action_texts().doubts_of, vec![id(root)], each).await?;
+        for (run, calls) in runs {
+            let mut calls: Vec<DoubtfulCall> = parsed(&calls, |text| serde_json::from_str(text).ok())?;
+            calls.retain(|call| call.action_id != settled);
+            let values = vec![Value::text(&run), doubts(&calls)?];
+            conn.execute(&self.action_texts().settle_run, values).await?;
+        }
+        Ok(())
     }
 
     /// What a person says is what came of an action in doubt, in its row and in the log. Gives its run and its tool; nothing where

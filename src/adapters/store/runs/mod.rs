@@ -13,7 +13,7 @@ mod write;
 pub(super) use op::{Abandoned, RunDone, RunOp};
 pub(super) use read::{SHOWN, opt_parsed, parsed, shown};
 pub(super) use statements::{RunStatements, WORKED_ON};
-pub(super) use write::{id, int};
+pub(super) use write::{doubts, id, int};
 
 use std::time::Duration;
 

@@ -644,7 +644,7 @@ fn finished(run: &FinishedRun) -> Result<Vec<Value>, Fault> {
 }
 
 /// Calls in doubt as a row keeps them.
-fn doubts(calls: &[DoubtfulCall]) -> Result<Value, Fault> {
+pub(in super::super) fn doubts(calls: &[DoubtfulCall]) -> Result<Value, Fault> {
     if calls.is_empty() {
         return Ok(Value::Text(None));
     }

@@ -31,6 +31,13 @@ pub(in crate::http::console) enum Place {
     Own,
 }
 
+/// Errors that the tool itself told of.
+const TOOLS_OWN: [FailureCode; 3] = [
+    FailureCode::ToolError,
+    FailureCode::AuthRequired,
+    FailureCode::Unsupported,
+];
+
 /// A question, with the answers where it still waits.
 pub(in crate::http::console) fn card(card: &Card<'_>, place: Place) -> Markup {
     let action = card.action;
@@ -264,7 +271,7 @@ pub(super) fn state(action: &Action) -> Markup {
                 @if action.error_message.as_deref() == Some(DID_NOT_HAPPEN) { ": a person says that it did not happen." }
                 @else {
                     // An error of the tool's own says nothing of what it did before.
-                    @if action.error_code.as_deref() == Some(FailureCode::ToolError.as_str()) {
+                    @if TOOLS_OWN.iter().any(|code| action.error_code.as_deref() == Some(code.as_str())) {
                         ". Whether a part of it was done, its server may say."
                     } @else { ": it had no effect." }
                     @if let Some(words) = &action.error_message { " It said: " q { (words::text(&in_words(words))) } }

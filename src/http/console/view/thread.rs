@@ -74,7 +74,7 @@ fn one(thread: &Thread, line: &Line<'_>) -> Markup {
         MessageRole::User => ("user", thread.user_id.as_str()),
         MessageRole::Assistant => ("assistant", thread.agent_id.as_str()),
         MessageRole::ApprovalRequest => ("asked", "Leave is asked"),
-        MessageRole::Approval => ("answered", "Answer"),
+        MessageRole::Approval | MessageRole::Settlement => ("answered", "Answer"),
     };
     html! {
         li class=(class) {
