@@ -149,15 +149,15 @@ pub const fn run_words(run: RunStatus, acting: bool, doubtful: bool) -> (&'stati
         RunStatus::Failed | RunStatus::Cancelled | RunStatus::Paused => "failed",
     };
     let state = match run {
+        RunStatus::Failed | RunStatus::Cancelled if doubtful => ActionStatus::InDoubt.as_str(),
         RunStatus::Cancelled | RunStatus::Paused => run.as_str(),
-        RunStatus::Failed if doubtful => ActionStatus::InDoubt.as_str(),
         _ => status,
     };
     (status, state)
 }
 
-/// What a run says at its end: the words of its model, or why there are none. Where a call is in doubt its model may have taken
-/// it for done, so that is said as well.
+/// What a run says at its end: the words of its model, and why it has no better ones. Where a call is in doubt its model may have
+/// taken it for done, so that is said as well.
 #[must_use]
 pub fn end_words<'a>(
     summary: Option<&'a str>,
@@ -168,6 +168,7 @@ pub fn end_words<'a>(
         (Some(summary), Some(error)) if stopped == Some(StopReason::InDoubt) => {
             Cow::Owned(format!("{summary}\n\n[But {error}.]"))
         }
+        (Some(summary), Some(error)) => Cow::Owned(format!("{summary}\n\n[It ended there: {error}.]")),
         (words, error) => Cow::Borrowed(words.or(error)?),
     })
 }
@@ -213,7 +214,43 @@ pub fn title(first: &str) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
+
     use super::*;
+
+    /// Promise 7
+    #[test]
+    fn what_a_run_says_at_its_end_hides_neither_a_fault_nor_a_deed() {
+        let doubt = Some(StopReason::InDoubt);
+        for (summary, error, stopped, expected) in [
+            (Some("Sent."), None, None, Some("Sent.")),
+            (None, Some("it failed"), None, Some("it failed")),
+            (
+                Some("I shall."),
+                Some("it failed"),
+                None,
+                Some("I shall.\n\n[It ended there: it failed.]"),
+            ),
+            (
+                Some("Sent."),
+                Some("nobody knows"),
+                doubt,
+                Some("Sent.\n\n[But nobody knows.]"),
+            ),
+            (None, None, None, None),
+        ] {
+            assert_eq!(end_words(summary, error, stopped).as_deref(), expected);
+        }
+        let many: Vec<_> = (0..22).map(|n| format!("t{n}")).collect();
+        assert_eq!(deeds(&[], &[]), None);
+        assert_eq!(deeds(&many[..2], &[]).as_deref(), Some("[This was done: t0; t1.]"));
+        assert!(
+            deeds(&many, &many[..1])
+                .unwrap()
+                .contains("t19; and 2 more. It is not known whether this was done: t0.")
+        );
+        assert_eq!(run_words(RunStatus::Cancelled, false, true), ("failed", "in_doubt"));
+    }
 
     #[test]
     fn a_title_is_the_first_line_that_says_something_and_never_too_long() {

@@ -271,25 +271,26 @@ pub(super) fn questions(run: &Run, calls: &[ActionId], stands: Duration) -> Vec<
 
 /// Calls that a person was asked about and that begin with what is not written yet of the journal.
 pub(super) fn asked(run: &Run) -> Vec<ActionId> {
+    begun(run).filter(|id| asked_for(&run.journal, *id).is_some()).collect()
+}
+
+/// Calls that begin with what is not written yet of the journal.
+fn begun(run: &Run) -> impl Iterator<Item = ActionId> {
     let written = run.log.as_ref().map_or(0, |log| log.written);
-    let begun = run.journal.iter().skip(written).filter_map(|entry| match entry {
+    run.journal.iter().skip(written).filter_map(|entry| match entry {
         Entry::Started { call, .. } => Some(*call),
         _ => None,
-    });
-    begun.filter(|id| asked_for(&run.journal, *id).is_some()).collect()
+    })
 }
 
 /// What begins without a question: side effects, and what only reads and is let begin by leave for good.
 pub(super) fn unasked(run: &Run, intents: &[Intent]) -> Vec<NewAction> {
     let model = model(run);
-    let written = run.log.as_ref().map_or(0, |log| log.written);
-    let begun = |id| {
-        let mut new = run.journal.iter().skip(written);
-        new.any(|entry| matches!(entry, Entry::Started { call, .. } if *call == id))
-    };
-    let reads = run.journal.iter().flat_map(Entry::calls).filter_map(|call| {
+    let reads = begun(run).filter_map(|id| {
+        let grant = granted(&run.journal, id)?;
+        let mut proposed = run.journal.iter().rev().flat_map(Entry::calls);
+        let call = proposed.find(|call| call.id == id)?;
         let tool = tool(call).filter(|tool| !tool.side_effect)?;
-        let grant = granted(&run.journal, call.id).filter(|_| begun(call.id))?;
         Some(NewAction {
             id: call.id,
             approval: None,

@@ -152,10 +152,12 @@ pub(super) fn answer(run: &AgentRun, thread: Option<ThreadId>, calls: &[CallStat
 
 /// The words of the run's end; where they are not its model's, what it has done all the same, as that stands now.
 fn summary(run: &AgentRun, doubtful: bool, actions: &HashMap<ActionId, &Action>) -> Option<String> {
-    let words = match doubtful {
-        true => end_words(run.summary.as_deref(), run.error_message.as_deref(), run.stop_reason).map(Cow::into_owned),
-        false => run.summary.clone().or_else(|| run.error_message.clone()),
-    };
+    let settled = run.stop_reason == Some(StopReason::InDoubt) && !doubtful;
+    let error = run
+        .error_message
+        .as_deref()
+        .filter(|_| !settled || run.summary.is_none());
+    let words = end_words(run.summary.as_deref(), error, run.stop_reason).map(Cow::into_owned);
     if !matches!(run.status, RunStatus::Failed | RunStatus::Cancelled) || run.stop_reason == Some(StopReason::InDoubt) {
         return words;
     }
