@@ -278,7 +278,7 @@ impl Error {
                 Told::new(Code::Forbidden, detail)
             }
             Self::NoRoute => Told::new(Code::NotFound, "There is no such route."),
-            Self::NotFound => Told::new(Code::NotFound, "There is no such object."),
+            Self::NotFound => Told::new(Code::NotFound, "There is no such object, or it is another user's: a service names the user it acts for (X-Gavel-User; --user on the command line)."),
             Self::Missing(what) => Told::new(Code::NotFound, what),
             Self::MethodNotAllowed(allow) => {
                 let value = HeaderValue::from_str(&allow).ok();
@@ -497,7 +497,9 @@ fn agent(error: AgentError) -> Told {
             run: Some(run),
             ..Told::new(
                 Code::ThreadBusy,
-                format!("Run {run} of this thread is going; send the message when it is over, or cancel that run."),
+                format!(
+                    "Run {run} of this thread is going, or waits for a person's answer; answer what it asks, send the message when it is over, or cancel that run."
+                ),
             )
         },
         AgentError::Resolved(status, resolution, by) => Told::new(

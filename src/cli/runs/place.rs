@@ -19,7 +19,8 @@ pub(in crate::cli) struct Where {
     /// Ask a gavel that runs elsewhere, with the key in GAVEL_API_KEY, instead of using this configuration
     #[arg(long, value_name = "URL")]
     pub(in crate::cli) server: Option<String>,
-    /// On whose behalf [default: local for a new run, everybody for the rest; with --server, as the server has it]
+    /// The user whose runs, threads and questions they are, or for whom something is begun. Without it: everybody's here (a new run is
+    /// for `local`); with --server those of the key's user, or of `local` where the server asks for no key
     #[arg(long, value_parser = operator::user, value_name = "NAME")]
     pub(in crate::cli) user: Option<UserId>,
     /// Whose records, without --server
