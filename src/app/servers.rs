@@ -6,7 +6,7 @@ use std::{env, fs};
 use secrecy::ExposeSecret;
 
 use crate::adapters::mcp::config::{IDENTITY_SECRET, ToolSettings};
-use crate::adapters::mcp::{ConfigIssue, McpConfig, McpOptions, MissingVariable};
+use crate::adapters::mcp::{ConfigIssue, McpConfig, McpOptions};
 use crate::config::{Config, FileError};
 
 /// The `mcp.json` that is built in: the bundled servers, started from this very program.
@@ -50,9 +50,8 @@ pub(crate) fn read(config: &Config) -> Result<McpConfig, FileError> {
         _ => env::var(name).ok(),
     };
     let (read, place) = match &config.mcp_config {
-        // A bundled server whose settings are missing is off and says what it needs.
         None => (
-            McpConfig::from_json_with(BUILT_IN, &variable, MissingVariable::TurnsOff),
+            McpConfig::from_json(BUILT_IN, &variable),
             "mcp.json (built in)".to_owned(),
         ),
         Some(path) => {

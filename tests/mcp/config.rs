@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use gavel::adapters::mcp::config::{Connection, Identity, TransportConfig};
-use gavel::adapters::mcp::{ConfigIssue, McpConfig, MissingVariable};
+use gavel::adapters::mcp::{ConfigIssue, McpConfig};
 use gavel::domain::tool::{ApprovalDefault, Idempotency};
 use serde_json::json;
 
@@ -151,11 +151,14 @@ fn an_identity_token_needs_a_secret_worth_the_name() {
     assert!(McpConfig::from_json(text, &|_| Some("x".repeat(32))).is_ok());
 }
 
+/// A server that is off for what it needs may name that where it is used, without a default.
 #[test]
-fn a_bundled_server_whose_setting_is_missing_is_off_and_says_what_it_needs() {
-    let text = r#"{"mcpServers": {"a": {"command": "x", "env": {"K": "${GITHUB_TOKEN}"}}, "b": {"command": "x"}}}"#;
-    let config = McpConfig::from_json_with(text, &env, MissingVariable::TurnsOff).unwrap();
-    assert!(config.servers[0].off.as_ref().unwrap().contains("GITHUB_TOKEN"));
+fn a_server_whose_setting_is_missing_is_off_and_says_what_it_needs() {
+    let text = r#"{"mcpServers": {"a": {"command": "x", "env": {"K": "${GITHUB_TOKEN}"}, "gavel": {"needs": [["GITHUB_TOKEN"]]}},
+                                  "b": {"command": "x"}}}"#;
+    let config = McpConfig::from_json(text, &env).unwrap();
+    let off = config.servers[0].off.as_deref();
+    assert_eq!(off, Some("needs GITHUB_TOKEN, which is not set"));
     assert!(config.servers[1].off.is_none());
 }
 

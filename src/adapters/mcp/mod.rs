@@ -43,6 +43,6 @@ mod stdio;
 mod users;
 
 pub use bridge::{Mcp, McpOptions, StartError};
-pub use config::{ConfigIssue, McpConfig, MissingVariable};
+pub use config::{ConfigIssue, McpConfig};
 pub use pins::{AcceptedTool, PinError};
 pub use status::{ServerState, ServerStatus};

@@ -48,13 +48,27 @@ fn call(one: &Value) -> Vec<String> {
     if one["account"].is_string() {
         lines.push(field("from account", &one["account"]));
     }
-    for (argument, value) in one["arguments"].as_object().into_iter().flatten() {
-        lines.push(field(argument, value));
-    }
-    if let Some(recipients) = one["recipients"].as_array() {
+    let recipients = one["recipients"].as_array();
+    if let Some(recipients) = recipients {
         lines.push(field("goes to", &Value::Array(recipients.clone())));
     }
+    let mut arguments: Vec<_> = one["arguments"].as_object().into_iter().flatten().collect();
+    arguments.sort_by_key(|(_, value)| rank(value, recipients.map(Vec::as_slice).unwrap_or_default()));
+    for (argument, value) in arguments {
+        lines.push(field(argument, value));
+    }
     lines
+}
+
+/// Whom it goes to, then what is short, and long text last.
+fn rank(value: &Value, recipients: &[Value]) -> u8 {
+    let text = value.to_string();
+    let names = |one: &Value| one.as_str().is_some_and(|one| text.contains(one));
+    match text.len() {
+        ..=2000 if !value.is_string() && recipients.iter().any(names) => 0,
+        ..=120 => 1,
+        _ => 2,
+    }
 }
 
 /// The commands that answer it.
@@ -143,13 +157,13 @@ mod tests {
         assert_eq!(
             question(&one),
             "gmail_send for ann, by the agent workspace
-  body          Hi,
-                it is <U+202E>late<U+001B>[2J
-  to            bob@example.com
-                eve@example.com
-  urgent        true
   goes to       bob@example.com
                 eve@example.com
+  to            bob@example.com
+                eve@example.com
+  body          Hi,
+                it is <U+202E>late<U+001B>[2J
+  urgent        true
   needs leave   it has side effects
   BEWARE        eve@example.com is new
   stands until  2026-11-23T10:00:00Z

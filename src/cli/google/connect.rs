@@ -68,10 +68,15 @@ async fn here(args: &Args, connector: &Connector) -> anyhow::Result<Account> {
     };
     let finished = connector.finish(&args.user, &begun.state, &code).await;
     let words = match &finished {
-        Ok(_) => "The account is connected. You can close this page.",
-        Err(_) => "No account was connected; the terminal says why.",
+        Ok(account) => {
+            let (address, user) = (address(account), &account.user);
+            format!(
+                "{address} is connected for the user {user}. You can close this page. If that is not you, tell whoever runs this service."
+            )
+        }
+        Err(_) => "No account was connected; the terminal says why.".to_owned(),
     };
-    browser.tell(words).await;
+    browser.tell(&words).await;
     Ok(finished?)
 }
 

@@ -74,6 +74,8 @@ impl Browser {
 
     /// A browser that has gone misses nothing: the terminal tells the same.
     async fn answer(mut self, status: &str, words: &str) {
+        // A user's name may be anything.
+        let words = maud::html! { (words) }.into_string();
         let body = format!("<!doctype html>\n<meta charset=\"utf-8\">\n<title>gavel</title>\n<p>{words}</p>\n");
         let answer = format!(
             "HTTP/1.1 {status}\r\ncontent-type: text/html; charset=utf-8\r\ncontent-length: {}\r\ncache-control: no-store\r\n\

@@ -49,7 +49,11 @@ pub(super) fn check(tool: &Tool, arguments: &Value, most: usize, now_us: i64) ->
         match path.values(arguments) {
             Ok(found) => {
                 parameters.ungrantable |= !found.is_empty();
-                let uncovered = |(place, _)| format!("{place}: leave for good does not cover a call that gives this");
+                let uncovered = |(place, _)| {
+                    format!(
+                        "{place}: leave for good does not cover a call that gives this, which takes it further than its recipients say"
+                    )
+                };
                 parameters.warnings.extend(found.into_iter().map(uncovered));
             }
             Err(error) => errors.push(error),

@@ -26,7 +26,8 @@ const MAX_NEXT: usize = 512;
 /// A cookie lasts whole seconds.
 const SHORTEST_US: i64 = 1_000_000;
 /// The same words whatever was wrong, so that they tell nobody which keys or users there are.
-const NOT_ACCEPTED: &str = "That was not accepted.";
+const NOT_ACCEPTED: &str = "That was not accepted. It takes a key or a token that counts here now, whole and without quotation marks; whoever runs this \
+    service makes keys (gavel config new-key) and knows where tokens come from.";
 
 pub(in crate::http) async fn show(state: Data<State>, request: HttpRequest) -> HttpResponse {
     let exchange = Exchange::begin(&state, &request, Some(Route::ConsoleLogin));

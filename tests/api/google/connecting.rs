@@ -166,7 +166,12 @@ async fn accounts_are_connected_listed_and_disconnected_from_the_command_line() 
             .send()
             .await
             .unwrap();
-        assert!(back.text().await.unwrap().contains("The account is connected"));
+        assert!(
+            back.text()
+                .await
+                .unwrap()
+                .contains("ann@gmail.example is connected for the user ann")
+        );
         let mut said = String::new();
         out.read_to_string(&mut said).await.unwrap();
         assert!(child.wait().await.unwrap().success());

@@ -158,15 +158,6 @@ pub struct ConfigIssue {
     pub message: String,
 }
 
-/// What happens to a server whose `${VAR}` has no value.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum MissingVariable {
-    /// The file is wrong: for files people write.
-    IsError,
-    /// The server is off and says what it needs: for the servers that come with gavel.
-    TurnsOff,
-}
-
 impl McpConfig {
     /// Reads `mcp.json`. `env` gives the value of a variable, for `${VAR}` and for the few
     /// variables that are passed on to children.
@@ -174,19 +165,7 @@ impl McpConfig {
     /// # Errors
     /// Every mistake in the file, each with its place.
     pub fn from_json(text: &str, env: &dyn Fn(&str) -> Option<String>) -> Result<Self, Vec<ConfigIssue>> {
-        Self::from_json_with(text, env, MissingVariable::IsError)
-    }
-
-    /// As [`Self::from_json`], with a choice for variables that are not set.
-    ///
-    /// # Errors
-    /// Every mistake in the file, each with its place.
-    pub fn from_json_with(
-        text: &str,
-        env: &dyn Fn(&str) -> Option<String>,
-        missing: MissingVariable,
-    ) -> Result<Self, Vec<ConfigIssue>> {
-        read::read(text, env, missing)
+        read::read(text, env)
     }
 }
 

@@ -10,10 +10,10 @@ use secrecy::SecretString;
 use serde_json::{Map, Value};
 use url::Url;
 
-use super::expand::{Unexpandable, expand};
+use super::expand::expand;
 use super::{
-    ConfigIssue, Connection, IDENTITY_SECRET, Identity, McpConfig, MissingVariable, PASSED_ON, ServerConfig, Settings,
-    ToolSettings, TransportConfig,
+    ConfigIssue, Connection, IDENTITY_SECRET, Identity, McpConfig, PASSED_ON, ServerConfig, Settings, ToolSettings,
+    TransportConfig,
 };
 use crate::domain::argument_path::ArgumentPath;
 use crate::domain::times::Times;
@@ -26,18 +26,12 @@ const DEFAULT_CONCURRENT: usize = 256;
 /// A shorter HS256 secret is weaker than the hash (RFC 7518 section 3.2).
 const SECRET_BYTES: usize = 32;
 
-pub(super) fn read(
-    text: &str,
-    env: &dyn Fn(&str) -> Option<String>,
-    missing: MissingVariable,
-) -> Result<McpConfig, Vec<ConfigIssue>> {
+pub(super) fn read(text: &str, env: &dyn Fn(&str) -> Option<String>) -> Result<McpConfig, Vec<ConfigIssue>> {
     let root: Value = serde_json::from_str(text).map_err(|error| vec![issue("", format!("not JSON: {error}"))])?;
     let mut reader = Reader {
         env,
-        missing,
         issues: Vec::new(),
         warnings: Vec::new(),
-        unset: None,
     };
     let mut servers = Vec::new();
     match root.get("mcpServers") {
@@ -82,11 +76,8 @@ fn escape(key: &str) -> String {
 
 struct Reader<'a> {
     env: &'a dyn Fn(&str) -> Option<String>,
-    missing: MissingVariable,
     issues: Vec<ConfigIssue>,
     warnings: Vec<ConfigIssue>,
-    /// The variable that turns the server being read off.
-    unset: Option<String>,
 }
 
 impl Reader<'_> {
@@ -108,15 +99,12 @@ impl Reader<'_> {
         let timeout = self.millis(entry, "timeout", at).unwrap_or(DEFAULT_TIMEOUT);
         let include = self.strings(entry, "includeTools", at);
         let exclude = self.strings(entry, "excludeTools", at).unwrap_or_default();
-        self.unset = None;
-        // A disabled entry may name variables nobody has set.
-        let transport = if disabled { None } else { self.transport(entry, at) };
-        let off = match (disabled, self.unset.take()) {
-            (true, _) => Some("disabled in mcp.json".to_owned()),
-            (false, Some(variable)) => Some(format!("needs {variable}, which is not set")),
-            (false, None) => self.lacks(&gavel.needs),
+        let off = match disabled {
+            true => Some("disabled in mcp.json".to_owned()),
+            false => self.lacks(&gavel.needs),
         };
-        let transport = if off.is_some() { None } else { transport };
+        // An entry that is off may name variables nobody has set.
+        let transport = if off.is_some() { None } else { self.transport(entry, at) };
         Some(ServerConfig {
             name: Arc::from(name),
             transport,
@@ -353,6 +341,11 @@ impl Reader<'_> {
             let set: Vec<_> = all.iter().filter(is_set).map(String::as_str).collect();
             return Some(format!("needs {} beside {}", missing.join(" and "), set.join(" and ")));
         }
+        if let [one] = &missing[..]
+            && let [name] = one[..]
+        {
+            return Some(format!("needs {name}, which is not set"));
+        }
         let lists: Vec<_> = missing.iter().map(|missing| missing.join(" and ")).collect();
         Some(format!("needs {}; none of them is set", lists.join(", or ")))
     }
@@ -577,10 +570,6 @@ impl Reader<'_> {
     fn expand(&mut self, text: &str, at: &str) -> Option<String> {
         match expand(text, self.env) {
             Ok(text) => Some(text),
-            Err(Unexpandable::Undefined(name)) if self.missing == MissingVariable::TurnsOff => {
-                self.unset.get_or_insert(name);
-                None
-            }
             Err(error) => {
                 self.wrong(at, error.to_string());
                 None

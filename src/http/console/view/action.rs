@@ -131,7 +131,7 @@ fn body(card: &Card<'_>) -> Markup {
             p.why { b { "Why it needs leave: " } (words::text(&action.details.reason)) }
         }
         @if let Some(recipients) = recipients {
-            p.reach { b { "Goes to " (words::count(recipients.all().len() as u64, "recipient")) ":" } " " (people(recipients)) }
+            p.reach { b { "Goes to " (words::count(recipients.all().len() as u64, "recipient")) ":" } " " (people(recipients, card.tool.as_deref())) }
         }
         (arguments::arguments(card.tool.as_deref(), &given))
         details.exactly {
@@ -147,10 +147,13 @@ fn body(card: &Card<'_>) -> Markup {
     }
 }
 
-/// Addresses, each after the name of the argument that it stands in.
-pub(super) fn people(recipients: &Recipients) -> Markup {
+/// Addresses, each after the name of the argument that it stands in; in the order in which the tool's settings name these.
+pub(super) fn people(recipients: &Recipients, tool: Option<&Tool>) -> Markup {
+    let paths = tool.map(|tool| tool.recipients.as_slice()).unwrap_or_default();
+    let mut arguments: Vec<_> = recipients.by_argument().collect();
+    arguments.sort_by_key(|(argument, _)| paths.iter().position(|path| path.to_string() == **argument));
     html! {
-        @for (n, (argument, addresses)) in recipients.by_argument().enumerate() {
+        @for (n, (argument, addresses)) in arguments.into_iter().enumerate() {
             @if n > 0 { "; " }
             (words::text(&words::name(&argument.replace("[]", "")))) ": "
             @for (n, one) in addresses.iter().enumerate() { @if n > 0 { ", " } bdi.address { (words::text(one)) } }
@@ -190,7 +193,7 @@ fn answers(card: &Card<'_>, place: Place, approval: &str) -> Markup {
                         p {
                             "Approves this, and from now on " (words::code(&action.tool)) " may go out for "
                             b { bdi { (words::text(&action.user)) } } " without asking, whatever it says, to exactly "
-                            (people(recipients)) ". One more recipient, one less, or one of them in another field asks again. It can be taken back under Standing leave."
+                            (people(recipients, card.tool.as_deref())) ". One more recipient, one less, or one of them in another field asks again. It can be taken back under Standing leave."
                         }
                         button.yes type="submit" aria-describedby=(what) { "Approve, and always for these" }
                     }))

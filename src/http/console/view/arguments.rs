@@ -33,7 +33,28 @@ pub(super) fn arguments(tool: Option<&Tool>, arguments: &Value) -> Markup {
     if fields.is_empty() {
         return html! { p.empty { "It takes no arguments." } };
     }
-    object(fields, &schema, &schema, 0, &|name| rank(tool, name, &fields[name]))
+    object(
+        fields,
+        &schema,
+        &schema,
+        0,
+        &|name| rank(tool, name, &fields[name]),
+        &|name| last_day(tool?, name, &fields[name]),
+    )
+}
+
+/// Of whole days the end is the day after the last one (`times` in `mcp.json`), which nobody reads it as.
+fn last_day(tool: &Tool, name: &str, value: &Value) -> Option<Markup> {
+    let end = tool
+        .times
+        .as_ref()?
+        .end
+        .as_ref()
+        .filter(|path| path.argument() == name)?;
+    let whole = Value::Object(Map::from_iter([(name.to_owned(), value.clone())]));
+    let (_, text) = end.texts(&whole).ok()?.pop()?;
+    let last = NaiveDate::parse_from_str(text, "%Y-%m-%d").ok()?.pred_opt()?;
+    Some(html! { " " b { "The last day is " (last.format("%A, %-d %B %Y").to_string()) "." } })
 }
 
 /// Whom it goes to, then what its one line says, when it is, anything else short, and long text last.
@@ -67,6 +88,7 @@ fn object(
     root: &Value,
     depth: usize,
     rank: &dyn Fn(&str) -> (usize, usize),
+    note: &dyn Fn(&str) -> Option<Markup>,
 ) -> Markup {
     let schema = resolved(schema, root);
     let mut names: Vec<&String> = fields.keys().collect();
@@ -86,7 +108,7 @@ fn object(
                 @let of = &schema["properties"][name];
                 div class=[is_long(&fields[name]).then_some("long")] {
                     dt { (label(name, of, root, unclear(name))) }
-                    dd { (value(&fields[name], of, root, depth + 1)) }
+                    dd { (value(&fields[name], of, root, depth + 1)) @if let Some(note) = note(name) { (note) } }
                 }
             }
         }
@@ -127,9 +149,10 @@ fn value(value: &Value, schema: &Value, root: &Value, depth: usize) -> Markup {
             }
         }
         Value::Object(fields) if fields.is_empty() => html! { span.none { "none" } },
-        Value::Object(fields) => object(fields, schema, root, depth, &|name| {
-            (usize::from(is_long(&fields[name])), 0)
-        }),
+        Value::Object(fields) => {
+            let rank = |name: &str| (usize::from(is_long(&fields[name])), 0);
+            object(fields, schema, root, depth, &rank, &|_| None)
+        }
     }
 }
 
@@ -138,6 +161,7 @@ fn hypertext(text: &str) -> Markup {
     match hypertext::read_out(text) {
         Some(read) if !text.is_empty() => html! {
             (string(&read.text))
+            p { small { "Programs that show HTML show this, and no plain text that is sent beside it. Each link stands with where it leads to." } }
             @if !read.odd.is_empty() {
                 p.warnings role="note" {
                     "Whoever gets this may see something else than is read out here: its HTML has " (listed(&read.odd))
@@ -284,6 +308,21 @@ mod tests {
             .map(|rest| rest.split('<').next().unwrap())
             .collect();
         assert_eq!(labels, ["To", "Cc", "Subject", "About", "Body"], "{page}");
+    }
+
+    /// nobody reads the end of whole days as the day after the last one.
+    #[test]
+    fn the_last_of_whole_days_is_told() {
+        let mut tool = tool(json!({"type": "object"}));
+        tool.times = Some(crate::domain::times::Times {
+            start: ArgumentPath::parse("start").unwrap(),
+            end: ArgumentPath::parse("end"),
+            zone: None,
+            allow_past: None,
+        });
+        let shown = |end: &str| arguments(Some(&tool), &json!({"start": "2026-12-24", "end": end})).into_string();
+        assert!(shown("2026-12-25").contains("<b>The last day is Thursday, 24 December 2026.</b>"));
+        assert!(!shown("2026-12-24T11:00:00Z").contains("last day"));
     }
 
     #[test]

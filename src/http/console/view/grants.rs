@@ -56,7 +56,7 @@ fn one(visitor: &Visitor, grant: &Grant) -> Markup {
                 }
                 @if let Some(at) = &grant.revoked_at { div { dt { "Taken back" } dd { (words::written(at)) } } }
             }
-            p.reach { b { "Goes to " } (people(&grant.recipients_by_argument)) }
+            p.reach { b { "Goes to " } (people(&grant.recipients_by_argument, None)) }
             @if grant.revoked_at.is_none() {
                 div.answers {
                     form method="post" action={ (Route::ConsoleGrants.path()) "/" (grant.grant_id) } {
