@@ -180,6 +180,8 @@ pub struct Action {
     pub started_at: Option<i64>,
     /// When it was over; microseconds since the epoch.
     pub completed_at: Option<i64>,
+    /// Who said what came of it, where it was in doubt.
+    pub settled_by: Option<String>,
 }
 
 /// Standing leave of a user: this tool, to exactly these recipients, each in its argument.

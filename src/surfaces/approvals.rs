@@ -329,6 +329,14 @@ impl Approvals {
         })
     }
 
+    /// The actions of a run, and of those that it called, in order. Whoever reads its thread may read them.
+    ///
+    /// # Errors
+    /// The store is away.
+    pub async fn of_run(&self, run: RunId) -> Result<Vec<Action>, AgentError> {
+        Ok(self.actions.of_run(run).await?)
+    }
+
     /// A page of standing leave, revoked ones too.
     ///
     /// # Errors

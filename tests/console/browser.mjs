@@ -104,7 +104,7 @@ assert.match(await page.title(), /^\(2\) Approvals/, 'nothing was approved from 
 
 // One yes, one no with its reason.
 await mail.getByRole('button', { name: 'Approve once' }).click();
-await page.getByRole('status').filter({ hasText: 'Gmail send: Approved by' }).filter({ hasText: 'and done.' }).waitFor();
+await page.getByRole('status').filter({ hasText: /Gmail send to .*: Approved by/ }).filter({ hasText: 'and done.' }).waitFor();
 await meeting.getByText('Reject…').click();
 await meeting.getByLabel('Why?').fill('Not on a Monday.');
 await meeting.getByRole('button', { name: 'Reject', exact: true }).click();

@@ -7,7 +7,7 @@ use crate::cli::exit::{Exit, Usage};
 use crate::cli::interrupt::unless_stopped;
 use crate::cli::output;
 use crate::cli::runs::{Place, Service, Where};
-use crate::domain::action::Resolution;
+use crate::domain::action::{ActionStatus, Resolution};
 use crate::domain::ids::ApprovalId;
 use crate::surfaces::approvals::{Answer, MAX_REASON};
 
@@ -72,14 +72,21 @@ pub(super) async fn approve(args: Approve, place: Place) -> anyhow::Result<Exit>
         true => Resolution::ApproveAndAlwaysAllowRecipient,
         false => Resolution::ApproveOnce,
     };
-    say(args.id, resolution, args.how, place).await
+    say(args.id, resolution, args.how, place, &args.place.repeated()).await
 }
 
 pub(super) async fn reject(args: Reject, place: Place) -> anyhow::Result<Exit> {
-    say(args.id, Resolution::Reject, args.how, place).await
+    say(args.id, Resolution::Reject, args.how, place, &args.place.repeated()).await
 }
 
-async fn say(approval: ApprovalId, resolution: Resolution, how: How, place: Place) -> anyhow::Result<Exit> {
+/// `again` are the options that say where, for a command that is told.
+async fn say(
+    approval: ApprovalId,
+    resolution: Resolution,
+    how: How,
+    place: Place,
+    again: &str,
+) -> anyhow::Result<Exit> {
     if how.reason.as_ref().is_some_and(|reason| reason.len() > MAX_REASON) {
         return Err(Usage(format!("--reason is longer than {MAX_REASON} bytes")).into());
     }
@@ -110,6 +117,15 @@ async fn say(approval: ApprovalId, resolution: Resolution, how: How, place: Plac
         output::json(&run)?;
     } else {
         output::line(&told(&run))?;
+        let actions = run["actions"].as_array().into_iter().flatten();
+        for action in actions.filter(|action| action["state"] == ActionStatus::InDoubt.as_str()) {
+            output::note(&format!(
+                "{}: find out whether it happened, where it would be seen, and say so: `gavel approvals settle {} \
+                 happened|did_not_happen{again}`",
+                output::printable(action["tool"].as_str().unwrap_or_default()),
+                action["actionId"].as_str().unwrap_or_default()
+            ));
+        }
     }
     Ok(Exit::Done)
 }

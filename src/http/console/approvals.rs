@@ -64,16 +64,25 @@ fn condition(name: &str, value: &str) -> String {
     format!("{name} = \"{value}\"")
 }
 
+/// `tool = "value*"`: tools whose names begin so, as the heading of a question has them or as they are.
+fn begins(tool: &str) -> String {
+    let tool = match tool.contains(' ') {
+        true => tool.to_lowercase().replace(' ', "_"),
+        false => tool.to_owned(),
+    };
+    let mut condition = condition("tool", &tool);
+    condition.insert(condition.len() - 1, '*');
+    condition
+}
+
 async fn waiting(state: &State, request: &HttpRequest) -> Result<HttpResponse, Turned> {
     let visitor = visitor(state, request).await?;
     let filter = Filter {
         user: parameter(request, "user"),
         tool: parameter(request, "tool"),
     };
-    let conditions: Vec<_> = [("user_id", &filter.user), ("tool", &filter.tool)]
-        .into_iter()
-        .filter_map(|(name, value)| Some(condition(name, value.as_ref()?)))
-        .collect();
+    let conditions = filter.user.iter().map(|user| condition("user_id", user));
+    let conditions: Vec<_> = conditions.chain(filter.tool.iter().map(|tool| begins(tool))).collect();
     let query = |page_token: Option<String>| ListQuery {
         page_size: PAGE_SIZE,
         page_token,
@@ -249,6 +258,8 @@ mod tests {
     #[test]
     fn what_is_asked_for_cannot_become_another_question() {
         assert_eq!(condition("tool", "gmail_send"), r#"tool = "gmail_send""#);
+        assert_eq!(begins("Gmail send"), r#"tool = "gmail_send*""#);
+        assert_eq!(begins("sendMail"), r#"tool = "sendMail*""#);
         let odd = r#"a" OR status = "x\*"#;
         assert_eq!(condition("tool", odd), r#"tool = "a\" OR status = \"x\\\*""#);
     }

@@ -1,5 +1,8 @@
 //! A user's threads, and one of them, as it was.
 
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+
 use actix_web::http::StatusCode;
 use actix_web::web::Data;
 use actix_web::{HttpRequest, HttpResponse};
@@ -13,9 +16,9 @@ use super::approvals::{PAGE_SIZE, parameter};
 use super::session::{Visitor, visitor};
 use super::view::thread::{Line, thread as view, threads};
 use super::{Turned, page, told};
-use crate::domain::ids::ThreadId;
+use crate::domain::action::Action;
+use crate::domain::ids::{RunId, ThreadId};
 use crate::domain::thread::MessageRole;
-use crate::surfaces::agents::AgentError;
 use crate::surfaces::decisions::ListQuery;
 
 pub(in crate::http) async fn list(state: Data<State>, request: HttpRequest) -> HttpResponse {
@@ -60,28 +63,28 @@ async fn shown(state: &State, request: &HttpRequest) -> Result<HttpResponse, Tur
     let thread = threads
         .thread(&visitor.caller, visitor.reads.as_ref(), id, before)
         .await?;
-    let mut lines = Vec::with_capacity(thread.messages.len());
+    let mut actions: HashMap<RunId, Vec<Action>> = HashMap::new();
     for message in &thread.messages {
-        let asked = message
-            .action_id
-            .filter(|_| message.role == MessageRole::ApprovalRequest);
-        let action = match asked {
-            None => None,
-            Some(action) => {
-                let found = state
-                    .edge
-                    .approvals
-                    .action(&visitor.caller, visitor.user.clone(), action);
-                match found.await {
-                    Ok(action) => Some(action),
-                    // Runs that are over may be kept for less long than what was said.
-                    Err(AgentError::NotFound) => None,
-                    Err(error) => return Err(error.into()),
-                }
-            }
-        };
-        lines.push(Line { message, action });
+        if let Entry::Vacant(run) = actions.entry(message.run_id) {
+            run.insert(state.edge.approvals.of_run(message.run_id).await?);
+        }
     }
+    let lines: Vec<_> = thread
+        .messages
+        .iter()
+        .map(|message| Line {
+            message,
+            // What was asked about stands at the question, and what was not at what the user said.
+            actions: actions[&message.run_id]
+                .iter()
+                .filter(|action| match message.role {
+                    MessageRole::ApprovalRequest => Some(action.id) == message.action_id,
+                    MessageRole::User => action.approval.is_none(),
+                    _ => false,
+                })
+                .collect(),
+        })
+        .collect();
     let body = view(&thread, &lines);
     Ok(page(StatusCode::OK, Some(&visitor), "Thread", &body))
 }

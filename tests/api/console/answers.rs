@@ -272,7 +272,7 @@ async fn a_no_is_told_with_its_reason_and_standing_leave_can_be_taken_back() {
             .get(&format!("/console/approvals/{}", approval(&first, 0)))
             .await
             .is(200);
-        assert!(page.contains("<q>Not\ntoday</q> It was not run."), "{page}");
+        assert!(page.contains("<q>Not\ntoday</q>. It was not run."), "{page}");
         let told = app.gemini.requests().last().unwrap().to_string();
         assert!(told.contains("Not\\ntoday"), "{told}");
 
@@ -281,8 +281,23 @@ async fn a_no_is_told_with_its_reason_and_standing_leave_can_be_taken_back() {
         assert!(page.contains("Always for these recipients…"), "{page}");
         ann.answers(&approval(&second, 0), "approve_and_always_allow_recipient", "")
             .await;
-        assert_eq!(app.says("ann").await["status"], "completed");
+        let allowed = app.says("ann").await;
+        assert_eq!(allowed["status"], "completed");
         assert_eq!(office.names().len(), 2);
+        // What nobody was asked about is told in its thread all the same.
+        let thread = format!("/console/threads/{}", allowed["threadId"].as_str().unwrap());
+        let page = ann.get(&thread).await.is(200);
+        assert!(
+            page.contains("<b>Gmail send</b>: Allowed by standing leave, and done."),
+            "{page}"
+        );
+        // A question is found by its heading, too.
+        app.says("eve").await;
+        let eve = Browser::of(&app, "desk", "eve").await;
+        for (tool, found) in [("Gmail+send", true), ("gmail", true), ("mail", false)] {
+            let page = eve.get(&format!("/console/approvals?tool={tool}")).await.is(200);
+            assert_eq!(page.contains("Hello."), found, "{tool}: {page}");
+        }
         let grants = ann.get("/console/grants").await;
         let token = grants.form_token();
         let page = grants.is(200);
@@ -333,7 +348,7 @@ async fn what_goes_to_nobody_cannot_be_always_allowed() {
 async fn a_doubt_is_explained_and_settled_by_a_person() {
     let lost = json!({"to": ["ann@example.org"], "subject": "lost", "body": "Hello."});
     for (office, app) in offices(vec![("gmail_send", lost)]).await {
-        for (happened, becomes) in [("yes", "and done."), ("no", "and it failed")] {
+        for (happened, becomes) in [("yes", "says that it happened."), ("no", "and it failed")] {
             let run = app.says("ann").await;
             let ann = Browser::of(&app, "desk", "ann").await;
             let before = office.names().len();

@@ -23,7 +23,7 @@ macro_rules! action_columns {
             ", ",
             $details,
             ", status, expires_at, resolution, resolved_by, reason, grant_id, error_code, model, input_hash, policy, \
-             resolved_at, started_at, completed_at, error_message, side_effect"
+             resolved_at, started_at, completed_at, error_message, side_effect, settled_by"
         )
     };
 }
@@ -107,6 +107,7 @@ pub(in super::super) fn action(row: &Row, bytes: &mut usize) -> Result<Action, s
         completed_at: row.opt_int(27)?,
         error_message: row.opt_text(28)?,
         side_effect: row.bool(29)?,
+        settled_by: row.opt_text(30)?,
     })
 }
 

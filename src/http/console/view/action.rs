@@ -90,6 +90,9 @@ fn heading(card: &Card<'_>, place: Place) -> Markup {
             }
             div { dt { "Asked by" } dd { "the agent " bdi { (words::text(&action.agent)) } } }
             div { dt { "Asked" } dd { (words::at(action.created_at)) " " small { (words::relative(action.created_at, card.now_us)) } } }
+            @if let Some(at) = action.started_at.filter(|_| action.status == ActionStatus::InDoubt) {
+                div { dt { "Begun" } dd { (words::at(at)) } }
+            }
             @if let Some(at) = action.expires_at.filter(|_| waits(action, card.now_us)) {
                 div { dt { "Answer by" } dd { (words::at(at)) " " small { (words::relative(at, card.now_us)) } } }
             }
@@ -267,11 +270,16 @@ pub(super) fn state(action: &Action) -> Markup {
             ActionStatus::AwaitingConfirmation => "Its time is over; it does not run.",
             ActionStatus::Approved => { (leave) "; it has not begun yet." },
             ActionStatus::Executing => { (leave) ", and still running." },
-            ActionStatus::Completed => { (leave) ", and done." },
+            ActionStatus::Completed => {
+                (leave)
+                @if let Some(by) = &action.settled_by {
+                    ", and begun; its answer was lost, and " b { bdi { (words::text(by)) } } " says that it happened."
+                } @else { ", and done." }
+            },
             ActionStatus::Failed => {
                 (leave) ", and it failed"
                 @if let Some(code) = &action.error_code { " (" (words::code(code)) ")" }
-                @if action.error_message.as_deref() == Some(DID_NOT_HAPPEN) { ": a person says that it did not happen." }
+                @if action.error_message.as_deref() == Some(DID_NOT_HAPPEN) { ": " b { bdi { (words::text(action.settled_by.as_deref().unwrap_or("a person"))) } } " says that it did not happen." }
                 @else {
                     // An error of the tool's own says nothing of what it did before.
                     @if TOOLS_OWN.iter().any(|code| action.error_code.as_deref() == Some(code.as_str())) {
@@ -285,11 +293,21 @@ pub(super) fn state(action: &Action) -> Markup {
                 "Look where its effect would be seen, and say what you found."
             },
             ActionStatus::Rejected => {
-                "Rejected" (by) @if let Some(reason) = &action.reason { ": " q { (words::text(reason)) } } " It was not run."
+                "Rejected" (by) @if let Some(reason) = &action.reason { ": " q { (words::text(reason)) } } ". It was not run."
             },
             ActionStatus::Expired if action.resolution.is_some() => { (leave) ", and it could not begin in time. It was not run." },
             ActionStatus::Expired => "Nobody answered in time, or the run was over first. It was not run.",
         }
+    }
+}
+
+/// The first of those whom it goes to.
+fn first(recipients: &Recipients) -> Markup {
+    const MOST: usize = 3;
+    let all = recipients.all();
+    html! {
+        @for (n, one) in all.iter().take(MOST).enumerate() { @if n > 0 { ", " } bdi.address { (words::text(one)) } }
+        @if all.len() > MOST { " and " (all.len() - MOST) " more" }
     }
 }
 
@@ -307,7 +325,9 @@ pub(in crate::http::console) fn flash(action: &Action, visitor: &Visitor, late: 
     html! {
         div.flash.bad[bad] role="status" {
             p {
-                b { (words::text(&words::name(&action.tool))) ": " }
+                b { (words::text(&words::name(&action.tool))) }
+                @if let Some(recipients) = &action.details.recipients { " to " (first(recipients)) }
+                ": "
                 @if late && others { "your answer came too late. " }
                 @else if late { "this was settled before. " }
                 @if action.status == ActionStatus::AwaitingConfirmation { "it still waits for an answer." }

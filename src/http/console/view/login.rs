@@ -46,7 +46,7 @@ pub(in crate::http::console) fn form(form: &LoginForm<'_>) -> Markup {
                     label for="user" { "Your name" }
                     input #user type="text" name="user" value=(form.user) autocomplete="username" autocapitalize="off"
                         spellcheck="false" aria-describedby="user-hint";
-                    p.hint #user-hint { "Who acts, as agents know you (" code { "X-Gavel-User" } "). With a key for approvers it may be left empty." }
+                    p.hint #user-hint { "Who acts, as agents know you (" code { "X-Gavel-User" } "). With a key that is yours alone, and with one for approvers, it may be left empty." }
                 }
                 button.yes type="submit" { "Log in" }
             }

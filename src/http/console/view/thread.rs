@@ -45,10 +45,10 @@ fn summary(visitor: &Visitor, thread: &ThreadSummary) -> Markup {
     }
 }
 
-/// A line, with the action it asks about as it is now.
+/// A line, with the actions that it asks about, or that nobody was asked about after it, as they are now.
 pub(in crate::http::console) struct Line<'a> {
     pub(in crate::http::console) message: &'a ThreadMessage,
-    pub(in crate::http::console) action: Option<Action>,
+    pub(in crate::http::console) actions: Vec<&'a Action>,
 }
 
 /// The page.
@@ -80,8 +80,9 @@ fn one(thread: &Thread, line: &Line<'_>) -> Markup {
         li class=(class) {
             p.said-by { b { bdi { (words::text(who)) } } " " small { (words::written(&message.created_at)) } }
             div.prose dir="auto" { (words::text(&message.text)) }
-            @if let Some(asked) = &line.action {
+            @for asked in &line.actions {
                 p.state {
+                    @if message.role == MessageRole::User { b { (words::text(&words::name(&asked.tool))) } ": " }
                     @if asked.status == ActionStatus::AwaitingConfirmation { "Waits for an answer." }
                     @else { (action::state(asked)) }
                     @if let Some(id) = asked.approval {
