@@ -12,6 +12,7 @@ use super::super::caller::{Auth, Shown};
 use super::super::error::Error;
 use super::super::exchange::Exchange;
 use super::super::routes::Route;
+use super::approvals::parameter;
 use super::cookies::Cookie;
 use super::form::{self, Form};
 use super::session::{form_cookie, visitor};
@@ -58,6 +59,13 @@ pub(super) fn address(next: &str) -> String {
     }
 }
 
+/// The same, for who sent something that was not taken: the list is where to begin again.
+pub(super) fn address_of_lost() -> String {
+    format!("{}&lost=1", address(Route::ConsoleApprovals.path()))
+}
+
+const LOST: &str = "You are not logged in any more, so what you sent was not taken. Log in, and send it again.";
+
 /// An address of the console, and no other: a login leads nowhere else.
 fn own(next: &str) -> Option<&str> {
     let plain = next
@@ -72,13 +80,14 @@ fn own(next: &str) -> Option<&str> {
 }
 
 async fn shown(state: &State, request: &HttpRequest) -> Result<HttpResponse, Turned> {
-    let next = url::form_urlencoded::parse(request.query_string().as_bytes())
-        .find(|(name, _)| name == "next")
-        .map(|(_, value)| value.into_owned());
+    let next = parameter(request, "next");
+    let problem = parameter(request, "lost").map(|_| LOST);
     let next = next.as_deref().and_then(own);
     match visitor(state, request).await {
         Ok(_) => Ok(see(next.unwrap_or(Route::ConsoleApprovals.path()))),
-        Err(Turned::LogIn(_) | Turned::Again(_)) => ask(state, request, StatusCode::OK, next, "", None),
+        Err(Turned::LogIn(_) | Turned::Again(_) | Turned::Lost) => {
+            ask(state, request, StatusCode::OK, next, "", problem)
+        }
         Err(turned) => Err(turned),
     }
 }

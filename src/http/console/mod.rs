@@ -67,6 +67,8 @@ static STYLE_HASH: LazyLock<String> = LazyLock::new(|| hex::encode(&Sha256::dige
 enum Turned {
     /// Nobody is logged in; with where they wanted to go.
     LogIn(String),
+    /// Nobody is logged in, so what was sent was not taken.
+    Lost,
     /// The browser came from another site, and so without its cookie: it is to ask once more.
     Again(String),
     /// The form is none of ours; in words.
@@ -153,6 +155,7 @@ fn secured(status: StatusCode) -> HttpResponseBuilder {
 fn told(answer: Result<HttpResponse, Turned>) -> HttpResponse {
     answer.unwrap_or_else(|turned| match turned {
         Turned::LogIn(next) => see(&login::address(&next)),
+        Turned::Lost => see(&login::address_of_lost()),
         Turned::Again(path) => {
             let mut response = secured(StatusCode::OK);
             response.body(view::again(&path, &STYLE_HASH).into_string())

@@ -9,7 +9,6 @@ use actix_web::http::Method;
 use actix_web::http::header::HeaderValue;
 
 use super::super::caller::Auth;
-use super::super::routes::Route;
 use super::super::{State, acting};
 use super::cookies::Cookie;
 use super::{Turned, form, origin};
@@ -120,8 +119,7 @@ fn stranger(request: &HttpRequest) -> Turned {
             Turned::Again(asked.to_owned())
         }
         true => Turned::LogIn(asked.to_owned()),
-        // What was sent is lost; the page it was sent from is where to begin again.
-        false => Turned::LogIn(Route::ConsoleApprovals.path().to_owned()),
+        false => Turned::Lost,
     }
 }
 

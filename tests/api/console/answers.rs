@@ -211,6 +211,11 @@ async fn an_answer_without_the_forms_token_does_nothing() {
             ("reason", &long),
         ];
         ann.post(&path, &reject).await.is(400);
+        // Whoever is not logged in any more is told that it was not taken.
+        let nobody = Browser::at(&app);
+        let turned = nobody.post(&path, &good).await;
+        let page = nobody.get(turned.location()).await.is(200);
+        assert!(page.contains("what you sent was not taken"), "{page}");
         assert!(office.names().is_empty(), "nothing was done");
         assert_eq!(ann.post(&path, &good).await.status, 303);
         assert_eq!(office.names(), ["gmail_send"]);

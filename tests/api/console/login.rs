@@ -60,7 +60,7 @@ async fn a_key_is_exchanged_for_a_cookie_that_counts_until_the_logout() {
         let post = browser
             .post("/console/approvals/x", &[("decision", "approve_once")])
             .await;
-        post.leads_to(LOGIN);
+        post.leads_to(&format!("{LOGIN}&lost=1"));
 
         let landed = browser.log_in(&key("desk"), "ann", "/console/grants").await;
         landed.leads_to("/console/grants");
