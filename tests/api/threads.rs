@@ -240,6 +240,17 @@ async fn a_rejection_that_ends_the_run_ends_its_other_questions() {
             let late = json!({"approvalId": approval(2), "decision": "approve_once"});
             app.resolve_as("ann", late).await.problem(409, "already_resolved");
             assert_eq!(app.task_names().await, ["milk"]);
+            let detail = rows(
+                &app.database_url,
+                "SELECT error_detail FROM decision_log WHERE error_detail IS NOT NULL",
+            )
+            .await;
+            let told = if mode == "fail" {
+                vec![["a person rejected a call"]]
+            } else {
+                vec![]
+            };
+            assert_eq!(detail, told, "words of arguments stand where records.content says");
             audit_is_whole(&app.database_url, mode).await;
             app.stop().await;
         }

@@ -384,7 +384,14 @@ impl Agents {
             .unwrap_or_default();
         let mut decision = record::closed(&run, &derived, response, &model, duration, None);
         if decision.error_detail.is_none() {
-            decision.error_detail = told.error_message.as_deref().map(Arc::from);
+            decision.error_detail = match ending {
+                // Its words quote arguments, which the log keeps as `records.content` says.
+                Ending::Rejected(..) => told
+                    .error_message
+                    .as_ref()
+                    .map(|_| Arc::from("a person rejected a call")),
+                _ => told.error_message.as_deref().map(Arc::from),
+            };
         }
         let mut in_doubt = self.doubts(&run.journal).await?;
         // The decisions of a flow's steps tell their tokens, so its own tells none.
