@@ -131,20 +131,26 @@ fn refused(error: NotConnected) -> (StatusCode, String) {
 }
 
 fn page(words: &str) -> String {
-    let words: String = words.chars().map(escaped).collect();
+    let words = escaped(words);
     format!(
         "<!doctype html>\n<html lang=\"en\">\n<meta charset=\"utf-8\">\n<meta name=\"viewport\" content=\"width=device-width\">\n\
          <title>gavel</title>\n<h1>Google account</h1>\n<p>{words}</p>\n</html>\n"
     )
 }
 
-fn escaped(character: char) -> String {
-    match character {
-        '&' => "&amp;".to_owned(),
-        '<' => "&lt;".to_owned(),
-        '>' => "&gt;".to_owned(),
-        '"' => "&quot;".to_owned(),
-        '\'' => "&#39;".to_owned(),
-        other => other.to_string(),
+/// Text as it stands in HTML.
+#[must_use]
+pub fn escaped(words: &str) -> String {
+    let mut html = String::with_capacity(words.len());
+    for character in words.chars() {
+        match character {
+            '&' => html.push_str("&amp;"),
+            '<' => html.push_str("&lt;"),
+            '>' => html.push_str("&gt;"),
+            '"' => html.push_str("&quot;"),
+            '\'' => html.push_str("&#39;"),
+            other => html.push(other),
+        }
     }
+    html
 }

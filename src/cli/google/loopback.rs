@@ -8,6 +8,8 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use url::form_urlencoded;
 
+use crate::http::google::escaped;
+
 /// The longest head that is read.
 const MAX_HEAD: usize = 16 * 1024;
 /// A connection that says nothing must not keep the browser's out.
@@ -75,7 +77,7 @@ impl Browser {
     /// A browser that has gone misses nothing: the terminal tells the same.
     async fn answer(mut self, status: &str, words: &str) {
         // A user's name may be anything.
-        let words = maud::html! { (words) }.into_string();
+        let words = escaped(words);
         let body = format!("<!doctype html>\n<meta charset=\"utf-8\">\n<title>gavel</title>\n<p>{words}</p>\n");
         let answer = format!(
             "HTTP/1.1 {status}\r\ncontent-type: text/html; charset=utf-8\r\ncontent-length: {}\r\ncache-control: no-store\r\n\
