@@ -410,7 +410,10 @@ async fn attempt(
         first_attempt_us: (nth == Nth::Further)
             .then(|| begun_at(&run.journal, one.call.id))
             .flatten(),
-        account: leave::account(&run.journal, one.call.id),
+        account: run
+            .can_wait
+            .then(|| leave::account(&run.journal, one.call.id))
+            .flatten(),
         traceparent: own_place.as_deref().or(run.traceparent.as_deref()),
         timeout: time,
         cancel: &run.cancel,

@@ -389,6 +389,17 @@ pub(crate) async fn what_only_reads_is_never_in_doubt(db: TestDb) {
     );
 }
 
+/// Ann says yes, for good.
+async fn allowed_for_good(rig: &Rig, question: &Action) -> GrantId {
+    let grant = GrantId::new();
+    let always = Resolve {
+        grant: Some(grant),
+        ..answer("user:ann", question, Resolution::ApproveAndAlwaysAllowRecipient, None)
+    };
+    assert_eq!(rig.store.resolve(always).await.unwrap(), Resolved::Done);
+    grant
+}
+
 const MAILER: &str = r#"
 name: mailer
 description: Writes, with leave.
@@ -411,12 +422,7 @@ pub(crate) async fn reading_by_standing_leave_is_counted_and_ends_with_it(db: Te
     rig.waits(begun).await;
     let mut grants = Vec::new();
     for question in rig.questions(begun.id).await {
-        let grant = GrantId::new();
-        let always = Resolve {
-            grant: Some(grant),
-            ..answer("user:ann", &question, Resolution::ApproveAndAlwaysAllowRecipient, None)
-        };
-        assert_eq!(rig.store.resolve(always).await.unwrap(), Resolved::Done);
+        let grant = allowed_for_good(&rig, &question).await;
         grants.push((question.tool.clone(), grant));
     }
     let (_, peek) = grants.iter().find(|(tool, _)| tool == "peek").unwrap();
@@ -468,12 +474,7 @@ pub(crate) async fn what_a_crash_cut_off_is_not_sent_again_by_leave_that_was_tak
         let begun = rig.begin("mailer", go(), None).await;
         rig.waits(begun).await;
         let question = rig.questions(begun.id).await.remove(0);
-        let grant = GrantId::new();
-        let always = Resolve {
-            grant: Some(grant),
-            ..answer("user:ann", &question, Resolution::ApproveAndAlwaysAllowRecipient, None)
-        };
-        assert_eq!(rig.store.resolve(always).await.unwrap(), Resolved::Done);
+        let grant = allowed_for_good(&rig, &question).await;
 
         rig.tools.script("letter", [Does::Answers(json!("sent")), Does::Never]);
         let begun = rig.taken_up(begun.id).await;
@@ -518,12 +519,7 @@ pub(crate) async fn standing_leave_that_is_taken_back_lets_nothing_more_begin(db
     let begun = rig.begin("mailer", go(), None).await;
     rig.waits(begun).await;
     let question = rig.questions(begun.id).await.remove(0);
-    let grant = GrantId::new();
-    let always = Resolve {
-        grant: Some(grant),
-        ..answer("user:ann", &question, Resolution::ApproveAndAlwaysAllowRecipient, None)
-    };
-    assert_eq!(rig.store.resolve(always).await.unwrap(), Resolved::Done);
+    let grant = allowed_for_good(&rig, &question).await;
 
     rig.tools.script("mail", [Does::Answers(json!("sent")), Does::Waits]);
     let begun = rig.taken_up(begun.id).await;

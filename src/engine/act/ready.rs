@@ -11,7 +11,7 @@ use super::super::{Engine, Run, leave};
 use super::{Cleared, Nth, What, attempt, cleared, failed};
 use crate::domain::canonical;
 use crate::domain::journal::{Entry, Judgement, Proposed, Target};
-use crate::domain::tool::FailureCode;
+use crate::domain::tool::{FailureCode, Tool};
 use crate::ports::tools::CallReply;
 
 /// The longest that a server may take to say whether a tool can be called.
@@ -25,9 +25,18 @@ const LONGEST_ACCOUNT: usize = 320;
 /// people are shown the account from which they would be done. Where a server cannot say, people are asked.
 pub(super) async fn look_ahead(engine: &Engine, run: &mut Run, calls: &[Proposed]) {
     let shared: &Run = run;
-    let waiting = calls.iter().filter(|call| leave::waits(&shared.journal, call.id));
-    let replies = join_all(waiting.map(|call| async move { (call.id, looked_at(engine, shared, call).await) })).await;
-    for (id, reply) in replies {
+    let waiting = calls.iter().filter_map(|call| match &call.target {
+        Target::Tool(tool) => {
+            let name = tool.ready.as_deref()?;
+            leave::waits(&shared.journal, call.id).then_some((call, tool, name))
+        }
+        _ => None,
+    });
+    let replies = waiting.map(|(call, tool, name)| async move {
+        let reply = looked_at(engine, shared, call, tool, name).await;
+        (call.id, reply)
+    });
+    for (id, reply) in join_all(replies).await {
         match reply {
             Some(CallReply::Failed(failure))
                 if matches!(failure.code, FailureCode::AuthRequired | FailureCode::InvalidArguments) =>
@@ -51,12 +60,10 @@ pub(super) async fn look_ahead(engine: &Engine, run: &mut Run, calls: &[Proposed
 }
 
 /// What a call's server says of it beforehand, where it can be asked.
-async fn looked_at(engine: &Engine, run: &Run, call: &Proposed) -> Option<CallReply> {
-    let Target::Tool(tool) = &call.target else { return None };
-    let name = tool.ready.as_ref()?;
+async fn looked_at(engine: &Engine, run: &Run, call: &Proposed, tool: &Tool, name: &str) -> Option<CallReply> {
     let catalog = engine.tools.catalog();
     let mut offered = catalog.tools.iter();
-    let asked = offered.find(|other| other.server == tool.server && other.name == *name && !other.side_effect);
+    let asked = offered.find(|other| other.server == tool.server && *other.name == *name && !other.side_effect);
     let Some(asked) = asked else {
         tracing::warn!(server = %tool.server, tool = %tool.name, ready = %name, "no tool that only reads has this name");
         return None;

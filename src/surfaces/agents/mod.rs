@@ -586,6 +586,8 @@ impl AgentRuns {
     /// Takes a run up that somebody has answered, or cancelled, where nobody else has. It takes a place of those that somebody
     /// waits for; where none is free, it is found a moment later, as all runs are that nobody works on.
     pub(super) fn go_on(self: &Arc<Self>, run: RunId) {
+        // Whatever became of it before, possibly elsewhere: who speaks now waits for what comes of that.
+        self.unrecorded.went_on(run);
         if self.working.is_closed() {
             return;
         }

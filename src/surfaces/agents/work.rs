@@ -69,7 +69,7 @@ impl Unrecorded {
         (*last, *times) = (Instant::now(), times.saturating_add(1));
     }
 
-    fn went_on(&self, run: RunId) {
+    pub(super) fn went_on(&self, run: RunId) {
         self.lock().remove(&run);
     }
 

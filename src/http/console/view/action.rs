@@ -31,12 +31,17 @@ pub(in crate::http::console) enum Place {
     Own,
 }
 
-/// Errors that the tool itself told of.
-const TOOLS_OWN: [FailureCode; 3] = [
-    FailureCode::ToolError,
-    FailureCode::AuthRequired,
-    FailureCode::Unsupported,
-];
+/// Did the tool itself tell of the error? Of a call that never began, gavel did.
+fn is_tools_own(action: &Action) -> bool {
+    const TOOLS_OWN: [FailureCode; 4] = [
+        FailureCode::ToolError,
+        FailureCode::AuthRequired,
+        FailureCode::Unsupported,
+        FailureCode::InvalidArguments,
+    ];
+    let code = action.error_code.as_deref();
+    action.started_at.is_some() && TOOLS_OWN.iter().any(|own| code == Some(own.as_str()))
+}
 
 /// A question, with the answers where it still waits.
 pub(in crate::http::console) fn card(card: &Card<'_>, place: Place) -> Markup {
@@ -282,7 +287,7 @@ pub(super) fn state(action: &Action) -> Markup {
                 @if action.error_message.as_deref() == Some(DID_NOT_HAPPEN) { ": " b { bdi { (words::text(action.settled_by.as_deref().unwrap_or("a person"))) } } " says that it did not happen." }
                 @else {
                     // An error of the tool's own says nothing of what it did before.
-                    @if TOOLS_OWN.iter().any(|code| action.error_code.as_deref() == Some(code.as_str())) {
+                    @if is_tools_own(action) {
                         ". Whether a part of it was done, its server may say."
                     } @else { ": it had no effect." }
                     @if let Some(words) = &action.error_message { " It said: " q { (words::text(&in_words(words))) } }
