@@ -186,6 +186,32 @@ async fn after_a_crash_a_tool_that_has_changed_is_not_called_again() {
     assert_eq!(rig.tools.calls("book"), 1);
 }
 
+/// R-11, promises 3 and 4: the operator's rules are looked at again before a call that was cut off is sent again. What they deny by
+/// now, or ask leave for that nobody gave, is in doubt; what only reads was just not read.
+#[tokio::test]
+async fn after_a_crash_a_call_that_the_rules_no_longer_allow_is_not_made_again() {
+    let rules = |tool: &str, effect: &str| {
+        format!("rules:\n  - {{ name: closed, tools: [{tool}], then: {effect}, reason: the office is closed }}\n")
+    };
+    for (effect, calls) in [("allow", 2), ("require_approval", 1), ("deny", 1)] {
+        let (rig, run) = after_a_death_in("book", |rig| rig.rules(&rules("book", effect))).await;
+        let expected = match calls {
+            2 => (RunStatus::Completed, None),
+            _ => (RunStatus::Paused, Some(StopReason::InDoubt)),
+        };
+        assert_eq!((run.status(), run.row.stop_reason), expected, "{effect}");
+        assert_eq!(
+            (rig.tools.calls("book"), rig.tools.effects().len()),
+            (calls, 1),
+            "{effect}"
+        );
+        assert_eq!(run.row.in_doubt.len(), 2 - calls, "{effect}");
+    }
+    let (rig, run) = after_a_death_in("read", |rig| rig.rules(&rules("read", "deny"))).await;
+    assert_eq!((run.status(), rig.tools.calls("read")), (RunStatus::Completed, 1));
+    assert_eq!(rig.model.asked()[1].failures(), [Some(FailureCode::Unavailable)]);
+}
+
 /// X-15, promise 3: an agent below that cannot go on is cut short, and what it left in doubt stops the run above.
 #[tokio::test]
 async fn a_sub_agent_that_cannot_go_on_after_a_crash_leaves_its_doubt_to_its_caller() {

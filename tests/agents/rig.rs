@@ -9,6 +9,7 @@ use gavel::domain::agent_run::{AgentRun, RunStatus};
 use gavel::domain::definition::{Agents as Folder, Definition, Form, Source, check};
 use gavel::domain::ids::{ActionId, ConversationId, ProjectId, RunId, ThreadId, UserId};
 use gavel::domain::journal::{CallResult, Entry};
+use gavel::domain::policy::Policy;
 use gavel::engine::Engine;
 use gavel::engine::agent::{Agents, Bundle, Ended, Models, OnReject, Running, Settings};
 use gavel::engine::live::Live;
@@ -123,6 +124,8 @@ pub(crate) struct Rig {
     pub(crate) clock: Arc<ManualClock>,
     pub(crate) model: Arc<ScriptedModel>,
     pub(crate) tools: Arc<ScriptedTools>,
+    /// Of the processes that begin from now on.
+    policy: Mutex<Arc<Policy>>,
     folder: Folder,
 }
 
@@ -154,6 +157,7 @@ impl Rig {
             model: ScriptedModel::new(Arc::clone(&clock)),
             tools: ScriptedTools::new(Arc::clone(&clock)),
             clock,
+            policy: Mutex::default(),
             folder: checked.agents,
         }
     }
@@ -175,7 +179,7 @@ impl Rig {
                 tools: self.tools.clone(),
                 recorder: self.store.clone(),
                 clock: self.clock.clone(),
-                policy: Arc::default(),
+                policy: Arc::clone(&self.policy.lock().unwrap()),
             },
             models: Models::default(),
             runs,
@@ -183,6 +187,11 @@ impl Rig {
             questions_stand: gavel::engine::leave::STANDS,
             running: Running::default(),
         })
+    }
+
+    /// The operator writes another policy file.
+    pub(crate) fn rules(&self, text: &str) {
+        *self.policy.lock().unwrap() = Arc::new(Policy::read(text, "policy.yaml").unwrap());
     }
 
     pub(crate) fn definition(&self, agent: &str) -> &Definition {
