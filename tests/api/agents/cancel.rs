@@ -5,9 +5,9 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use sqlx::Connection;
 
-use super::{HELPER, asks, both, id, path_of, said, words_and_call};
+use super::{HELPER, asks, both, id, is_over, path_of, said, words_and_call};
 use crate::gemini::Reply;
-use crate::harness::{App, Setup, spawn_app, until};
+use crate::harness::{Answer, App, Setup, spawn_app, until};
 use crate::raw::{Answer as ToolAnswer, RawServer};
 
 /// `cancelled`, and what it had said so far is kept; who waits for it is told, and to cancel again changes nothing.
@@ -114,6 +114,59 @@ async fn a_queued_run_that_is_cancelled_never_begins() {
         assert_eq!(app.run(&second).await, cancelled);
         app.cancel(&third).await;
         app.over(&third).await;
+    }
+}
+
+/// one that waits for leave ends at once with its question, for who waits for it too; a yes comes too late.
+#[tokio::test]
+async fn a_run_that_waits_for_leave_is_cancelled_with_its_question() {
+    let careful = HELPER.replace("approval: never", "approval: side_effects");
+    for setup in both() {
+        let script = vec![Reply::call("add_task", json!({"description": "milk"}))];
+        let app = spawn_app(
+            setup
+                .agent("careful.md", &careful.replace("helper", "careful"))
+                .script(script),
+        )
+        .await;
+        let by_ann = [("x-gavel-user", "ann")];
+        let waiting = app
+            .request("POST", &path_of("careful"), &by_ann)
+            .json(&json!({"query": "x"}));
+        let waiting = tokio::spawn(waiting.send());
+        let pending = async || {
+            let request = app.request("GET", "/api/agent/approvals/pending", &by_ann);
+            let page = Answer::of(request).await.expect(200);
+            page["approvals"].as_array().unwrap().clone()
+        };
+        until("the question", || async { pending().await.len() == 1 }).await;
+        let question = pending().await.remove(0);
+        let run = question["runId"].as_str().unwrap();
+        let by_ann_at = async |method: &str, path: String| Answer::of(app.request(method, &path, &by_ann)).await;
+        let as_it_stands = async || by_ann_at("GET", format!("/api/runs/{run}")).await.expect(200);
+        assert_eq!(as_it_stands().await["status"], "awaiting_confirmation");
+
+        let answer = by_ann_at("POST", format!("/api/runs/{run}/cancel")).await;
+        assert!([200, 202].contains(&answer.status), "{}", answer.body);
+        until("the run to be over", async || is_over(&as_it_stands().await)).await;
+        let over = as_it_stands().await;
+        assert_eq!(
+            (&over["status"], &over["in_doubt"]),
+            (&json!("cancelled"), &json!([])),
+            "{over}"
+        );
+        // Whoever waited was told at the latest when the question was asked; the run does not leave them hanging.
+        let told: Value = waiting.await.unwrap().unwrap().json().await.unwrap();
+        assert_eq!(told["id"], over["id"], "{told}");
+        assert_eq!(pending().await.len(), 0);
+        let yes = json!({"approvalId": question["approvalId"], "decision": "approve_once"});
+        let late = app.request("POST", "/api/agent/approvals/resolve", &by_ann).json(&yes);
+        Answer::of(late).await.problem(409, "already_resolved");
+        assert_eq!(app.tasks().await.len(), 0);
+        assert_eq!(
+            by_ann_at("POST", format!("/api/runs/{run}/cancel")).await.expect(200),
+            over
+        );
     }
 }
 
