@@ -223,7 +223,7 @@ async fn what_was_done_is_in_the_audit_which_verifies_and_tells_who_changed_it()
         let again = audit(url, &["export", "--out", &export]).await;
         assert_eq!(
             again.status.code(),
-            Some(1),
+            Some(2),
             "an export is not written over: {}",
             told(&again)
         );

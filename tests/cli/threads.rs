@@ -119,8 +119,12 @@ async fn threads_are_listed_and_shown_from_the_database_and_from_elsewhere() {
     assert_eq!(lost.place.run(&["threads", "show", id]).ended(0), shown);
 
     let approval = run["actions"][0]["approvalId"].as_str().unwrap();
-    lost.there(&["approvals", "approve", "--user", "ann", approval])
-        .ended(0);
+    let approved = lost.there(&["approvals", "approve", "--user", "ann", approval]);
+    assert_eq!(
+        approved.status, 1,
+        "the answer counts, and the call is in doubt: {}",
+        approved.err
+    );
     lost.there(&["runs", "watch", "--user", "ann", run["runId"].as_str().unwrap()])
         .ended(3);
     let shown = lost.place.run(&["threads", "show", id]).ended(0);
@@ -166,8 +170,12 @@ async fn calls_in_doubt_are_listed_and_settled() {
         (none.status, none.err.as_str()),
         (0, "nothing of the tenant default is in doubt\n")
     );
-    lost.there(&["approvals", "approve", "--user", "ann", approval])
-        .ended(0);
+    let approved = lost.there(&["approvals", "approve", "--user", "ann", approval]);
+    assert_eq!(
+        approved.status, 1,
+        "the answer counts, and the call is in doubt: {}",
+        approved.err
+    );
     lost.there(&["runs", "watch", "--user", "ann", run["runId"].as_str().unwrap()])
         .ended(3);
     let waiting = say(&lost.server, "ann", json!({"prompt": "Do it once more."})).await;

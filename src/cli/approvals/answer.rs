@@ -59,7 +59,9 @@ Examples:
   gavel approvals approve 0198c2b5-7d8e-7c52-9d3b-5a1c4e6f7a80 --always
 
 Of several who answer one counts; the same answer once more changes nothing, so a lost connection is \
-no reason to worry. `gavel approvals grants` lists what was given for good.";
+no reason to worry. `gavel approvals grants` lists what was given for good.
+
+Exit status: 0 the answer counts; 1 it does not, or it does and a call of the run is in doubt.";
 
 const REJECT: &str = "\
 Examples:
@@ -117,8 +119,7 @@ async fn say(
         output::json(&run)?;
     } else {
         output::line(&told(&run))?;
-        let actions = run["actions"].as_array().into_iter().flatten();
-        for action in actions.filter(|action| action["state"] == ActionStatus::InDoubt.as_str()) {
+        for action in in_doubt(&run) {
             output::note(&format!(
                 "{}: find out whether it happened, where it would be seen, and say so: `gavel approvals settle {} \
                  happened|did_not_happen{again}`",
@@ -127,7 +128,16 @@ async fn say(
             ));
         }
     }
-    Ok(Exit::Done)
+    Ok(match in_doubt(&run).next() {
+        Some(_) => Exit::Failed,
+        None => Exit::Done,
+    })
+}
+
+/// The calls of the run of which nobody knows whether they had their effect.
+fn in_doubt(run: &Value) -> impl Iterator<Item = &Value> {
+    let actions = run["actions"].as_array().into_iter().flatten();
+    actions.filter(|action| action["state"] == ActionStatus::InDoubt.as_str())
 }
 
 /// What came of it: each action, the run, its words.

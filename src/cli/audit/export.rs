@@ -1,7 +1,7 @@
 //! `gavel audit export`: rows as they are, for an archive or an auditor.
 
 use std::fs::{self, File};
-use std::io::{BufWriter, Write};
+use std::io::{BufWriter, ErrorKind, Write};
 use std::path::PathBuf;
 
 use anyhow::Context;
@@ -43,7 +43,15 @@ pub(super) async fn run(args: &Args, log: &mut AuditLog) -> anyhow::Result<Exit>
         return Ok(Exit::Done);
     };
     let shown = path.display();
-    let file = File::create_new(path).with_context(|| format!("{shown} cannot be made"))?;
+    let file = match File::create_new(path) {
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => {
+            return Err(Usage(format!(
+                "--out {shown} is there already, and is not written over; name another file"
+            ))
+            .into());
+        }
+        made => made.with_context(|| format!("{shown} cannot be made"))?,
+    };
     if let Err(error) = fill(args, log, follows, file).await {
         // Half an export is none, and would be in the way of the next.
         let error = error.context(format!("{shown} cannot be written"));
