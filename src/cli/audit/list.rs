@@ -97,7 +97,10 @@ fn told(row: &AuditRow) -> String {
     let text = |field: &str| detail[field].as_str().unwrap_or_default().to_owned();
     let kind = AuditKind::parse(&row.kind);
     match kind {
-        Some(AuditKind::EffectIntended) => text("arguments"),
+        Some(AuditKind::EffectIntended) => match detail["grant_id"].as_str() {
+            Some(grant) => format!("by grant {grant}: {}", text("arguments")),
+            None => text("arguments"),
+        },
         Some(AuditKind::EffectFailed | AuditKind::EffectInDoubt) => text("error_code"),
         Some(AuditKind::ApprovalRequested) => text("reason"),
         Some(AuditKind::ApprovalResolved) if text("reason").is_empty() => text("decision"),
