@@ -217,6 +217,32 @@ fn a_server_is_off_until_one_list_of_what_it_needs_is_set_whole() {
     }
 }
 
+/// A setting may stand in the entry itself, as it does in those of other programs; one that hands on what nobody has set is not there.
+#[test]
+fn what_a_server_needs_may_stand_in_its_entry() {
+    let off = |value: &str| {
+        let text = json!({"mcpServers": {"mail": {"command": "x", "env": {"ACCOUNT_FILE": value}, "gavel": {"needs": [["ACCOUNT"]]}}}});
+        let config = McpConfig::from_json(&text.to_string(), &|name| {
+            (name == "DIR").then(|| "/run/keys".to_owned())
+        });
+        config.unwrap().servers[0].off.clone()
+    };
+    for given in [
+        "/run/keys/account.json",
+        "${DIR}/account.json",
+        "${ACCOUNT_FILE:-/run/keys/account.json}",
+    ] {
+        assert_eq!(off(given), None, "{given}");
+    }
+    for missing in ["", "${ACCOUNT_FILE:-}", "${ACCOUNT_FILE}"] {
+        assert_eq!(
+            off(missing),
+            Some("needs ACCOUNT, which is not set".to_owned()),
+            "{missing}"
+        );
+    }
+}
+
 /// whoever copies the entry of the Google server from its README has the checks that the built-in one has.
 #[test]
 fn the_entry_in_the_google_servers_readme_checks_what_the_built_in_one_does() {

@@ -57,10 +57,6 @@ fn entry(variables: &HashMap<&'static str, String>) -> Value {
     let mut entry = built_in["mcpServers"]["google"].clone();
     entry["command"] = json!(binary());
     entry["env"] = json!(variables);
-    entry.as_object_mut().unwrap()["gavel"]
-        .as_object_mut()
-        .unwrap()
-        .remove("needs");
     entry
 }
 

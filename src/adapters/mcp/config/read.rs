@@ -101,7 +101,7 @@ impl Reader<'_> {
         let exclude = self.strings(entry, "excludeTools", at).unwrap_or_default();
         let off = match disabled {
             true => Some("disabled in mcp.json".to_owned()),
-            false => self.lacks(&gavel.needs),
+            false => self.lacks(&gavel.needs, entry),
         };
         // An entry that is off may name variables nobody has set.
         let transport = if off.is_some() { None } else { self.transport(entry, at) };
@@ -322,9 +322,18 @@ impl Reader<'_> {
         })
     }
 
-    /// What is missing of what a server needs; where one alternative was begun, what is missing of that.
-    fn lacks(&self, needs: &[Vec<String>]) -> Option<String> {
-        let given = |name: &str| (self.env)(name).is_some_and(|value| !value.is_empty());
+    /// What is missing of what a server needs, in gavel's environment and in the entry's own `env`; where one alternative was
+    /// begun, what is missing of that.
+    fn lacks(&self, needs: &[Vec<String>], entry: &Map<String, Value>) -> Option<String> {
+        let in_entry = |name: &str| {
+            let text = entry.get("env")?.get(name)?.as_str()?;
+            // Variables in it that nobody has set are told where it is used.
+            expand(text, self.env).ok()
+        };
+        let given = |name: &str| {
+            let mut values = (self.env)(name).into_iter().chain(in_entry(name));
+            values.any(|value| !value.is_empty())
+        };
         let is_set = |name: &&String| given(name) || given(&format!("{name}_FILE"));
         let missing: Vec<Vec<&str>> = needs
             .iter()
