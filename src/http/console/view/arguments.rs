@@ -20,6 +20,8 @@ const BEGINNING: usize = 800;
 /// Of what is odd about HTML so much is named, each in so many characters.
 const MOST_ODD: usize = 6;
 const ODD: usize = 40;
+/// Of an address in a warning so many characters: its site stands in front.
+const ADDRESS: usize = 120;
 /// Values inside of values; what lies deeper is shown as JSON.
 const DEEPEST: usize = 6;
 
@@ -162,6 +164,9 @@ fn hypertext(text: &str) -> Markup {
         Some(read) if !text.is_empty() => html! {
             (string(&read.text))
             p { small { "Programs that show HTML show this, and no plain text that is sent beside it. Each link stands with where it leads to." } }
+            @if !read.astray.is_empty() {
+                p.warnings role="note" { (astray(&read.astray)) " Look at it before you say yes." }
+            }
             @if !read.odd.is_empty() {
                 p.warnings role="note" {
                     "Whoever gets this may see something else than is read out here: its HTML has " (listed(&read.odd))
@@ -179,6 +184,20 @@ fn hypertext(text: &str) -> Markup {
         },
         Some(_) => string(text),
     }
+}
+
+/// Links that read as another address than theirs: the first few, and how many more there are.
+fn astray(links: &[(String, String)]) -> Markup {
+    html! {
+        @for (named, target) in links.iter().take(MOST_ODD) {
+            "A link reads as " (words::code(&beginning(named))) " and leads to " (words::code(&beginning(target))) ". "
+        }
+        @if links.len() > MOST_ODD { "So do " (links.len() - MOST_ODD) " more." }
+    }
+}
+
+fn beginning(address: &str) -> String {
+    address.chars().take(ADDRESS).collect()
 }
 
 /// The first few, and how many more there are.
@@ -382,6 +401,12 @@ mod tests {
         let text = shown(schema.clone(), json!({"html_body": page}));
         assert!(
             text.contains("Hi Ann, https://bank.example [→ https://evil.example/x]"),
+            "{text}"
+        );
+        assert!(
+            text.contains(
+                "A link reads as <code><bdi>bank.example</bdi></code> and leads to <code><bdi>https://evil.example/x"
+            ),
             "{text}"
         );
         assert!(

@@ -3,6 +3,7 @@
 //! Programs that show mail differ in what they make of HTML that is not plain, and styles can hide words, add some, and turn
 //! them round. So what is not known to be plain is told: the approver reads the markup then as well.
 
+mod links;
 mod plain;
 
 use std::cell::RefCell;
@@ -56,6 +57,8 @@ pub(super) struct ReadOut {
     pub text: String,
     /// Elements, attributes and properties of styles that may show its readers something else.
     pub odd: BTreeSet<String>,
+    /// Links that read as another address: which, and where they lead.
+    pub astray: Vec<(String, String)>,
 }
 
 /// HTML as text; `None` for what is too long, of which the markup is to be shown.
@@ -77,6 +80,7 @@ pub(super) fn read_out(html: &str) -> Option<ReadOut> {
     Some(ReadOut {
         text: read.text.trim().to_owned(),
         odd: read.odd,
+        astray: read.astray,
     })
 }
 
@@ -86,8 +90,9 @@ struct Reader(RefCell<Reading>);
 #[derive(Default)]
 struct Reading {
     text: String,
-    /// Where the links go that have begun.
-    links: Vec<String>,
+    /// Where the links go that have begun, and the words of each.
+    links: Vec<(String, String)>,
+    astray: Vec<(String, String)>,
     /// What is no word of the text: in which element, and what.
     unseen: Option<(&'static str, String)>,
     /// Elements of SVG and MathML that have begun: there the names of HTML's mean nothing.
@@ -101,6 +106,10 @@ impl Reading {
         if let Some((_, unseen)) = &mut self.unseen {
             unseen.push_str(words);
             return;
+        }
+        // One that begins ends the one before.
+        if let Some((_, of_link)) = self.links.last_mut() {
+            of_link.push_str(words);
         }
         for c in words.chars() {
             if !c.is_ascii_whitespace() {
@@ -146,7 +155,7 @@ impl Reading {
             let (of, value) = (&*attribute.name.local, attribute.value.trim());
             let told = TOLD.contains(&of) || of.ends_with(":href") || value.contains("//") || value.contains("url(");
             if name == "a" && of == "href" {
-                self.links.push(value.to_owned());
+                self.links.push((value.to_owned(), String::new()));
             } else if told && !value.is_empty() {
                 self.note(&format!("{name} {of}: {value}"));
             }
@@ -193,8 +202,11 @@ impl Reading {
     }
 
     fn leave_links(&mut self) {
-        for link in std::mem::take(&mut self.links) {
-            self.note(&format!("→ {link}"));
+        for (target, words) in std::mem::take(&mut self.links) {
+            self.note(&format!("→ {target}"));
+            if let Some(named) = links::named_instead(&words, &target) {
+                self.astray.push((named, target));
+            }
         }
     }
 }
@@ -375,6 +387,22 @@ mod tests {
             let found = read_out(html).unwrap().odd;
             assert_eq!(found.iter().map(String::as_str).collect::<Vec<_>>(), odd, "{html}");
         }
+    }
+
+    /// Promise 4: nobody shall take the address that a link shows for the one it leads to.
+    #[test]
+    fn a_link_that_reads_as_another_address_is_told() {
+        let astray = |html: &str| read_out(html).unwrap().astray;
+        let evil = ("bank.example".to_owned(), "https://evil.example/x".to_owned());
+        assert_eq!(
+            astray(
+                "<a href='https://evil.example/x'>https://<b>bank</b>.example</a> <a href='https://a.example'>a.example</a>"
+            ),
+            std::slice::from_ref(&evil)
+        );
+        assert_eq!(astray("<a href='https://evil.example/x'>https://bank.example"), [evil]);
+        let image = "<a href='https://a.example'><img src='https://cdn.example/x.png'></a>";
+        assert_eq!(astray(image), [], "the address of a picture is no word of the link");
     }
 
     #[test]
