@@ -146,9 +146,17 @@ impl<'a> Search<'a> {
     }
 }
 
+/// How `@` is written where it is one after decoding: in addresses of pages, HTML, JSON and mail.
+const ENCODED: [&str; 7] = ["%40", "&#64", "&#x40", "&commat", "\\u0040", "\\x40", "=40"];
+
 /// An object may list people by its names.
 fn names_address(text: &str) -> bool {
-    text.contains(['@', '＠'])
+    text.contains(['@', '＠', '﹫']) || ENCODED.iter().any(|at| contains_in_any_case(text, at))
+}
+
+fn contains_in_any_case(text: &str, part: &str) -> bool {
+    let mut windows = text.as_bytes().windows(part.len());
+    windows.any(|window| window.eq_ignore_ascii_case(part.as_bytes()))
 }
 
 /// A person's name, say.
@@ -243,6 +251,12 @@ mod tests {
                 json!({"properties": {"to": {}, "more": {"type": "object"}}}),
                 json!({"to": "a@x.org", "more": {"eve@x.org": true, "also": {"mallory@x.org": {"as": "bcc"}}}}),
                 &["/more/also", "/more/also/mallory@x.org", "/more/eve@x.org"],
+            ),
+            (
+                json!({"properties": {"to": {}, "more": {"type": "object"}}}),
+                json!({"to": "a@x.org", "more": {"a": "mailto:?bcc=eve%40x.org", "b": "eve&#X40;x.org", "c": "eve\\u0040x.org",
+                    "d": "100 % of 64 = 40"}}),
+                &["/more/a", "/more/b", "/more/c"],
             ),
         ] {
             let found = found(schema, &arguments);
