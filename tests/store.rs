@@ -156,4 +156,5 @@ contract! {
     runs::nobody_sees_another_s_runs,
     runs::runs_are_dropped_when_their_time_is_over,
     runs::threads_are_dropped_with_their_runs,
+    runs::what_waits_in_a_thread_goes_on_in_its_order_whatever_the_clocks_say,
 }

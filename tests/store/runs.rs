@@ -1125,6 +1125,57 @@ pub(crate) async fn runs_are_dropped_when_their_time_is_over(db: TestDb) {
     drop(store);
 }
 
+/// the messages of a thread are answered in the order in which they came, also where the clocks of the processes that took them
+/// differ: each model is told what was said and done before its own.
+pub(crate) async fn what_waits_in_a_thread_goes_on_in_its_order_whatever_the_clocks_say(db: TestDb) {
+    let (one, two) = (db.open().await, db.open().await);
+    let thread = ThreadId::new();
+    let says = async |store: &Store, clock: i64, is_new| {
+        let run = new_run();
+        let run = NewRun {
+            decision: gavel::ports::records::OpenDecision {
+                created_at: T0 + clock,
+                ..run.decision
+            },
+            thread: Some(InThread {
+                thread,
+                is_new,
+                message: "a word of ann".into(),
+                queue: true,
+            }),
+            ..run
+        };
+        let Created::New(lease) = store.create(run.clone()).await.unwrap() else {
+            panic!("it is made")
+        };
+        (run, lease)
+    };
+    let (first, lease) = says(&one, 0, true).await;
+    let mut lease = lease.unwrap();
+    let mut going = first;
+    let mut waiting = Vec::new();
+    for (store, clock) in [
+        (&one, 9_000_000),
+        (&two, 1_000_000),
+        (&two, 1_000_001),
+        (&one, 9_000_100),
+    ] {
+        let (run, lease) = says(store, clock, false).await;
+        assert_eq!(lease, None, "it waits its turn");
+        waiting.push(run);
+    }
+    for next in waiting {
+        let end = finished(lease, &going, RunStatus::Completed, vec![]);
+        one.finish(end).await.unwrap();
+        assert_eq!(
+            actions::Actions::next_after(&*one, going.id).await.unwrap(),
+            Some(next.id)
+        );
+        lease = one.take(next.id).await.unwrap().expect("it is its turn");
+        going = next;
+    }
+}
+
 /// DESIGN.md section 7: what was said in a thread is kept as long as the runs in which it was said, and the thread as long as it has
 /// any.
 pub(crate) async fn threads_are_dropped_with_their_runs(db: TestDb) {

@@ -10,6 +10,8 @@ pub(in super::super) struct ActionStatements {
     pub(super) hold_thread: Sql,
     /// thread, run: another run of it that is going, or waits its turn.
     pub(super) going: Sql,
+    /// thread, run: when the latest other run of it was made.
+    pub(super) latest: Sql,
     /// run, role, action → number: said before, in a commit that went unheard.
     pub(super) said: Sql,
     /// thread → the next number.
@@ -104,6 +106,8 @@ impl ActionStatements {
             hold_thread: format!("SELECT id FROM thread WHERE id = $1 AND tenant = $2 AND user_id = $3 {lock}").into(),
             going: "SELECT id FROM agent_run WHERE thread_id = $1 AND id <> $2 AND (status = 'queued' \
                     OR status = 'running' OR status = 'awaiting_confirmation') ORDER BY created_at, id LIMIT 1"
+                .into(),
+            latest: "SELECT created_at FROM agent_run WHERE thread_id = $1 AND id <> $2 ORDER BY created_at DESC, id DESC LIMIT 1"
                 .into(),
             said: "SELECT number FROM thread_message WHERE run_id = $1 AND role = $2 AND COALESCE(action_id, '') = $3"
                 .into(),

@@ -26,13 +26,14 @@ impl Batch<'_> {
         &self.statements.actions
     }
 
-    /// Puts a run into its thread, with what the user says: does it have to wait its turn there? Or why that cannot be.
+    /// Puts a run into its thread, with what the user says. If it has to wait its turn there: as when it is made, in microseconds since
+    /// the epoch, which is after all that came before it, whatever the clocks of their processes say. Or why that cannot be.
     pub(in super::super) async fn enter_thread(
         &self,
         conn: &mut Conn,
         run: &NewRun,
         place: &InThread,
-    ) -> Result<Result<bool, Created>, Fault> {
+    ) -> Result<Result<Option<i64>, Created>, Fault> {
         let thread = id(place.thread);
         let owner = [
             Value::text(run.decision.tenant.as_str()),
@@ -49,7 +50,8 @@ impl Batch<'_> {
         if conn.first(&self.action_texts().hold_thread, values).await?.is_none() {
             return Ok(Err(Created::NoThread));
         }
-        let going = conn.first(&self.action_texts().going, vec![thread, id(run.id)]).await?;
+        let of_thread = vec![thread, id(run.id)];
+        let going = conn.first(&self.action_texts().going, of_thread.clone()).await?;
         if let Some(going) = &going
             && !place.queue
         {
@@ -57,7 +59,13 @@ impl Batch<'_> {
         }
         self.say(conn, place.thread, run.id, None, MessageRole::User, &place.message)
             .await?;
-        Ok(Ok(going.is_some()))
+        if going.is_none() {
+            return Ok(Ok(None));
+        }
+        let latest = conn.first(&self.action_texts().latest, of_thread).await?;
+        let latest = latest.map(|row| row.int(0)).transpose()?;
+        let created_at = run.decision.created_at;
+        Ok(Ok(Some(latest.map_or(created_at, |latest| created_at.max(latest + 1)))))
     }
 
     /// Adds a line to the thread of a run, where it has one.

@@ -166,11 +166,12 @@ impl Batch<'_> {
             }
             return Ok(refused);
         }
+        let mut created_at = run.decision.created_at;
         if let Some(place) = &run.thread {
             match self.enter_thread(conn, run, place).await? {
-                Ok(false) => {}
+                Ok(None) => {}
                 // It waits its turn, also where somebody waits for it.
-                Ok(true) => (queued, lease) = (true, None),
+                Ok(Some(at)) => (queued, lease, created_at) = (true, None, at),
                 Err(refused) => {
                     if let Some((scope, _)) = &run.claim {
                         self.free_claim(conn, scope, run.id).await?;
@@ -182,7 +183,7 @@ impl Batch<'_> {
         let mut decision = Vec::new();
         self.writing.open_for(&run.decision, id(run.id), &mut decision);
         self.statements.open.run(conn, decision).await?;
-        self.texts().create.run(conn, self.row(run, queued)).await?;
+        self.texts().create.run(conn, self.row(run, queued, created_at)).await?;
         if let (Some(paused), Some(settled)) = (run.resumes, &run.settled) {
             for (call, happened) in &settled.calls {
                 self.settle_action(conn, *call, *happened, &settled.by).await?;
@@ -197,7 +198,7 @@ impl Batch<'_> {
     }
 
     /// The values of a new run.
-    fn row(&self, run: &NewRun, queued: bool) -> Vec<Value> {
+    fn row(&self, run: &NewRun, queued: bool, created_at: i64) -> Vec<Value> {
         let none = Value::Text(None);
         // Who calls a run works on it at once.
         let status = match queued {
@@ -228,8 +229,8 @@ impl Batch<'_> {
             holder,
             lease,
             int(fence),
-            int(run.decision.created_at),
-            Value::Int(begun.then_some(run.decision.created_at)),
+            int(created_at),
+            Value::Int(begun.then_some(created_at)),
             run.resumes.map_or(none.clone(), id),
             run.thread.as_ref().map_or(none, |place| id(place.thread)),
         ]
