@@ -21,8 +21,10 @@ use super::address::{MOST_RECIPIENTS, Recipients};
 use super::argument_path::ArgumentPath;
 use super::definition::{Approval, DefinitionError};
 
+/// The surface of threads, on which a side effect always needs leave.
+pub const THREAD: &str = "thread";
 /// Where a call can come from, as the record names it.
-pub const SURFACES: [&str; 3] = ["chat", "agent", "thread"];
+pub const SURFACES: [&str; 3] = ["chat", "agent", THREAD];
 
 /// Rules, with tests of them.
 #[derive(Debug)]

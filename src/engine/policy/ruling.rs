@@ -1,12 +1,12 @@
 //! What may become of a call whose parameters are right: the answers of all checks, and what they come to together.
 //!
 //! In this order: a deny wins. Else leave is needed if the tool's setting, the agent's definition or a rule asks for it,
-//! or because of side effects where no rule allows the call. Leave that a person has given for good, to exactly these
+//! or because of side effects where no rule allows the call; nor the tool's setting, which in threads allows none. Leave that a person has given for good, to exactly these
 //! recipients, is leave. A rule that cannot be evaluated denies, whatever it would have answered. Where it is not certain whom a call
 //! reaches, a rule that looks at recipients does not allow it, and one that would be stricter asks.
 
 use crate::domain::definition::Approval;
-use crate::domain::policy::{DecidedBy, Effect, Facts, Grant, Policy};
+use crate::domain::policy::{DecidedBy, Effect, Facts, Grant, Policy, THREAD};
 use crate::domain::tool::ApprovalDefault;
 
 /// All that a ruling depends on.
@@ -67,26 +67,30 @@ pub fn rule(question: &Question<'_>) -> Ruling {
 /// What the tool, the definition and the side effects say.
 fn own_word(question: &Question<'_>, checks: &mut Vec<Check>) {
     let tool = question.facts.tool;
-    let mut asks = |by, reason| {
-        checks.push(Check {
-            by,
-            says: Effect::RequireApproval,
-            reason,
-        });
-    };
-    if question.tool == Some(ApprovalDefault::Required) {
-        asks(
+    let mut says = |by, says, reason| checks.push(Check { by, says, reason });
+    match question.tool {
+        Some(ApprovalDefault::Required) => says(
             DecidedBy::Tool,
+            Effect::RequireApproval,
             format!("{tool:?} is configured to need a person's approval"),
-        );
+        ),
+        // In threads side effects need leave whatever a setting says: only a rule or a person allows one.
+        Some(ApprovalDefault::NotRequired) if question.facts.surface != THREAD => says(
+            DecidedBy::Tool,
+            Effect::Allow,
+            format!("{tool:?} is configured to need nobody's approval"),
+        ),
+        Some(ApprovalDefault::NotRequired) | None => {}
     }
     match question.approval {
-        Approval::Always => asks(
+        Approval::Always => says(
             DecidedBy::Definition,
+            Effect::RequireApproval,
             "every call of this agent needs a person's approval".to_owned(),
         ),
-        Approval::SideEffects if question.side_effect && question.tool.is_none() => asks(
+        Approval::SideEffects if question.side_effect && question.tool != Some(ApprovalDefault::Required) => says(
             DecidedBy::SideEffects,
+            Effect::RequireApproval,
             format!("{tool:?} has side effects and needs a person's approval"),
         ),
         Approval::SideEffects | Approval::Never => {}
@@ -131,9 +135,9 @@ fn grants(question: &Question<'_>, checks: &mut Vec<Check>) {
 
 fn decide(checks: Vec<Check>) -> Ruling {
     let of = |says: Effect| checks.iter().filter(move |check| check.says == says);
-    let is_rule = |check: &&Check| matches!(check.by, DecidedBy::Rule(_));
+    let permits = |check: &&Check| matches!(check.by, DecidedBy::Rule(_) | DecidedBy::Tool);
     let is_grant = |check: &&Check| matches!(check.by, DecidedBy::Grant(_));
-    let allowing = of(Effect::Allow).find(is_rule);
+    let allowing = of(Effect::Allow).find(permits);
     let denies: Vec<_> = of(Effect::Deny).collect();
     let asks: Vec<_> = of(Effect::RequireApproval)
         .filter(|check| allowing.is_none() || check.by != DecidedBy::SideEffects)

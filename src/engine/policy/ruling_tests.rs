@@ -53,13 +53,25 @@ fn ruled(
     to: Option<&Recipients>,
     grants: &[Grant],
 ) -> Ruling {
+    ruled_on("agent", tool, side_effect, approval, policy, to, grants)
+}
+
+fn ruled_on(
+    surface: &str,
+    tool: Option<ApprovalDefault>,
+    side_effect: bool,
+    approval: Approval,
+    policy: &Policy,
+    to: Option<&Recipients>,
+    grants: &[Grant],
+) -> Ruling {
     rule(&Question {
         facts: Facts {
             server: "google",
             tool: "gmail_send",
             user: "ann",
             agent: None,
-            surface: "agent",
+            surface,
             arguments: &Value::Object(serde_json::Map::new()),
             recipients: to,
         },
@@ -97,7 +109,10 @@ fn the_strictest_wins_in_every_combination() {
     ];
     let to = set(&["bo@x.org"]);
     let mut seen = 0;
-    for tool in TOOL {
+    for (surface, tool) in ["agent", "thread"]
+        .into_iter()
+        .flat_map(|surface| TOOL.map(|tool| (surface, tool)))
+    {
         for side_effect in [false, true] {
             for approval in MODES {
                 for rules in all_rules {
@@ -105,8 +120,9 @@ fn the_strictest_wins_in_every_combination() {
                         for granted in [false, true] {
                             let grants = if granted { vec![grant(&["bo@x.org"])] } else { vec![] };
                             let policy = policy(rules, broken);
-                            let ruling = ruled(tool, side_effect, approval, &policy, Some(&to), &grants);
-                            let default = approval == Approval::SideEffects && side_effect && tool.is_none();
+                            let ruling = ruled_on(surface, tool, side_effect, approval, &policy, Some(&to), &grants);
+                            let lifted = tool == Some(ApprovalDefault::NotRequired) && surface != "thread";
+                            let default = approval == Approval::SideEffects && side_effect && !lifted;
                             let asked = tool == Some(ApprovalDefault::Required)
                                 || approval == Approval::Always
                                 || rules.contains(&Effect::RequireApproval)
@@ -120,7 +136,7 @@ fn the_strictest_wins_in_every_combination() {
                             };
                             assert_eq!(
                                 ruling.effect, expected,
-                                "{tool:?} {side_effect} {approval:?} {rules:?} {broken} {granted}: {ruling:?}"
+                                "{surface} {tool:?} {side_effect} {approval:?} {rules:?} {broken} {granted}: {ruling:?}"
                             );
                             assert_eq!(ruling.reason.is_empty(), expected == Effect::Allow);
                             seen += 1;
@@ -130,7 +146,7 @@ fn the_strictest_wins_in_every_combination() {
             }
         }
     }
-    assert_eq!(seen, 3 * 2 * 3 * 8 * 2 * 2);
+    assert_eq!(seen, 2 * 3 * 2 * 3 * 8 * 2 * 2);
 }
 
 /// what decided is told, and nothing else.
@@ -148,6 +164,13 @@ fn a_ruling_names_what_decided_it() {
     assert_eq!(
         by(Some(ApprovalDefault::Required), Approval::Always, &none, &[]),
         "tool, definition"
+    );
+    let lifted = Some(ApprovalDefault::NotRequired);
+    assert_eq!(by(lifted, Approval::SideEffects, &none, &[]), "tool");
+    assert_eq!(
+        by(lifted, Approval::Never, &none, &[]),
+        "",
+        "nothing had asked for leave"
     );
     let allow = policy(&[Effect::Allow], false);
     assert_eq!(by(None, Approval::SideEffects, &allow, &[]), "rule r0");

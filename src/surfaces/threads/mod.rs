@@ -23,7 +23,7 @@ use crate::ports::actions::{Actions, ThreadPage};
 use crate::surfaces::decisions::ListQuery;
 
 /// The surface's name in the record.
-pub const SURFACE: &str = "thread";
+pub use crate::domain::policy::THREAD as SURFACE;
 /// The longest prompt, in bytes (DESIGN.md section 12).
 pub const MAX_PROMPT: usize = 32 * 1024;
 /// Messages of a thread shown at once.
