@@ -243,6 +243,9 @@ pub enum Judgement {
         code: FailureCode,
         /// Why, for the model and the record.
         message: String,
+        /// What of the policy decided it; nothing where the call was wrong in itself.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        by: Vec<DecidedBy>,
     },
 }
 

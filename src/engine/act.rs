@@ -17,7 +17,7 @@ use super::events::tool_name;
 use super::leave::{self, Answer};
 use super::log::{self, Stop};
 use super::policy::{self, Bounds};
-use super::{Engine, Run, agent, spans};
+use super::{Engine, Run, agent, derive, spans};
 use crate::domain::event::Event;
 use crate::domain::ids::{ActionId, RunId};
 use crate::domain::journal::{CallFailure, CallResult, Entry, Judgement, Proposed, Target};
@@ -229,6 +229,7 @@ fn judge_all<'a>(engine: &Engine, run: &mut Run, calls: &'a [Proposed]) -> Vec<C
                     false => Judgement::Refuse {
                         code: FailureCode::Denied,
                         message: "leave was given for other arguments".to_owned(),
+                        by: Vec::new(),
                     },
                 }
             }
@@ -245,7 +246,7 @@ fn judge_all<'a>(engine: &Engine, run: &mut Run, calls: &'a [Proposed]) -> Vec<C
             (Judgement::Allow { arguments, .. }, Target::Agent(_)) => {
                 allowed.push(cleared(call, What::Agent, arguments));
             }
-            (Judgement::Refuse { code, message }, _) => {
+            (Judgement::Refuse { code, message, .. }, _) => {
                 tracing::info!(decision_id = %run.record.id, code = code.as_str(), "a proposed call was not run");
                 run.push(failed(call.id, code, message));
             }
@@ -300,6 +301,7 @@ fn intents(engine: &Engine, run: &Run, cleared: &[&Cleared<'_>]) -> Vec<Intent> 
             sequence: one.call.sequence,
             tool: Arc::clone(tool),
             arguments: Arc::clone(&one.arguments),
+            ruled: derive::ruled(&run.journal, one.call.id),
             idempotency_key: Arc::from(one.key.as_str()),
             started_at: now,
         })

@@ -8,8 +8,10 @@ use crate::domain::agent_run::StopReason;
 use crate::domain::decision::{DecisionType, Outcome, Usage};
 use crate::domain::ids::ActionId;
 use crate::domain::journal::{CallResult, Completion, Entry, FaultKind, Judgement, Proposed, Target, Verdict};
+use crate::domain::policy::{DecidedBy, Effect};
 use crate::domain::templates::Progress;
 use crate::domain::tool::FailureCode;
+use crate::ports::records::Ruled as Recorded;
 
 /// What a decision says, apart from its words and its record.
 #[derive(Debug, PartialEq, Eq)]
@@ -116,6 +118,8 @@ pub struct Call<'a> {
     pub turn: u32,
     /// The arguments that were allowed.
     pub arguments: Option<&'a Arc<serde_json::value::RawValue>>,
+    /// What the gate said of it; nothing where it was not asked.
+    pub ruled: Option<Ruled<'a>>,
     /// Was it sent?
     pub started: bool,
     /// When, in microseconds since the epoch.
@@ -159,17 +163,18 @@ pub fn calls(journal: &[Entry]) -> Vec<Call<'_>> {
                     proposed,
                     turn,
                     arguments: None,
+                    ruled: None,
                     started: false,
                     started_at: None,
                     result: None,
                 }));
             }
-            Entry::Judged {
-                call,
-                judgement: Judgement::Allow { arguments, .. },
-            } => {
-                with(&mut found, *call, |call| call.arguments = Some(arguments));
-            }
+            Entry::Judged { call, judgement } => with(&mut found, *call, |call| {
+                if let Judgement::Allow { arguments, .. } = judgement {
+                    call.arguments = Some(arguments);
+                }
+                call.ruled = Some(after(call.ruled, judgement));
+            }),
             Entry::Started { call, at_us, .. } => with(&mut found, *call, |call| {
                 call.started = true;
                 call.started_at = Some(*at_us);
@@ -185,6 +190,57 @@ pub fn calls(journal: &[Entry]) -> Vec<Call<'_>> {
         }
     }
     found
+}
+
+/// What the gate said of a call: its last word, and that a person had to be asked where one was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ruled<'a> {
+    /// Its answer.
+    pub effect: Effect,
+    /// What decided it.
+    pub by: &'a [DecidedBy],
+}
+
+impl Ruled<'_> {
+    /// For the record.
+    #[must_use]
+    pub fn recorded(self) -> Recorded {
+        let by: Vec<_> = self.by.iter().map(ToString::to_string).collect();
+        Recorded {
+            effect: self.effect,
+            by: (!by.is_empty()).then(|| by.join(", ").into()),
+        }
+    }
+}
+
+/// What the gate said of one call.
+#[must_use]
+pub fn ruled(journal: &[Entry], id: ActionId) -> Option<Recorded> {
+    let judged = journal.iter().filter_map(|entry| match entry {
+        Entry::Judged { call, judgement } if *call == id => Some(judgement),
+        _ => None,
+    });
+    let last = judged.fold(None, |before, judgement| Some(after(before, judgement)));
+    last.map(Ruled::recorded)
+}
+
+fn after<'a>(before: Option<Ruled<'a>>, judgement: &'a Judgement) -> Ruled<'a> {
+    match (judgement, before) {
+        // A person has agreed since: that is why it may run.
+        (Judgement::Allow { by: None, .. }, Some(asked)) if asked.effect == Effect::RequireApproval => asked,
+        (Judgement::Allow { by, .. }, _) => Ruled {
+            effect: Effect::Allow,
+            by: by.as_slice(),
+        },
+        (Judgement::RequireApproval { by, .. }, _) => Ruled {
+            effect: Effect::RequireApproval,
+            by,
+        },
+        (Judgement::Refuse { by, .. }, _) => Ruled {
+            effect: Effect::Deny,
+            by,
+        },
+    }
 }
 
 fn with<'a>(calls: &mut [Call<'a>], id: ActionId, change: impl FnOnce(&mut Call<'a>)) {

@@ -100,11 +100,16 @@ pub fn judge(call: &Proposed, bounds: Bounds<'_>) -> Judgement {
             ungrantable: opinion.parameters.ungrantable,
             account: None,
         },
-        Effect::RequireApproval => refuse(
-            FailureCode::Denied,
-            format!("{}, and this request cannot wait for one", ruling.reason),
-        ),
-        Effect::Deny => refuse(FailureCode::Denied, ruling.reason),
+        Effect::RequireApproval => Judgement::Refuse {
+            code: FailureCode::Denied,
+            message: format!("{}, and this request cannot wait for one", ruling.reason),
+            by: ruling.by,
+        },
+        Effect::Deny => Judgement::Refuse {
+            code: FailureCode::Denied,
+            message: ruling.reason,
+            by: ruling.by,
+        },
     }
 }
 
@@ -148,7 +153,11 @@ pub(in crate::engine) fn not_as_it_was(tool: &str) -> String {
 }
 
 fn refuse(code: FailureCode, message: String) -> Judgement {
-    Judgement::Refuse { code, message }
+    Judgement::Refuse {
+        code,
+        message,
+        by: Vec::new(),
+    }
 }
 
 /// Depth and identity first, then the tool's own schema.
@@ -207,7 +216,7 @@ mod tests {
         );
         let judged = judge(&call_of(&tool, r#"{"description":1}"#), bounds(&user));
         assert!(
-            matches!(&judged, Judgement::Refuse { code: FailureCode::InvalidArguments, message } if message.contains("/description")),
+            matches!(&judged, Judgement::Refuse { code: FailureCode::InvalidArguments, message, .. } if message.contains("/description")),
             "{judged:?}"
         );
     }
@@ -223,7 +232,7 @@ mod tests {
         for levels in [nesting::MAX_LEVELS + 1, 100_000] {
             let judged = judged(levels);
             assert!(
-                matches!(&judged, Judgement::Refuse { code: FailureCode::InvalidArguments, message } if message.contains("deeper than 60")),
+                matches!(&judged, Judgement::Refuse { code: FailureCode::InvalidArguments, message, .. } if message.contains("deeper than 60")),
                 "{judged:?}"
             );
         }

@@ -60,6 +60,7 @@ fn call_record(call: &Call<'_>) -> CallRecord {
         },
         name: Arc::from(call.proposed.call.name.as_str()),
         arguments: arguments(call),
+        ruled: call.ruled.map(derive::Ruled::recorded),
         idempotency_key: call.started.then(|| Arc::from(id.to_string())),
         started_at: call.started_at,
         duration_us: call.result.map_or(0, |result| result.duration_us),

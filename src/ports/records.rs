@@ -9,6 +9,7 @@ use super::BoxFuture;
 use crate::domain::decision::{DecisionType, Outcome, Usage};
 use crate::domain::ids::{ActionId, ConversationId, DecisionId, InstanceId, TenantId, UserId};
 use crate::domain::journal::CallFailure;
+use crate::domain::policy::Effect;
 use crate::domain::tool::Tool;
 
 /// Writes the record. Each call returns when what it was given is durable, or is known not to be.
@@ -102,6 +103,15 @@ pub struct ClosedDecision {
     pub opened: bool,
 }
 
+/// What the gate said of a call.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ruled {
+    /// Its answer.
+    pub effect: Effect,
+    /// What decided it, in words such as `rule colleagues`; nothing where a call needed no leave, or was wrong in itself.
+    pub by: Option<Arc<str>>,
+}
+
 /// A side effect that is about to be sent.
 #[derive(Clone, Debug)]
 pub struct Intent {
@@ -117,6 +127,8 @@ pub struct Intent {
     pub tool: Arc<Tool>,
     /// Canonical arguments (content mode applies).
     pub arguments: Arc<RawValue>,
+    /// What the gate said of it.
+    pub ruled: Option<Ruled>,
     /// The key sent along.
     pub idempotency_key: Arc<str>,
     /// Microseconds since the epoch.
@@ -136,6 +148,8 @@ pub struct CallRecord {
     pub name: Arc<str>,
     /// Canonical arguments, or the model's own when nothing was sent (content mode applies).
     pub arguments: Arc<RawValue>,
+    /// What the gate said of it; nothing where it was not asked.
+    pub ruled: Option<Ruled>,
     /// The key sent along, when it was sent.
     pub idempotency_key: Option<Arc<str>>,
     /// Microseconds since the epoch; `None` when nothing was sent.

@@ -47,7 +47,7 @@ tests:
     rule: no-secrets
 "#;
 
-/// R-10, R-16: a rule that denies denies on every surface, and on this one the outcome says so.
+/// R-10, R-16, R-17: a rule that denies denies on every surface, and on this one the outcome says so.
 #[tokio::test]
 async fn a_rule_that_denies_keeps_the_call_from_running_and_tells_the_model_why() {
     for setup in [Setup::stdio_sqlite(), Setup::stdio_postgres()] {
@@ -65,6 +65,9 @@ async fn a_rule_that_denies_keeps_the_call_from_running_and_tells_the_model_why(
         assert!(app.tasks().await.is_empty());
         let calls = app.tool_invocations(&decision["decision_id"]).await;
         assert_eq!(calls[0]["status"], "not_sent");
+        assert_eq!(calls[0]["policy"], "deny", "{calls:?}");
+        assert_eq!(calls[0]["decided_by"], "rule no-secrets");
+        assert_eq!(calls[0]["input_hash"].as_str().unwrap().len(), 64);
     }
 }
 
@@ -144,6 +147,9 @@ async fn recipients_that_are_wrong_reach_the_model_as_invalid_arguments() {
         );
         let calls = app.tool_invocations(&decision["decision_id"]).await;
         assert_eq!(calls[0]["status"], "not_sent");
+        assert_eq!(calls[0]["policy"], "deny", "{calls:?}");
+        assert_eq!(calls[0]["decided_by"], Value::Null, "the call is wrong in itself");
+        assert_eq!(calls[0]["input_hash"].as_str().unwrap().len(), 64);
     }
     let (_app, decision) = add(Setup::stdio_sqlite().mcp(mcp), "Mom <mom@example.org>").await;
     assert_eq!(decision["outcome_category"], "SUCCESS:TASK_COMPLETED", "{decision}");

@@ -307,6 +307,50 @@ async fn nobody_waits_for_ever_for_a_run_that_cannot_be_recorded() {
     }
 }
 
+/// R-11: a tool's own setting lifts no leave in threads, where only a rule, leave for good or a person's answer does; for a run of the
+/// trigger it does. R-17: the record says in each case what decided.
+#[tokio::test]
+async fn a_setting_of_the_tool_lets_nothing_run_unasked_in_a_thread() {
+    for setup in both() {
+        let model = Reply::from(|request| match said(request) {
+            1 => add("milk"),
+            _ => Reply::Text("Done."),
+        });
+        let agent = "---\nname: keeper\ndescription: Keeps.\ntools: [add_task]\n---\n\nYou keep tasks.\n";
+        let setup = setup
+            .agent("keeper.md", agent)
+            .tool("add_task", json!({"approval": "not_required"}));
+        let app = spawn_app(setup.script(vec![model])).await;
+        let waiting = app.say("Put milk on my list.").await;
+        assert_eq!(waiting["status"], "awaiting_confirmation", "{waiting}");
+        assert!(app.task_names().await.is_empty(), "nothing runs without leave");
+        let triggered = app.request(
+            "POST",
+            "/api/projects/default/agents/keeper/trigger",
+            &[("x-gavel-user", "ann")],
+        );
+        let triggered = Answer::of(triggered.json(&json!({"query": "Put milk on my list."})))
+            .await
+            .expect(200);
+        assert_eq!(triggered["status"], "completed", "{triggered}");
+        assert_eq!(app.task_names().await, ["milk"]);
+        app.resolve(&waiting["actions"][0]["approvalId"], "approve_once").await;
+        let calls = rows(
+            &app.database_url,
+            "SELECT d.surface, t.policy, t.decided_by FROM tool_invocation_log t JOIN decision_log d ON d.id = t.decision_id \
+             ORDER BY d.surface",
+        )
+        .await;
+        assert_eq!(
+            calls,
+            [
+                ["agent", "allow", "tool"],
+                ["thread", "require_approval", "side_effects"]
+            ]
+        );
+    }
+}
+
 /// R-6: what the policy lifts the leave of, and what only reads, runs at once; the effect is in the audit, what each call gave is on
 /// record, and the thread ends with the answer.
 #[tokio::test]
@@ -356,12 +400,16 @@ async fn what_needs_no_leave_runs_at_once_and_is_on_record() {
         );
         let calls = rows(
             &app.database_url,
-            "SELECT tool, status, CASE WHEN result LIKE '%milk%' THEN 'milk' END FROM tool_invocation_log ORDER BY sequence",
+            "SELECT tool, status, CASE WHEN result LIKE '%milk%' THEN 'milk' END, policy, decided_by, \
+             CASE WHEN input_hash IS NOT NULL THEN 'hashed' END FROM tool_invocation_log ORDER BY sequence",
         )
         .await;
         assert_eq!(
             calls,
-            [["add_task", "completed", "milk"], ["list_tasks", "completed", "milk"]]
+            [
+                ["add_task", "completed", "milk", "allow", "rule own-list", "hashed"],
+                ["list_tasks", "completed", "milk", "allow", "-", "hashed"]
+            ]
         );
         let audit = rows(
             &app.database_url,

@@ -95,6 +95,14 @@ pub(crate) async fn hash_keeps_keyed_digests(db: TestDb) {
         arguments.starts_with("\"hmac:") && arguments.ends_with('"'),
         "{arguments}"
     );
+    let told = db
+        .line("SELECT input_hash FROM tool_invocation_log WHERE sequence = 1")
+        .await;
+    assert_eq!(
+        format!("\"{told}\""),
+        arguments,
+        "what tells calls apart is keyed as well"
+    );
     assert_eq!(
         db.count("SELECT COUNT(DISTINCT error_message) FROM tool_invocation_log")
             .await,
@@ -112,9 +120,11 @@ pub(crate) async fn none_keeps_no_word(db: TestDb) {
         "- - add_task SUCCESS:TASK_COMPLETED"
     );
     assert_eq!(
-        db.line("SELECT tool, arguments, error_code, error_message FROM tool_invocation_log WHERE sequence = 2")
-            .await,
-        "unknown - unknown_tool -"
+        db.line(
+            "SELECT tool, arguments, input_hash, error_code, error_message FROM tool_invocation_log WHERE sequence = 2"
+        )
+        .await,
+        "unknown - - unknown_tool -"
     );
 }
 

@@ -30,7 +30,10 @@ fn invalid<T: std::fmt::Debug>(result: Result<T, QueryError>, named: &str) -> St
     }
 }
 
-/// C-FR-007: a decision reads back with the names of the reply, and its calls.
+/// SHA-256 of `{"description":"call mom"}`, by an independent tool.
+const INPUT_HASH: &str = "54ff3d9ce6c0c513ae87b0deadb56703d61e8a6bac97aa56452fcbde95638ff4";
+
+/// C-FR-007, R-17: a decision reads back with the names of the reply, and its calls.
 pub(crate) async fn a_decision_reads_back_as_it_was_answered(db: TestDb) {
     let store = db.open().await;
     let open = open_decision();
@@ -39,6 +42,7 @@ pub(crate) async fn a_decision_reads_back_as_it_was_answered(db: TestDb) {
         CallRecord {
             tool: None,
             name: "nope".into(),
+            ruled: None,
             started_at: None,
             duration_us: 0,
             idempotency_key: None,
@@ -78,11 +82,13 @@ pub(crate) async fn a_decision_reads_back_as_it_was_answered(db: TestDb) {
         {
             "sequence": 1, "tool": "add_task", "server": "tasks", "status": "completed", "tool_digest": "d1gest",
             "side_effect": true, "parameters": {"description": "call mom"},
+            "input_hash": INPUT_HASH, "policy": "allow", "decided_by": "rule tasks",
             "result": {"success": true, "data": {"id": "t-1"}, "error": null, "duration_ms": 1},
         },
         {
             "sequence": 2, "tool": "nope", "server": null, "status": "not_sent", "tool_digest": null,
             "side_effect": false, "parameters": {"description": "call mom"},
+            "input_hash": INPUT_HASH, "policy": null, "decided_by": null,
             "result": {"success": false, "data": null, "error": {"code": "unknown_tool", "message": "no such tool"},
                 "duration_ms": 0},
         },

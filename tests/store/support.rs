@@ -9,8 +9,9 @@ use gavel::domain::agent_run::RunStatus;
 use gavel::domain::decision::{DecisionType, Outcome, Usage};
 use gavel::domain::ids::{ActionId, ConversationId, DecisionId, InstanceId, ProjectId, RunId, TenantId, UserId};
 use gavel::domain::journal::CallFailure;
+use gavel::domain::policy::Effect;
 use gavel::domain::tool::{FailureCode, Idempotency, InputSchema, Tool};
-use gavel::ports::records::{CallRecord, Claim, ClosedDecision, Intent, OpenDecision, StoredAnswer};
+use gavel::ports::records::{CallRecord, Claim, ClosedDecision, Intent, OpenDecision, Ruled, StoredAnswer};
 use gavel::ports::runs::{Append, Created, FinishedRun, Lease, NewRun, Parent, Runs, Snapshot, StoredEntry};
 use serde_json::value::RawValue;
 use sqlx::{AssertSqlSafe, Connection, PgConnection, Row, SqliteConnection};
@@ -256,6 +257,10 @@ pub(crate) fn intent(decision: &OpenDecision, sequence: u32) -> Intent {
         sequence,
         tool: tool("add_task"),
         arguments: raw(r#"{"description":"call mom"}"#),
+        ruled: Some(Ruled {
+            effect: Effect::Allow,
+            by: Some("rule tasks".into()),
+        }),
         idempotency_key: format!("key-{sequence}").into(),
         started_at: T0 + i64::from(sequence),
     }
@@ -269,6 +274,7 @@ pub(crate) fn done(intent: &Intent) -> CallRecord {
         tool: Some(Arc::clone(&intent.tool)),
         name: Arc::clone(&intent.tool.name),
         arguments: Arc::clone(&intent.arguments),
+        ruled: intent.ruled.clone(),
         idempotency_key: Some(Arc::clone(&intent.idempotency_key)),
         started_at: Some(intent.started_at),
         duration_us: 1_500,

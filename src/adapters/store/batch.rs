@@ -434,6 +434,7 @@ mod tests {
                 sequence: 1,
                 tool: Arc::new(tool()),
                 arguments: RawValue::from_string("{}".to_owned()).unwrap().into(),
+                ruled: None,
                 idempotency_key: "k".into(),
                 started_at: 0,
             };

@@ -1,6 +1,7 @@
 //! The content mode, applied: what a row keeps of people's words.
 
 use serde_json::value::RawValue;
+use sha2::{Digest, Sha256};
 
 use super::config::ContentMode;
 use super::db::Value;
@@ -29,6 +30,15 @@ impl ContentMode {
         match self {
             Self::Full => Value::text(json.get()),
             Self::Hash(key) => Value::text(&format!("\"{}\"", key.digest(json.get().as_bytes()))),
+            Self::None => Value::Text(None),
+        }
+    }
+
+    /// What tells JSON from other JSON: its hash, a keyed one where content is hashed, or NULL.
+    pub(super) fn fingerprint(&self, json: &RawValue) -> Value {
+        match self {
+            Self::Full => Value::text(&hex::encode(Sha256::digest(json.get()))),
+            Self::Hash(key) => Value::text(&key.digest(json.get().as_bytes())),
             Self::None => Value::Text(None),
         }
     }

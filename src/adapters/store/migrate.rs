@@ -40,6 +40,7 @@ const MIGRATIONS: &[Migration] = &[
     migration!(5, "actions", "0005_actions"),
     migration!(6, "audit", "0006_audit"),
     migration!(7, "console", "0007_console"),
+    migration!(8, "record", "0008_record"),
 ];
 
 /// How long `gavel migrate` waits for another process that is migrating.

@@ -5,7 +5,7 @@ use super::content::capped;
 use super::db::Value;
 use crate::domain::ids::InstanceId;
 use crate::domain::tool::FailureCode;
-use crate::ports::records::{CallRecord, ClosedDecision, Intent, OpenDecision};
+use crate::ports::records::{CallRecord, ClosedDecision, Intent, OpenDecision, Ruled};
 
 /// What every row is written with.
 pub(super) struct Writing {
@@ -67,7 +67,7 @@ impl Writing {
         ]);
     }
 
-    /// The 13 values of a started call.
+    /// The 16 values of a started call.
     pub(super) fn intent(&self, intent: &Intent, into: &mut Vec<Value>) {
         let decision = id(intent.decision);
         into.extend([
@@ -81,13 +81,16 @@ impl Writing {
             Value::shared(&intent.tool.digest),
             Value::Bool(intent.tool.side_effect),
             self.content.json(&intent.arguments),
+            self.content.fingerprint(&intent.arguments),
+            effect(intent.ruled.as_ref()),
+            decided_by(intent.ruled.as_ref()),
             Value::shared(&intent.idempotency_key),
             Value::Int(Some(intent.started_at)),
             Value::Int(Some(intent.started_at)),
         ]);
     }
 
-    /// The 18 values of a call that ended.
+    /// The 21 values of a call that ended.
     pub(super) fn call(&self, decision: &OpenDecision, call: &CallRecord, into: &mut Vec<Value>) {
         let status = status(call);
         // A call that was sent has a start; one without its time is dated by its decision.
@@ -120,6 +123,9 @@ impl Writing {
             digest,
             Value::Bool(call.tool.as_ref().is_some_and(|tool| tool.side_effect)),
             self.content.json(&call.arguments),
+            self.content.fingerprint(&call.arguments),
+            effect(call.ruled.as_ref()),
+            decided_by(call.ruled.as_ref()),
             call.idempotency_key.as_ref().map_or(Value::Text(None), Value::shared),
             Value::Int(Some(call.started_at.unwrap_or(decision.created_at))),
             Value::text(status),
@@ -140,6 +146,15 @@ fn status(call: &CallRecord) -> &'static str {
         (Err(_), Some(_)) => "failed",
         (Err(_), None) => "not_sent",
     }
+}
+
+fn effect(ruled: Option<&Ruled>) -> Value {
+    ruled.map_or(Value::Text(None), |ruled| Value::text(ruled.effect.as_str()))
+}
+
+fn decided_by(ruled: Option<&Ruled>) -> Value {
+    let by = ruled.and_then(|ruled| ruled.by.as_ref());
+    by.map_or(Value::Text(None), Value::shared)
 }
 
 fn id(id: impl std::fmt::Display) -> Value {

@@ -71,13 +71,13 @@ const CLOSE_TAIL: &str = "ON CONFLICT (id) DO UPDATE SET status = 'closed', reco
      WHERE decision_log.owner = excluded.owner";
 
 const CALL_HEAD: &str = "INSERT INTO tool_invocation_log (decision_id, sequence, id, tenant, user_id, tool, server, \
-     tool_digest, side_effect, arguments, idempotency_key, created_at, status, started_at, duration_us, result, \
-     error_code, error_message)";
+     tool_digest, side_effect, arguments, input_hash, policy, decided_by, idempotency_key, created_at, status, \
+     started_at, duration_us, result, error_code, error_message)";
 // The user is the decision's; without a decision there is none, and the row is refused.
-const INTENT_ROW: &str = "(?, ?, ?, ?, (SELECT user_id FROM decision_log WHERE id = ?), ?, ?, ?, ?, ?, ?, ?, 'started', \
+const INTENT_ROW: &str = "(?, ?, ?, ?, (SELECT user_id FROM decision_log WHERE id = ?), ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 'started', \
      ?, NULL, NULL, NULL, NULL)";
 const INTENT_TAIL: &str = "ON CONFLICT (decision_id, sequence) DO NOTHING";
-const CALL_ROW: &str = "(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)";
+const CALL_ROW: &str = "(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)";
 const CALL_TAIL: &str = "ON CONFLICT (decision_id, sequence) DO UPDATE SET status = excluded.status, \
      started_at = excluded.started_at, duration_us = excluded.duration_us, result = excluded.result, \
      error_code = excluded.error_code, error_message = excluded.error_message \

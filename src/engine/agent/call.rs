@@ -28,7 +28,11 @@ const LONGEST_MESSAGE: usize = 8 << 10;
 
 /// May this agent be called, and with which exact arguments?
 pub(crate) fn judge(run: &Run, name: &str, given: &RawValue) -> Judgement {
-    let refuse = |code, message: String| Judgement::Refuse { code, message };
+    let refuse = |code, message: String| Judgement::Refuse {
+        code,
+        message,
+        by: Vec::new(),
+    };
     let member = run
         .agent
         .as_ref()

@@ -393,6 +393,16 @@ struct RecordedCall {
     #[schema(required = true)]
     tool_digest: Option<String>,
     side_effect: bool,
+    /// Hex SHA-256 of the canonical arguments; a keyed hash or null, as `records.content` says.
+    #[schema(required = true)]
+    input_hash: Option<String>,
+    /// What the gate said last: `allow`, `require_approval` or `deny`; null where the call was over before it was judged.
+    #[schema(required = true)]
+    policy: Option<String>,
+    /// What decided that: `rule NAME`, `grant ID`, `tool`, `definition`, `side_effects`; null where no leave was needed, or the call
+    /// was wrong in itself.
+    #[schema(required = true)]
+    decided_by: Option<String>,
 }
 
 /// What came of a call.

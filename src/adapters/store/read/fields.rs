@@ -87,7 +87,7 @@ pub(super) const TOOL_INVOCATIONS: Table = Table {
     name: "tool_invocation_log",
     order: "created_at",
     columns: "created_at, id, decision_id, sequence, tool, arguments, status, result, error_code, error_message, \
-              duration_us, server, tool_digest, side_effect, user_id, started_at",
+              duration_us, server, tool_digest, side_effect, user_id, started_at, input_hash, policy, decided_by",
     fields: &[
         field("tool", "tool", Kind::Text),
         field("server", "server", Kind::Text),

@@ -62,6 +62,9 @@ pub(super) fn tool_call(row: &Row, bytes: &mut usize) -> Result<Json, sqlx::Erro
         "status": status,
         "tool_digest": row.opt_text(12)?,
         "side_effect": row.bool(13)?,
+        "input_hash": row.opt_text(16)?,
+        "policy": row.opt_text(17)?,
+        "decided_by": row.opt_text(18)?,
     }))
 }
 
