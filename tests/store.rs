@@ -19,6 +19,8 @@ mod killed;
 mod leases;
 #[path = "store/migrating.rs"]
 mod migrating;
+#[path = "store/over.rs"]
+mod over;
 #[path = "store/quota.rs"]
 mod quota;
 #[path = "store/reading.rs"]
@@ -101,6 +103,8 @@ contract! {
     migrating::many_may_start_at_once,
     migrating::migrating_is_told_and_done_once,
     migrating::the_views_speak_iso_times_and_milliseconds,
+    over::nothing_that_is_tried_changes_a_run_that_is_over,
+    over::what_was_cancelled_before_it_began_never_begins,
     reading::a_decision_reads_back_as_it_was_answered,
     reading::a_filter_finds_what_it_says,
     reading::a_page_is_bounded_in_bytes,

@@ -14,7 +14,7 @@ use crate::audit::{asked, verify, whole};
 use crate::support::{TestDb, begin, entries, finished, new_run};
 
 /// A run that waits for a person in this one call.
-async fn suspended(store: &Store, run: &NewRun, lease: Lease) -> Resolve {
+pub(crate) async fn suspended(store: &Store, run: &NewRun, lease: Lease) -> Resolve {
     let (action, approval) = (ActionId::new(), ApprovalId::new());
     let suspend = Suspend {
         lease,

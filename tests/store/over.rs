@@ -1,0 +1,294 @@
+//! What is over stays over.
+
+use std::collections::BTreeSet;
+
+use gavel::adapters::store::Store;
+use gavel::domain::action::Resolution;
+use gavel::domain::agent_run::RunStatus;
+use gavel::domain::ids::{ActionId, ApprovalId, GrantId};
+use gavel::ports::actions::{Actions, Resolve, Settle, SettleDone};
+use gavel::ports::runs::{Append, Created, Held, Lease, NewRun, Runs, Suspend, Suspended};
+
+use crate::audit::asked;
+use crate::support::{T0, TestDb, begin, called_run, entries, finished, intent, new_run};
+use crate::waiting::suspended;
+
+/// Whose lease a write comes with.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum By {
+    /// The one who had the run last, and ended it.
+    Last,
+    /// Another process, which had it before.
+    Old,
+}
+
+/// What can still be tried on a run.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Try {
+    Resolve(Resolution),
+    Expire,
+    Cancel,
+    Settle(bool),
+    Take,
+    Append(By),
+    Suspend(By),
+    Finish(By, RunStatus),
+    Call(By),
+    Renew(By),
+    Release(By),
+}
+
+/// All of it.
+fn tries() -> Vec<Try> {
+    let mut all = vec![
+        Try::Resolve(Resolution::ApproveOnce),
+        Try::Resolve(Resolution::ApproveAndAlwaysAllowRecipient),
+        Try::Resolve(Resolution::Reject),
+        Try::Expire,
+        Try::Cancel,
+        Try::Settle(true),
+        Try::Settle(false),
+        Try::Take,
+    ];
+    for by in [By::Last, By::Old] {
+        all.extend([
+            Try::Append(by),
+            Try::Suspend(by),
+            Try::Call(by),
+            Try::Renew(by),
+            Try::Release(by),
+        ]);
+        all.extend(ends().map(|status| Try::Finish(by, status)));
+    }
+    all
+}
+
+/// The states in which a run is over.
+fn ends() -> impl Iterator<Item = RunStatus> {
+    RunStatus::ALL.iter().copied().filter(|status| status.is_over())
+}
+
+/// Where a run is when it is tried on.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Stands {
+    Works,
+    Waits,
+    Over(RunStatus),
+}
+
+/// A run that waited once, was answered, and was taken up by another process.
+struct Tried {
+    run: NewRun,
+    old: Lease,
+    last: Lease,
+    /// What it asked, and the answer.
+    yes: Resolve,
+}
+
+impl Tried {
+    async fn on([last, old]: [&Store; 2], stands: Stands) -> Self {
+        let (run, before, store) = (new_run(), old, last);
+        let old = begin(before, &run).await;
+        let yes = suspended(before, &run, old).await;
+        store.resolve(yes.clone()).await.unwrap();
+        let last = store.take(run.id).await.unwrap().expect("it was answered");
+        let yes = match stands {
+            Stands::Waits => suspended(store, &run, last).await,
+            Stands::Works | Stands::Over(_) => yes,
+        };
+        if let Stands::Over(status) = stands {
+            let end = finished(last, &run, status, Vec::new());
+            assert_eq!(store.finish(end).await.unwrap(), Held::Yes);
+        }
+        Self { run, old, last, yes }
+    }
+
+    fn lease(&self, by: By) -> Lease {
+        match by {
+            By::Last => self.last,
+            By::Old => self.old,
+        }
+    }
+
+    /// All that is told of it: its row, its journal, its decision, its calls and the runs that it called.
+    async fn told(&self, db: &TestDb) -> Vec<Vec<Vec<Option<String>>>> {
+        let id = self.run.id;
+        let mut told = Vec::new();
+        for rows in [
+            format!("agent_run WHERE root_id = '{id}' ORDER BY id"),
+            format!("agent_run_entry WHERE run_id = '{id}' ORDER BY number"),
+            format!("decision_log WHERE id = '{id}'"),
+            format!("tool_invocation_log WHERE decision_id = '{id}' ORDER BY id"),
+        ] {
+            told.push(db.rows(&format!("SELECT * FROM {rows}")).await);
+        }
+        told
+    }
+
+    async fn status(&self, db: &TestDb) -> String {
+        db.line(&format!("SELECT status FROM agent_run WHERE id = '{}'", self.run.id))
+            .await
+    }
+
+    /// Its question stands as if the run had never come to its end: the port alone keeps the run from what is tried.
+    async fn ask_again(&self, db: &TestDb, change: &str) {
+        db.run(&format!(
+            "UPDATE agent_action SET resolution = NULL, resolved_by = NULL, resolved_at = NULL, completed_at = NULL, \
+             error_code = NULL, {change} WHERE id = '{}'",
+            self.yes.action
+        ))
+        .await;
+    }
+
+    async fn is_tried(&self, db: &TestDb, store: &Store, tried: Try) {
+        let waits = "status = 'awaiting_confirmation', expires_at = created_at + 3600000000";
+        match tried {
+            Try::Resolve(resolution) => {
+                self.ask_again(db, waits).await;
+                let resolve = Resolve {
+                    resolution,
+                    grant: (resolution == Resolution::ApproveAndAlwaysAllowRecipient).then(GrantId::new),
+                    ..self.yes.clone()
+                };
+                drop(store.resolve(resolve).await);
+            }
+            Try::Expire => {
+                self.ask_again(db, "status = 'awaiting_confirmation', expires_at = created_at")
+                    .await;
+                drop(store.expire(100).await);
+            }
+            Try::Cancel => store.cancel(self.run.id, "eve").await.unwrap(),
+            Try::Settle(happened) => {
+                let doubt = "status = 'in_doubt', resolution = 'approve_once', resolved_by = 'ann', resolved_at = created_at, \
+                             started_at = created_at, completed_at = created_at, error_code = 'in_doubt'";
+                let change = format!("UPDATE agent_action SET {doubt} WHERE id = '{}'", self.yes.action);
+                db.run(&change).await;
+                let settle = Settle {
+                    action: self.yes.action,
+                    root: self.run.id,
+                    happened,
+                    by: "eve".into(),
+                    words: "so it is".into(),
+                };
+                let done = store.settle(settle).await.unwrap();
+                assert!(matches!(done, SettleDone::Done | SettleDone::NotOver), "{done:?}");
+            }
+            Try::Take => drop(store.take(self.run.id).await.unwrap()),
+            Try::Append(by) => {
+                let append = Append {
+                    intents: vec![intent(&self.run.decision, 7)],
+                    ..entries(self.lease(by), 7..=8)
+                };
+                drop(store.append(append).await);
+            }
+            Try::Suspend(by) => {
+                let action = ActionId::new();
+                let suspend = Suspend {
+                    lease: self.lease(by),
+                    run: self.run.id,
+                    entries: entries(self.lease(by), 7..=8).entries,
+                    outcomes: Vec::new(),
+                    actions: vec![asked(action, ApprovalId::new())],
+                    waits: vec![action],
+                    child: None,
+                };
+                drop(store.suspend(suspend).await);
+            }
+            Try::Finish(by, status) => {
+                let mut end = finished(self.lease(by), &self.run, status, Vec::new());
+                end.summary = Some("It was somebody else.".into());
+                end.completed_at = T0 + 9_999_999;
+                end.entries = entries(self.lease(by), 7..=8).entries;
+                drop(store.finish(end).await);
+            }
+            Try::Call(by) => drop(store.create(called_run(self.lease(by), self.run.id)).await),
+            Try::Renew(by) => drop(store.renew(vec![self.lease(by)]).await),
+            Try::Release(by) => drop(store.release(vec![self.lease(by)]).await),
+        }
+    }
+}
+
+/// R-states, R-14, DESIGN.md sections 1 (promise 7) and 8: whatever is tried on a run that is over, an answer, a word on a doubt, a
+/// cancellation, a question, more of its journal or another end, by the one who ended it or by one who had it before, changes
+/// nothing of it: neither its state nor anything that is told of it. The same changes a run that is not over.
+pub(crate) async fn nothing_that_is_tried_changes_a_run_that_is_over(db: TestDb) {
+    let (last, old) = (db.open().await, db.open().await);
+    let stores: [&Store; 2] = [&last, &old];
+    for status in ends() {
+        for tried in tries() {
+            let case = Tried::on(stores, Stands::Over(status)).await;
+            assert_eq!(case.status(&db).await, status.as_str());
+            let before = case.told(&db).await;
+            for store in stores {
+                case.is_tried(&db, store, tried).await;
+                assert_eq!(case.status(&db).await, status.as_str(), "{tried:?} of {status:?}");
+                assert_eq!(case.told(&db).await, before, "{tried:?} of {status:?}");
+                assert_eq!(store.take(case.run.id).await.unwrap(), None, "{tried:?} of {status:?}");
+            }
+            let due = last.due(0, 10_000).await.unwrap();
+            assert!(!due.contains(&case.run.id), "{tried:?} of {status:?}");
+        }
+    }
+    let (mut changed, mut threats) = (BTreeSet::new(), BTreeSet::new());
+    for tried in tries() {
+        let by = match tried {
+            Try::Append(by)
+            | Try::Suspend(by)
+            | Try::Finish(by, _)
+            | Try::Call(by)
+            | Try::Renew(by)
+            | Try::Release(by) => by,
+            _ => By::Last,
+        };
+        for stands in [Stands::Works, Stands::Waits] {
+            let case = Tried::on(stores, stands).await;
+            let before = case.told(&db).await;
+            let store = stores[usize::from(by == By::Old)];
+            case.is_tried(&db, store, tried).await;
+            if case.told(&db).await != before {
+                changed.insert(format!("{tried:?}"));
+            }
+        }
+        // A word on a doubt waits for the end of its run, and nobody takes up one that is worked on, or waits.
+        if by == By::Last && !matches!(tried, Try::Settle(_) | Try::Take) {
+            threats.insert(format!("{tried:?}"));
+        }
+    }
+    assert_eq!(changed, threats, "what is tried is no empty threat");
+}
+
+/// R-states: a run that is over by a cancellation before it ever began is as over as any other.
+pub(crate) async fn what_was_cancelled_before_it_began_never_begins(db: TestDb) {
+    let store = db.open().await;
+    let run = NewRun {
+        queued: true,
+        ..new_run()
+    };
+    assert_eq!(store.create(run.clone()).await.unwrap(), Created::New(None));
+    store.cancel(run.id, "ann").await.unwrap();
+    let row = format!("SELECT * FROM agent_run WHERE id = '{}'", run.id);
+    let before = db.rows(&row).await;
+    assert_eq!(store.take(run.id).await.unwrap(), None);
+    // Whoever thinks that it was theirs.
+    let lease = Lease { run: run.id, fence: 1 };
+    for status in ends() {
+        let end = finished(lease, &run, status, Vec::new());
+        assert_eq!(store.finish(end).await.unwrap(), Held::No, "{status:?}");
+    }
+    assert_eq!(store.append(entries(lease, 1..=1)).await.unwrap(), Held::No);
+    let action = ActionId::new();
+    let suspend = Suspend {
+        lease,
+        run: run.id,
+        entries: Vec::new(),
+        outcomes: Vec::new(),
+        actions: vec![asked(action, ApprovalId::new())],
+        waits: vec![action],
+        child: None,
+    };
+    assert_eq!(store.suspend(suspend).await.unwrap(), Suspended::LeaseLost);
+    store.renew(vec![lease]).await.unwrap();
+    store.release(vec![lease]).await.unwrap();
+    store.cancel(run.id, "bob").await.unwrap();
+    assert_eq!(db.rows(&row).await, before);
+}
