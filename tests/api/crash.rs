@@ -33,21 +33,20 @@ pub async fn start_by(command: Command, gemini: &str, database: &str, folder: &P
 }
 
 /// With what gavel is told of the tasks server.
-pub async fn start_with(
-    mut command: Command,
-    gemini: &str,
-    database: &str,
-    folder: &Path,
-    settings: &Value,
-) -> Process {
-    // For the clients of this process, in which no gavel has set it up. An error says that one has.
-    let _ = rustls::crypto::ring::default_provider().install_default();
-    let port = free_port();
+pub async fn start_with(command: Command, gemini: &str, database: &str, folder: &Path, settings: &Value) -> Process {
     let tasks = format!("sqlite://{}", folder.join("tasks.db").display());
     let mcp = json!({"mcpServers": {"tasks": {
         "command": binary(), "args": ["mcp-server", "tasks"], "gavel": settings,
         "env": {"TASKS_DATABASE_URL": format!("${{{TASKS}:-{tasks}}}")},
     }}});
+    start_beside(command, gemini, database, folder, &mcp).await
+}
+
+/// With these servers of tools.
+pub async fn start_beside(mut command: Command, gemini: &str, database: &str, folder: &Path, mcp: &Value) -> Process {
+    // For the clients of this process, in which no gavel has set it up. An error says that one has.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let port = free_port();
     std::fs::write(folder.join("mcp.json"), mcp.to_string()).unwrap();
     let log = folder.join(format!("gavel-{port}.log"));
     let child = command

@@ -5,6 +5,7 @@ mod agent_evaluation;
 mod agents;
 mod approved;
 mod audit;
+mod between;
 mod brake;
 mod console;
 mod crash;

@@ -12,7 +12,7 @@ use sqlx::{Connection, PgConnection};
 use tempfile::TempDir;
 
 use super::{CHIEF, HELPER, asks, id, is_over, lines, said};
-use crate::crash::{Process, TASKS, child_of, living, signal, start_by, start_with};
+use crate::crash::{Process, TASKS, child_of, living, signal, start_beside, start_by, start_with};
 use crate::gemini::{Gemini, Reply};
 use crate::harness::{binary, tasks_in, until};
 use crate::postgres::{self, Wire};
@@ -62,11 +62,27 @@ impl Place {
 
     /// With its own way to the record.
     async fn start_at(&self, gemini: &Gemini, settings: &Value, record: &str) -> Process {
+        start_with(self.command(), &gemini.url, record, self.folder.path(), settings).await
+    }
+
+    /// With these servers of tools instead of the tasks, and these settings.
+    pub async fn start_beside(&self, gemini: &Gemini, mcp: &Value, settings: &[(&str, &str)]) -> Process {
+        let mut command = self.command();
+        command.envs(settings.iter().copied());
+        start_beside(command, &gemini.url, &self.record, self.folder.path(), mcp).await
+    }
+
+    fn command(&self) -> Command {
         let mut command = Command::new(binary());
         // A process that is dead is given up soon; one that is alive on a busy machine is not.
         command.env("GAVEL_RUNS_LEASE_SECONDS", "2").env(TASKS, &self.tasks);
         command.env("GAVEL_RUNS_AGENT", "helper");
-        start_with(command, &gemini.url, record, self.folder.path(), settings).await
+        command
+    }
+
+    /// One more agent.
+    pub fn agent(&self, name: &str, text: &str) {
+        std::fs::write(self.folder.path().join("agents").join(name), text).unwrap();
     }
 
     /// The names of all tasks.

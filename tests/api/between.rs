@@ -1,0 +1,323 @@
+//! Killed with -9 between any two steps of a call that a person has approved (R-14, promises 3 and 7). Here the tool's server is the
+//! test's own, which counts what reaches it; deaths within the writes themselves are those of [`crate::approved`].
+
+use std::sync::{Arc, Mutex};
+
+use serde_json::{Value, json};
+use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
+
+use crate::agents::processes::Place;
+use crate::agents::said;
+use crate::audit::{audit_is_whole, rows};
+use crate::brake::{Brake, Write};
+use crate::crash::Process;
+use crate::gemini::{Gemini, Reply};
+use crate::harness::until;
+use crate::raw::{Answer, RawServer};
+
+/// Places worked at beside each other: most of a test is waiting for leases to run out.
+const AT_ONCE: usize = 6;
+
+/// What an action's row passes through from its answer on: approved, executing, and its end.
+const WRITES: [(&str, &str); 1] = [("agent_action", "status")];
+const END: i64 = 3;
+
+/// Between which two steps the process dies.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Death {
+    /// The intent is committed, and the call has not left: it waits for a place at its server.
+    Intended,
+    /// The call has arrived, its effect is there, and it has not been answered.
+    Arrived,
+    /// The answer is there, and its result is not committed.
+    Answered,
+}
+
+/// What gavel may do with a call that was begun and not heard of.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Tool {
+    Keyless,
+    Natural,
+    Keyed,
+}
+
+impl Tool {
+    fn idempotency(self) -> &'static str {
+        match self {
+            Self::Keyless => "none",
+            Self::Natural => "natural",
+            Self::Keyed => "key",
+        }
+    }
+}
+
+/// A server with a tool that has consequences, and one that only reads.
+struct Counting {
+    server: RawServer,
+    /// What each call of the tool with consequences came with.
+    calls: Arc<Mutex<Vec<Value>>>,
+    reads: Arc<Mutex<usize>>,
+    /// The tool whose calls are not answered.
+    holds: Arc<Mutex<Option<&'static str>>>,
+}
+
+impl Counting {
+    async fn start() -> Self {
+        let (calls, reads): (Arc<Mutex<Vec<Value>>>, Arc<Mutex<usize>>) = Default::default();
+        let holds: Arc<Mutex<Option<&'static str>>> = Arc::default();
+        let (counted, read, held) = (Arc::clone(&calls), Arc::clone(&reads), Arc::clone(&holds));
+        let server = RawServer::start(move |request| match request.method() {
+            "tools/list" => Some(Answer::Result(json!({"tools": [
+                {"name": "add_task", "description": "Adds a task.", "inputSchema": {
+                    "type": "object", "properties": {"description": {"type": "string"}}, "required": ["description"],
+                }},
+                {"name": "list_tasks", "description": "Lists the tasks.", "inputSchema": {"type": "object"}},
+            ]}))),
+            "tools/call" => {
+                let params = request.message["params"].clone();
+                let name = params["name"].as_str().unwrap().to_owned();
+                match name.as_str() {
+                    "add_task" => counted.lock().unwrap().push(params),
+                    _ => *read.lock().unwrap() += 1,
+                }
+                if *held.lock().unwrap() == Some(name.as_str()) {
+                    return Some(Answer::Hang);
+                }
+                Some(Answer::Result(json!({"content": [{"type": "text", "text": "done"}]})))
+            }
+            _ => None,
+        })
+        .await;
+        Self {
+            server,
+            calls,
+            reads,
+            holds,
+        }
+    }
+
+    fn hold(&self, tool: Option<&'static str>) {
+        *self.holds.lock().unwrap() = tool;
+    }
+
+    fn sent(&self) -> usize {
+        self.calls.lock().unwrap().len()
+    }
+
+    /// Was it always the same call, under one key?
+    fn is_one(&self) -> bool {
+        let calls = self.calls.lock().unwrap();
+        let told = |call: &Value| {
+            (
+                call["_meta"]["gavel/idempotency_key"].clone(),
+                call["arguments"].clone(),
+            )
+        };
+        calls
+            .iter()
+            .all(|call| told(call).0.is_string() && told(call) == told(&calls[0]))
+    }
+
+    /// The `mcp.json` with it: one call at a time.
+    fn mcp(&self, tool: Tool) -> Value {
+        let tools = json!({
+            "add_task": {"sideEffect": true, "idempotency": tool.idempotency()}, "list_tasks": {"sideEffect": false},
+        });
+        json!({"mcpServers": {"counting": {
+            "url": self.server.url, "gavel": {"maxConcurrent": 1, "tools": tools},
+        }}})
+    }
+}
+
+async fn get(process: &Process, path: &str) -> Value {
+    let answer = reqwest::get(format!("{}/api/agent/{path}", process.url)).await.unwrap();
+    assert!(answer.status().is_success(), "{path}: {}", answer.status());
+    answer.json().await.unwrap()
+}
+
+/// `None` when the process has gone.
+async fn post(url: String, path: String, body: Value) -> Option<(u16, Value)> {
+    let request = reqwest::Client::new().post(format!("{url}/api/agent/{path}"));
+    let answer = request.json(&body).send().await.ok()?;
+    Some((answer.status().as_u16(), answer.json().await.ok()?))
+}
+
+/// What came of it.
+struct Outcome {
+    place: Place,
+    server: Counting,
+    process: Process,
+    run: Value,
+    /// Calls that had reached the server when the process died.
+    before: usize,
+}
+
+/// An approved call whose process dies there; another process takes it up, and the person says yes once more.
+async fn dies(death: Death, tool: Tool, postgres: bool) -> Outcome {
+    let place = Place::on(postgres).await;
+    let server = Counting::start().await;
+    let gemini = Gemini::scripted(vec![Reply::from(|request| {
+        match (
+            said(request),
+            request["contents"].to_string().contains("Hold the place."),
+        ) {
+            (1, true) => Reply::call("list_tasks", json!({})),
+            (1, false) => Reply::call("add_task", json!({"description": "one"})),
+            _ => Reply::Text("Added."),
+        }
+    })])
+    .await;
+    let mcp = server.mcp(tool);
+    let mut one = place.start_beside(&gemini, &mcp, &[]).await;
+    let say = |prompt: &str| post(one.url.clone(), "run".to_owned(), json!({ "prompt": prompt }));
+    let (status, asked) = say("Add one.").await.unwrap();
+    assert_eq!(
+        (status, &asked["status"]),
+        (200, &json!("awaiting_confirmation")),
+        "{asked}"
+    );
+    let mut brake = Brake::new(&place.record, &WRITES).await;
+    let mut holder = None;
+    match death {
+        Death::Intended => {
+            server.hold(Some("list_tasks"));
+            holder = Some(tokio::spawn(say("Hold the place.")));
+            until("the place to be taken", || async { *server.reads.lock().unwrap() == 1 }).await;
+        }
+        Death::Arrived => server.hold(Some("add_task")),
+        Death::Answered => brake.stop_at(END).await,
+    }
+    let yes = json!({"approvalId": asked["actions"][0]["approvalId"], "decision": "approve_once"});
+    let answer = tokio::spawn(post(one.url.clone(), "approvals/resolve".to_owned(), yes.clone()));
+    match death {
+        Death::Intended => {
+            let intent = "SELECT id FROM tool_invocation_log WHERE tool = 'add_task' AND status = 'started'";
+            until("the intent to be committed", || async {
+                rows(&place.record, intent).await.len() == 1
+            })
+            .await;
+            assert_eq!(server.sent(), 0, "it has not left");
+        }
+        Death::Arrived => until("the call to arrive", || async { server.sent() == 1 }).await,
+        Death::Answered => {
+            until("the call to arrive", || async { server.sent() == 1 }).await;
+            while !brake.has_stopped().await {
+                assert!(!answer.is_finished(), "its result was written");
+            }
+        }
+    }
+    one.child.0.kill().unwrap();
+    one.child.0.wait().unwrap();
+    assert_eq!(answer.await.unwrap(), None, "nobody was answered");
+    if let Some(holder) = holder {
+        holder.await.unwrap();
+    }
+    server.hold(None);
+    if death == Death::Answered {
+        brake.release(Write::Lost).await;
+    }
+    let before = server.sent();
+    let process = place.start_beside(&gemini, &mcp, &[]).await;
+    let (status, told) = post(process.url.clone(), "approvals/resolve".to_owned(), yes)
+        .await
+        .unwrap();
+    assert_eq!(status, 200, "the same answer counts once: {told}");
+    let path = format!("runs/{}", asked["runId"].as_str().unwrap());
+    until("the run to be over", || async {
+        ["completed", "failed"].contains(&get(&process, &path).await["status"].as_str().unwrap())
+    })
+    .await;
+    let run = get(&process, &path).await;
+    Outcome {
+        place,
+        server,
+        process,
+        run,
+        before,
+    }
+}
+
+async fn is_honest(death: Death, tool: Tool, postgres: bool) {
+    let outcome = dies(death, tool, postgres).await;
+    let Outcome {
+        place,
+        server,
+        process,
+        run,
+        before,
+    } = outcome;
+    let when = format!("killed when {death:?}, {tool:?}: {run}");
+    assert_eq!(before, usize::from(death != Death::Intended), "{when}");
+    assert!(server.is_one(), "{when}: {:?}", server.calls.lock().unwrap());
+    let expected = match tool {
+        Tool::Keyless => ("failed", "in_doubt", "in_doubt"),
+        Tool::Natural | Tool::Keyed => ("completed", "completed", "completed"),
+    };
+    let [action] = run["actions"].as_array().unwrap().as_slice() else {
+        panic!("{when}");
+    };
+    let text = |value: &Value| value.as_str().unwrap().to_owned();
+    assert_eq!(
+        (&*text(&run["status"]), &*text(&run["state"]), &*text(&action["state"])),
+        expected,
+        "{when}"
+    );
+    let summary = text(&run["summary"]);
+    assert_eq!(summary.contains("not known"), tool == Tool::Keyless, "{when}");
+    assert_eq!(
+        get(&process, "approvals/pending").await["approvals"],
+        json!([]),
+        "{when}"
+    );
+    let doubts = get(&process, "actions/in-doubt").await;
+    let sent = match tool {
+        // What left, or may have left, does not leave again.
+        Tool::Keyless => before,
+        // What is sent again is the same call.
+        Tool::Natural | Tool::Keyed => before + 1,
+    };
+    assert_eq!(server.sent(), sent, "{when}");
+    if tool == Tool::Keyless {
+        assert_eq!(doubts["actions"][0]["actionId"], action["actionId"], "{when}: {doubts}");
+        audit_is_whole(&place.record, &when).await;
+        let path = format!("actions/{}/settle", text(&action["actionId"]));
+        let word = json!({"happened": before == 1});
+        let (status, settled) = post(process.url.clone(), path, word).await.unwrap();
+        assert_eq!(status, 200, "{when}: {settled}");
+        let state = if before == 1 { "completed" } else { "failed" };
+        assert_eq!(settled["actions"][0]["state"], state, "{when}: {settled}");
+    }
+    let doubts = get(&process, "actions/in-doubt").await;
+    assert_eq!(doubts["actions"], json!([]), "{when}");
+    assert_eq!(server.sent(), sent, "{when}");
+    audit_is_whole(&place.record, &when).await;
+}
+
+async fn at_every_step(postgres: bool) {
+    let places = Arc::new(Semaphore::new(AT_ONCE));
+    let mut deaths = JoinSet::new();
+    for death in [Death::Intended, Death::Arrived, Death::Answered] {
+        for tool in [Tool::Keyless, Tool::Natural, Tool::Keyed] {
+            let places = Arc::clone(&places);
+            deaths.spawn(async move {
+                let _place = places.acquire_owned().await.unwrap();
+                is_honest(death, tool, postgres).await;
+            });
+        }
+    }
+    deaths.join_all().await;
+}
+
+/// R-14, promises 3 and 7: a tool without a key gets the call at most once, and where nobody can know, it is in doubt, and says so;
+/// one that takes our key, or may be called as often as one likes, has been called when the run is over.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn killed_between_any_two_steps_an_approved_call_is_made_once_or_is_in_doubt_on_sqlite() {
+    at_every_step(false).await;
+}
+
+/// The same.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn killed_between_any_two_steps_an_approved_call_is_made_once_or_is_in_doubt_on_postgres() {
+    at_every_step(true).await;
+}
