@@ -4,6 +4,7 @@
 mod agent_evaluation;
 mod agents;
 mod approved;
+mod at_once;
 mod audit;
 mod between;
 mod brake;

@@ -4,4 +4,4 @@ mod answers;
 mod browser;
 mod lists;
 mod login;
-mod rig;
+pub(crate) mod rig;

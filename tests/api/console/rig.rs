@@ -11,23 +11,23 @@ use crate::gemini::Reply;
 use crate::harness::{Answer as Api, App, Setup, spawn_app};
 use crate::raw::{Answer, RawServer};
 
-pub(super) const WORKSPACE: &str = "---\nname: workspace\ndescription: Works.\napproval: side_effects\n\
+pub(crate) const WORKSPACE: &str = "---\nname: workspace\ndescription: Works.\napproval: side_effects\n\
                                     tools: [gmail_send, calendar_event_create]\n---\n\nYou are the workspace.\n";
 
 /// Keys, all of one letter and so in nobody's dictionary: name, tenant, roles.
-pub(super) const KEYS: [(&str, &str, &[&str]); 4] = [
+pub(crate) const KEYS: [(&str, &str, &[&str]); 4] = [
     ("web", "acme", &[]),
     ("desk", "acme", &[]),
     ("chief", "acme", &["approver"]),
     ("others", "umbrella", &["approver"]),
 ];
 
-pub(super) fn key(name: &str) -> String {
+pub(crate) fn key(name: &str) -> String {
     format!("{name}-key-0123456789abcdef0123456789abcdef")
 }
 
 /// `auth.keys` with these of [`KEYS`].
-pub(super) fn keys(names: &[&str]) -> String {
+pub(crate) fn keys(names: &[&str]) -> String {
     let given = KEYS.iter().filter(|(name, ..)| names.contains(name));
     let entries = given.map(|(name, tenant, roles)| {
         let sha256: String = Sha256::digest(key(name))
@@ -39,7 +39,7 @@ pub(super) fn keys(names: &[&str]) -> String {
     Value::Array(entries.collect()).to_string()
 }
 
-pub(super) const ALL: [&str; 4] = ["web", "desk", "chief", "others"];
+pub(crate) const ALL: [&str; 4] = ["web", "desk", "chief", "others"];
 
 /// What the office's server offers.
 fn tools() -> Value {
@@ -72,13 +72,13 @@ fn tools() -> Value {
 }
 
 /// The server of the tools. It keeps what it was told to do, and loses its answer where `subject` says so.
-pub(super) struct Office {
+pub(crate) struct Office {
     server: RawServer,
-    pub(super) done: Arc<Mutex<Vec<Value>>>,
+    pub(crate) done: Arc<Mutex<Vec<Value>>>,
 }
 
 impl Office {
-    pub(super) async fn start() -> Self {
+    pub(crate) async fn start() -> Self {
         let done: Arc<Mutex<Vec<Value>>> = Arc::default();
         let doing = Arc::clone(&done);
         let server = RawServer::start(move |request| match request.method() {
@@ -98,8 +98,8 @@ impl Office {
         Self { server, done }
     }
 
-    /// A setup that has it.
-    pub(super) fn setup(&self, setup: Setup) -> Setup {
+    /// The `mcp.json` that has it.
+    pub(crate) fn mcp(&self) -> Value {
         let entry = json!({"url": self.server.url, "gavel": {"tools": {
             "gmail_send": {"recipients": ["to", "cc", "bcc"], "oneLine": ["subject"]},
             "calendar_event_create": {
@@ -107,12 +107,15 @@ impl Office {
                 "times": {"start": "start", "end": "end", "zone": "timeZone"},
             },
         }}});
-        setup
-            .mcp(json!({"mcpServers": {"google": entry}}))
-            .agent("workspace.md", WORKSPACE)
+        json!({"mcpServers": {"google": entry}})
     }
 
-    pub(super) fn names(&self) -> Vec<String> {
+    /// A setup that has it.
+    pub(crate) fn setup(&self, setup: Setup) -> Setup {
+        setup.mcp(self.mcp()).agent("workspace.md", WORKSPACE)
+    }
+
+    pub(crate) fn names(&self) -> Vec<String> {
         let done = self.done.lock().unwrap();
         done.iter()
             .map(|params| params["name"].as_str().unwrap().to_owned())
@@ -121,7 +124,7 @@ impl Office {
 }
 
 /// Asks for these calls, and is then done.
-pub(super) fn asks(calls: Vec<(&'static str, Value)>) -> Vec<Reply> {
+pub(crate) fn asks(calls: Vec<(&'static str, Value)>) -> Vec<Reply> {
     vec![Reply::from(move |request| {
         let contents = request["contents"].as_array().unwrap();
         let answered = contents.last().unwrap()["parts"][0]["functionResponse"].is_object();
@@ -132,14 +135,14 @@ pub(super) fn asks(calls: Vec<(&'static str, Value)>) -> Vec<Reply> {
     })]
 }
 
-pub(super) fn mail() -> Value {
+pub(crate) fn mail() -> Value {
     json!({
         "to": ["Ann Lee <ann@example.org>"], "cc": ["bob@b\u{fc}cher.example"], "bcc": ["archive@example.org"],
         "subject": "I am late", "body": "Dear Ann,\n\nI am late, by about ten minutes.\n\nBest\nJo",
     })
 }
 
-pub(super) fn meeting() -> Value {
+pub(crate) fn meeting() -> Value {
     json!({
         "title": "Planning", "start": "2031-11-24T10:00:00", "end": "2031-11-24T10:30:00", "timeZone": "Europe/Berlin",
         "location": "Room 4", "attendees": [{"email": "ann@example.org", "optional": true}],
@@ -147,7 +150,7 @@ pub(super) fn meeting() -> Value {
 }
 
 /// An office on each database, with keys, whose agent asks for these calls.
-pub(super) async fn offices(calls: Vec<(&'static str, Value)>) -> Vec<(Office, App)> {
+pub(crate) async fn offices(calls: Vec<(&'static str, Value)>) -> Vec<(Office, App)> {
     let mut offices = Vec::new();
     for setup in [Setup::stdio_sqlite(), Setup::stdio_postgres()] {
         let office = Office::start().await;
@@ -163,7 +166,7 @@ pub(super) async fn offices(calls: Vec<(&'static str, Value)>) -> Vec<(Office, A
 
 impl App {
     /// The user says something by the service `web`; the run that came of it.
-    pub(super) async fn says(&self, user: &str) -> Value {
+    pub(crate) async fn says(&self, user: &str) -> Value {
         let authorization = format!("Bearer {}", key("web"));
         let headers = [("x-gavel-user", user), ("authorization", authorization.as_str())];
         let request = self.request("POST", "/api/agent/run", &headers);
@@ -174,40 +177,40 @@ impl App {
 }
 
 /// The approval of the n-th call of a run.
-pub(super) fn approval(run: &Value, n: usize) -> String {
+pub(crate) fn approval(run: &Value, n: usize) -> String {
     let id = run["actions"][n]["approvalId"].as_str();
     id.unwrap_or_else(|| panic!("{run}")).to_owned()
 }
 
 /// What a browser got.
-pub(super) struct Page {
-    pub(super) status: u16,
-    pub(super) headers: reqwest::header::HeaderMap,
-    pub(super) text: String,
+pub(crate) struct Page {
+    pub(crate) status: u16,
+    pub(crate) headers: reqwest::header::HeaderMap,
+    pub(crate) text: String,
 }
 
 impl Page {
-    pub(super) fn location(&self) -> &str {
+    pub(crate) fn location(&self) -> &str {
         self.headers.get(LOCATION).map_or("", |value| value.to_str().unwrap())
     }
 
     #[track_caller]
-    pub(super) fn is(self, status: u16) -> String {
+    pub(crate) fn is(self, status: u16) -> String {
         assert_eq!(self.status, status, "{}", self.text);
         self.text
     }
 
     #[track_caller]
-    pub(super) fn leads_to(&self, path: &str) {
+    pub(crate) fn leads_to(&self, path: &str) {
         assert_eq!((self.status, self.location()), (303, path), "{}", self.text);
     }
 
-    pub(super) fn form_token(&self) -> String {
+    pub(crate) fn form_token(&self) -> String {
         form_token(&self.text)
     }
 }
 
-pub(super) fn form_token(page: &str) -> String {
+pub(crate) fn form_token(page: &str) -> String {
     let rest = page
         .split_once("name=\"form_token\" value=\"")
         .unwrap_or_else(|| panic!("{page}"))
@@ -216,14 +219,14 @@ pub(super) fn form_token(page: &str) -> String {
 }
 
 /// Keeps cookies as a browser does, and follows nothing by itself.
-pub(super) struct Browser {
+pub(crate) struct Browser {
     client: reqwest::Client,
     url: String,
-    pub(super) cookies: Mutex<BTreeMap<String, String>>,
+    pub(crate) cookies: Mutex<BTreeMap<String, String>>,
 }
 
 impl Browser {
-    pub(super) fn at(app: &App) -> Self {
+    pub(crate) fn at(app: &App) -> Self {
         let client = reqwest::Client::builder()
             .no_proxy()
             .redirect(reqwest::redirect::Policy::none());
@@ -235,21 +238,21 @@ impl Browser {
     }
 
     /// The same browser, led to another replica.
-    pub(super) fn moved_to(&self, app: &App) -> Self {
+    pub(crate) fn moved_to(&self, app: &App) -> Self {
         let other = Self::at(app);
         *other.cookies.lock().unwrap() = self.cookies.lock().unwrap().clone();
         other
     }
 
     /// Logged in with the key of this name.
-    pub(super) async fn of(app: &App, name: &str, user: &str) -> Self {
+    pub(crate) async fn of(app: &App, name: &str, user: &str) -> Self {
         let browser = Self::at(app);
         let landed = browser.log_in(&key(name), user, "").await;
         landed.leads_to("/console/approvals");
         browser
     }
 
-    pub(super) async fn log_in(&self, credential: &str, user: &str, next: &str) -> Page {
+    pub(crate) async fn log_in(&self, credential: &str, user: &str, next: &str) -> Page {
         let token = self.get("/console/login").await.form_token();
         let fields = [
             ("form_token", token.as_str()),
@@ -260,19 +263,19 @@ impl Browser {
         self.post("/console/login", &fields).await
     }
 
-    pub(super) async fn get(&self, path: &str) -> Page {
+    pub(crate) async fn get(&self, path: &str) -> Page {
         self.send("GET", path, &[], None).await
     }
 
-    pub(super) async fn get_with(&self, path: &str, headers: &[(&str, &str)]) -> Page {
+    pub(crate) async fn get_with(&self, path: &str, headers: &[(&str, &str)]) -> Page {
         self.send("GET", path, headers, None).await
     }
 
-    pub(super) async fn post(&self, path: &str, fields: &[(&str, &str)]) -> Page {
+    pub(crate) async fn post(&self, path: &str, fields: &[(&str, &str)]) -> Page {
         self.post_with(path, &[], fields).await
     }
 
-    pub(super) async fn post_with(&self, path: &str, headers: &[(&str, &str)], fields: &[(&str, &str)]) -> Page {
+    pub(crate) async fn post_with(&self, path: &str, headers: &[(&str, &str)], fields: &[(&str, &str)]) -> Page {
         let body = url::form_urlencoded::Serializer::new(String::new())
             .extend_pairs(fields)
             .finish();
@@ -280,7 +283,7 @@ impl Browser {
     }
 
     /// Presses a button of a question, with the form's token.
-    pub(super) async fn answers(&self, approval: &str, decision: &str, reason: &str) -> Page {
+    pub(crate) async fn answers(&self, approval: &str, decision: &str, reason: &str) -> Page {
         let token = self.get("/console/approvals").await.form_token();
         let path = format!("/console/approvals/{approval}");
         let fields = [
