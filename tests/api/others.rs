@@ -1,10 +1,15 @@
-//! What is somebody else's is not there, by every route there is (issue, Must show; DESIGN.md section 9, Callers).
+//! What is somebody else's is not there, by every route there is, of the API and of the console (issue, Must show; DESIGN.md section 9,
+//! Callers).
+
+use std::collections::BTreeSet;
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use jsonwebtoken::{EncodingKey, Header, encode};
 use serde_json::{Value, json};
 
+use crate::audit::rows;
+use crate::console::rig::Browser;
 use crate::gemini::Reply;
 use crate::harness::{Answer, App, Setup, spawn_app};
 
@@ -97,19 +102,117 @@ impl Hers {
         })
     }
 
-    /// Is anything of hers told in a list?
-    fn is_in(&self, list: &Value) -> bool {
-        let text = list.to_string();
-        let ids = [&self.thread, &self.run, &self.action, &self.approval, &self.grant];
-        ids.into_iter().any(|id| text.contains(id.as_str()))
+    /// The same of the console, with what its form has.
+    fn in_console(&self, method: &str, path: &str) -> Option<(String, &'static [Field])> {
+        let with = |id: &str| path.replace("{id}", id);
+        Some(match (method, path) {
+            ("GET", "/console/approvals/{id}") => (with(&self.approval), &[]),
+            ("POST", "/console/approvals/{id}") => (with(&self.approval), &[("decision", "approve_once")]),
+            ("GET", "/console/threads/{id}") => (with(&self.thread), &[]),
+            ("POST", "/console/actions/{id}") => (with(&self.action), &[("happened", "yes")]),
+            ("POST", "/console/grants/{id}") => (with(&self.grant), &[]),
+            _ => return None,
+        })
+    }
+
+    fn ids(&self) -> [&str; 5] {
+        [&self.thread, &self.run, &self.action, &self.approval, &self.grant].map(String::as_str)
+    }
+
+    /// Is anything of hers told in this?
+    fn is_in(&self, text: &str) -> bool {
+        self.ids().into_iter().any(|id| text.contains(id))
+    }
+
+    /// The same with ids that nobody has.
+    fn nobodys(&self, text: &str) -> String {
+        let mut text = text.to_owned();
+        for id in self.ids() {
+            text = text.replace(id, NOBODY);
+        }
+        text
     }
 }
 
+/// A field of a form.
+type Field = (&'static str, &'static str);
+
+/// An id like any other, which nothing has.
+const NOBODY: &str = "019300aa-0000-7000-8000-000000000000";
+
 /// Routes with nothing of a user's in them: what a tenant's users share, what everybody may see, and what makes something new.
-const NOBODYS: [&str; 5] = ["/docs", "/openapi.json", "/schemas/", "/livez", "/v1/chat"];
+const NOBODYS: [&str; 7] = [
+    "/docs",
+    "/openapi.json",
+    "/schemas/",
+    "/livez",
+    "/v1/chat",
+    "/console/login",
+    "/console/logout",
+];
 const SHARED: &str = "/api/projects/{project}/agents";
 
-/// R-1: by no route does another user, or the approver of another tenant, see or touch what is ann's; she still can.
+/// Every route there is, method and path: the table from which all of them are served, since no page lists those of the console.
+fn routes() -> Vec<(String, String)> {
+    let table = include_str!("../../src/http/routes.rs");
+    let table = table
+        .split_once("\nroutes! {\n")
+        .unwrap()
+        .1
+        .split_once("\n}\n")
+        .unwrap()
+        .0;
+    let route = |line: &str| {
+        let (verb, path) = line.split_once(": ")?.1.split_once(" \"/")?;
+        let (path, _handler) = path.split_once("\" => ")?;
+        Some((verb.to_uppercase(), format!("/{path}")))
+    };
+    table
+        .lines()
+        .map(|line| route(line).unwrap_or_else(|| panic!("no route: {line}")))
+        .collect()
+}
+
+/// All that is kept of people's threads, runs, questions and leave, and what is on record of it.
+async fn kept(app: &App) -> Vec<Vec<Vec<String>>> {
+    let mut kept = Vec::new();
+    for table in [
+        "thread",
+        "thread_message",
+        "agent_run",
+        "agent_run_entry",
+        "agent_action",
+        "approval_grant",
+        "decision_log",
+        "tool_invocation_log",
+        "audit",
+    ] {
+        kept.push(rows(&app.database_url, &format!("SELECT * FROM {table} ORDER BY 1, 2")).await);
+    }
+    kept
+}
+
+/// A browser in which this user is logged in.
+async fn browser(app: &App, token: &str) -> Browser {
+    let browser = Browser::at(app);
+    browser.log_in(token, "", "").await.leads_to("/console/approvals");
+    browser
+}
+
+async fn look(browser: &Browser, method: &str, path: &str, fields: &[Field]) -> (u16, String) {
+    let page = match method {
+        "GET" => browser.get(path).await,
+        _ => {
+            let token = browser.get("/console/grants").await.form_token();
+            let fields = [fields, &[("form_token", token.as_str())]].concat();
+            browser.post(path, &fields).await
+        }
+    };
+    (page.status, page.text)
+}
+
+/// R-1: by no route, of the API or of the console, does another user, or the approver of another tenant, see or touch what is ann's:
+/// it is as what does not exist, and stays as it was. She sees all of it, by the same routes.
 #[tokio::test]
 async fn nobody_sees_or_touches_what_is_somebody_elses_by_any_route() {
     for setup in [Setup::stdio_sqlite(), Setup::stdio_postgres()] {
@@ -134,43 +237,80 @@ async fn nobody_sees_or_touches_what_is_somebody_elses_by_any_route() {
         let app = spawn_app(setup).await;
         let ann = token("ann", "acme", &[]);
         let hers = Hers::made(&app, &ann).await;
+        let routes = routes();
+        let known: BTreeSet<_> = routes.iter().cloned().collect();
         let (_, document) = app.get("/openapi.json").await;
-        let mut tried = 0;
         for (path, operations) in document["paths"].as_object().unwrap() {
-            for method in operations
-                .as_object()
-                .unwrap()
-                .keys()
-                .map(|method| method.to_uppercase())
-            {
-                for stranger in [
-                    token("eve", "acme", &[]),
-                    token("mallory", "rival", &["approver", "editor"]),
-                ] {
-                    let told = format!("{method} {path}");
-                    if let Some((path, body)) = hers.at(&method, path) {
-                        let answer = ask(&app, &stranger, &method, &path, body).await;
-                        assert_eq!(answer.status, 404, "{told}: {}", answer.body);
-                        answer.problem(404, "not_found");
-                        tried += 1;
-                    } else if method == "GET" && !path.contains('{') || path == "/api/projects/{project}/runs" {
-                        let path = path.replace("{project}", "default");
-                        let answer = ask(&app, &stranger, &method, &path, None).await;
-                        assert!(!hers.is_in(&answer.body), "{told}: {}", answer.body);
-                        tried += 1;
-                    } else {
-                        let nobodys = NOBODYS.iter().any(|one| path.starts_with(one));
-                        assert!(nobodys || path.starts_with(SHARED), "{told}: whose is it?");
+            for method in operations.as_object().unwrap().keys() {
+                assert!(
+                    known.contains(&(method.to_uppercase(), path.clone())),
+                    "{method} {path}"
+                );
+            }
+        }
+        let before = kept(&app).await;
+        let (mut tried, mut looked) = (0, 0);
+        for stranger in [
+            token("eve", "acme", &[]),
+            token("mallory", "rival", &["approver", "editor"]),
+        ] {
+            let browser = browser(&app, &stranger).await;
+            for (method, path) in &routes {
+                let told = format!("{method} {path}");
+                if let Some((path, fields)) = hers.in_console(method, path) {
+                    let (status, page) = look(&browser, method, &path, fields).await;
+                    assert_eq!(status, 404, "{told}: {page}");
+                    let none = look(&browser, method, &hers.nobodys(&path), fields).await;
+                    assert_eq!((status, page), none, "{told}: as if it did not exist");
+                    looked += 1;
+                } else if let Some((path, body)) = hers.at(method, path) {
+                    let answer = ask(&app, &stranger, method, &path, body).await;
+                    assert_eq!(answer.status, 404, "{told}: {}", answer.body);
+                    answer.problem(404, "not_found");
+                    tried += 1;
+                } else if method == "GET" && !path.contains('{') || path == "/api/projects/{project}/runs" {
+                    let path = path.replace("{project}", "default");
+                    let answer = ask(&app, &stranger, method, &path, None).await;
+                    assert!(!hers.is_in(&answer.body.to_string()), "{told}: {}", answer.body);
+                    tried += 1;
+                    if path.starts_with("/console") {
+                        let (_, page) = look(&browser, method, &path, &[]).await;
+                        assert!(!hers.is_in(&page), "{told}: {page}");
+                        // What a page is about, it tells of one's own alone.
+                        let about = hers.ids().map(|id| format!("about={id}&settled={id}&user=ann"));
+                        for query in about {
+                            let (_, page) = look(&browser, method, &format!("{path}?{query}"), &[]).await;
+                            let none = hers.nobodys(&format!("{path}?{query}"));
+                            let (_, none) = look(&browser, method, &none, &[]).await;
+                            assert_eq!(hers.nobodys(&page), none, "{told}?{query}");
+                        }
+                        looked += 1;
                     }
+                } else {
+                    let nobodys = NOBODYS.iter().any(|one| path.starts_with(one));
+                    assert!(nobodys || path.starts_with(SHARED), "{told}: whose is it?");
                 }
             }
         }
-        assert!(tried > 40, "{tried}");
+        assert!(tried > 40 && looked > 16, "{tried} {looked}");
+        assert_eq!(kept(&app).await, before, "nothing has changed");
         let threads = ask(&app, &ann, "GET", "/api/agent/threads", None).await.expect(200);
-        assert!(hers.is_in(&threads), "her own are there: {threads}");
+        assert!(hers.is_in(&threads.to_string()), "her own are there: {threads}");
         let yes = json!({"approvalId": hers.approval, "decision": "approve_once"});
         let done = ask(&app, &ann, "POST", "/api/agent/approvals/resolve", Some(yes)).await;
         assert_eq!(done.expect(200)["status"], "completed");
         assert_eq!(app.tasks().await.len(), 2);
+        // To her, what is tried leads to what is hers.
+        let browser = browser(&app, &ann).await;
+        for (method, path) in &routes {
+            let status = if let Some((path, fields)) = hers.in_console(method, path) {
+                look(&browser, method, &path, fields).await.0
+            } else if let Some((path, body)) = hers.at(method, path) {
+                ask(&app, &ann, method, &path, body).await.status
+            } else {
+                continue;
+            };
+            assert!([200, 202, 204, 303, 409].contains(&status), "{method} {path}: {status}");
+        }
     }
 }
