@@ -4,19 +4,12 @@ import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { createServer } from 'node:http';
 import { createRequire } from 'node:module';
+import { logsIn, opens } from './person.mjs';
 
 const told = JSON.parse(process.argv[2]);
 const require = createRequire(`${told.modules}/`);
-const { chromium } = require('playwright-core');
 const axe = readFileSync(require.resolve('axe-core/axe.min.js'), 'utf8');
-
-const browser = await chromium.launch({ executablePath: told.chromium, args: ['--no-sandbox', '--disable-gpu'] });
-const context = await browser.newContext({ javaScriptEnabled: told.script, viewport: { width: 1280, height: 900 } });
-const page = await context.newPage();
-page.setDefaultTimeout(30000);
-const problems = [];
-page.on('dialog', dialog => { problems.push(`a script ran: ${dialog.message()}`); dialog.dismiss(); });
-page.on('pageerror', error => problems.push(`an error of the page: ${error}`));
+const { browser, context, page, problems } = await opens(told);
 
 const shot = async name => {
   for (const [width, scheme] of [[1280, 'light'], [390, 'light'], [1280, 'dark']]) {
@@ -44,10 +37,7 @@ await shot('login');
 await page.getByLabel(told.user ? 'API key' : 'Token (JWT)').fill('wrong');
 await page.getByRole('button', { name: 'Log in' }).click();
 await page.getByText('That was not accepted.').waitFor();
-await page.getByLabel(told.user ? 'API key' : 'Token (JWT)').fill(told.credential);
-if (told.user) await page.getByLabel('Your name').fill(told.user);
-await page.keyboard.press('Enter');
-await page.getByRole('heading', { name: 'Approvals' }).waitFor();
+await logsIn(page, told);
 assert.match(await page.title(), /^\(2\) Approvals/);
 assert.equal(await page.evaluate(() => document.cookie), '', 'no script sees the cookie');
 

@@ -1,13 +1,15 @@
-//! The console in a real Chromium, with script and without: tests/console/browser.mjs does what a person does.
+//! The console in a real Chromium, with script and without: the plays in tests/console do what a person does.
 
 use std::path::PathBuf;
 use std::process::Command;
-use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use serde_json::{Value, json};
 
 use super::login::{token, with_tokens};
 use super::rig::{ALL, Office, approval, asks, key, keys, mail, meeting};
+use crate::gemini::Reply;
 use crate::harness::{Answer, App, Setup, spawn_app};
 
 const PACKAGES: [(&str, &str); 2] = [("playwright-core", "1.65.1"), ("axe-core", "4.14.1")];
@@ -59,14 +61,22 @@ fn chromium() -> PathBuf {
     found.expect("Chromium is missing: apt-get install chromium, or name another in CHROMIUM")
 }
 
+/// Reads the questions of a run, and answers them.
 async fn plays(app: &App, name: &str, run: &Value, user: Option<&str>, credential: &str, script: bool) {
+    play(app, "browser.mjs", name, run, user, credential, script).await;
+}
+
+/// One of the plays in tests/console.
+async fn play(app: &App, play: &str, name: &str, run: &Value, user: Option<&str>, credential: &str, script: bool) {
     let shots = target().join("console-shots");
     std::fs::create_dir_all(&shots).unwrap();
     let told = json!({
         "modules": modules(), "chromium": chromium(), "shots": shots, "name": name, "script": script, "url": app.url,
         "user": user, "credential": credential, "approval": approval(run, 0),
     });
-    let play = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/console/browser.mjs");
+    let play = PathBuf::from(env!("CARGO_MANIFEST_DIR"))
+        .join("tests/console")
+        .join(play);
     let mut node = tokio::process::Command::new("node");
     let ran = node
         .arg(play)
@@ -92,7 +102,7 @@ fn planted() -> Value {
     mail
 }
 
-fn asked() -> Vec<crate::gemini::Reply> {
+fn asked() -> Vec<Reply> {
     asks(vec![("gmail_send", planted()), ("calendar_event_create", meeting())])
 }
 
@@ -137,5 +147,75 @@ async fn with_a_token_a_person_reads_and_answers_in_a_browser() {
             vec!["gmail_send"; n + 1],
             "one e-mail each, and no event"
         );
+    }
+}
+
+/// "Always for these recipients", pressed by somebody who is logged in: the call is made, once, and leave for good is there. The
+/// next call to the same recipient needs no answer; one with a new cc does.
+#[tokio::test(flavor = "multi_thread")]
+async fn leave_for_good_is_given_in_a_browser_and_covers_nobody_else() {
+    for (setup, script) in [(Setup::stdio_sqlite(), false), (Setup::stdio_postgres(), true)] {
+        let office = Office::start().await;
+        let copies = Arc::new(AtomicBool::new(false));
+        let copied = Arc::clone(&copies);
+        let model = Reply::from(move |request| {
+            let answered =
+                request["contents"].as_array().unwrap().last().unwrap()["parts"][0]["functionResponse"].is_object();
+            let mut mail = json!({"to": ["ann@example.org"], "subject": "I am late", "body": "Ten minutes."});
+            if copied.load(Ordering::SeqCst) {
+                mail["cc"] = json!(["carl@example.org"]);
+            }
+            match answered {
+                true => Reply::Text("That is all."),
+                false => Reply::call("gmail_send", mail),
+            }
+        });
+        let setup = office.setup(setup).script(vec![model]);
+        let app = spawn_app(
+            setup
+                .env("GAVEL_AUTH_MODE", "api_key")
+                .env("GAVEL_AUTH_KEYS", keys(&ALL)),
+        )
+        .await;
+        let grants = async || {
+            let path = "/api/agent/grants";
+            app.by("web", "ann", "GET", path, None).await.expect(200)["grants"].clone()
+        };
+        let run = app.says("ann").await;
+        assert_eq!(
+            (&run["status"], &grants().await),
+            (&json!("awaiting_confirmation"), &json!([]))
+        );
+        play(&app, "always.mjs", "always", &run, Some("ann"), &key("desk"), script).await;
+        assert_eq!(office.names(), ["gmail_send"], "it was sent once");
+        let given = grants().await;
+        assert_eq!(given.as_array().unwrap().len(), 1, "{given}");
+        assert_eq!(
+            (
+                &given[0]["recipientsByArgument"],
+                &given[0]["createdBy"],
+                &given[0]["uses"]
+            ),
+            (
+                &json!({"to": ["ann@example.org"]}),
+                &json!("service:desk for user:ann"),
+                &json!(0)
+            ),
+            "{given}"
+        );
+
+        let next = app.says("ann").await;
+        assert_eq!(next["status"], "completed", "nobody is asked: {next}");
+        assert_eq!(office.names().len(), 2);
+        assert_eq!(grants().await[0]["uses"], 1);
+        copies.store(true, Ordering::SeqCst);
+        let copy = app.says("ann").await;
+        assert_eq!(copy["status"], "awaiting_confirmation", "{copy}");
+        assert_eq!(
+            copy["actions"][0]["arguments"]["cc"],
+            json!(["carl@example.org"]),
+            "{copy}"
+        );
+        assert_eq!(office.names().len(), 2);
     }
 }

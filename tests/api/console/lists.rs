@@ -8,7 +8,7 @@ use crate::harness::{Answer, App};
 
 impl App {
     /// As the holder of this key, on behalf of this user where one is named.
-    async fn by(&self, name: &str, user: &str, method: &str, path: &str, body: Option<Value>) -> Answer {
+    pub(super) async fn by(&self, name: &str, user: &str, method: &str, path: &str, body: Option<Value>) -> Answer {
         let authorization = format!("Bearer {}", key(name));
         let mut headers = vec![("authorization", authorization.as_str())];
         if !user.is_empty() {

@@ -1,0 +1,24 @@
+// A person at the console, in a real Chromium: `told` says where it is, who they are, and whether their browser runs scripts.
+import { createRequire } from 'node:module';
+
+// A page of a new browser, and whatever happens there that should not.
+export const opens = async told => {
+  const require = createRequire(`${told.modules}/`);
+  const { chromium } = require('playwright-core');
+  const browser = await chromium.launch({ executablePath: told.chromium, args: ['--no-sandbox', '--disable-gpu'] });
+  const context = await browser.newContext({ javaScriptEnabled: told.script, viewport: { width: 1280, height: 900 } });
+  const page = await context.newPage();
+  page.setDefaultTimeout(30000);
+  const problems = [];
+  page.on('dialog', dialog => { problems.push(`a script ran: ${dialog.message()}`); dialog.dismiss(); });
+  page.on('pageerror', error => problems.push(`an error of the page: ${error}`));
+  return { browser, context, page, problems };
+};
+
+// From the page of the login on.
+export const logsIn = async (page, told) => {
+  await page.getByLabel(told.user ? 'API key' : 'Token (JWT)').fill(told.credential);
+  if (told.user) await page.getByLabel('Your name').fill(told.user);
+  await page.keyboard.press('Enter');
+  await page.getByRole('heading', { name: 'Approvals' }).waitFor();
+};
