@@ -269,26 +269,28 @@ pub(crate) async fn what_was_cancelled_before_it_began_never_begins(db: TestDb) 
     let row = format!("SELECT * FROM agent_run WHERE id = '{}'", run.id);
     let before = db.rows(&row).await;
     assert_eq!(store.take(run.id).await.unwrap(), None);
-    // Whoever thinks that it was theirs.
-    let lease = Lease { run: run.id, fence: 1 };
-    for status in ends() {
-        let end = finished(lease, &run, status, Vec::new());
-        assert_eq!(store.finish(end).await.unwrap(), Held::No, "{status:?}");
+    // Whoever thinks that it is theirs, as nobody's or as the first one's.
+    for fence in [0, 1] {
+        let lease = Lease { run: run.id, fence };
+        for status in ends() {
+            let end = finished(lease, &run, status, Vec::new());
+            assert_eq!(store.finish(end).await.unwrap(), Held::No, "{status:?}");
+        }
+        assert_eq!(store.append(entries(lease, 1..=1)).await.unwrap(), Held::No);
+        let action = ActionId::new();
+        let suspend = Suspend {
+            lease,
+            run: run.id,
+            entries: Vec::new(),
+            outcomes: Vec::new(),
+            actions: vec![asked(action, ApprovalId::new())],
+            waits: vec![action],
+            child: None,
+        };
+        assert_eq!(store.suspend(suspend).await.unwrap(), Suspended::LeaseLost);
+        store.renew(vec![lease]).await.unwrap();
+        store.release(vec![lease]).await.unwrap();
     }
-    assert_eq!(store.append(entries(lease, 1..=1)).await.unwrap(), Held::No);
-    let action = ActionId::new();
-    let suspend = Suspend {
-        lease,
-        run: run.id,
-        entries: Vec::new(),
-        outcomes: Vec::new(),
-        actions: vec![asked(action, ApprovalId::new())],
-        waits: vec![action],
-        child: None,
-    };
-    assert_eq!(store.suspend(suspend).await.unwrap(), Suspended::LeaseLost);
-    store.renew(vec![lease]).await.unwrap();
-    store.release(vec![lease]).await.unwrap();
     store.cancel(run.id, "bob").await.unwrap();
     assert_eq!(db.rows(&row).await, before);
 }
