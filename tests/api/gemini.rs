@@ -3,10 +3,12 @@
 //! A script is a list of answers; there is nothing to patch. Every request is kept as it came.
 
 use std::convert::Infallible;
+use std::io;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use futures_util::Stream;
 use http_body_util::combinators::BoxBody;
 use http_body_util::{BodyExt, Full, StreamBody};
 use hyper::body::{Bytes, Frame, Incoming};
@@ -14,7 +16,7 @@ use hyper::service::service_fn;
 use hyper::{Request, Response};
 use hyper_util::rt::TokioIo;
 use serde_json::{Value, json};
-use tokio::sync::Notify;
+use tokio::sync::{Notify, mpsc};
 
 type Dynamic = Arc<dyn Fn(&Value) -> Reply + Send + Sync>;
 
@@ -25,6 +27,8 @@ pub enum Reply {
     Text(&'static str),
     /// Words in pieces, one after each so long; a request that is not streamed gets them at once.
     Words(Duration, &'static [&'static str]),
+    /// Words that a test says one by one (`Mouth`); only a request that is streamed hears them.
+    Spoken(Spoken),
     /// Function calls, in one content.
     Calls(Vec<(&'static str, Value)>),
     /// Made from the request's body when it is there.
@@ -78,6 +82,40 @@ fn usage() -> Value {
     json!({"promptTokenCount": 100, "candidatesTokenCount": 10, "thoughtsTokenCount": 5, "totalTokenCount": 115})
 }
 
+type Spoken = Arc<Mutex<Option<mpsc::UnboundedReceiver<Piece>>>>;
+
+/// A piece of what is said.
+#[derive(Debug)]
+pub struct Piece {
+    text: String,
+    is_last: bool,
+}
+
+/// Says the words of one answer when the test wants it to. Dropped before the last of them, it breaks the connection.
+pub struct Mouth(mpsc::UnboundedSender<Piece>);
+
+impl Mouth {
+    /// With the answer that it says, to one request.
+    pub fn new() -> (Self, Reply) {
+        let (sender, pieces) = mpsc::unbounded_channel();
+        (Self(sender), Reply::Spoken(Arc::new(Mutex::new(Some(pieces)))))
+    }
+
+    pub fn says(&self, text: &str) {
+        self.piece(text, false);
+    }
+
+    /// Says the last of it.
+    pub fn ends(self, text: &str) {
+        self.piece(text, true);
+    }
+
+    fn piece(&self, text: &str, is_last: bool) {
+        let text = text.to_owned();
+        self.0.send(Piece { text, is_last }).expect("the model was asked once");
+    }
+}
+
 /// The stand-in. It lives as long as the test's runtime.
 pub struct Gemini {
     pub url: String,
@@ -119,15 +157,15 @@ async fn answer(
     request: Request<Incoming>,
     script: Arc<Vec<Reply>>,
     seen: Arc<Mutex<Vec<Value>>>,
-) -> Result<Response<BoxBody<Bytes, Infallible>>, std::io::Error> {
+) -> Result<Response<BoxBody<Bytes, io::Error>>, io::Error> {
     let stream = request.uri().path().ends_with(":streamGenerateContent");
     let body = request
         .into_body()
         .collect()
         .await
-        .map_err(std::io::Error::other)?
+        .map_err(io::Error::other)?
         .to_bytes();
-    let body: Value = serde_json::from_slice(&body).map_err(std::io::Error::other)?;
+    let body: Value = serde_json::from_slice(&body).map_err(io::Error::other)?;
     let n = {
         let mut seen = seen.lock().unwrap();
         seen.push(body.clone());
@@ -151,6 +189,10 @@ async fn answer(
     if let (Reply::Words(pause, words), true) = (&reply, stream) {
         return Ok(in_pieces(n, *pause, words));
     }
+    if let (Reply::Spoken(spoken), true) = (&reply, stream) {
+        let pieces = spoken.lock().unwrap().take().expect("one request alone hears it");
+        return Ok(as_it_is_said(n, pieces));
+    }
     let (status, text) = match reply {
         Reply::Words(_, words) => (200, turn(n, &[json!({"text": words.concat()})])),
         Reply::Text(text) => (200, turn(n, &[json!({"text": text})])),
@@ -160,7 +202,8 @@ async fn answer(
             std::future::pending::<Infallible>().await;
             unreachable!()
         }
-        Reply::Close => return Err(std::io::Error::other("closed by the script")),
+        Reply::Close => return Err(io::Error::other("closed by the script")),
+        Reply::Spoken(_) => panic!("only a request that is streamed hears it"),
         Reply::From(_) | Reply::After(..) | Reply::Held(..) => unreachable!(),
     };
     let (kind, text) = if stream && status == 200 {
@@ -171,29 +214,52 @@ async fn answer(
     Ok(Response::builder()
         .status(status)
         .header("content-type", kind)
-        .body(Full::new(Bytes::from(text)).boxed())
+        .body(Full::new(Bytes::from(text)).map_err(|never| match never {}).boxed())
         .unwrap())
 }
 
 /// Server-sent events, one a piece, as Gemini streams: the last one says why it is the last.
-fn in_pieces(n: usize, pause: Duration, words: &'static [&'static str]) -> Response<BoxBody<Bytes, Infallible>> {
-    let chunk = move |(at, word): (usize, &&str)| {
-        let mut chunk: Value = serde_json::from_str(&turn(n, &[json!({"text": word})])).unwrap();
-        if at + 1 < words.len() {
-            chunk["candidates"][0].as_object_mut().unwrap().remove("finishReason");
-        }
-        Bytes::from(format!("data: {chunk}\r\n\r\n"))
-    };
+fn in_pieces(n: usize, pause: Duration, words: &'static [&'static str]) -> Response<BoxBody<Bytes, io::Error>> {
+    let chunk = move |(at, word): (usize, &&str)| chunk(n, word, at + 1 == words.len());
     let chunks: Vec<_> = words.iter().enumerate().map(chunk).collect();
     let body = futures_util::stream::unfold(chunks.into_iter(), move |mut chunks| async move {
         let chunk = chunks.next()?;
         tokio::time::sleep(pause).await;
         Some((Ok(Frame::data(chunk)), chunks))
     });
+    events(body)
+}
+
+/// The same, with pieces that come when they come.
+fn as_it_is_said(n: usize, pieces: mpsc::UnboundedReceiver<Piece>) -> Response<BoxBody<Bytes, io::Error>> {
+    let body = futures_util::stream::unfold(Some(pieces), move |pieces| async move {
+        let mut pieces = pieces?;
+        match pieces.recv().await {
+            Some(piece) => {
+                let frame = Frame::data(chunk(n, &piece.text, piece.is_last));
+                Some((Ok(frame), (!piece.is_last).then_some(pieces)))
+            }
+            None => Some((Err(io::Error::other("broken by the test")), None)),
+        }
+    });
+    events(body)
+}
+
+fn events(
+    body: impl Stream<Item = io::Result<Frame<Bytes>>> + Send + Sync + 'static,
+) -> Response<BoxBody<Bytes, io::Error>> {
     Response::builder()
         .header("content-type", "text/event-stream")
         .body(StreamBody::new(body).boxed())
         .unwrap()
+}
+
+fn chunk(n: usize, word: &str, is_last: bool) -> Bytes {
+    let mut chunk: Value = serde_json::from_str(&turn(n, &[json!({"text": word})])).unwrap();
+    if !is_last {
+        chunk["candidates"][0].as_object_mut().unwrap().remove("finishReason");
+    }
+    Bytes::from(format!("data: {chunk}\r\n\r\n"))
 }
 
 /// The body of an answer that is these parts, the `n`th of its stand-in.

@@ -45,6 +45,7 @@ mod server;
 mod settings;
 mod slow;
 mod storage;
+mod streaming;
 #[path = "../injections/mod.rs"]
 mod strings;
 mod threads;

@@ -11,24 +11,24 @@ use crate::gemini::Reply;
 use crate::harness::{Answer, App, Setup, spawn_app, until};
 
 /// Answers in threads; `add_task` has side effects, `list_tasks` only reads.
-const WORKSPACE: &str = "---\nname: workspace\ndescription: Works.\napproval: never\n\
+pub(crate) const WORKSPACE: &str = "---\nname: workspace\ndescription: Works.\napproval: never\n\
                          tools: [add_task, list_tasks]\n---\n\nYou are the workspace.\n";
 
-fn both() -> [Setup; 2] {
+pub(crate) fn both() -> [Setup; 2] {
     [Setup::stdio_sqlite(), Setup::stdio_postgres()].map(|setup| setup.agent("workspace.md", WORKSPACE))
 }
 
 impl App {
-    async fn say_as(&self, user: &str, body: Value) -> Answer {
+    pub(crate) async fn say_as(&self, user: &str, body: Value) -> Answer {
         let headers = [("x-gavel-user", user)];
         Answer::of(self.request("POST", "/api/agent/run", &headers).json(&body)).await
     }
 
-    async fn say(&self, prompt: &str) -> Value {
+    pub(crate) async fn say(&self, prompt: &str) -> Value {
         self.say_as("ann", json!({"prompt": prompt})).await.expect(200)
     }
 
-    async fn resolve_as(&self, user: &str, body: Value) -> Answer {
+    pub(crate) async fn resolve_as(&self, user: &str, body: Value) -> Answer {
         let headers = [("x-gavel-user", user)];
         Answer::of(
             self.request("POST", "/api/agent/approvals/resolve", &headers)
@@ -37,26 +37,26 @@ impl App {
         .await
     }
 
-    async fn resolve(&self, approval: &Value, decision: &str) -> Value {
+    pub(crate) async fn resolve(&self, approval: &Value, decision: &str) -> Value {
         self.resolve_as("ann", json!({"approvalId": approval, "decision": decision}))
             .await
             .expect(200)
     }
 
-    async fn get_by(&self, user: &str, path: &str) -> Answer {
+    pub(crate) async fn get_by(&self, user: &str, path: &str) -> Answer {
         Answer::of(self.request("GET", path, &[("x-gavel-user", user)])).await
     }
 
-    async fn pending(&self, user: &str) -> Vec<Value> {
+    pub(crate) async fn pending(&self, user: &str) -> Vec<Value> {
         let page = self.get_by(user, "/api/agent/approvals/pending").await.expect(200);
         page["approvals"].as_array().unwrap().clone()
     }
 
-    async fn task_names(&self) -> Vec<String> {
+    pub(crate) async fn task_names(&self) -> Vec<String> {
         self.tasks().await.into_iter().map(|task| task.description).collect()
     }
 
-    async fn thread(&self, run: &Value) -> Vec<(String, String)> {
+    pub(crate) async fn thread(&self, run: &Value) -> Vec<(String, String)> {
         let path = format!("/api/agent/threads/{}", run["threadId"].as_str().unwrap());
         let thread = self.get_by("ann", &path).await.expect(200);
         let line = |message: &Value| {
@@ -67,13 +67,36 @@ impl App {
     }
 }
 
-fn add(task: &str) -> Reply {
+pub(crate) fn add(task: &str) -> Reply {
     Reply::call("add_task", json!({"description": task}))
 }
 
 /// How often something was said to the model in this run.
-fn said(request: &Value) -> usize {
+pub(crate) fn said(request: &Value) -> usize {
     request["contents"].as_array().unwrap().len()
+}
+
+/// What an owner lets happen without leave: `add_task`.
+pub(crate) fn no_leave() -> tempfile::NamedTempFile {
+    let policy = tempfile::NamedTempFile::new().unwrap();
+    let rule = "rules:\n- {name: tasks, tools: add_task, then: allow, reason: harmless}\n";
+    std::fs::write(policy.path(), rule).unwrap();
+    policy
+}
+
+/// After the first a table takes no rows of which this holds, after the second it does again.
+pub(crate) fn refusal(url: &str, table: &str, when: &str) -> [String; 2] {
+    if url.starts_with("postgres") {
+        let refuse = format!(
+            "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$BEGIN RAISE 'no more'; END$$; \
+             CREATE TRIGGER refuse BEFORE INSERT ON {table} FOR EACH ROW WHEN ({when}) EXECUTE FUNCTION refuse()"
+        );
+        let allow = format!("DROP TRIGGER refuse ON {table}; DROP FUNCTION refuse()");
+        return [refuse, allow];
+    }
+    let refuse =
+        format!("CREATE TRIGGER refuse BEFORE INSERT ON {table} WHEN {when} BEGIN SELECT RAISE(ABORT, 'no more'); END");
+    [refuse, "DROP TRIGGER refuse".to_owned()]
 }
 
 /// R-2, R-3, R-4: without tools the answer is the reply; the thread keeps both lines, and the next message is answered with them.
@@ -175,9 +198,7 @@ async fn a_side_effect_waits_for_leave_and_is_done_once() {
 #[tokio::test]
 async fn what_a_failed_run_has_done_is_told_to_whoever_reads_of_its_end() {
     for setup in both() {
-        let policy = tempfile::NamedTempFile::new().unwrap();
-        let rule = "rules:\n- {name: tasks, tools: add_task, then: allow, reason: harmless}\n";
-        std::fs::write(policy.path(), rule).unwrap();
+        let policy = no_leave();
         let asked = Arc::new(Mutex::new(String::new()));
         let seen = Arc::clone(&asked);
         let model = Reply::from(move |request| match request.to_string() {
@@ -268,21 +289,8 @@ async fn nobody_waits_for_ever_for_a_run_that_cannot_be_recorded() {
         });
         let app = spawn_app(setup.script(vec![model])).await;
         let waiting = app.say("Put milk on my list.").await;
-        let (refuse, allow) = if app.database_url.starts_with("postgres") {
-            (
-                "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$BEGIN RAISE 'no more'; END$$; \
-                 CREATE TRIGGER refuse BEFORE INSERT ON audit FOR EACH ROW WHEN (NEW.kind <> 'approval_resolved') \
-                 EXECUTE FUNCTION refuse()",
-                "DROP TRIGGER refuse ON audit",
-            )
-        } else {
-            (
-                "CREATE TRIGGER refuse BEFORE INSERT ON audit WHEN NEW.kind <> 'approval_resolved' \
-                 BEGIN SELECT RAISE(ABORT, 'no more'); END",
-                "DROP TRIGGER refuse",
-            )
-        };
-        execute(&app.database_url, refuse).await;
+        let [refuse, allow] = refusal(&app.database_url, "audit", "NEW.kind <> 'approval_resolved'");
+        execute(&app.database_url, &refuse).await;
         let other = app.say_as("bob", json!({"prompt": "Put milk on my list."}));
         let body = json!({"approvalId": waiting["actions"][0]["approvalId"], "decision": "approve_once"});
         let (other, resolved) = tokio::join!(other, app.resolve_as("ann", body.clone()));
@@ -292,7 +300,7 @@ async fn nobody_waits_for_ever_for_a_run_that_cannot_be_recorded() {
         assert_eq!(resolved["actions"][0]["state"], "approved", "{resolved}");
         assert!(app.task_names().await.is_empty(), "what is not on record is not done");
 
-        execute(&app.database_url, allow).await;
+        execute(&app.database_url, &allow).await;
         let path = format!("/api/agent/runs/{}", waiting["runId"].as_str().unwrap());
         until("the run to be over", || async {
             app.get_by("ann", &path).await.expect(200)["status"] == "completed"

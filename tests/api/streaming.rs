@@ -1,0 +1,315 @@
+//! `POST /api/agent/run/stream` while it goes on (REQUIREMENTS R, Routes; DESIGN.md section 9, Streams): what stands between a
+//! model that speaks and a client that listens.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::agents::types;
+use crate::docs::execute;
+use crate::gemini::{Mouth, Reply};
+use crate::harness::{App, spawn_app, until};
+use crate::threads::{add, both, no_leave, said};
+
+/// Long enough for a sign of life, on a busy machine too.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A stream of lines that is read one by one. Dropped, its connection is cut.
+struct Told {
+    answer: reqwest::Response,
+    read: Vec<u8>,
+}
+
+impl Told {
+    async fn of(request: reqwest::RequestBuilder) -> Self {
+        let answer = request.send().await.unwrap();
+        assert_eq!(answer.status(), 200);
+        assert_eq!(answer.headers()["content-type"], "application/x-ndjson");
+        let read = Vec::new();
+        Self { answer, read }
+    }
+
+    /// What ann's words come to, as it comes.
+    async fn by(app: &App, prompt: &str) -> Self {
+        let request = app.request("POST", "/api/agent/run/stream", &[("x-gavel-user", "ann")]);
+        Self::of(request.json(&json!({"prompt": prompt}))).await
+    }
+
+    /// The next line; `None` at the end.
+    async fn next(&mut self) -> Option<Value> {
+        loop {
+            if let Some(end) = self.read.iter().position(|byte| *byte == b'\n') {
+                let line: Vec<_> = self.read.drain(..=end).collect();
+                return Some(serde_json::from_slice(&line).unwrap());
+            }
+            let chunk = tokio::time::timeout(PATIENCE, self.answer.chunk()).await;
+            match chunk.expect("more, or the end").unwrap() {
+                Some(chunk) => self.read.extend(chunk),
+                None => {
+                    assert!(self.read.is_empty(), "it ends within a line");
+                    return None;
+                }
+            }
+        }
+    }
+
+    /// The next line that is no sign of life.
+    async fn line(&mut self) -> Value {
+        loop {
+            let line = self.next().await.expect("a line, and not the end");
+            if line["type"] != "heartbeat" {
+                return line;
+            }
+        }
+    }
+
+    /// All that is left of it, without signs of life.
+    async fn rest(mut self) -> Vec<Value> {
+        let mut rest = Vec::new();
+        while let Some(line) = self.next().await {
+            rest.push(line);
+        }
+        rest.retain(|line| line["type"] != "heartbeat");
+        rest
+    }
+}
+
+fn delta(text: &str) -> Value {
+    json!({"type": "delta", "delta": text})
+}
+
+fn run_path(begun: &Value) -> String {
+    format!("/api/agent/runs/{}", begun["runId"].as_str().unwrap())
+}
+
+/// How many have left before the end of such a stream.
+async fn left(app: &App) -> u64 {
+    let (_, page) = app.get("/metrics").await;
+    let page = page.as_str().unwrap_or_default();
+    let is_it = |line: &&str| {
+        line.starts_with("gavel_http_requests_total{")
+            && line.contains("\"/api/agent/run/stream\"")
+            && line.contains("\"499\"")
+    };
+    let line = page.lines().find(is_it);
+    line.map_or(0, |line| line.rsplit(' ').next().unwrap().parse().unwrap())
+}
+
+/// R, Routes: "real streaming, not a finished text cut up". The thread is told before the model has said anything, and the model
+/// says no further piece before the last one has arrived.
+#[tokio::test]
+async fn each_word_arrives_before_the_model_has_said_the_next_one() {
+    for setup in both() {
+        let (mouth, spoken) = Mouth::new();
+        let app = spawn_app(setup.script(vec![spoken])).await;
+        let mut told = Told::by(&app, "Hello.").await;
+        let first = told.line().await;
+        assert_eq!(
+            (&first["type"], &first["status"]),
+            (&json!("status"), &json!("planning")),
+            "{first}"
+        );
+        app.asked(1).await;
+        for piece in ["What ", "shall I ", "wri"] {
+            mouth.says(piece);
+            assert_eq!(told.line().await, delta(piece));
+        }
+        let run = app.get_by("ann", &run_path(&first)).await.expect(200);
+        assert_eq!(
+            (&run["status"], &run["summary"]),
+            (&json!("planning"), &Value::Null),
+            "{run}"
+        );
+        mouth.ends("te?");
+        assert_eq!(told.line().await, delta("te?"));
+        let rest = told.rest().await;
+        assert_eq!(types(&rest), ["result"], "{rest:?}");
+        let run = app.get_by("ann", &run_path(&first)).await.expect(200);
+        assert_eq!(rest[0]["result"], run, "the result is the run's answer");
+        assert_eq!(
+            (&run["status"], &run["summary"], &run["threadId"]),
+            (&json!("completed"), &json!("What shall I write?"), &first["threadId"]),
+            "{run}"
+        );
+        app.stop().await;
+    }
+}
+
+/// DESIGN.md section 9, Streams: a client that leaves does not cancel. Cut off while the model speaks, it fetches the run, and is
+/// told all that it has missed from the place on where it was.
+#[tokio::test]
+async fn who_is_cut_off_in_the_middle_of_a_turn_finds_the_rest_of_it() {
+    for setup in both() {
+        let (mouth, spoken) = Mouth::new();
+        let app = spawn_app(setup.script(vec![spoken])).await;
+        let mut told = Told::by(&app, "Tell me.").await;
+        let first = told.line().await;
+        mouth.says("Once ");
+        assert_eq!(told.line().await, delta("Once "));
+        let before = left(&app).await;
+        drop(told);
+        // That the line is dead is seen where something is said on it.
+        let mut words = "Once ".to_owned();
+        while left(&app).await == before {
+            assert!(words.len() < 20_000, "nobody sees that the client has gone");
+            mouth.says("upon ");
+            words.push_str("upon ");
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        let path = run_path(&first);
+        let run = app.get_by("ann", &path).await.expect(200);
+        assert_eq!(run["status"], "planning", "it goes on: {run}");
+
+        let headers = [("x-gavel-user", "ann"), ("last-event-id", "1")];
+        let mut again = Told::of(app.request("GET", &format!("{path}/events"), &headers)).await;
+        let heard = again.line().await;
+        assert_eq!(
+            (&heard["type"], &heard["text"]),
+            (&json!("delta"), &json!(words)),
+            "what was said so far, and not the task once more: {heard}"
+        );
+        mouth.ends("a time.");
+        words.push_str("a time.");
+        let rest = again.rest().await;
+        assert_eq!(types(&rest), ["delta", "turn", "end"], "{rest:?}");
+        assert_eq!(
+            (&rest[0]["text"], &rest[1]["text"], &rest[2]["run"]["status"]),
+            (&json!("a time."), &json!(words), &json!("completed")),
+            "{rest:?}"
+        );
+        let run = app.get_by("ann", &path).await.expect(200);
+        assert_eq!(
+            (&run["status"], &run["summary"]),
+            (&json!("completed"), &json!(words)),
+            "{run}"
+        );
+        let lines =
+            [("user", "Tell me."), ("assistant", &words)].map(|(role, text)| (role.to_owned(), text.to_owned()));
+        assert_eq!(app.thread(&run).await, lines);
+        app.stop().await;
+    }
+}
+
+/// R, Routes, docs/threads.md: where nothing is new for a while the stream says that the run goes on, and then tells the rest of it.
+#[tokio::test]
+async fn a_stream_says_that_it_is_alive_while_the_model_is_silent() {
+    let [setup, _] = both();
+    let (mouth, spoken) = Mouth::new();
+    let app = spawn_app(setup.script(vec![spoken])).await;
+    let mut told = Told::by(&app, "Think about it.").await;
+    assert_eq!(told.next().await.unwrap()["type"], "status");
+    app.asked(1).await;
+    assert_eq!(told.next().await.unwrap(), json!({"type": "heartbeat"}));
+    mouth.says("Well, ");
+    assert_eq!(told.next().await.unwrap(), delta("Well, "));
+    assert_eq!(
+        told.next().await.unwrap(),
+        json!({"type": "heartbeat"}),
+        "in mid-turn too"
+    );
+    mouth.ends("no.");
+    let rest = told.rest().await;
+    assert_eq!(types(&rest), ["delta", "result"], "{rest:?}");
+    assert_eq!(rest[1]["result"]["summary"], "Well, no.");
+    app.stop().await;
+}
+
+/// DESIGN.md section 9, Streams: once a delta has left, an attempt is not repeated in silence. What follows the last `reset` is the
+/// whole text, however often the model broke off.
+#[tokio::test]
+async fn what_follows_the_last_reset_is_the_whole_text() {
+    for setup in both() {
+        let [(first, a), (second, b), (third, c)] = [(); 3].map(|()| Mouth::new());
+        let app = spawn_app(setup.script(vec![a, b, c])).await;
+        let mut told = Told::by(&app, "Hello.").await;
+        let begun = told.line().await;
+        assert_eq!(begun["type"], "status");
+        for (mouth, piece) in [(first, "Hel"), (second, "Good mor")] {
+            mouth.says(piece);
+            assert_eq!(told.line().await, delta(piece));
+            drop(mouth);
+            assert_eq!(told.line().await, json!({"type": "reset"}));
+        }
+        third.says("Good ");
+        assert_eq!(told.line().await, delta("Good "), "as it comes, in a later attempt too");
+        third.ends("evening.");
+        let rest = told.rest().await;
+        assert_eq!(types(&rest), ["delta", "result"], "{rest:?}");
+        assert_eq!(rest[0], delta("evening."));
+        assert_eq!(rest[1]["result"]["summary"], "Good evening.");
+        assert_eq!(app.gemini.requests().len(), 3);
+        assert_eq!(
+            app.thread(&begun).await[1..],
+            [("assistant".to_owned(), "Good evening.".to_owned())],
+            "nothing of what did not count is kept"
+        );
+        app.stop().await;
+    }
+}
+
+/// A stream whose run cannot be read any more, from the middle of a turn on, which comes after a task was added. With the stream's
+/// last line its request's id; the run is over by then, the record being there again.
+async fn a_run_that_cannot_be_told(app: &App, mouth: Mouth) -> (Value, String, Value) {
+    let mut told = Told::by(app, "Put milk on my list.").await;
+    let id = told.answer.headers()["x-request-id"].to_str().unwrap().to_owned();
+    let begun = told.line().await;
+    app.asked(2).await;
+    mouth.says("It is ");
+    assert_eq!(told.line().await, delta("It is "));
+    assert_eq!(app.task_names().await, ["milk"]);
+    execute(
+        &app.database_url,
+        "ALTER TABLE agent_run_entry RENAME COLUMN body TO hidden",
+    )
+    .await;
+    mouth.ends("there.");
+    let rest = told.rest().await;
+    execute(
+        &app.database_url,
+        "ALTER TABLE agent_run_entry RENAME COLUMN hidden TO body",
+    )
+    .await;
+    let last = rest.last().unwrap().clone();
+    assert_eq!(last["type"], "error", "{rest:?}");
+    assert!(!types(&rest).contains(&"result"), "{rest:?}");
+    let path = run_path(&begun);
+    until("the run to be over", || async {
+        app.get_by("ann", &path).await.body["status"] == "completed"
+    })
+    .await;
+    (last["error"].clone(), id, app.get_by("ann", &path).await.body)
+}
+
+/// The model adds a task, which needs no leave, and what it says of it is told by the test; it is asked once more when that is lost.
+fn adds_and_tells(spoken: Reply) -> Vec<Reply> {
+    let again = Reply::from(|request| {
+        assert!(said(request) > 1, "{request}");
+        Reply::Text("It is there.")
+    });
+    vec![add("milk"), spoken, again]
+}
+
+/// R, Routes: in place of the result the stream ends with a problem as of any other route where the run cannot be told; the run
+/// itself loses nothing by that.
+#[tokio::test]
+async fn a_stream_that_cannot_be_told_ends_with_a_problem_and_its_run_goes_on() {
+    for setup in both() {
+        let policy = no_leave();
+        let (mouth, spoken) = Mouth::new();
+        let setup = setup.env("GAVEL_POLICY", policy.path().display().to_string());
+        let app = spawn_app(setup.script(adds_and_tells(spoken))).await;
+        let (problem, id, run) = a_run_that_cannot_be_told(&app, mouth).await;
+        assert_eq!(problem["request_id"], json!(id), "{problem}");
+        assert!(
+            ["record_unavailable", "outcome_unrecorded"].contains(&problem["code"].as_str().unwrap()),
+            "{problem}"
+        );
+        for field in ["title", "detail"] {
+            assert!(problem[field].is_string(), "{field}: {problem}");
+        }
+        assert!(problem["status"].as_u64().unwrap() >= 500, "{problem}");
+        assert_eq!(run["summary"], "It is there.", "{run}");
+        assert_eq!(app.task_names().await, ["milk"]);
+        app.stop().await;
+    }
+}
