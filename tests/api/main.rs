@@ -51,6 +51,7 @@ mod strings;
 mod threads;
 mod tls;
 mod tokens;
+mod told;
 mod tools;
 mod upstream;
 #[allow(dead_code)]

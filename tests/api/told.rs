@@ -1,0 +1,224 @@
+//! What the far ends of a thread's run are told, and what is on record before they are (REQUIREMENTS ).
+
+use std::sync::{Arc, Mutex};
+
+use serde_json::{Value, json};
+use tokio::sync::Notify;
+
+use crate::docs::execute;
+use crate::gemini::Reply;
+use crate::harness::{Answer, Setup, spawn_app};
+use crate::raw::{Answer as Raw, RawServer};
+use crate::threads::{add, both, refusal, said};
+
+/// A body that an endpoint has got, with its roles and the words of each line, one part each.
+fn said_by(request: &Value) -> Vec<(String, String)> {
+    let line = |content: &Value| {
+        let parts = content["parts"].as_array().unwrap();
+        let [part] = &parts[..] else { panic!("{content}") };
+        let fields: Vec<_> = part.as_object().unwrap().keys().collect();
+        assert_eq!(fields, ["text"], "a plain turn: {content}");
+        let text = |value: &Value| value.as_str().unwrap().to_owned();
+        (text(&content["role"]), text(&part["text"]))
+    };
+    request["contents"].as_array().unwrap().iter().map(line).collect()
+}
+
+/// while the model has not yet answered, the message stands in its thread and the run is there, which is planned.
+#[tokio::test]
+async fn the_message_and_the_run_are_on_record_while_the_model_thinks() {
+    for setup in both() {
+        let go = Arc::new(Notify::new());
+        let held = Reply::Held(Arc::clone(&go), Box::new(Reply::Text("Hello Ann.")));
+        let app = spawn_app(setup.script(vec![held])).await;
+        let headers = [("x-gavel-user", "ann")];
+        let said = app
+            .request("POST", "/api/agent/run", &headers)
+            .json(&json!({"prompt": "Hello."}));
+        let said = tokio::spawn(Answer::of(said));
+        app.asked(1).await;
+        let threads = app.get_by("ann", "/api/agent/threads").await.expect(200);
+        let latest = &threads["threads"][0]["latestRun"];
+        let path = format!("/api/agent/runs/{}", latest["runId"].as_str().unwrap());
+        let run = app.get_by("ann", &path).await.expect(200);
+        assert_eq!(
+            (&run["status"], &run["state"], &run["summary"], &run["actions"]),
+            (&json!("planning"), &json!("planning"), &Value::Null, &json!([])),
+            "{run}"
+        );
+        assert_eq!(latest["status"], "planning", "{threads}");
+        let line = |role: &str, text: &str| (role.to_owned(), text.to_owned());
+        let mut lines = vec![line("user", "Hello.")];
+        assert_eq!(app.thread(&run).await, lines);
+        assert!(!said.is_finished());
+        go.notify_one();
+        let over = said.await.unwrap().expect(200);
+        assert_eq!((&over["runId"], &over["threadId"]), (&run["runId"], &run["threadId"]));
+        lines.push(line("assistant", "Hello Ann."));
+        assert_eq!(app.thread(&run).await, lines);
+        app.stop().await;
+    }
+}
+
+/// R-2, promise 1: where the message or its run cannot be kept, nobody is asked anything, who said it is told so, and there is no
+/// half of either.
+#[tokio::test]
+async fn the_model_is_not_asked_what_is_not_on_record() {
+    for setup in both() {
+        let app = spawn_app(setup.script(vec![Reply::Text("Hello Ann.")])).await;
+        for table in ["thread_message", "agent_run"] {
+            let [refuse, allow] = refusal(&app.database_url, table, "1 = 1");
+            execute(&app.database_url, &refuse).await;
+            let refused = app.say_as("ann", json!({"prompt": "Hello."})).await;
+            refused.problem(503, "record_unavailable");
+            execute(&app.database_url, &allow).await;
+            assert_eq!(app.gemini.requests().len(), 0, "{table}");
+            let threads = app.get_by("ann", "/api/agent/threads").await.expect(200);
+            assert_eq!(threads["threads"], json!([]), "{table}");
+        }
+        assert_eq!(app.say("Hello.").await["status"], "completed");
+        app.stop().await;
+    }
+}
+
+/// the model gets the agent's instructions, what was said in the thread before as plain turns, whatever was done and asked
+/// meanwhile, the prompt with the day, and the tools of the agent with their schemas.
+#[tokio::test]
+async fn the_model_is_told_who_it_is_what_was_said_and_what_it_can_do() {
+    for setup in both() {
+        let model = Reply::from(|request| match request["contents"].to_string().contains("Again?") {
+            true => Reply::Text("As I said."),
+            false if said(request) == 1 => add("milk"),
+            false => Reply::Text("It is on the list."),
+        });
+        let app = spawn_app(setup.script(vec![model])).await;
+        let first = app.say("Put milk on my list.").await;
+        app.resolve(&first["actions"][0]["approvalId"], "approve_once").await;
+        let again = json!({"prompt": "Again?", "threadId": first["threadId"]});
+        app.say_as("ann", again).await.expect(200);
+        let asked = app.gemini.requests();
+        assert_eq!(asked.len(), 3);
+
+        let system = &asked[2]["systemInstruction"]["parts"];
+        assert_eq!(system.as_array().unwrap().len(), 1, "{system}");
+        assert_eq!(system[0]["text"].as_str().unwrap().trim(), "You are the workspace.");
+
+        let mut lines = said_by(&asked[2]);
+        let (role, prompt) = lines.pop().unwrap();
+        assert_eq!(role, "user");
+        let (day, words) = prompt.split_once("\n\n").unwrap();
+        assert!(day.starts_with("Today is ") && !day.contains("Unavailable"), "{prompt}");
+        assert_eq!(words, "Again?");
+        let before = [("user", "Put milk on my list."), ("model", "It is on the list.")];
+        assert_eq!(lines, before.map(|(role, text)| (role.to_owned(), text.to_owned())));
+
+        for request in &asked {
+            let tools = request["tools"].as_array().unwrap();
+            let [tools] = &tools[..] else { panic!("{request}") };
+            let mut declared: Vec<_> = tools["functionDeclarations"].as_array().unwrap().iter().collect();
+            declared.sort_by_key(|one| one["name"].as_str());
+            let names: Vec<_> = declared.iter().map(|one| one["name"].as_str().unwrap()).collect();
+            assert_eq!(names, ["add_task", "list_tasks"], "those of the agent, and no others");
+            for one in &declared {
+                assert!(!one["description"].as_str().unwrap().is_empty(), "{one}");
+            }
+            let add = &declared[0]["parametersJsonSchema"];
+            assert_eq!(
+                (
+                    &add["type"],
+                    &add["properties"]["description"]["type"],
+                    &add["required"]
+                ),
+                (&json!("object"), &json!("string"), &json!(["description"])),
+                "{add}"
+            );
+            assert_eq!(request["systemInstruction"], asked[2]["systemInstruction"]);
+        }
+        app.stop().await;
+    }
+}
+
+/// A server of one tool that reads and one that acts, which keeps the `params` of each call.
+async fn kept(calls: Arc<Mutex<Vec<Value>>>) -> RawServer {
+    let tool = |name: &str, reads: bool| {
+        json!({
+            "name": name, "description": "Does.", "annotations": {"readOnlyHint": reads},
+            "inputSchema": {"type": "object", "properties": {"n": {"type": "integer"}}, "additionalProperties": false},
+        })
+    };
+    let list = json!({"tools": [tool("look", true), tool("act", false)]});
+    RawServer::start(move |request| match request.method() {
+        "tools/list" => Some(Raw::Result(list.clone())),
+        "tools/call" => {
+            calls.lock().unwrap().push(request.message["params"].clone());
+            Some(Raw::Result(json!({"content": [{"type": "text", "text": "done"}]})))
+        }
+        _ => None,
+    })
+    .await
+}
+
+/// a tool's server is told on whose behalf, from where, in which run and by which action it is called, and a key that is that
+/// call's alone: of what runs at once and of what a person has approved, in threads and elsewhere. The model has no word in it.
+#[tokio::test]
+async fn a_tools_server_is_told_who_calls_from_where_in_which_run_and_by_which_action() {
+    const AGENT: &str =
+        "---\nname: workspace\ndescription: Works.\napproval: never\ntools: [look, act]\n---\n\nYou work.\n";
+    for setup in [Setup::stdio_sqlite(), Setup::stdio_postgres()] {
+        let calls = Arc::new(Mutex::new(Vec::new()));
+        let server = kept(Arc::clone(&calls)).await;
+        let entry = json!({"url": server.url, "gavel": {"trustHints": true}});
+        let model = Reply::from(|request| match said(request) {
+            1 => Reply::Calls(vec![("look", json!({"n": 1})), ("act", json!({"n": 2}))]),
+            _ => Reply::Text("Done."),
+        });
+        let setup = setup.agent("workspace.md", AGENT).beside("kept", entry);
+        let app = spawn_app(setup.script(vec![model])).await;
+        let waiting = app.say("Do it.").await;
+        assert_eq!(waiting["actions"][1]["status"], "awaiting_confirmation", "{waiting}");
+        assert_eq!(calls.lock().unwrap().len(), 1, "what acts waits");
+        let thread = app.resolve(&waiting["actions"][1]["approvalId"], "approve_once").await;
+        assert_eq!(thread["status"], "completed", "{thread}");
+
+        let trigger = app.request("POST", &crate::agents::path_of("workspace"), &[("x-gavel-user", "bob")]);
+        let run = Answer::of(trigger.json(&json!({"query": "Do it."}))).await.expect(200);
+        assert_eq!(run["status"], "completed", "{run}");
+        let path = format!("/api/agent/runs/{}", run["id"].as_str().unwrap());
+        let agent = app.get_by("bob", &path).await.expect(200);
+
+        let calls = calls.lock().unwrap().clone();
+        let mut expected = Vec::new();
+        for (run, user, origin) in [(&thread, "ann", "thread"), (&agent, "bob", "agent")] {
+            for action in run["actions"].as_array().unwrap() {
+                expected.push(json!({
+                    "gavel/user_id": user, "gavel/origin": origin, "gavel/run_id": run["runId"],
+                    "gavel/action_id": action["actionId"],
+                }));
+            }
+        }
+        assert_eq!(expected.len(), 4, "{thread} {agent}");
+        let told = |call: &Value| {
+            let mut meta = call["_meta"].clone();
+            let ours = |name: &String| name.starts_with("gavel/") && name != "gavel/idempotency_key";
+            meta.as_object_mut().unwrap().retain(|name, _| ours(name));
+            meta
+        };
+        assert_eq!(calls.iter().map(told).collect::<Vec<_>>(), expected);
+        let keys = calls
+            .iter()
+            .map(|call| call["_meta"]["gavel/idempotency_key"].as_str().unwrap());
+        let mut keys: Vec<_> = keys.collect();
+        assert!(keys.iter().all(|key| !key.is_empty()), "{keys:?}");
+        keys.sort_unstable();
+        keys.dedup();
+        assert_eq!(keys.len(), 4, "a key each");
+        let arguments: Vec<_> = calls.iter().map(|call| &call["arguments"]).collect();
+        let (look, act) = (json!({"n": 1}), json!({"n": 2}));
+        assert_eq!(
+            arguments,
+            [&look, &act, &look, &act],
+            "none of it is among the arguments"
+        );
+        app.stop().await;
+    }
+}
