@@ -1,6 +1,7 @@
 //! Declared agents over HTTP: triggered, watched, cancelled, resumed, put; on both databases.
 
 mod access;
+mod asks;
 mod cancel;
 mod definitions;
 mod events;
