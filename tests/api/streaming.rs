@@ -313,3 +313,23 @@ async fn a_stream_that_cannot_be_told_ends_with_a_problem_and_its_run_goes_on() 
         app.stop().await;
     }
 }
+
+/// Promise 1, R-14: who said something is not told that nothing was done, and that it may be said again, of a run that is there and
+/// has done something; the problem names the run to look at.
+#[tokio::test]
+async fn a_stream_that_breaks_off_after_an_effect_does_not_say_that_nothing_was_done() {
+    for setup in both() {
+        let policy = no_leave();
+        let (mouth, spoken) = Mouth::new();
+        let setup = setup.env("GAVEL_POLICY", policy.path().display().to_string());
+        let app = spawn_app(setup.script(adds_and_tells(spoken))).await;
+        let (problem, _, run) = a_run_that_cannot_be_told(&app, mouth).await;
+        assert_eq!(
+            (&problem["code"], &problem["run_id"]),
+            (&json!("outcome_unrecorded"), &run["runId"]),
+            "{problem}"
+        );
+        assert!(!problem.to_string().contains("Nothing was done"), "{problem}");
+        app.stop().await;
+    }
+}
