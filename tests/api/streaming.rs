@@ -333,3 +333,61 @@ async fn a_stream_that_breaks_off_after_an_effect_does_not_say_that_nothing_was_
         app.stop().await;
     }
 }
+
+/// Longer than a look at the record takes, and shorter than a reader is patient with one that cannot be read.
+const MOMENT: Duration = Duration::from_millis(500);
+
+/// DESIGN.md section 9, Streams: who was told all of it so far is not sent away over a moment in which the record cannot be read,
+/// neither at the end of a stream nor at the beginning of a reader's.
+#[tokio::test]
+async fn a_reader_outlasts_a_moment_in_which_the_record_cannot_be_read() {
+    for setup in both() {
+        let (mouth, spoken) = Mouth::new();
+        let app = spawn_app(setup.script(vec![spoken])).await;
+        let mut told = Told::by(&app, "Hello.").await;
+        let begun = told.line().await;
+        mouth.says("Hello ");
+        assert_eq!(told.line().await, delta("Hello "));
+
+        let by_ann = [("x-gavel-user", "ann")];
+        execute(
+            &app.database_url,
+            "ALTER TABLE agent_run_entry RENAME COLUMN body TO hidden",
+        )
+        .await;
+        let path = run_path(&begun);
+        let mut joins = Told::of(app.request("GET", &format!("{path}/events"), &by_ann)).await;
+        let early = tokio::time::timeout(MOMENT, joins.line()).await;
+        execute(
+            &app.database_url,
+            "ALTER TABLE agent_run_entry RENAME COLUMN hidden TO body",
+        )
+        .await;
+        assert!(early.is_err(), "it waits for the journal: {early:?}");
+        assert_eq!(joins.line().await["type"], "input");
+
+        // Nothing is written there by a run that calls nothing, and its answer is read there.
+        execute(
+            &app.database_url,
+            "ALTER TABLE agent_action RENAME COLUMN input_hash TO hidden",
+        )
+        .await;
+        mouth.ends("Ann.");
+        assert_eq!(told.line().await, delta("Ann."));
+        assert_eq!(joins.rest().await.pop().unwrap()["run"]["status"], "completed");
+        let early = tokio::time::timeout(MOMENT, told.line()).await;
+        execute(
+            &app.database_url,
+            "ALTER TABLE agent_action RENAME COLUMN hidden TO input_hash",
+        )
+        .await;
+        assert!(early.is_err(), "it waits for the answer: {early:?}");
+        let last = told.line().await;
+        assert_eq!(
+            (&last["type"], &last["result"]["summary"]),
+            (&json!("result"), &json!("Hello Ann.")),
+            "{last}"
+        );
+        app.stop().await;
+    }
+}
