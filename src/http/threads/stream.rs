@@ -196,7 +196,7 @@ impl Telling {
                         return Some((Ok(out.freeze()), self));
                     }
                     Err(error) => {
-                        self.fail(error, &mut out);
+                        self.fail(&error, &mut out);
                         return Some((Ok(out.freeze()), self));
                     }
                 },
@@ -215,6 +215,10 @@ impl Telling {
     }
 
     async fn end(&mut self, out: &mut BytesMut) {
+        // Words of a turn that did not come to its end count for nothing.
+        if self.told.bytes > 0 {
+            line(&json!({"type": "reset"}), out);
+        }
         let mut pauses = PAUSES.into_iter();
         let answer = loop {
             let answer = self.state.edge.threads.run(&self.caller, None, self.run).await;
@@ -229,12 +233,14 @@ impl Telling {
                 line(&json!({"type": "result", "result": answer}), out);
                 self.exchange.answered(StatusCode::OK);
             }
-            Err(error) => self.fail(error, out),
+            Err(error) => self.fail(&error, out),
         }
     }
 
-    fn fail(&mut self, error: AgentError, out: &mut BytesMut) {
-        let (_, problem, _) = Error::from(error).problem(&self.exchange.id.text);
+    /// The run is there and may have had effects: what cannot be told now must not be sent again.
+    fn fail(&mut self, error: &AgentError, out: &mut BytesMut) {
+        tracing::error!(run_id = %self.run, %error, "how a run goes on cannot be told");
+        let (_, problem, _) = Error::from(AgentError::Begun(self.run)).problem(&self.exchange.id.text);
         let problem: Value = serde_json::from_str(&problem).unwrap_or_default();
         line(&json!({"type": "error", "error": problem}), out);
         self.exchange.answered(StatusCode::OK);

@@ -88,7 +88,20 @@ pub enum AgentError {
     RecordUnavailable,
     /// A question to the store has no answer.
     #[error(transparent)]
-    Query(#[from] QueryError),
+    Query(QueryError),
+}
+
+/// A store that is away is that, whoever asked it: those who may ask again do.
+impl From<QueryError> for AgentError {
+    fn from(error: QueryError) -> Self {
+        match error {
+            QueryError::Unavailable(reason) => {
+                tracing::error!(%reason, "a query found the record store away");
+                Self::RecordUnavailable
+            }
+            QueryError::Invalid { .. } | QueryError::TooSlow { .. } => Self::Query(error),
+        }
+    }
 }
 
 /// What may have been done, in words that say how the caller finds out.
