@@ -66,6 +66,7 @@ contract! {
     audit::a_key_may_be_changed,
     audit::what_people_decide_is_entered,
     audit::what_begins_without_an_answer_is_found,
+    audit::what_begins_by_leave_that_nobody_gave_is_found,
     audit::each_word_that_settles_a_doubt_is_entered_and_the_last_counts,
     audit::a_part_of_a_commit_that_fails_enters_nothing,
     claims::a_claim_without_an_answer_gets_the_recovered_one,

@@ -933,6 +933,36 @@ pub(crate) async fn what_people_decide_is_entered(db: TestDb) {
     assert_eq!(detail(row(AuditKind::DoubtSettled))["happened"], true);
     assert_eq!(entered.iter().filter(|row| row.tenant != "default").count(), 0);
     whole(&db).await;
+    // R-14: what a person said of a doubt is what became of it, in the log and in the action.
+    let told = |status: &str| format!("UPDATE tool_invocation_log SET status = '{status}', error_code = 'tool_error'");
+    for status in ["failed", "in_doubt"] {
+        db.run(&told(status)).await;
+        let otherwise = Finding::ToldOtherwise {
+            decision_id: run.id.to_string(),
+            action_id: sent.id.to_string(),
+            status: status.to_owned(),
+        };
+        assert_eq!(verify(&db, Vec::new()).await, [otherwise]);
+        db.run("UPDATE tool_invocation_log SET status = 'completed', error_code = NULL, error_message = NULL")
+            .await;
+        let code = "error_code = 'tool_error'";
+        db.run(&format!(
+            "UPDATE agent_action SET status = '{status}', {code} WHERE id = '{}'",
+            sent.id
+        ))
+        .await;
+        let otherwise = Finding::QuestionDiffers {
+            action_id: sent.id.to_string(),
+            differs: vec!["what came of it"],
+        };
+        assert_eq!(verify(&db, Vec::new()).await, [otherwise]);
+        db.run(&format!(
+            "UPDATE agent_action SET status = 'completed', error_code = NULL WHERE id = '{}'",
+            sent.id
+        ))
+        .await;
+    }
+    whole(&db).await;
     // R-15: what was taken back counts no more.
     db.run("UPDATE approval_grant SET revoked_at = NULL, revoked_by = NULL")
         .await;
@@ -1029,4 +1059,51 @@ pub(crate) async fn what_begins_without_an_answer_is_found(db: TestDb) {
             }
         ]
     );
+}
+
+/// R-11, R-15: leave for good that somebody wrote into the database lets a call begin unasked, and the audit says that nobody gave it, also
+/// when the leave is gone again, and whenever it is said to be from.
+pub(crate) async fn what_begins_by_leave_that_nobody_gave_is_found(db: TestDb) {
+    let store = db.open().await;
+    let run = new_run();
+    let lease = begin(&store, &run).await;
+    let grant = GrantId::new();
+    db.run(&format!(
+        "INSERT INTO approval_grant (id, tenant, user_id, server, tool, recipients, tool_digest, action_id, created_by, created_at) \
+         VALUES ('{grant}', 'default', 'ann', 'tasks', 'send', '{{\"to\":[\"bob@example.com\"]}}', 'd1gest', 'x', 'user:ann', 0)"
+    ))
+    .await;
+    let grant_id = grant.to_string();
+    assert_eq!(
+        verify(&db, Vec::new()).await,
+        [Finding::NotGiven {
+            grant_id: grant_id.clone()
+        }]
+    );
+    let sent = Intent {
+        tool: tool("send"),
+        started_at: T0,
+        ..intent(&run.decision, 1)
+    };
+    let action = NewAction {
+        approval: None,
+        grant: Some(grant),
+        ..asked(sent.id, ApprovalId::new())
+    };
+    let append = Append {
+        intents: vec![sent.clone()],
+        actions: vec![action],
+        ..entries(lease, 1..=1)
+    };
+    assert_eq!(store.append(append).await.unwrap(), Held::Yes);
+    let without = Finding::WithoutLeave {
+        number: 1,
+        action_id: sent.id.to_string(),
+    };
+    assert_eq!(
+        verify(&db, Vec::new()).await,
+        [without.clone(), Finding::NotGiven { grant_id }]
+    );
+    db.run("DELETE FROM approval_grant").await;
+    assert_eq!(verify(&db, Vec::new()).await, [without]);
 }

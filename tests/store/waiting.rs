@@ -113,6 +113,7 @@ pub(crate) async fn leave_that_nobody_gave_is_found(db: TestDb) {
         "tool = 'wipe'",
         "tool_digest = 'other'",
         "id = 'forged'",
+        "id = 'forged', created_at = 0",
     ] {
         db.run("CREATE TABLE grant_was AS SELECT * FROM approval_grant").await;
         db.run(&format!("UPDATE approval_grant SET {forged}")).await;

@@ -38,20 +38,17 @@ async fn effects(conn: &mut Conn, verifier: &mut Verifier) -> Result<(), StoreEr
             "i.detail",
         ],
     );
-    // A doubt is settled under the call, or under the call and the run that was resumed with it.
     let sql = format!(
         "SELECT t.decision_id, t.sequence, t.id, t.status, \
          i.subject IS NOT NULL OR (t.side_effect AND t.started_at IS NOT NULL \
          AND t.started_at >= {BEGAN}), \
          EXISTS (SELECT 1 FROM audit a WHERE a.subject = t.id), \
-         t.status = 'started' OR EXISTS (SELECT 1 FROM audit a WHERE a.subject = t.id \
-         AND (a.kind = 'effect_' || t.status OR a.kind = 'doubt_settled')) \
-         OR EXISTS (SELECT 1 FROM audit a WHERE a.kind = 'doubt_settled' \
-         AND a.subject > t.id || ':' AND a.subject < t.id || ';'), \
+         t.status = 'started' OR {}, \
          t.side_effect, {} \
          FROM (SELECT * FROM tool_invocation_log WHERE (decision_id, sequence) > ($1, $2) \
          ORDER BY decision_id, sequence LIMIT {PAGE}) t \
          LEFT JOIN audit i ON i.subject = t.id AND i.kind = 'effect_intended' ORDER BY t.decision_id, t.sequence",
+        entered_end("t"),
         texts.columns
     );
     let mut after = (String::new(), 0);
@@ -140,11 +137,12 @@ async fn questions(conn: &mut Conn, verifier: &mut Verifier) -> Result<(), Store
         ],
     );
     let sql = format!(
-        "SELECT q.id, a.subject IS NOT NULL, {} FROM agent_action q \
+        "SELECT q.id, a.subject IS NOT NULL, \
+         q.started_at IS NULL OR NOT q.side_effect OR q.status = 'executing' OR {}, {} FROM agent_action q \
          LEFT JOIN audit a ON a.subject = q.id AND a.kind = 'approval_requested' \
          LEFT JOIN audit r ON r.subject = q.id AND r.kind = 'approval_resolved' \
-         WHERE q.approval_id IS NOT NULL AND (a.subject IS NOT NULL OR q.created_at >= {BEGAN}) AND q.id > $1 \
-         ORDER BY q.id LIMIT {PAGE}",
+         WHERE q.approval_id IS NOT NULL AND q.id > $1 ORDER BY q.id LIMIT {PAGE}",
+        entered_end("q"),
         texts.columns
     );
     let mut after = String::new();
@@ -168,7 +166,7 @@ async fn questions(conn: &mut Conn, verifier: &mut Verifier) -> Result<(), Store
                 answer,
                 by,
                 of_by,
-            ] = texts.read(&row, 2)?;
+            ] = texts.read(&row, 3)?;
             let mut differs = Differs::default();
             differs.unless("whether anybody was asked", row.bool(1)?);
             if let Some(asked) = asked {
@@ -188,6 +186,7 @@ async fn questions(conn: &mut Conn, verifier: &mut Verifier) -> Result<(), Store
             let entered = answer.and_then(|answer| field(&answer, "decision"));
             differs.unless("the answer", said == entered);
             differs.unless("who answered", by == of_by);
+            differs.unless("what came of it", row.bool(2)?);
             if let Some(differs) = differs.found() {
                 verifier.find(Finding::QuestionDiffers {
                     action_id: after.clone(),
@@ -224,8 +223,7 @@ async fn grants(conn: &mut Conn, verifier: &mut Verifier) -> Result<(), StoreErr
     let sql = format!(
         "SELECT g.id, {}, EXISTS (SELECT 1 FROM audit r WHERE r.subject = g.id AND r.kind = 'grant_revoked') \
          FROM approval_grant g LEFT JOIN audit a ON a.subject = g.id AND a.kind = 'grant_created' \
-         WHERE g.revoked_at IS NULL AND (a.subject IS NOT NULL OR g.created_at >= {BEGAN}) AND g.id > $1 \
-         ORDER BY g.id LIMIT {PAGE}",
+         WHERE g.revoked_at IS NULL AND g.id > $1 ORDER BY g.id LIMIT {PAGE}",
         texts.columns
     );
     let mut after = String::new();
@@ -268,6 +266,27 @@ async fn grants(conn: &mut Conn, verifier: &mut Verifier) -> Result<(), StoreErr
             return Ok(());
         }
     }
+}
+
+/// SQL: does the audit know that a call ended as the row `of` says? Where a doubt was settled that is what the person said, under the call,
+/// or under the call and the run that was resumed with it.
+fn entered_end(of: &str) -> String {
+    let settled = |and: &str| {
+        format!(
+            "(EXISTS (SELECT 1 FROM audit s WHERE s.subject = {of}.id AND s.kind = 'doubt_settled'{and}) \
+             OR EXISTS (SELECT 1 FROM audit s WHERE s.kind = 'doubt_settled' \
+             AND s.subject > {of}.id || ':' AND s.subject < {of}.id || ';'{and}))"
+        )
+    };
+    let as_settled = settled(&format!(
+        " AND s.detail LIKE CASE {of}.status WHEN 'completed' THEN '%\"happened\":true%' \
+         WHEN 'failed' THEN '%\"happened\":false%' ELSE '' END"
+    ));
+    format!(
+        "CASE WHEN {} THEN {as_settled} \
+         ELSE EXISTS (SELECT 1 FROM audit e WHERE e.subject = {of}.id AND e.kind = 'effect_' || {of}.status) END",
+        settled("")
+    )
 }
 
 /// Texts of a statement, read whatever somebody may have put there.

@@ -69,18 +69,17 @@ pub(in super::super) async fn signer(
     match (KeyPlace::of(target, given), &given.current) {
         (KeyPlace::Given, Some(key)) => Ok(Signer::new(key.expose_secret())),
         (KeyPlace::File(path), _) => {
-            let secret = match std::fs::read_to_string(&path) {
-                Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                    lost(conn, given, &path, texts).await?;
-                    make_file(&path)
-                }
+            let secret = match read_file(&path) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => make_file(&path),
                 read => read,
             };
             let secret = secret.map_err(|cause| StoreError::File {
                 path: path.display().to_string(),
                 cause,
             })?;
-            Ok(Signer::new(&secret))
+            let signer = Signer::new(&secret);
+            lost(conn, given, &signer, &path, texts).await?;
+            Ok(signer)
         }
         (KeyPlace::Given | KeyPlace::Database, _) => {
             tracing::warn!("audit: {KEY_IN_DATABASE}");
@@ -99,18 +98,24 @@ pub(in super::super) async fn signer(
     }
 }
 
-/// Cries out where the file is gone that the last rows were hashed with. What is asked of gavel goes on with a new key: the record
+/// Cries out where the file is gone, or another one, that the last rows were hashed with. What is asked of gavel goes on with a new key: the record
 /// of what happens from now on is worth more than a service that stands still.
-async fn lost(conn: &mut Conn, given: &AuditSecrets, path: &Path, texts: &AuditStatements) -> Result<(), StoreError> {
+async fn lost(
+    conn: &mut Conn,
+    given: &AuditSecrets,
+    there: &Signer,
+    path: &Path,
+    texts: &AuditStatements,
+) -> Result<(), StoreError> {
     let Some(row) = conn.first(&texts.last_key, vec![]).await? else {
         return Ok(());
     };
     let key = row.text(0)?;
-    if given.given().iter().all(|signer| signer.id() != key) {
+    if there.id() != key && given.given().iter().all(|signer| signer.id() != key) {
         tracing::error!(
             key,
-            "audit: {} is gone, with which the rows so far were hashed; they cannot be verified without it, and a new key is made \
-             for those to come. Put the lost one, from a backup, into audit.old_keys",
+            "audit: the key with which the rows so far were hashed is not in {}; they cannot be verified without it, and those to \
+             come are hashed with another one. Put the lost one, from a backup, into audit.old_keys",
             path.display()
         );
     }
@@ -131,7 +136,7 @@ pub(super) fn beside_database(target: &Target) -> Result<Option<Signer>, StoreEr
         return Ok(None);
     };
     let path = beside(options.get_filename());
-    match std::fs::read_to_string(&path) {
+    match read_file(&path) {
         Ok(secret) => Ok(Some(Signer::new(&secret))),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(cause) => {
@@ -145,6 +150,24 @@ pub(super) fn beside_database(target: &Target) -> Result<Option<Signer>, StoreEr
 pub(super) async fn in_database(conn: &mut Conn) -> Result<Option<Signer>, StoreError> {
     let row = conn.first(&KEY.into(), vec![]).await?;
     row.map(|row| Ok(Signer::new(&row.text(0)?))).transpose()
+}
+
+/// The fewest bytes of a key, as of one that is given.
+const SHORTEST: usize = 32;
+
+/// A file that was emptied or cut holds a key that anybody could guess: rows that are hashed with it prove nothing.
+fn read_file(path: &Path) -> io::Result<String> {
+    let secret = std::fs::read_to_string(path)?;
+    match secret.trim().len() {
+        SHORTEST.. => Ok(secret),
+        bytes => Err(io::Error::new(
+            io::ErrorKind::InvalidData,
+            format!(
+                "it holds {bytes} bytes and a key has at least {SHORTEST}: put back the copy of it, or remove the file, and gavel \
+                 makes a new key"
+            ),
+        )),
+    }
 }
 
 /// Makes the file whole or not at all, readable by its owner alone. Of two processes that begin at once both have the same.
@@ -169,7 +192,12 @@ fn make_file(path: &Path) -> io::Result<String> {
         });
     std::fs::remove_file(&unfinished)?;
     made?;
-    std::fs::read_to_string(path)
+    // Rows are durable that are hashed with it: so is its name.
+    #[cfg(unix)]
+    if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
+        std::fs::File::open(folder)?.sync_all()?;
+    }
+    read_file(path)
 }
 
 fn fresh() -> io::Result<String> {

@@ -1,6 +1,6 @@
 //! The chain, read by somebody who does not believe it.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt;
 use std::str::FromStr;
 
@@ -153,7 +153,8 @@ pub enum Finding {
         /// What of it.
         differs: Vec<&'static str>,
     },
-    /// A side effect that a person was asked about, and that was begun though nobody had said yes.
+    /// A side effect that a person was asked about, and that was begun though nobody had said yes; or by standing leave that nobody
+    /// had given then, or that was taken back.
     WithoutLeave {
         /// The row by which it was begun.
         number: i64,
@@ -244,7 +245,8 @@ impl fmt::Display for Finding {
             ),
             Self::WithoutLeave { number, action_id } => write!(
                 f,
-                "without leave: row {number} begins the side effect {action_id}, and no person had said yes to it"
+                "without leave: row {number} begins the side effect {action_id}, and no person had said yes to it, nor given leave for good \
+                 that stood"
             ),
             Self::NotGiven { grant_id } => write!(
                 f,
@@ -259,7 +261,7 @@ pub struct Verifier {
     keys: BTreeMap<String, Signer>,
     /// What the database says of its last row; `Some(None)` where it has lost that.
     head: Option<Option<Head>>,
-    kept: Vec<Head>,
+    kept: HashMap<i64, Vec<Head>>,
     /// What the first row follows.
     after: Head,
     /// What the next row follows.
@@ -274,6 +276,8 @@ pub struct Verifier {
     doubtful: Option<AuditRow>,
     /// Calls that people were asked about, and that they have not approved.
     unapproved: HashSet<Uuid>,
+    /// Standing leave that a person has given, and whether it stands.
+    grants: HashMap<Uuid, bool>,
     tries: i64,
     rows: u64,
     found: u64,
@@ -282,7 +286,11 @@ pub struct Verifier {
 
 impl Verifier {
     /// With these keys, what the database says of its head, and heads that were kept elsewhere.
-    pub(super) fn new(keys: Vec<Signer>, head: Option<Option<Head>>, kept: Vec<Head>) -> Self {
+    pub(super) fn new(keys: Vec<Signer>, head: Option<Option<Head>>, heads: Vec<Head>) -> Self {
+        let mut kept: HashMap<i64, Vec<Head>> = HashMap::new();
+        for head in heads {
+            kept.entry(head.number).or_default().push(head);
+        }
         let beginning = Head {
             number: 0,
             hash: BEGINNING.to_owned(),
@@ -298,6 +306,7 @@ impl Verifier {
             first_genuine: None,
             doubtful: None,
             unapproved: HashSet::new(),
+            grants: HashMap::new(),
             tries: TRIES,
             rows: 0,
             found: 0,
@@ -308,7 +317,7 @@ impl Verifier {
     /// The rows are a part of the chain: what follows this one. The part says that of itself, so what a head that was kept shows to
     /// be before it is missing.
     pub(super) fn follows(&mut self, after: Head) {
-        let before = self.kept.iter().map(|kept| kept.number);
+        let before = self.kept.keys().copied();
         if let Some(kept) = before.filter(|kept| *kept < after.number).max() {
             let (from, to) = (kept + 1, after.number);
             self.find(Finding::Missing { from, to });
@@ -321,7 +330,8 @@ impl Verifier {
     /// Is it known that nothing is missing before the first row: it is the first of all, or follows a head that was kept?
     #[must_use]
     pub fn joins(&self) -> bool {
-        self.after.number == 0 || self.kept.contains(&self.after)
+        let kept = self.kept.get(&self.after.number);
+        self.after.number == 0 || kept.is_some_and(|kept| kept.contains(&self.after))
     }
 
     /// The next row.
@@ -366,7 +376,8 @@ impl Verifier {
         self.compare();
     }
 
-    /// Where a person was asked, is what begins approved, or under standing leave?
+    /// Where a person was asked, is what begins approved, or under standing leave that a person gave and nobody took back? Of a part of
+    /// the chain it is not known what was given before it.
     fn leave(&mut self, row: &AuditRow) {
         let Ok(action) = Uuid::parse_str(&row.subject) else {
             return;
@@ -380,13 +391,27 @@ impl Verifier {
             Some(AuditKind::ApprovalResolved) if approves() => {
                 self.unapproved.remove(&action);
             }
-            Some(AuditKind::EffectIntended)
-                if self.unapproved.remove(&action) && field(&row.detail, "grant_id").is_none() =>
-            {
-                self.find(Finding::WithoutLeave {
-                    number: row.number,
-                    action_id: row.subject.clone(),
-                });
+            Some(AuditKind::GrantCreated) => {
+                self.grants.insert(action, true);
+            }
+            Some(AuditKind::GrantRevoked) => {
+                self.grants.insert(action, false);
+            }
+            Some(AuditKind::EffectIntended) => {
+                let asked = self.unapproved.remove(&action);
+                let without = match field(&row.detail, "grant_id") {
+                    Some(grant) => {
+                        let known = Uuid::parse_str(&grant).ok().and_then(|grant| self.grants.get(&grant));
+                        !known.copied().unwrap_or(self.after.number > 0)
+                    }
+                    None => asked,
+                };
+                if without {
+                    self.find(Finding::WithoutLeave {
+                        number: row.number,
+                        action_id: row.subject.clone(),
+                    });
+                }
             }
             _ => {}
         }
@@ -412,11 +437,11 @@ impl Verifier {
                 expected: expected.clone(),
             });
         }
-        for kept in self.kept.clone() {
-            if kept.number == expected.number && kept.hash != expected.hash {
-                let hash = expected.hash.clone();
-                self.find(Finding::Rewritten { kept, hash });
-            }
+        let kept = self.kept.get(&expected.number).into_iter().flatten();
+        let others: Vec<_> = kept.filter(|kept| kept.hash != expected.hash).cloned().collect();
+        for kept in others {
+            let hash = expected.hash.clone();
+            self.find(Finding::Rewritten { kept, hash });
         }
     }
 
@@ -425,13 +450,13 @@ impl Verifier {
         for (key_id, (from, to, rows)) in std::mem::take(&mut self.unknown) {
             self.find(Finding::UnknownKey { from, to, rows, key_id });
         }
-        let heads = || self.head.iter().flatten().chain(&self.kept);
+        let heads = || self.head.iter().flatten().chain(self.kept.values().flatten());
+        let known = heads().map(|head| head.number).max();
         if let Some(last) = self.doubtful.clone() {
             let vouched = heads().any(|head| head.number == last.number && head.hash == last.hash);
             self.judge(&last, vouched);
         }
-        let known = self.head.iter().flatten().chain(&self.kept).map(|head| head.number);
-        let (from, known) = (self.last.number.saturating_add(1), known.max());
+        let from = self.last.number.saturating_add(1);
         if let Some(to) = known.filter(|to| *to >= from) {
             self.find(Finding::CutOff { from, to });
         }
