@@ -35,16 +35,19 @@ impl Cookie {
         let name = self.name(origin::is_secure(request));
         let mut found = None;
         for line in request.headers().get_all(header::COOKIE) {
-            for pair in line.to_str().ok()?.split(';') {
-                let Some((key, value)) = pair.split_once('=') else {
+            // A neighbour's may hold any bytes; cookies do not tell ports apart.
+            for pair in line.as_bytes().split(|byte| *byte == b';') {
+                let Some(at) = pair.iter().position(|byte| *byte == b'=') else {
                     continue;
                 };
-                if key.trim() == name && found.replace(value.trim()).is_some() {
+                let (key, value) = (pair[..at].trim_ascii(), pair[at + 1..].trim_ascii());
+                if key == name.as_bytes() && found.replace(value).is_some() {
                     return None;
                 }
             }
         }
-        found.filter(|value| is_token(value)).map(str::to_owned)
+        let value = std::str::from_utf8(found?).ok()?;
+        is_token(value).then(|| value.to_owned())
     }
 
     /// Sets it, for so long; for no time takes it away.
