@@ -10,6 +10,7 @@ use super::address::Recipients;
 use super::ids::{ActionId, ApprovalId, GrantId, RunId, ThreadId};
 use super::names::names;
 use super::policy;
+use super::text::visible;
 
 names! {
     /// Where an action is.
@@ -36,7 +37,7 @@ names! {
 }
 
 impl ActionStatus {
-    /// The legal transitions. Each is one conditional UPDATE, so that of two who try only one succeeds.
+    /// The legal transitions. Each is one conditional UPDATE, whose condition is made of this, so that of two who try only one succeeds.
     #[must_use]
     pub const fn may_become(self, next: Self) -> bool {
         use ActionStatus::{
@@ -48,9 +49,14 @@ impl ActionStatus {
                 | (AwaitingConfirmation, Approved | Rejected | Expired)
                 | (Approved, Executing | Failed | Expired)
                 | (Executing, Completed | Failed | InDoubt)
-                // By a person's word.
-                | (InDoubt, Completed | Failed)
         )
+    }
+
+    /// What a person's word may make of it: a doubt is settled, and a word that led to nothing yet gives way to another.
+    #[must_use]
+    pub const fn may_be_settled_as(self, next: Self) -> bool {
+        use ActionStatus::{Completed, Failed, InDoubt};
+        matches!((self, next), (InDoubt | Completed | Failed, Completed | Failed))
     }
 
     /// Nothing will happen any more, unless a person settles it.
@@ -218,10 +224,14 @@ pub struct Grant {
     pub revoked_at: Option<String>,
 }
 
-/// What a tool says of its failure, for people: `error.message` where it answered with an object that has one, as gavel's own servers
-/// do, else all of it.
+/// Characters of a tool's own words that its user is shown.
+const MOST_WORDS: usize = 500;
+
+/// What a tool says of its failure, for its user (R-16, R-17): `error.message` where it answered with an object that has one, as gavel's
+/// own servers do, else its text; of either the first line with something in it, without what cannot be seen, and not more of it than a person reads. What
+/// comes after that is for operators, who have all of it in the log of tools: traces of a program, or whole pages.
 #[must_use]
-pub fn in_words(message: &str) -> Cow<'_, str> {
+pub fn in_words(message: &str) -> String {
     #[derive(serde::Deserialize)]
     struct Said {
         error: Failure,
@@ -230,9 +240,17 @@ pub fn in_words(message: &str) -> Cow<'_, str> {
     struct Failure {
         message: String,
     }
-    match serde_json::from_str::<Said>(message) {
-        Ok(said) => Cow::Owned(said.error.message),
-        Err(_) => Cow::Borrowed(message),
+    let said = serde_json::from_str::<Said>(message).map(|said| Cow::Owned(said.error.message));
+    let said = said.unwrap_or(Cow::Borrowed(message));
+    let line = said
+        .lines()
+        .map(str::trim)
+        .find(|line| !line.is_empty())
+        .unwrap_or_default();
+    let line = visible(line);
+    match line.char_indices().nth(MOST_WORDS) {
+        Some((at, _)) => format!("{}…", &line[..at]),
+        None => line,
     }
 }
 
@@ -261,6 +279,17 @@ impl Grant {
 mod tests {
     use super::*;
 
+    /// R-16, R-17: a user is told what went wrong, and nothing of the inside of a program.
+    #[test]
+    fn a_tool_s_failure_is_told_in_its_first_line() {
+        let own = r#"{"error": {"code": "not_found", "message": "There is no such thread."}}"#;
+        assert_eq!(in_words(own), "There is no such thread.");
+        let traced = "\n  no such\u{200b} task\u{7}\n  at Database.query (/srv/app/db.js:12:3)\n  password=hunter2";
+        assert_eq!(in_words(traced), "no such task");
+        assert_eq!(in_words(&"ö".repeat(600)), format!("{}…", "ö".repeat(500)));
+        assert_eq!(in_words(" \n "), "");
+    }
+
     /// R-states, DESIGN.md section 6: nothing runs without leave, and what is over stays over but for a doubt that is settled.
     #[test]
     fn only_the_legal_transitions_are_possible() {
@@ -278,12 +307,13 @@ mod tests {
             (Executing, Completed),
             (Executing, Failed),
             (Executing, InDoubt),
-            (InDoubt, Completed),
-            (InDoubt, Failed),
         ];
+        let settled = [InDoubt, Completed, Failed].map(|from| [(from, Completed), (from, Failed)]);
         for from in ActionStatus::ALL.iter().copied() {
             for to in ActionStatus::ALL.iter().copied() {
                 assert_eq!(from.may_become(to), legal.contains(&(from, to)), "{from:?} → {to:?}");
+                let word = settled.as_flattened().contains(&(from, to));
+                assert_eq!(from.may_be_settled_as(to), word, "{from:?} → {to:?}");
             }
         }
     }

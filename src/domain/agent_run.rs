@@ -4,7 +4,7 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 use utoipa::ToSchema;
 
-use super::decision::Usage;
+use super::decision::{Outcome, Usage};
 use super::ids::{ActionId, RunId};
 use super::names::names;
 
@@ -53,12 +53,39 @@ names! {
 }
 
 impl RunStatus {
+    /// The legal transitions. Each is one conditional UPDATE, whose condition is made of this, so that of two who try only one succeeds.
+    #[must_use]
+    pub const fn may_become(self, next: Self) -> bool {
+        use RunStatus::{AwaitingConfirmation, Cancelled, Completed, Failed, Paused, Queued, Running};
+        matches!(
+            (self, next),
+            (Queued, Running | Failed | Cancelled)
+                | (Running, Running | AwaitingConfirmation)
+                | (AwaitingConfirmation, Running)
+                | (Running | AwaitingConfirmation, Completed | Failed | Cancelled | Paused)
+        )
+    }
+
     /// Nothing will happen any more. A paused run is over as well: to resume it makes a run of its own.
     #[must_use]
     pub const fn is_over(self) -> bool {
         match self {
             Self::Completed | Self::Failed | Self::Cancelled | Self::Paused => true,
             Self::Queued | Self::Running | Self::AwaitingConfirmation => false,
+        }
+    }
+}
+
+impl AgentRun {
+    /// Why it came to no good end, from a closed list: the subcategory of its outcome in lower case, `in_doubt` or `cancelled`.
+    #[must_use]
+    pub fn error_code(&self) -> Option<String> {
+        match (self.status, self.stop_reason) {
+            (RunStatus::Cancelled, _) => Some("cancelled".to_owned()),
+            (RunStatus::Failed, Some(StopReason::InDoubt)) => Some(StopReason::InDoubt.as_str().to_owned()),
+            (RunStatus::Failed, _) => self.outcome_category.map(Outcome::code),
+            (RunStatus::Queued | RunStatus::Running | RunStatus::AwaitingConfirmation, _) => None,
+            (RunStatus::Completed | RunStatus::Paused, _) => None,
         }
     }
 }
@@ -121,6 +148,9 @@ pub struct AgentRun {
     pub in_doubt: Vec<DoubtfulCall>,
     /// Tokens over all its model calls; of a flow those of its steps. Those of agents that its model called are theirs.
     pub usage: Usage,
+    /// How its decision came out; null while it goes on.
+    #[schema(required = true)]
+    pub outcome_category: Option<Outcome>,
 }
 
 /// A call of which it is not known whether it had its effect.
@@ -134,4 +164,27 @@ pub struct DoubtfulCall {
     /// What it was called with.
     #[schema(value_type = Object)]
     pub parameters: serde_json::Value,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::RunStatus::{self, *};
+
+    /// R-states, X-4: what is over stays over, and nothing that waits its turn ends otherwise than unsuccessfully.
+    #[test]
+    fn only_the_legal_transitions_are_possible() {
+        for from in RunStatus::ALL.iter().copied() {
+            for to in RunStatus::ALL.iter().copied() {
+                let legal = match from {
+                    Queued => matches!(to, Running | Failed | Cancelled),
+                    // It is taken up by another process.
+                    Running => to != Queued,
+                    AwaitingConfirmation => !matches!(to, Queued | AwaitingConfirmation),
+                    Completed | Failed | Cancelled | Paused => false,
+                };
+                assert_eq!(from.may_become(to), legal, "{from:?} → {to:?}");
+                assert!(!from.is_over() || !legal, "{from:?} is over");
+            }
+        }
+    }
 }

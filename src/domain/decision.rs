@@ -108,6 +108,15 @@ outcomes! {
     Internal = "ERROR:INTERNAL",
 }
 
+impl Outcome {
+    /// The subcategory as a code: `model_timeout` of `ERROR:MODEL_TIMEOUT`.
+    #[must_use]
+    pub fn code(self) -> String {
+        let (_, subcategory) = self.as_str().split_once(':').unwrap_or_default();
+        subcategory.to_ascii_lowercase()
+    }
+}
+
 impl PartialSchema for Outcome {
     fn schema() -> RefOr<Schema> {
         let names = Self::ALL.iter().map(|outcome| outcome.as_str());

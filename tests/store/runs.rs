@@ -216,7 +216,7 @@ pub(crate) async fn a_run_reads_back_as_it_was_written(db: TestDb) {
         serde_json::to_value(shown(&store, run.id).await).unwrap(),
         json!({
             "id": run.id, "project_id": "default", "agent_id": "reporter", "parent_run_id": null,
-            "status": "paused", "summary": "It was mom.", "output": {"z": 1, "a": 2}, "error_message": "cut short",
+            "status": "paused", "summary": "It was mom.", "outcome_category": "SUCCESS:TASK_COMPLETED", "output": {"z": 1, "a": 2}, "error_message": "cut short",
             "steps": 2, "created_at": "2026-11-20T00:00:00.000001Z", "started_at": "2026-11-20T00:00:00.000001Z",
             "completed_at": "2026-11-20T00:00:01.234568Z", "duration_ms": 1234, "definition_hash": "c0ffee",
             "definition_version": 3, "resumed_from": null, "resumed_by": null, "recovered_from": "crash",

@@ -40,6 +40,7 @@ mod sessions;
 mod sqlite;
 mod state;
 mod statements;
+mod transition;
 mod writer;
 
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -19,6 +19,7 @@ const FIELDS: [&str; 21] = [
     "error_message",
     "id",
     "in_doubt",
+    "outcome_category",
     "output",
     "parent_run_id",
     "project_id",

@@ -1,6 +1,9 @@
 //! Every statement that writes actions, grants and threads.
 
 use super::super::db::{Dialect, Sql};
+use super::super::transition::{action_may_be_settled_as, action_may_become, any, run_may_become};
+use crate::domain::action::ActionStatus::{self, Approved, Completed, Executing, Expired, Failed, InDoubt, Rejected};
+use crate::domain::agent_run::RunStatus;
 
 /// The texts, made once.
 pub(in super::super) struct ActionStatements {
@@ -146,22 +149,26 @@ impl ActionStatements {
             )
             .into(),
             begin: format!(
-                "UPDATE agent_action SET status = 'executing', started_at = {now} WHERE id = $1 AND status = 'approved'"
+                "UPDATE agent_action SET status = 'executing', started_at = {now} WHERE id = $1 AND {}",
+                action_may_become(Executing)
             )
             .into(),
             end: format!(
                 "UPDATE agent_action SET status = $2, completed_at = {now}, error_code = $3, error_message = $4 \
-                 WHERE id = $1 AND (status = 'executing' OR (status = 'approved' AND $2 = 'failed')) \
-                 RETURNING run_id, tool, started_at, side_effect, approval_id"
+                 WHERE id = $1 AND {} RETURNING run_id, tool, started_at, side_effect, approval_id",
+                any("$2", &[Completed, Failed, InDoubt], ActionStatus::as_str, action_may_become)
             )
             .into(),
             drop_question: drop("its run went on without it"),
             drop_with_run: drop("its run was over first"),
             asks: "SELECT id FROM agent_action WHERE id = $1 AND status = 'awaiting_confirmation'".into(),
             waits: "SELECT id FROM agent_run WHERE id = $1 AND status = 'awaiting_confirmation'".into(),
-            suspend: "UPDATE agent_run SET status = 'awaiting_confirmation', holder = NULL, lease_id = NULL, \
-                      lease_until = NULL WHERE id = $1 AND status = 'running'"
-                .into(),
+            suspend: format!(
+                "UPDATE agent_run SET status = 'awaiting_confirmation', holder = NULL, lease_id = NULL, \
+                 lease_until = NULL WHERE id = $1 AND {}",
+                run_may_become(RunStatus::AwaitingConfirmation)
+            )
+            .into(),
             to_be_cancelled: "SELECT id FROM agent_run WHERE root_id = $1 AND cancel_requested AND completed_at IS NULL LIMIT 1"
                 .into(),
             asked: format!(
@@ -176,8 +183,8 @@ impl ActionStatements {
                 "UPDATE agent_action SET status = $2, resolution = $3, resolved_by = $4, reason = $5, grant_id = $6, \
                  resolved_at = {now}, completed_at = CASE WHEN $2 = 'rejected' THEN {now} ELSE NULL END, \
                  expires_at = CASE WHEN $2 = 'approved' AND expires_at < {now} + {TO_BEGIN_US} THEN {now} + {TO_BEGIN_US} \
-                 ELSE expires_at END \
-                 WHERE id = $1 AND status = 'awaiting_confirmation'"
+                 ELSE expires_at END WHERE id = $1 AND {}",
+                any("$2", &[Approved, Rejected], ActionStatus::as_str, action_may_become)
             )
             .into(),
             live_grant: "SELECT id FROM approval_grant WHERE tenant = $1 AND user_id = $2 AND server = $3 AND tool = $4 \
@@ -197,23 +204,25 @@ impl ActionStatements {
             expire: format!(
                 "UPDATE agent_action SET status = 'expired', completed_at = {now}, \
                  reason = CASE WHEN resolution IS NULL THEN 'nobody answered in time' ELSE reason END \
-                 WHERE root_id = $1 AND (status = 'awaiting_confirmation' OR status = 'approved') AND expires_at <= {now} \
-                 RETURNING id, run_id, tool, approval_id, resolution"
+                 WHERE root_id = $1 AND {} AND expires_at <= {now} \
+                 RETURNING id, run_id, tool, approval_id, resolution",
+                action_may_become(Expired)
             )
             .into(),
             close: format!(
                 "UPDATE agent_action SET status = 'expired', completed_at = {now}, \
                  reason = CASE WHEN resolution IS NULL THEN 'its run was over first' ELSE reason END WHERE run_id IN (WITH RECURSIVE below (id) AS (SELECT id FROM agent_run WHERE id = $1 UNION ALL \
                  SELECT run.id FROM agent_run run JOIN below ON run.parent_run_id = below.id) SELECT id FROM below) \
-                 AND (status = 'awaiting_confirmation' OR status = 'approved') \
-                 RETURNING id, run_id, tool, approval_id, resolution"
+                 AND {} RETURNING id, run_id, tool, approval_id, resolution",
+                action_may_become(Expired)
             )
             .into(),
             doubt: format!(
                 "UPDATE agent_action SET status = CASE WHEN side_effect THEN 'in_doubt' ELSE 'failed' END, \
                  completed_at = {now}, error_code = CASE WHEN side_effect THEN 'in_doubt' ELSE 'cancelled' END, \
-                 error_message = 'sent, and its outcome was not recorded' WHERE root_id = $1 AND status = 'executing' \
-                 RETURNING id, run_id, tool, side_effect"
+                 error_message = 'sent, and its outcome was not recorded' WHERE root_id = $1 AND {} \
+                 RETURNING id, run_id, tool, side_effect",
+                action_may_become(InDoubt)
             )
             .into(),
             doubtful: "SELECT action.status, action.settled_by, root.status, root.resumed_by, root.in_doubt \
@@ -221,8 +230,9 @@ impl ActionStatements {
                 .into(),
             settle: format!(
                 "UPDATE agent_action SET status = $2, error_code = $3, error_message = $4, settled_by = $5, \
-                 settled_at = {now} WHERE id = $1 AND (status = 'in_doubt' OR settled_by IS NOT NULL) \
-                 RETURNING run_id, tool"
+                 settled_at = {now} WHERE id = $1 AND {} AND (status = 'in_doubt' OR settled_by IS NOT NULL) \
+                 RETURNING run_id, tool",
+                any("$2", &[Completed, Failed], ActionStatus::as_str, action_may_be_settled_as)
             )
             .into(),
             doubts_of: "SELECT id, in_doubt FROM agent_run WHERE root_id = $1 AND in_doubt IS NOT NULL ORDER BY id".into(),

@@ -11,7 +11,7 @@ use super::super::read::rfc3339;
 use super::super::{ReadOnly, Store};
 use super::statements::{FIRST_OF_THREAD, WORKED_ON};
 use crate::domain::agent_run::{AgentRun, DoubtfulCall, RunStatus, StopReason};
-use crate::domain::decision::Usage;
+use crate::domain::decision::{Outcome, Usage};
 use crate::domain::ids::{ActionId, ConversationId, ProjectId, RunId, TenantId, ThreadId, UserId};
 use crate::ports::records::{OpenDecision, QueryError, RecordError};
 use crate::ports::runs::{Claimant, Snapshot, Standing, StoredEntry, StoredRun};
@@ -38,7 +38,8 @@ const JOURNAL: &str = "SELECT number, created_at, elapsed_us, body FROM agent_ru
 /// What everybody is shown of a run, in the order of [`shown`]; `created_at` and `id` come first, as in every list.
 pub(in super::super) const SHOWN: &str = "created_at, id, project_id, agent_id, parent_run_id, status, summary, output, \
      error_message, steps, started_at, completed_at, definition_hash, version, resumed_from, resumed_by, recovered_from, \
-     stop_reason, in_doubt, input_tokens, output_tokens, thought_tokens, cached_tokens";
+     stop_reason, in_doubt, input_tokens, output_tokens, thought_tokens, cached_tokens, \
+     (SELECT decision.outcome_category FROM decision_log decision WHERE decision.id = agent_run.id) AS outcome_category";
 
 impl Store {
     pub(super) async fn due_runs(&self, queued_for_us: i64, most: u32) -> Result<Vec<RunId>, RecordError> {
@@ -279,6 +280,7 @@ pub(in super::super) fn shown(row: &Row, bytes: &mut usize) -> Result<AgentRun, 
         stop_reason: opt_parsed(row, 17, StopReason::parse)?,
         in_doubt: in_doubt(row, 18)?,
         usage: usage(row, 19)?,
+        outcome_category: opt_parsed(row, 23, Outcome::parse)?,
     })
 }
 

@@ -3,6 +3,8 @@
 use super::super::db::{Dialect, Sql};
 use super::super::insert::Insert;
 use super::super::statements::recovered;
+use super::super::transition::{any, run_may_become};
+use crate::domain::agent_run::RunStatus::{self, Cancelled, Completed, Failed, Paused};
 
 /// Outermost runs that are dropped in one transaction: few, since their journals may be long.
 const PRUNED_AT_ONCE: usize = 8;
@@ -188,12 +190,14 @@ impl RunStatements {
             },
             taken: "SELECT fence FROM agent_run WHERE id = $1 AND lease_id = $2 AND status = 'running'".into(),
             entry: Insert::new(dialect, ENTRY_HEAD, "(?, ?, ?, ?, ?)", ENTRY_TAIL),
-            finish:
+            finish: format!(
                 "UPDATE agent_run SET status = $2, completed_at = $3, summary = $4, output = $5, error_message = $6, \
-                     stop_reason = $7, recovered_from = $8, in_doubt = $9, steps = $10, input_tokens = $11, \
-                     output_tokens = $12, thought_tokens = $13, cached_tokens = $14, lease_until = NULL \
-                     WHERE id = $1 AND (status = 'running' OR status = 'awaiting_confirmation')"
-                    .into(),
+                 stop_reason = $7, recovered_from = $8, in_doubt = $9, steps = $10, input_tokens = $11, \
+                 output_tokens = $12, thought_tokens = $13, cached_tokens = $14, lease_until = NULL \
+                 WHERE id = $1 AND started_at IS NOT NULL AND {}",
+                any("$2", &[Completed, Failed, Cancelled, Paused], RunStatus::as_str, run_may_become)
+            )
+            .into(),
             finished: format!("{HELD} AND run.status = $5 AND run.completed_at = $6").into(),
             lock_called: on_postgres(format!(
                 "SELECT id FROM agent_run WHERE root_id = ? AND parent_run_id IS NOT NULL AND {NOT_OVER} ORDER BY id \

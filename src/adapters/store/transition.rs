@@ -1,0 +1,71 @@
+//! Conditions of the UPDATEs that change a status, made of the legal transitions: what is not legal changes no row.
+
+use crate::domain::action::ActionStatus;
+use crate::domain::agent_run::RunStatus;
+
+/// Of an action: it may become `next`.
+pub(super) fn action_may_become(next: ActionStatus) -> String {
+    one_of(ActionStatus::ALL, |from| from.may_become(next), ActionStatus::as_str)
+}
+
+/// Of an action: a person's word may make it `next`.
+pub(super) fn action_may_be_settled_as(next: ActionStatus) -> String {
+    one_of(
+        ActionStatus::ALL,
+        |from| from.may_be_settled_as(next),
+        ActionStatus::as_str,
+    )
+}
+
+/// Of a run: it may become `next`.
+pub(super) fn run_may_become(next: RunStatus) -> String {
+    one_of(RunStatus::ALL, |from| from.may_become(next), RunStatus::as_str)
+}
+
+/// Of a row that becomes what `parameter` says, one of `targets`: it may.
+pub(super) fn any<S: Copy>(
+    parameter: &str,
+    targets: &[S],
+    name: fn(S) -> &'static str,
+    may: fn(S) -> String,
+) -> String {
+    let each = targets
+        .iter()
+        .map(|next| format!("({parameter} = '{}' AND {})", name(*next), may(*next)));
+    format!("({})", each.collect::<Vec<_>>().join(" OR "))
+}
+
+fn one_of<S: Copy>(all: &[S], legal: impl Fn(S) -> bool, name: fn(S) -> &'static str) -> String {
+    let from = all.iter().copied().filter(|from| legal(*from));
+    let from: Vec<_> = from.map(|from| format!("status = '{}'", name(from))).collect();
+    match from.as_slice() {
+        [one] => one.clone(),
+        _ => format!("({})", from.join(" OR ")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_status_changes_only_where_that_is_legal() {
+        assert_eq!(
+            action_may_become(ActionStatus::Approved),
+            "status = 'awaiting_confirmation'"
+        );
+        assert_eq!(
+            action_may_become(ActionStatus::Expired),
+            "(status = 'awaiting_confirmation' OR status = 'approved')"
+        );
+        assert_eq!(
+            run_may_become(RunStatus::Paused),
+            "(status = 'running' OR status = 'awaiting_confirmation')"
+        );
+        let ends = [ActionStatus::Completed, ActionStatus::InDoubt];
+        assert_eq!(
+            any("$2", &ends, ActionStatus::as_str, action_may_become),
+            "(($2 = 'completed' AND status = 'executing') OR ($2 = 'in_doubt' AND status = 'executing'))"
+        );
+    }
+}
