@@ -13,7 +13,7 @@ use super::events::tool_name;
 use super::next::has_result;
 use super::{Run, derive, record};
 use crate::domain::action::{self, Action, ActionStatus, Details};
-use crate::domain::address::Recipients;
+use crate::domain::address::{self, Recipients};
 use crate::domain::ids::{ActionId, ApprovalId, GrantId};
 use crate::domain::journal::{Entry, Judgement, Proposed, Target};
 use crate::domain::policy::{DecidedBy, Grant};
@@ -298,7 +298,7 @@ pub(super) fn unasked(run: &Run, intents: &[Intent]) -> Vec<NewAction> {
             tool: Arc::clone(tool),
             arguments: allowed(&run.journal, call.id)?,
             model: Arc::clone(&model),
-            details: Details::default(),
+            details: reached(tool, &*allowed(&run.journal, call.id)?),
             grant: Some(grant),
             words: "".into(),
         })
@@ -314,12 +314,31 @@ pub(super) fn unasked(run: &Run, intents: &[Intent]) -> Vec<NewAction> {
             tool: Arc::clone(&intent.tool),
             arguments: Arc::clone(&intent.arguments),
             model: Arc::clone(&model),
-            details: Details::default(),
+            details: reached(&intent.tool, &intent.arguments),
             grant: granted(&run.journal, intent.id),
             words: "".into(),
         })
         .chain(reads)
         .collect()
+}
+
+/// Whom a call reaches, for who has to find out what came of it. They were checked when it was judged.
+fn reached(tool: &Tool, arguments: &RawValue) -> Details {
+    if tool.recipients.is_empty() {
+        return Details::default();
+    }
+    let found = serde_json::from_str(arguments.get()).map_err(|error| vec![error.to_string()]);
+    let found = found.and_then(|arguments| address::recipients(&tool.recipients, &arguments, usize::MAX, || false));
+    match found {
+        Ok(found) => Details {
+            recipients: Some(found.recipients).filter(|recipients| !recipients.is_empty()),
+            ..Details::default()
+        },
+        Err(errors) => {
+            tracing::error!(tool = %tool.name, ?errors, "whom a call reaches cannot be read");
+            Details::default()
+        }
+    }
 }
 
 /// What came of actions, in the entries from `since` on.

@@ -12,7 +12,7 @@ use super::agents::response;
 use super::error::Error;
 use super::exchange::Exchange;
 use super::routes::Route;
-use super::runs::Patience;
+use super::runs::{Patience, key};
 use super::{State, acting, body, query};
 use crate::domain::action::Resolution;
 use crate::domain::ids::{ActionId, ApprovalId, GrantId};
@@ -46,6 +46,11 @@ pub(super) async fn grants(state: Data<State>, request: HttpRequest) -> HttpResp
     exchange.finish(all_grants(&state, &request).await)
 }
 
+pub(super) async fn grant(state: Data<State>, request: HttpRequest) -> HttpResponse {
+    let exchange = Exchange::begin(&state, &request, Some(Route::Grant));
+    exchange.finish(one_grant(&state, &request).await)
+}
+
 pub(super) async fn revoke(state: Data<State>, request: HttpRequest) -> HttpResponse {
     let exchange = Exchange::begin(&state, &request, Some(Route::RevokeGrant));
     exchange.finish(revoked(&state, &request).await)
@@ -76,7 +81,7 @@ pub(super) struct SettleBody {
 async fn waiting(state: &State, request: &HttpRequest) -> Result<HttpResponse, Error> {
     let caller = state.edge.auth.caller(request).await?;
     let user = acting::user(state, &caller, request)?;
-    let query = query::page(request.query_string())?;
+    let query = query::list(request.query_string())?;
     let page = state.edge.approvals.pending(&caller, user, query).await?;
     let approvals: Vec<_> = page.actions.into_iter().filter_map(PendingApproval::of).collect();
     let body = json!({ "approvals": approvals, "next_page_token": page.next_page_token });
@@ -85,8 +90,8 @@ async fn waiting(state: &State, request: &HttpRequest) -> Result<HttpResponse, E
 
 /// The answer is the run as it rests next. One that nobody talks to may take hours: it is waited for when that is asked for.
 async fn resolved(state: &State, request: &HttpRequest, payload: Payload) -> Result<HttpResponse, Error> {
-    let patience = Patience::of(request.headers())?;
     let caller = state.edge.auth.caller(request).await?;
+    let patience = Patience::of(request.headers())?;
     let body = body::read(request, payload, &state.edge.limits).await?;
     let given: ResolveBody = body::parse(
         &body,
@@ -103,6 +108,7 @@ async fn resolved(state: &State, request: &HttpRequest, payload: Payload) -> Res
         approval: given.approval_id,
         resolution: given.decision,
         reason: given.reason,
+        key: key(request, &caller, user.as_ref(), &body)?,
     };
     let answered = state.edge.approvals.resolve(&caller, user, answer).await?;
     let (agents, run) = (&state.edge.agents, answered.run);
@@ -124,7 +130,7 @@ async fn resolved(state: &State, request: &HttpRequest, payload: Payload) -> Res
 async fn doubts(state: &State, request: &HttpRequest) -> Result<HttpResponse, Error> {
     let caller = state.edge.auth.caller(request).await?;
     let user = acting::user(state, &caller, request)?;
-    let query = query::page(request.query_string())?;
+    let query = query::list(request.query_string())?;
     let page = state.edge.approvals.in_doubt(&caller, user, query).await?;
     let actions: Vec<_> = page.actions.into_iter().map(ActionInDoubt::from).collect();
     let body = json!({ "actions": actions, "next_page_token": page.next_page_token });
@@ -141,7 +147,12 @@ async fn settled(state: &State, request: &HttpRequest, payload: Payload) -> Resu
         .get("id")
         .and_then(ActionId::parse)
         .ok_or(Error::NotFound)?;
-    let settled = state.edge.approvals.settle(&caller, user, id, given.happened).await?;
+    let key = key(request, &caller, user.as_ref(), &body)?;
+    let settled = state
+        .edge
+        .approvals
+        .settle(&caller, user, id, given.happened, key.as_ref());
+    let settled = settled.await?;
     let run = state.edge.threads.after(&caller, settled.run).await?;
     Ok(response(StatusCode::OK, &run))
 }
@@ -155,15 +166,24 @@ async fn all_grants(state: &State, request: &HttpRequest) -> Result<HttpResponse
     Ok(response(StatusCode::OK, &body))
 }
 
+async fn one_grant(state: &State, request: &HttpRequest) -> Result<HttpResponse, Error> {
+    let caller = state.edge.auth.caller(request).await?;
+    query::none(request.query_string())?;
+    let user = acting::user(state, &caller, request)?;
+    let grant = state.edge.approvals.grant(&caller, user, grant_id(request)?).await?;
+    Ok(response(StatusCode::OK, &grant))
+}
+
 async fn revoked(state: &State, request: &HttpRequest) -> Result<HttpResponse, Error> {
     let caller = state.edge.auth.caller(request).await?;
     query::none(request.query_string())?;
     let user = acting::user(state, &caller, request)?;
-    let id = request
-        .match_info()
-        .get("id")
-        .and_then(GrantId::parse)
-        .ok_or(Error::NotFound)?;
-    state.edge.approvals.revoke(&caller, user, id).await?;
+    state.edge.approvals.revoke(&caller, user, grant_id(request)?).await?;
     Ok(HttpResponse::NoContent().finish())
+}
+
+/// What is no id names no grant, as does another tenant's or user's.
+fn grant_id(request: &HttpRequest) -> Result<GrantId, Error> {
+    let id = request.match_info().get("id").and_then(GrantId::parse);
+    id.ok_or(Error::NotFound)
 }

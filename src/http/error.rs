@@ -13,6 +13,7 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 use super::headers;
+use crate::domain::action::{ActionStatus, Resolution};
 use crate::domain::agent_run::DoubtfulCall;
 use crate::domain::definition::DefinitionError;
 use crate::domain::ids::{DecisionId, RunId};
@@ -186,6 +187,7 @@ struct Told {
     errors: Vec<FieldError>,
     decision: Option<DecisionId>,
     run: Option<RunId>,
+    outcome: Option<Late>,
     headers: Vec<(HeaderName, HeaderValue)>,
 }
 
@@ -197,6 +199,7 @@ impl Told {
             errors: Vec::new(),
             decision: None,
             run: None,
+            outcome: None,
             headers: Vec::new(),
         }
     }
@@ -210,6 +213,21 @@ impl Told {
     fn later(self) -> Self {
         self.header(header::RETRY_AFTER, RETRY_AFTER)
     }
+}
+
+/// What became of an action before somebody came late.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct Late {
+    /// Where the action is.
+    pub state: ActionStatus,
+    /// What was answered (`already_resolved`); absent where nobody did.
+    #[schema(required = false)]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub decision: Option<Resolution>,
+    /// By whom.
+    #[schema(required = false)]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub resolved_by: Option<String>,
 }
 
 /// `application/problem+json` (RFC 9457).
@@ -242,6 +260,10 @@ pub struct Problem<'a> {
     #[schema(schema_with = super::openapi::schemas::id, required = false)]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub run_id: Option<RunId>,
+    /// What became of the action (`already_resolved`, `not_in_doubt`).
+    #[schema(required = false)]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub outcome: Option<Late>,
     /// Each place that is wrong.
     #[schema(schema_with = super::openapi::schemas::field_errors, required = false)]
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -354,6 +376,7 @@ impl Error {
             request_id,
             decision_id: told.decision,
             run_id: told.run,
+            outcome: told.outcome,
             errors: bounded(told.errors),
         };
         let text = serde_json::to_string(&problem).unwrap_or_else(|error| unreachable!("a problem prints: {error}"));
@@ -502,9 +525,8 @@ fn agent(error: AgentError) -> Told {
                 ),
             )
         },
-        AgentError::Resolved(status, resolution, by) => Told::new(
-            Code::AlreadyResolved,
-            match (resolution, by) {
+        AgentError::Resolved(status, resolution, by) => {
+            let detail = match (resolution, &by) {
                 (Some(resolution), Some(by)) => format!(
                     "This was answered already: {} by {by}; the action is {}.",
                     resolution.as_str(),
@@ -512,15 +534,30 @@ fn agent(error: AgentError) -> Told {
                 ),
                 _ => "Nobody answered in time, or the run was over first; the action is expired and does not run."
                     .to_owned(),
-            },
-        ),
-        AgentError::NotInDoubt(status) => Told::new(
-            Code::NotInDoubt,
-            format!(
-                "Only an action in doubt can be settled; this one is {}.",
-                status.as_str()
-            ),
-        ),
+            };
+            Told {
+                outcome: Some(Late {
+                    state: status,
+                    decision: resolution,
+                    resolved_by: by,
+                }),
+                ..Told::new(Code::AlreadyResolved, detail)
+            }
+        }
+        AgentError::NotInDoubt(status) => Told {
+            outcome: Some(Late {
+                state: status,
+                decision: None,
+                resolved_by: None,
+            }),
+            ..Told::new(
+                Code::NotInDoubt,
+                format!(
+                    "Only an action in doubt can be settled; this one is {}.",
+                    status.as_str()
+                ),
+            )
+        },
         AgentError::StepsSpent => Told::new(
             Code::StepsSpent,
             "No steps are left over all resumes of this run; trigger the agent anew.",

@@ -117,10 +117,11 @@ pub(super) fn idempotency_key(headers: &HeaderMap) -> Result<Option<&str>, Error
     Ok(value.to_str().ok())
 }
 
-/// Binds a key to tenant, caller, user, route and body.
-pub(super) fn idempotency(key: &str, caller: &Caller, user: &UserId, route: &str, body: &[u8]) -> Idempotency {
+/// Binds a key to tenant, caller, user (where one is named), route and body.
+pub(super) fn idempotency(key: &str, caller: &Caller, user: Option<&UserId>, route: &str, body: &[u8]) -> Idempotency {
     let mut scope = Sha256::new();
-    for part in [caller.tenant.as_str(), &caller.name(), user.as_str(), route, key] {
+    let user = user.map_or("", UserId::as_str);
+    for part in [caller.tenant.as_str(), &caller.name(), user, route, key] {
         // Lengths first, so that no two different lists of parts are the same bytes.
         scope.update((part.len() as u64).to_be_bytes());
         scope.update(part.as_bytes());
@@ -236,7 +237,7 @@ mod tests {
         let service = |name: &str| Identity::Service(Arc::from(name));
         let user = |name: &str| UserId::parse(name).unwrap();
         let of = |key, tenant, identity, who: &str, route, body: &str| {
-            idempotency(key, &caller(tenant, identity), &user(who), route, body.as_bytes())
+            idempotency(key, &caller(tenant, identity), Some(&user(who)), route, body.as_bytes())
         };
         let base = of("k", "t", service("s"), "u", "r", "b");
         let others = [

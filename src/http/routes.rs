@@ -104,6 +104,7 @@ routes! {
     ActionsInDoubt: Get "/api/agent/actions/in-doubt" => approvals::in_doubt;
     SettleAction: Post "/api/agent/actions/{id}/settle" => approvals::settle;
     Grants: Get "/api/agent/grants" => approvals::grants;
+    Grant: Get "/api/agent/grants/{id}" => approvals::grant;
     RevokeGrant: Delete "/api/agent/grants/{id}" => approvals::revoke;
     Console: Get "/console" => console::index;
     ConsoleStyle: Get "/console/style.css" => console::style;

@@ -51,7 +51,7 @@ pub trait Actions: Send + Sync {
         tool: &'a str,
     ) -> BoxFuture<'a, Result<Vec<Grant>, QueryError>>;
 
-    /// A page of grants, revoked ones too. Fields to filter by: `tool`, `user_id`, `created_at`.
+    /// A page of grants, revoked ones too. Fields to filter by: `grant_id`, `tool`, `user_id`, `created_at`.
     fn grants<'a>(&'a self, tenant: &'a TenantId, query: &'a ListQuery)
     -> BoxFuture<'a, Result<GrantPage, QueryError>>;
 
@@ -74,7 +74,7 @@ pub trait Actions: Send + Sync {
         most: u32,
     ) -> BoxFuture<'a, Result<Option<Thread>, QueryError>>;
 
-    /// A page of threads, the latest active first.
+    /// A page of threads, the latest active first. Fields to filter by: `agent_id`, `user_id`, `created_at`, `updated_at`.
     fn threads<'a>(
         &'a self,
         tenant: &'a TenantId,

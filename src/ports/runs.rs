@@ -60,8 +60,13 @@ pub trait Runs: Send + Sync {
     fn due(&self, queued_for_us: i64, most: u32) -> BoxFuture<'_, Result<Vec<RunId>, RecordError>>;
 
     /// The run that the idempotency claim of this scope made, and the claim's fingerprint; `None` while nobody claims it.
-    /// What it says may change at once: [`Runs::create`] alone claims.
+    /// What it says may change at once: [`Runs::create`] and [`Runs::claim_key`] alone claim.
     fn claimed<'a>(&'a self, scope: &'a str) -> BoxFuture<'a, Result<Option<Claimant>, QueryError>>;
+
+    /// Claims an idempotency key for what is about to be done to a run, which to do twice changes nothing. False where the key came with
+    /// another request before.
+    fn claim_key(&self, run: RunId, scope: Arc<str>, fingerprint: Arc<str>)
+    -> BoxFuture<'_, Result<bool, RecordError>>;
 
     /// A run with all that is needed to go on with it.
     fn load(&self, run: RunId) -> BoxFuture<'_, Result<Option<StoredRun>, QueryError>>;

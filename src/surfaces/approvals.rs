@@ -11,6 +11,7 @@ use utoipa::ToSchema;
 
 use super::agents::{AgentError, AgentRuns, Unheard, unheard};
 use super::caller::{APPROVER, Caller};
+use super::chat::Idempotency;
 use crate::domain::action::{Action, ActionStatus, Grant, Resolution};
 use crate::domain::ids::{ActionId, ApprovalId, GrantId, RunId, ThreadId, UserId};
 use crate::domain::time::rfc3339;
@@ -36,6 +37,8 @@ pub struct Answer {
     pub resolution: Resolution,
     /// Why.
     pub reason: Option<String>,
+    /// The key of the request, where it has one.
+    pub key: Option<Idempotency>,
 }
 
 /// What waits for a person.
@@ -271,6 +274,10 @@ impl Approvals {
             by: by.as_str().into(),
             grant: always.then(GrantId::new),
         };
+        let key = answer.key.as_ref();
+        self.agents
+            .claim(key, action.root, Unheard::Answer(action.root))
+            .await?;
         let resolved = self.actions.resolve(resolve).await;
         match resolved.map_err(|error| unheard(&error, Unheard::Answer(action.root)))? {
             Resolved::Done => {
@@ -303,6 +310,7 @@ impl Approvals {
         user: Option<UserId>,
         action: ActionId,
         happened: bool,
+        key: Option<&Idempotency>,
     ) -> Result<Answered, AgentError> {
         let by = caller.name_for(user.as_ref());
         let whose = whose(caller, user)?;
@@ -316,6 +324,7 @@ impl Approvals {
             words: format!("{by} says that {} {what}", found.tool).into(),
             by: by.into(),
         };
+        self.agents.claim(key, found.root, Unheard::Settle(found.root)).await?;
         let settled = self.actions.settle(settle).await;
         match settled.map_err(|error| unheard(&error, Unheard::Settle(found.root)))? {
             SettleDone::Done | SettleDone::Again => {}
@@ -352,6 +361,20 @@ impl Approvals {
             ..query
         };
         Ok(self.actions.grants(&caller.tenant, &query).await?)
+    }
+
+    /// One grant, revoked or not.
+    ///
+    /// # Errors
+    /// There is none; as [`Approvals::pending`].
+    pub async fn grant(&self, caller: &Caller, user: Option<UserId>, grant: GrantId) -> Result<Grant, AgentError> {
+        let query = ListQuery {
+            page_size: 1,
+            filter: Some(format!("grant_id = \"{grant}\"")),
+            ..ListQuery::default()
+        };
+        let found = self.grants(caller, user, query).await?.grants.pop();
+        found.ok_or(AgentError::NotFound)
     }
 
     /// Takes standing leave back, at once for every call that was not judged yet.
@@ -404,12 +427,12 @@ fn whose(caller: &Caller, user: Option<UserId>) -> Result<Option<UserId>, AgentE
     }
 }
 
-/// Actions of one status, of those a filter names, the oldest first.
+/// Actions of one status, of those a filter names, the oldest first unless another order is asked for.
 fn with_status(status: ActionStatus, query: ListQuery) -> ListQuery {
     let filter = query.filter.map_or_else(String::new, |filter| format!(" AND {filter}"));
     ListQuery {
         filter: Some(format!("status = \"{}\"{filter}", status.as_str())),
-        order_by: Some("created_at asc".to_owned()),
+        order_by: query.order_by.or_else(|| Some("created_at asc".to_owned())),
         ..query
     }
 }

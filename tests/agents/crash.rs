@@ -126,6 +126,14 @@ impl Runs for Dying {
     fn claimed<'a>(&'a self, scope: &'a str) -> BoxFuture<'a, Result<Option<Claimant>, QueryError>> {
         self.store.claimed(scope)
     }
+    fn claim_key(
+        &self,
+        run: RunId,
+        scope: Arc<str>,
+        fingerprint: Arc<str>,
+    ) -> BoxFuture<'_, Result<bool, RecordError>> {
+        self.store.claim_key(run, scope, fingerprint)
+    }
     fn load(&self, run: RunId) -> BoxFuture<'_, Result<Option<StoredRun>, QueryError>> {
         self.store.load(run)
     }

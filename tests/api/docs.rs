@@ -4,6 +4,8 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use gavel::domain::decision::Outcome;
+use gavel::domain::tool::FailureCode;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use sqlx::{AssertSqlSafe, Connection, PgConnection, SqliteConnection};
@@ -390,6 +392,34 @@ pub async fn execute(url: &str, statements: &str) {
     } else {
         let mut database = SqliteConnection::connect(url).await.unwrap();
         statements.execute(&mut database).await.unwrap();
+    }
+}
+
+/// docs/threads.md names every code that an action or a run can have, in its class.
+#[test]
+fn every_code_of_a_call_and_of_a_failed_run_is_in_the_list() {
+    let pages = pages();
+    let (_, threads) = pages.iter().find(|(name, _)| name == "docs/threads.md").unwrap();
+    let rows: Vec<Vec<&str>> = threads
+        .lines()
+        .filter(|line| line.starts_with("| ") && line.matches('|').count() == 5)
+        .map(|line| line.split('|').map(str::trim).collect())
+        .collect();
+    let named = |column: usize, code: &str| {
+        let code = format!("`{code}`");
+        rows.iter().filter(|row| row[column].contains(&code)).count()
+    };
+    for code in FailureCode::ALL {
+        assert_eq!(named(2, code.as_str()), 1, "{code:?} of an action");
+    }
+    // A refusal, a limit and what the edge refuses make no run that failed.
+    for outcome in Outcome::ALL {
+        let of_a_run = match outcome {
+            Outcome::TaskCompleted | Outcome::ResponseGiven | Outcome::UnclearIntent | Outcome::MultipleMatches => 0,
+            Outcome::OutOfScope | Outcome::RateLimited | Outcome::Overloaded | Outcome::UserInput => 0,
+            _ => 1,
+        };
+        assert_eq!(named(3, &outcome.code()), of_a_run, "{outcome:?} of a run");
     }
 }
 

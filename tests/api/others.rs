@@ -96,7 +96,7 @@ impl Hers {
                 (with(&self.run), Some(json!({})))
             }
             ("POST", "/api/agent/actions/{id}/settle") => (with(&self.action), Some(json!({"happened": true}))),
-            ("DELETE", "/api/agent/grants/{id}") => (with(&self.grant), None),
+            ("GET" | "DELETE", "/api/agent/grants/{id}") => (with(&self.grant), None),
             ("GET", "/v1/decisions/{id}") => (with(&self.run), None),
             _ => return None,
         })

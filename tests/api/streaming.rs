@@ -103,6 +103,7 @@ async fn each_word_arrives_before_the_model_has_said_the_next_one() {
         let (mouth, spoken) = Mouth::new();
         let app = spawn_app(setup.script(vec![spoken])).await;
         let mut told = Told::by(&app, "Hello.").await;
+        assert!(told.answer.headers().contains_key("ratelimit"), "as of any message");
         let first = told.line().await;
         assert_eq!(
             (&first["type"], &first["status"]),

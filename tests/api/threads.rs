@@ -186,7 +186,12 @@ async fn a_side_effect_waits_for_leave_and_is_done_once() {
         let late = app
             .resolve_as("ann", json!({"approvalId": action["approvalId"], "decision": "reject"}))
             .await;
-        late.problem(409, "already_resolved");
+        let late = late.problem(409, "already_resolved");
+        assert_eq!(
+            late["outcome"],
+            json!({"state": "completed", "decision": "approve_once", "resolved_by": "service:local for user:ann"}),
+            "a program needs not read the words"
+        );
         assert_eq!((app.task_names().await.len(), app.pending("ann").await.len()), (1, 0));
         let roles: Vec<_> = app.thread(&done).await.into_iter().map(|(role, _)| role).collect();
         assert_eq!(roles, ["user", "approval_request", "approval", "assistant"]);
@@ -433,6 +438,101 @@ async fn what_needs_no_leave_runs_at_once_and_is_on_record() {
     }
 }
 
+/// DESIGN.md section 9: with an `Idempotency-Key` the same answer, or cancel, sent again is answered as before, and another one under the
+/// key is refused before it does anything.
+#[tokio::test]
+async fn a_key_of_an_answer_stands_for_that_answer() {
+    for setup in both() {
+        let model = Reply::from(|request| match said(request) {
+            1 => Reply::Calls(vec![
+                ("add_task", json!({"description": "milk"})),
+                ("add_task", json!({"description": "eggs"})),
+            ]),
+            _ => Reply::Text("Done."),
+        });
+        let app = spawn_app(setup.script(vec![model])).await;
+        let waiting = app.say("Put milk and eggs on my list.").await;
+        let ids = [0, 1].map(|n| waiting["actions"][n]["approvalId"].clone());
+        let resolve = async |key: &str, user: &str, approval: &Value, decision: &str| {
+            let headers = [("x-gavel-user", user), ("idempotency-key", key)];
+            let request = app.request("POST", "/api/agent/approvals/resolve", &headers);
+            Answer::of(request.json(&json!({"approvalId": approval, "decision": decision}))).await
+        };
+        for bad in ["", "a b", "ü"] {
+            let bad = resolve(bad, "ann", &ids[0], "approve_once").await;
+            bad.problem(400, "invalid_request");
+        }
+        let first = resolve("k-1", "ann", &ids[0], "approve_once").await.expect(200);
+        let again = resolve("k-1", "ann", &ids[0], "approve_once").await.expect(200);
+        assert_eq!(first, again);
+        for (approval, decision) in [(&ids[1], "approve_once"), (&ids[0], "reject")] {
+            let reused = resolve("k-1", "ann", approval, decision).await;
+            reused.problem(422, "idempotency_key_reused");
+        }
+        assert_eq!(
+            (app.task_names().await, app.pending("ann").await.len()),
+            (vec!["milk".to_owned()], 1)
+        );
+        // A key is its user's; and who may not see the question claims nothing by it.
+        resolve("k-1", "bob", &ids[1], "approve_once")
+            .await
+            .problem(404, "not_found");
+        let done = resolve("k-2", "ann", &ids[1], "approve_once").await.expect(200);
+        assert_eq!(done["status"], "completed", "{done}");
+        let path = format!("/api/agent/runs/{}/cancel", done["runId"].as_str().unwrap());
+        for _ in 0..2 {
+            let headers = [("x-gavel-user", "ann"), ("idempotency-key", "k-1")];
+            let cancelled = Answer::of(app.request("POST", &path, &headers)).await.expect(200);
+            assert_eq!(cancelled["status"], "completed", "it was over: {cancelled}");
+        }
+        assert_eq!(app.task_names().await, ["eggs", "milk"]);
+        let claims = rows(&app.database_url, "SELECT fingerprint FROM idempotency_key").await;
+        assert_eq!(claims.len(), 3);
+    }
+}
+
+/// R-16: a run that failed says why in a code of the closed list, and so does one that was cancelled.
+#[tokio::test]
+async fn a_run_that_failed_has_a_code_of_its_class() {
+    let bad_key = r#"{"error": {"code": 400, "status": "INVALID_ARGUMENT", "message": "API key not valid.",
+        "details": [{"@type": "type.googleapis.com/google.rpc.ErrorInfo", "reason": "API_KEY_INVALID", "domain": "googleapis.com"}]}}"#;
+    let blocked = r#"{"promptFeedback": {"blockReason": "SAFETY"}, "modelVersion": "m"}"#;
+    for (reply, code) in [
+        (Reply::Raw(400, bad_key.to_owned()), "model_unavailable"),
+        (Reply::Raw(200, "{\"candidates\": 7".to_owned()), "malformed_output"),
+        (Reply::Raw(200, blocked.to_owned()), "safety_blocked"),
+        (Reply::call("list_tasks", json!({})), "loop_limit"),
+    ] {
+        let setup = Setup::stdio_sqlite().agent("workspace.md", WORKSPACE);
+        let app = spawn_app(setup.script(vec![reply])).await;
+        let run = app.say("Hello.").await;
+        assert_eq!(
+            (&run["status"], &run["errorCode"]),
+            (&json!("failed"), &json!(code)),
+            "{run}"
+        );
+        let whole = app
+            .get_by("ann", &format!("/api/runs/{}", run["runId"].as_str().unwrap()))
+            .await;
+        let category = whole.expect(200)["outcome_category"].as_str().unwrap().to_lowercase();
+        assert_eq!(category.split_once(':').unwrap().1, code);
+    }
+    for setup in both() {
+        let app = spawn_app(setup.script(vec![add("milk")])).await;
+        let waiting = app.say("Put milk on my list.").await;
+        assert_eq!(waiting.get("errorCode"), None, "{waiting}");
+        let path = format!("/api/agent/runs/{}/cancel", waiting["runId"].as_str().unwrap());
+        let cancelled = Answer::of(app.request("POST", &path, &[("x-gavel-user", "ann")]))
+            .await
+            .expect(200);
+        assert_eq!(
+            (&cancelled["status"], &cancelled["errorCode"]),
+            (&json!("failed"), &json!("cancelled")),
+            "{cancelled}"
+        );
+    }
+}
+
 /// R-13: a no with its reason reaches the model, or ends the run as configured.
 #[tokio::test]
 async fn a_rejection_reaches_the_model_or_ends_the_run() {
@@ -620,6 +720,25 @@ async fn a_second_message_is_refused_or_waits_its_turn() {
         let second = json!({"prompt": "And eggs.", "threadId": waiting["threadId"]});
         let problem = app.say_as("ann", second).await.problem(409, "thread_busy");
         assert_eq!(problem["run_id"], waiting["runId"]);
+        let decisions = app.decisions().await;
+        let refused = decisions
+            .iter()
+            .find(|one| one["decision_type"] == "REFUSE")
+            .expect("promise 1");
+        assert_eq!(
+            (
+                &refused["outcome_category"],
+                &refused["conversation_id"],
+                &refused["surface"]
+            ),
+            (&json!("REFUSAL:OVERLOADED"), &waiting["threadId"], &json!("thread"))
+        );
+        assert!(
+            refused["error_detail"]
+                .as_str()
+                .unwrap()
+                .contains(waiting["runId"].as_str().unwrap())
+        );
     }
     for setup in both() {
         let model = Reply::from(|request| match said(request) {

@@ -210,7 +210,7 @@ async fn one(app: &App, agent: &str, case: &AgentCase, most: Duration) -> anyhow
     let mut triggered = begun?;
     let id = triggered.run;
     let Ok(run) = tokio::time::timeout_at(until, app.agents.wait(&caller, &mut triggered)).await else {
-        app.agents.cancel(&caller, None, id).await?;
+        app.agents.cancel(&caller, None, id, None).await?;
         // One case at a time, also where one goes wrong.
         let ended = tokio::time::timeout(CANCELLED, app.agents.wait(&caller, &mut triggered)).await;
         bail!(

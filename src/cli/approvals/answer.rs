@@ -96,6 +96,7 @@ async fn say(
         approval,
         resolution,
         reason: how.reason,
+        key: None,
     };
     // What a rule of theirs forbids, or another server would do, must not happen here unseen.
     if !how.here && place.is_in_use().await? {

@@ -52,6 +52,7 @@ pub(super) async fn answer(one: &Value) -> anyhow::Result<Said> {
             approval,
             resolution,
             reason: Some(rest.trim().to_owned()).filter(|rest| !rest.is_empty()),
+            key: None,
         }));
     }
 }

@@ -174,7 +174,7 @@ impl Service {
                 there.client.post(&path, &[], there.user.as_ref(), &json!({})).await
             }
             Self::Here(own) => {
-                let cancelled = own.app.agents.cancel(&own.caller, own.user.as_ref(), run).await;
+                let cancelled = own.app.agents.cancel(&own.caller, own.user.as_ref(), run, None).await;
                 Ok(serde_json::to_value(cancelled.map_err(told)?)?)
             }
         }
@@ -224,7 +224,9 @@ impl Service {
             }
             Self::Here(own) => {
                 let approvals = &own.app.approvals;
-                let settled = approvals.settle(&own.caller, own.user.clone(), action, happened).await;
+                let settled = approvals
+                    .settle(&own.caller, own.user.clone(), action, happened, None)
+                    .await;
                 own.after(settled.map_err(unasked)?.run).await
             }
         }

@@ -71,7 +71,7 @@ async fn ask(
         Err(NotThatUser) => return Err(Error::UserMismatch),
     };
     let key = headers::idempotency_key(request.headers())?;
-    let idempotency = key.map(|key| headers::idempotency(key, &caller, &user, route.path(), &body));
+    let idempotency = key.map(|key| headers::idempotency(key, &caller, Some(&user), route.path(), &body));
     let keyed = idempotency.is_some();
     let meta = RequestMeta {
         request_id: Arc::clone(&exchange.id.text),

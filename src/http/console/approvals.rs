@@ -195,6 +195,7 @@ async fn resolved(state: &State, request: &HttpRequest, payload: Payload) -> Res
         approval,
         resolution: resolution.ok_or_else(|| form::wrong("decision", "is none of the buttons"))?,
         reason,
+        key: None,
     };
     let user = visitor.user.clone();
     let late = match state.edge.approvals.resolve(&visitor.caller, user, answer).await {
@@ -232,7 +233,12 @@ async fn settled(state: &State, request: &HttpRequest, payload: Payload) -> Resu
         _ => return Err(form::wrong("happened", "is none of the buttons")),
     };
     let user = visitor.user.clone();
-    let late = match state.edge.approvals.settle(&visitor.caller, user, id, happened).await {
+    let late = match state
+        .edge
+        .approvals
+        .settle(&visitor.caller, user, id, happened, None)
+        .await
+    {
         Ok(_) => "",
         Err(AgentError::NotInDoubt(_)) => "&late=1",
         Err(error) => return Err(error.into()),

@@ -173,6 +173,7 @@ fn about(route: Route) -> Option<About> {
         | Route::ActionsInDoubt
         | Route::SettleAction
         | Route::Grants
+        | Route::Grant
         | Route::RevokeGrant => super::threads::about(route),
         Route::GoogleCallback => google_callback(),
         Route::Live => get(

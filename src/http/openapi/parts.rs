@@ -55,7 +55,8 @@ pub(super) fn request_id() -> Parameter {
     parameter("X-Request-Id", ParameterIn::Header, about, string()).build()
 }
 
-pub(super) fn acting() -> [Parameter; 3] {
+/// `Idempotency-Key`.
+pub(super) fn key() -> Parameter {
     let key = "Makes a retry safe. For 24 h the same key and body get the stored answer (`Idempotency-Replayed: true`), \
                another body gets 422, and while the first request is running 409. Keys of different callers, users and \
                routes are different keys.";
@@ -63,9 +64,13 @@ pub(super) fn acting() -> [Parameter; 3] {
         .min_length(Some(1))
         .max_length(Some(255))
         .pattern(Some("^[!-~]{1,255}$"));
+    parameter("Idempotency-Key", ParameterIn::Header, key, schema).build()
+}
+
+pub(super) fn acting() -> [Parameter; 3] {
     let trace = "W3C trace context, passed on to MCP servers; an invalid one is ignored.";
     [
-        parameter("Idempotency-Key", ParameterIn::Header, key, schema).build(),
+        key(),
         request_id(),
         parameter("traceparent", ParameterIn::Header, trace, string()).build(),
     ]
@@ -83,6 +88,11 @@ pub(super) fn paging() -> [Parameter; 2] {
 
 /// The page, filter and order of a list.
 pub(super) fn listing(fields: &str, example: &str) -> Vec<Parameter> {
+    ordered(fields, example, "`created_at desc` (the default) or `created_at`.")
+}
+
+/// The same, with what it may be ordered by.
+pub(super) fn ordered(fields: &str, example: &str, order: &str) -> Vec<Parameter> {
     let query = |name, about: &str, schema| parameter(name, ParameterIn::Query, about, schema);
     let filter = format!(
         "Conditions joined by `AND`: field, `=`, `!=`, `<`, `<=`, `>` or `>=`, value. Strings stand in double quotes; one \
@@ -90,7 +100,7 @@ pub(super) fn listing(fields: &str, example: &str) -> Vec<Parameter> {
     );
     let own = [
         query("filter", &filter, string()).example(Some(json!(example))).build(),
-        query("order_by", "`created_at desc` (the default) or `created_at`.", string()).build(),
+        query("order_by", order, string()).build(),
     ];
     paging().into_iter().chain(own).collect()
 }

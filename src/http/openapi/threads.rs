@@ -45,6 +45,16 @@ const LIST: &[Code] = &[
     Code::RecordUnavailable,
     CALLER[1],
 ];
+const LIST_ONE: &[Code] = &[
+    Code::InvalidRequest,
+    CALLER[0],
+    Code::UserMismatch,
+    Code::Forbidden,
+    Code::NotFound,
+    Code::QueryTooSlow,
+    Code::RecordUnavailable,
+    CALLER[1],
+];
 const LIST_OWN: &[Code] = &[
     Code::InvalidRequest,
     CALLER[0],
@@ -64,6 +74,7 @@ const RESOLVE: &[Code] = &[
     Code::BodyTooLarge,
     Code::UnsupportedMediaType,
     Code::NotGrantable,
+    Code::IdempotencyKeyReused,
     Code::OutcomeUnrecorded,
     Code::RecordUnavailable,
     CALLER[1],
@@ -80,6 +91,7 @@ const SETTLE: &[Code] = &[
     Code::PartOfRun,
     Code::BodyTooLarge,
     Code::UnsupportedMediaType,
+    Code::IdempotencyKeyReused,
     Code::OutcomeUnrecorded,
     Code::RecordUnavailable,
     CALLER[1],
@@ -112,7 +124,11 @@ pub(super) fn about(route: Route) -> About {
             )
         },
         Route::Threads => About {
-            parameters: listed([user()].into_iter().chain(parts::paging())),
+            parameters: listed([user()].into_iter().chain(parts::ordered(
+                "agent_id, user_id, created_at, updated_at",
+                "updated_at >= \"2026-11-01T00:00:00Z\"",
+                "`updated_at desc` (the default) or `updated_at`.",
+            ))),
             problems: LIST_OWN,
             ..get(
                 "listThreads",
@@ -162,13 +178,17 @@ pub(super) fn about(route: Route) -> About {
             )
         },
         Route::CancelThreadRun => About {
-            parameters: listed([run(), user()]),
+            parameters: listed([run(), user(), parts::key()]),
             problems: STOP,
             answers: run_answers(),
             ..plain("cancelThreadRun", "threads", "Cancels a run", CANCEL, response(""))
         },
         Route::PendingApprovals => About {
-            parameters: listed([user()].into_iter().chain(parts::paging())),
+            parameters: listed([user()].into_iter().chain(parts::ordered(
+                ACTION_FIELDS,
+                "tool = \"gmail_send\"",
+                "`created_at` (the default) or `created_at desc`.",
+            ))),
             problems: LIST,
             ..get(
                 "listPendingApprovals",
@@ -180,7 +200,11 @@ pub(super) fn about(route: Route) -> About {
             )
         },
         Route::ActionsInDoubt => About {
-            parameters: listed([user()].into_iter().chain(parts::paging())),
+            parameters: listed([user()].into_iter().chain(parts::ordered(
+                ACTION_FIELDS,
+                "tool = \"gmail_send\"",
+                "`created_at` (the default) or `created_at desc`.",
+            ))),
             problems: LIST,
             ..get(
                 "listActionsInDoubt",
@@ -192,7 +216,7 @@ pub(super) fn about(route: Route) -> About {
             )
         },
         Route::ResolveApproval => About {
-            parameters: listed([user()]),
+            parameters: listed([user(), parts::key()]),
             body: Some(body(
                 "ResolveBody",
                 "Your answer.",
@@ -209,7 +233,7 @@ pub(super) fn about(route: Route) -> About {
             )
         },
         Route::SettleAction => About {
-            parameters: listed([parts::path("id", "The action's id."), user()]),
+            parameters: listed([parts::path("id", "The action's id."), user(), parts::key()]),
             body: Some(body("SettleBody", "What you found out.", json!({"happened": true}))),
             problems: SETTLE,
             answers: vec![(200, answer("The run, with the action as it is now."))],
@@ -222,11 +246,10 @@ pub(super) fn about(route: Route) -> About {
             )
         },
         Route::Grants => About {
-            parameters: listed(
-                [user()]
-                    .into_iter()
-                    .chain(parts::listing("tool, user_id, created_at", "tool = \"gmail_send\"")),
-            ),
+            parameters: listed([user()].into_iter().chain(parts::listing(
+                "grant_id, tool, user_id, created_at",
+                "tool = \"gmail_send\"",
+            ))),
             problems: LIST,
             ..get(
                 "listGrants",
@@ -236,6 +259,11 @@ pub(super) fn about(route: Route) -> About {
                 "GrantPage",
                 None,
             )
+        },
+        Route::Grant => About {
+            parameters: listed([parts::path("id", "The grant's id."), user()]),
+            problems: LIST_ONE,
+            ..get("getGrant", "approvals", "Has one grant", GRANT, "Grant", None)
         },
         _ => About {
             parameters: listed([parts::path("id", "The grant's id."), user()]),
@@ -260,6 +288,7 @@ pub(super) fn about(route: Route) -> About {
     }
 }
 
+const ACTION_FIELDS: &str = "tool, user_id, agent_id, created_at";
 const PREFER: &str = "`respond-async` or `wait=N` (RFC 7240).";
 const SAID: &str = "Waits until the run is over or waits for a person. Each side effect needs leave, unless a grant or the operator's \
                     policy gives it. While a run of the thread is going, another message is 409 `thread_busy` with that run's \
@@ -282,6 +311,7 @@ const RESOLVED: &str = "Of many who answer one wins; the same answer by the same
                         everything it asked is answered.";
 const SETTLED: &str = "When its run is over; one of the trigger's that is paused takes it in the body of its resume.";
 const GRANTS: &str = "Your own, or with the role `approver` all of the tenant's; revoked ones too.";
+const GRANT: &str = "Your own, or with the role `approver` any of the tenant's; a revoked one too.";
 const REVOKE: &str = "For every call that was not judged yet.";
 
 fn say() -> serde_json::Value {

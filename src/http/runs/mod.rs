@@ -25,8 +25,8 @@ use crate::domain::ids::{ActionId, RunId, UserId};
 use crate::domain::text;
 use crate::surfaces::agents::{AgentError, MOST_TIME, Resume, Trigger, Triggered};
 use crate::surfaces::caller::Caller;
-use crate::surfaces::chat::RequestMeta;
 use crate::surfaces::chat::request::FieldError;
+use crate::surfaces::chat::{Idempotency, RequestMeta};
 
 const PREFER: HeaderName = HeaderName::from_static("prefer");
 const PREFERENCE_APPLIED: HeaderName = HeaderName::from_static("preference-applied");
@@ -183,7 +183,12 @@ async fn cancelled(state: &State, request: &HttpRequest) -> Result<HttpResponse,
     let caller = state.edge.auth.caller(request).await?;
     query::none(request.query_string())?;
     let user = acting::user(state, &caller, request)?;
-    let run = state.edge.agents.cancel(&caller, user.as_ref(), id(request)?).await?;
+    let key = key(request, &caller, user.as_ref(), b"")?;
+    let run = state
+        .edge
+        .agents
+        .cancel(&caller, user.as_ref(), id(request)?, key.as_ref());
+    let run = run.await?;
     // What is worked on ends when its worker has heard of it.
     let status = if run.status.is_over() {
         StatusCode::OK
@@ -303,14 +308,22 @@ pub(super) fn meta(
     user: &UserId,
     body: &[u8],
 ) -> Result<RequestMeta, Error> {
-    let key = headers::idempotency_key(request.headers())?;
-    // The path as it was asked for: the same key for another agent is another key.
-    let path = request.path();
     Ok(RequestMeta {
         request_id: Arc::clone(&exchange.id.text),
         traceparent: headers::traceparent(request.headers()),
-        idempotency: key.map(|key| headers::idempotency(key, caller, user, path, body)),
+        idempotency: key(request, caller, Some(user), body)?,
     })
+}
+
+/// The request's `Idempotency-Key`, bound to the path as it was asked for: the same key for another agent is another key.
+pub(super) fn key(
+    request: &HttpRequest,
+    caller: &Caller,
+    user: Option<&UserId>,
+    body: &[u8],
+) -> Result<Option<Idempotency>, Error> {
+    let key = headers::idempotency_key(request.headers())?;
+    Ok(key.map(|key| headers::idempotency(key, caller, user, request.path(), body)))
 }
 
 /// What is no id names no run, as does another tenant's or user's.

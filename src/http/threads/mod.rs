@@ -3,7 +3,7 @@
 pub(super) mod stream;
 
 use actix_web::http::StatusCode;
-use actix_web::http::header::{self, HeaderValue};
+use actix_web::http::header::{self, HeaderName, HeaderValue};
 use actix_web::web::{Data, Payload};
 use actix_web::{HttpRequest, HttpResponse};
 use serde::Deserialize;
@@ -16,7 +16,7 @@ use super::error::Error;
 use super::exchange::Exchange;
 use super::headers::{self, IDEMPOTENCY_REPLAYED};
 use super::routes::Route;
-use super::runs::{Patience, id, meta};
+use super::runs::{Patience, id, key, meta};
 use super::{State, acting, body, query};
 use crate::domain::ids::ThreadId;
 use crate::surfaces::agents::{AgentError, Triggered};
@@ -67,9 +67,13 @@ async fn said(
     exchange: &Exchange,
     request: &HttpRequest,
     payload: Payload,
-    patience: Patience,
-) -> Result<(Caller, Triggered, bool), Error> {
+    streamed: bool,
+) -> Result<(Caller, Triggered, bool, Patience), Error> {
     let caller = state.edge.auth.caller(request).await?;
+    let patience = match streamed {
+        true => Patience::All,
+        false => Patience::of(request.headers())?,
+    };
     let body = body::read(request, payload, &state.edge.limits).await?;
     query::none(request.query_string())?;
     let given: SayBody = body::parse(&body, "{\"prompt\", \"threadId\"?}")?;
@@ -82,7 +86,7 @@ async fn said(
     };
     let keyed = message.meta.idempotency.is_some();
     let triggered = state.edge.threads.say(&caller, user, message).await?;
-    Ok((caller, triggered, keyed))
+    Ok((caller, triggered, keyed, patience))
 }
 
 async fn answered(
@@ -91,8 +95,7 @@ async fn answered(
     request: &HttpRequest,
     payload: Payload,
 ) -> Result<HttpResponse, Error> {
-    let patience = Patience::of(request.headers())?;
-    let (caller, mut triggered, keyed) = said(state, exchange, request, payload, patience).await?;
+    let (caller, mut triggered, keyed, patience) = said(state, exchange, request, payload, false).await?;
     let threads = &state.edge.threads;
     let waited = match patience {
         Patience::All => threads.wait(&caller, &mut triggered).await.map(Some),
@@ -127,14 +130,19 @@ async fn cancelled(state: &State, request: &HttpRequest) -> Result<HttpResponse,
     let caller = state.edge.auth.caller(request).await?;
     query::none(request.query_string())?;
     let user = acting::user(state, &caller, request)?;
-    let run = state.edge.threads.cancel(&caller, user.as_ref(), id(request)?).await?;
+    let key = key(request, &caller, user.as_ref(), b"")?;
+    let run = state
+        .edge
+        .threads
+        .cancel(&caller, user.as_ref(), id(request)?, key.as_ref());
+    let run = run.await?;
     Ok(told(&run, None))
 }
 
 /// Somebody's own: nobody is shown all of a tenant's, whatever they may answer.
 async fn all(state: &State, request: &HttpRequest) -> Result<HttpResponse, Error> {
     let caller = state.edge.auth.caller(request).await?;
-    let query = query::page(request.query_string())?;
+    let query = query::list(request.query_string())?;
     let user = acting::required(state, &caller, request)?;
     let page = state.edge.threads.list(&caller, Some(user), query).await?;
     let body = json!({ "threads": page.threads, "next_page_token": page.next_page_token });
@@ -180,17 +188,22 @@ fn told(run: &RunAnswer, triggered: Option<(&Triggered, bool)>) -> HttpResponse 
         headers.insert(header::LOCATION, location);
     }
     if let Some((triggered, keyed)) = triggered {
-        if let Some(quota) = triggered.quota.filter(|_| !triggered.replayed) {
-            for (name, value) in headers::rate_limit(&quota) {
-                headers.insert(name, value);
-            }
-        }
-        if keyed && triggered.replayed {
-            headers.insert(IDEMPOTENCY_REPLAYED, headers::TRUE);
+        for (name, value) in dressed(triggered, keyed) {
+            headers.insert(name, value);
         }
     }
     if !rests {
         headers.insert(header::RETRY_AFTER, headers::seconds(1));
     }
     response
+}
+
+/// What the answer to a request that made a run says of it: the quota that it cost, or that it was made before.
+fn dressed(triggered: &Triggered, keyed: bool) -> Vec<(HeaderName, HeaderValue)> {
+    let quota = triggered.quota.filter(|_| !triggered.replayed);
+    let mut told: Vec<_> = quota.iter().flat_map(headers::rate_limit).collect();
+    if keyed && triggered.replayed {
+        told.push((IDEMPOTENCY_REPLAYED, headers::TRUE));
+    }
+    told
 }

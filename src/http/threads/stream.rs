@@ -7,7 +7,7 @@ use std::convert::Infallible;
 use std::time::Duration;
 
 use actix_web::http::StatusCode;
-use actix_web::http::header::{self, HeaderValue};
+use actix_web::http::header::{self, HeaderName, HeaderValue};
 use actix_web::web::{Data, Payload};
 use actix_web::{HttpRequest, HttpResponse};
 use bytes::{BufMut, Bytes, BytesMut};
@@ -17,7 +17,7 @@ use sha2::{Digest, Sha256};
 use tokio::time::{Interval, MissedTickBehavior};
 use tracing::Instrument;
 
-use super::{Patience, said};
+use super::{dressed, said};
 use crate::domain::agent_run::RunStatus;
 use crate::domain::ids::RunId;
 use crate::http::State;
@@ -46,11 +46,12 @@ struct Begun {
     thread: Value,
     /// `planning`, or `queued` where another run of the thread comes first; as it stands where the request came before.
     status: &'static str,
+    headers: Vec<(HeaderName, HeaderValue)>,
     watch: Watch,
 }
 
 async fn begun(state: &State, exchange: &Exchange, request: &HttpRequest, payload: Payload) -> Result<Begun, Error> {
-    let (caller, triggered, _) = said(state, exchange, request, payload, Patience::All).await?;
+    let (caller, triggered, keyed, _) = said(state, exchange, request, payload, true).await?;
     let run = triggered.run;
     let threads = &state.edge.threads;
     let begun = async {
@@ -66,6 +67,7 @@ async fn begun(state: &State, exchange: &Exchange, request: &HttpRequest, payloa
         false => "planning",
     };
     Ok(Begun {
+        headers: dressed(&triggered, keyed),
         status,
         caller,
         run,
@@ -86,6 +88,9 @@ fn tell(state: &Data<State>, exchange: Exchange, begun: Begun) -> HttpResponse {
     response.insert_header((header::CACHE_CONTROL, headers::NO_STORE));
     if let Ok(location) = HeaderValue::from_str(&format!("/api/agent/runs/{}", begun.run)) {
         response.insert_header((header::LOCATION, location));
+    }
+    for header in begun.headers {
+        response.insert_header(header);
     }
     let mut first = BytesMut::new();
     line(

@@ -30,8 +30,8 @@ pub use watch::{Cursor, RunEvent, Told, Watch, What};
 pub use work::Worker;
 
 use super::caller::{Caller, Identity};
-use super::chat::RequestMeta;
 use super::chat::request::FieldError;
+use super::chat::{Idempotency, RequestMeta};
 use crate::domain::agent_run::{AgentRun, RunStatus};
 use crate::domain::canonical;
 use crate::domain::decision::{DecisionType, Outcome, Usage};
@@ -363,6 +363,17 @@ impl AgentRuns {
         }
     }
 
+    /// Claims the key of a request about a run, which to do twice changes nothing.
+    pub(super) async fn claim(&self, key: Option<&Idempotency>, run: RunId, what: Unheard) -> Result<(), AgentError> {
+        let Some(key) = key else { return Ok(()) };
+        let (scope, fingerprint) = (Arc::clone(&key.scope), Arc::clone(&key.fingerprint));
+        match self.agents.runs.claim_key(run, scope, fingerprint).await {
+            Ok(true) => Ok(()),
+            Ok(false) => Err(AgentError::KeyReused),
+            Err(error) => Err(unheard(&error, what)),
+        }
+    }
+
     /// As [`AgentRuns::made`], in a task of its own: a client that hangs up meanwhile leaves neither a run that nobody works
     /// on nor a request without a record.
     async fn set_going(self: &Arc<Self>, new: NewRun) -> Result<Triggered, AgentError> {
@@ -404,6 +415,7 @@ impl AgentRuns {
             },
         };
         let asked = self.now();
+        let refused = new.thread.is_some().then(|| new.decision.clone());
         let made = self.agents.runs.create(new).await;
         let made = made.map_err(|error| unheard(&error, Unheard::Run(id)))?;
         let mut triggered = Triggered {
@@ -436,7 +448,15 @@ impl AgentRuns {
             Created::NothingToResume => return Err(AgentError::NotFound),
             Created::NotPaused(status) => return Err(AgentError::NotPaused(status)),
             Created::ResumedBy(by) => return Err(AgentError::ResumedBy(by)),
-            Created::ThreadBusy(run) => return Err(AgentError::ThreadBusy(run)),
+            Created::ThreadBusy(run) => {
+                if let Some(decision) = refused {
+                    let detail = format!("run {run} of the thread is going");
+                    let detail = Some(Arc::from(detail));
+                    self.undecided(decision, DecisionType::Refuse, Outcome::Overloaded, detail)
+                        .await?;
+                }
+                return Err(AgentError::ThreadBusy(run));
+            }
             Created::NoThread => return Err(AgentError::NotFound),
             // A run that nobody called is under no lease.
             Created::LeaseLost => return Err(AgentError::RecordUnavailable),
@@ -459,8 +479,18 @@ impl AgentRuns {
     }
 
     async fn unmade(&self, new: NewRun, decision_type: DecisionType, outcome: Outcome) -> Result<(), AgentError> {
+        self.undecided(new.decision, decision_type, outcome, None).await
+    }
+
+    async fn undecided(
+        &self,
+        open: OpenDecision,
+        decision_type: DecisionType,
+        outcome: Outcome,
+        error_detail: Option<Arc<str>>,
+    ) -> Result<(), AgentError> {
         let refused = ClosedDecision {
-            open: new.decision,
+            open,
             decision_type,
             outcome,
             intent: Arc::from(match decision_type {
@@ -472,7 +502,7 @@ impl AgentRuns {
             iterations: 0,
             usage: Usage::default(),
             duration_us: 0,
-            error_detail: None,
+            error_detail,
             calls: Vec::new(),
             answer: None,
             opened: false,
@@ -627,8 +657,10 @@ impl AgentRuns {
         caller: &Caller,
         user: Option<&UserId>,
         run: RunId,
+        key: Option<&Idempotency>,
     ) -> Result<AgentRun, AgentError> {
         let found = self.get(caller, user, run).await?;
+        self.claim(key, run, Unheard::Cancel(run)).await?;
         if found.status.is_over() {
             return Ok(found);
         }

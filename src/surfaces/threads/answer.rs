@@ -34,6 +34,9 @@ pub struct RunAnswer {
     /// What the agent says, or why there is nothing.
     #[schema(required = true)]
     pub summary: Option<String>,
+    /// Why it failed, or that it was cancelled, from a closed list: `model_unavailable`, `policy_denied`, `in_doubt` and so on.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub error_code: Option<String>,
     /// Its tool calls, in order.
     pub actions: Vec<ActionAnswer>,
 }
@@ -117,6 +120,9 @@ pub struct ActionRecord {
     /// When it was over, RFC 3339.
     #[schema(required = true)]
     pub completed_at: Option<String>,
+    /// Who said what became of it, where it was in doubt.
+    #[schema(required = true)]
+    pub settled_by: Option<String>,
 }
 
 pub(super) fn answer(run: &AgentRun, thread: Option<ThreadId>, calls: &[CallState], actions: &[Action]) -> RunAnswer {
@@ -145,6 +151,10 @@ pub(super) fn answer(run: &AgentRun, thread: Option<ThreadId>, calls: &[CallStat
         thread_id: thread,
         status,
         state,
+        error_code: match doubtful && run.status == RunStatus::Completed {
+            true => Some(ActionStatus::InDoubt.as_str().to_owned()),
+            false => run.error_code(),
+        },
         summary: summary(run, doubtful, &stored),
         actions,
     }
@@ -202,7 +212,7 @@ fn of_call(call: &CallState) -> ActionAnswer {
         warnings: Vec::new(),
         expires_at: None,
         error_code: call.error.as_ref().map(|error| error.code.as_str().to_owned()),
-        error_message: call.error.as_ref().map(|error| in_words(&error.message).into_owned()),
+        error_message: call.error.as_ref().map(|error| in_words(&error.message)),
         record: None,
     }
 }
@@ -240,7 +250,7 @@ impl ActionAnswer {
             error_message: action
                 .error_message
                 .as_deref()
-                .map(|message| in_words(message).into_owned())
+                .map(in_words)
                 .or_else(|| unanswered.and(action.reason.clone())),
             record: Some(ActionRecord {
                 model: action.model.clone(),
@@ -252,6 +262,7 @@ impl ActionAnswer {
                 resolved_by: action.resolved_by.clone(),
                 started_at: action.started_at.map(rfc3339),
                 completed_at: action.completed_at.map(rfc3339),
+                settled_by: action.settled_by.clone(),
             }),
         }
     }

@@ -13,8 +13,8 @@ pub use answer::{ActionAnswer, ActionRecord, RunAnswer};
 
 use super::agents::{AgentError, AgentRuns, Cursor, DEFAULT_PROJECT, InThread, Trigger, Triggered, Watch};
 use super::caller::Caller;
-use super::chat::RequestMeta;
 use super::chat::request::FieldError;
+use super::chat::{Idempotency, RequestMeta};
 use crate::domain::agent_run::{AgentRun, RunStatus};
 use crate::domain::ids::{ProjectId, RunId, ThreadId, UserId};
 use crate::domain::thread::Thread;
@@ -185,8 +185,14 @@ impl Threads {
     ///
     /// # Errors
     /// There is none; the store is away; [`AgentError::Begun`] where it is cancelled and cannot be read.
-    pub async fn cancel(&self, caller: &Caller, user: Option<&UserId>, run: RunId) -> Result<RunAnswer, AgentError> {
-        self.agents.cancel(caller, user, run).await?;
+    pub async fn cancel(
+        &self,
+        caller: &Caller,
+        user: Option<&UserId>,
+        run: RunId,
+        key: Option<&Idempotency>,
+    ) -> Result<RunAnswer, AgentError> {
+        self.agents.cancel(caller, user, run, key).await?;
         self.agents.ends(caller, run).await;
         self.after(caller, run).await
     }

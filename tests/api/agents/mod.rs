@@ -98,7 +98,7 @@ impl App {
     }
 
     /// Every decision there is.
-    async fn decisions(&self) -> Vec<Value> {
+    pub(crate) async fn decisions(&self) -> Vec<Value> {
         let (status, page) = self.get("/v1/decisions?page_size=1000").await;
         assert_eq!(status, 200, "{page}");
         page["decisions"].as_array().unwrap().clone()

@@ -71,21 +71,43 @@ async fn doubts_are_listed_for_who_may_settle_them() {
             assert_eq!(app.doubts(name, user).await, Vec::<Value>::new(), "{name} {user}");
         }
         app.by("desk", "", "GET", DOUBTS, None).await.problem(403, "forbidden");
-        app.by(
-            "chief",
-            "",
-            "GET",
-            "/api/agent/actions/in-doubt?order_by=created_at",
-            None,
-        )
-        .await
-        .problem(400, "invalid_request");
 
         // An approver has all of the tenant's, the oldest first, also page by page.
         let all = app.doubts("chief", "").await;
         let runs: Vec<_> = all.iter().map(|one| &one["runId"]).collect();
         assert_eq!(runs, [&ann["runId"], &jo["runId"]]);
         assert_eq!(app.doubts("chief", "boss").await, all);
+        // Ordered and filtered as other lists are.
+        for (query, found) in [
+            ("order_by=created_at%20desc", &[1, 0][..]),
+            ("order_by=created_at", &[0, 1]),
+            ("filter=user_id%20%3D%20%22jo%22", &[1]),
+            (
+                "filter=tool%20%3D%20%22gmail_%2A%22%20AND%20agent_id%20%3D%20%22workspace%22",
+                &[0, 1],
+            ),
+            ("filter=status%20%3D%20%22awaiting_confirmation%22", &[]),
+        ] {
+            let listed = app.listed("chief", "", &format!("{DOUBTS}?{query}"), "actions").await;
+            let expected: Vec<_> = found.iter().map(|n| all[*n].clone()).collect();
+            assert_eq!(listed, expected, "{query}");
+            let waiting = format!("/api/agent/approvals/pending?{query}");
+            let waiting = app.listed("chief", "", &waiting, "approvals").await;
+            assert_eq!(
+                waiting.len(),
+                usize::from(found.contains(&0) || found.is_empty()),
+                "{query}"
+            );
+        }
+        for wrong in [
+            "order_by=updated_at",
+            "filter=user_id",
+            "filter=body%20%3D%20%22x%22",
+            "colour=1",
+        ] {
+            let answer = app.by("chief", "", "GET", &format!("{DOUBTS}?{wrong}"), None).await;
+            answer.problem(400, "invalid_request");
+        }
         let path = format!("{DOUBTS}?page_size=1");
         let first = app.by("chief", "", "GET", &path, None).await.expect(200);
         let token = first["next_page_token"].as_str().unwrap();
@@ -119,6 +141,21 @@ async fn an_approver_lists_nobodys_threads_but_their_own() {
             let answer = app.by(nobody, "", "GET", THREADS, None).await;
             answer.problem(400, "invalid_request");
         }
+        for (query, found) in [
+            ("order_by=updated_at", 1),
+            (
+                "filter=agent_id%20%3D%20%22workspace%22%20AND%20updated_at%20%3E%20%222026-01-01T00:00:00Z%22",
+                1,
+            ),
+            ("filter=updated_at%20%3C%20%222026-01-01T00:00:00Z%22", 0),
+            ("filter=user_id%20%3D%20%22jo%22", 0),
+        ] {
+            let threads = app.listed("web", "ann", &format!("{THREADS}?{query}"), "threads").await;
+            assert_eq!(threads.len(), found, "{query}");
+        }
+        app.by("web", "ann", "GET", &format!("{THREADS}?order_by=created_at"), None)
+            .await
+            .problem(400, "invalid_request");
         let path = format!("/api/agent/runs/{}", run["runId"].as_str().unwrap());
         let settle = format!(
             "/api/agent/actions/{}/settle",

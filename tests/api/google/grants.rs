@@ -71,6 +71,12 @@ async fn leave_for_a_recipient_is_never_wider_than_that_recipient() {
             assert_eq!(run["status"] == "completed", covered, "{moved}: {run}");
         }
         let grants = desk.get("bob", "/api/agent/grants").await;
+        let own = format!("/api/agent/grants/{}", grants["grants"][0]["grantId"].as_str().unwrap());
+        assert_eq!(
+            desk.get("bob", &own).await,
+            grants["grants"][0],
+            "one of them by itself"
+        );
         assert_eq!(
             (
                 &grants["grants"][0]["recipients"],

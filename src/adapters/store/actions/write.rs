@@ -13,7 +13,7 @@ use super::super::db::{Conn, Row, Sql, Value};
 use super::super::error::Fault;
 use super::super::runs::{doubts, id, int};
 use super::ActionStatements;
-use crate::domain::action::{ActionStatus, DID_NOT_HAPPEN, Details, Resolution};
+use crate::domain::action::{ActionStatus, DID_NOT_HAPPEN, Details, Resolution, in_words};
 use crate::domain::agent_run::{DoubtfulCall, RunStatus};
 use crate::domain::ids::{ActionId, GrantId, RunId, ThreadId};
 use crate::domain::thread::MessageRole;
@@ -217,7 +217,10 @@ impl Batch<'_> {
         };
         for outcome in outcomes {
             let (code, message) = match &outcome.error {
-                Some((code, message)) => (Value::text(code.as_str()), self.writing.content.failure(*code, message)),
+                Some((code, message)) => (
+                    Value::text(code.as_str()),
+                    self.writing.content.failure(*code, &in_words(message)),
+                ),
                 None => (Value::Text(None), Value::Text(None)),
             };
             let values = vec![id(outcome.id), Value::text(outcome.status.as_str()), code, message];

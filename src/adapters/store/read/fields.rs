@@ -142,6 +142,7 @@ pub(super) const GRANTS: Table = Table {
     order: "created_at",
     columns: GRANT,
     fields: &[
+        field("grant_id", "id", Kind::Text),
         field("tool", "tool", Kind::Text),
         field("user_id", "user_id", Kind::Text),
         field("created_at", "created_at", Kind::Time),
@@ -151,12 +152,17 @@ pub(super) const GRANTS: Table = Table {
     slow: "",
 };
 
-/// The latest active first; nobody asks for some of them alone.
+/// The latest active first.
 pub(super) const THREADS: Table = Table {
     name: "thread",
     order: "updated_at",
     columns: THREAD,
-    fields: &[],
+    fields: &[
+        field("agent_id", "agent_id", Kind::Text),
+        field("user_id", "user_id", Kind::Text),
+        field("created_at", "created_at", Kind::Time),
+        field("updated_at", "updated_at", Kind::Time),
+    ],
     indexed: &["user_id"],
     few: None,
     slow: "",

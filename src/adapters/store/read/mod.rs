@@ -202,7 +202,7 @@ impl ReadOnly {
                 detail: format!("{} is not in 1..={MAX_PAGE}", query.page_size),
             });
         }
-        let descending = descending(query.order_by.as_deref())?;
+        let descending = descending(table.order, query.order_by.as_deref())?;
         let filter = Filter::parse(table, query.filter.as_deref().unwrap_or_default())?;
         let fingerprint = token::fingerprint(table.name, tenant, project, query, descending);
         let after = match query.page_token.as_deref() {
@@ -290,13 +290,16 @@ impl ReadOnly {
     }
 }
 
-fn descending(order_by: Option<&str>) -> Result<bool, QueryError> {
-    match order_by.map(str::trim) {
-        None | Some("" | "created_at desc") => Ok(true),
-        Some("created_at" | "created_at asc") => Ok(false),
-        Some(other) => Err(QueryError::Invalid {
+/// By the table's own time alone, one way or the other.
+fn descending(time: &str, order_by: Option<&str>) -> Result<bool, QueryError> {
+    let given = order_by.unwrap_or_default().trim();
+    match given.strip_prefix(time).unwrap_or(given).trim_start() {
+        "" if given.is_empty() => Ok(true),
+        "desc" if given != "desc" => Ok(true),
+        "" | "asc" if given != "asc" => Ok(false),
+        _ => Err(QueryError::Invalid {
             field: "order_by",
-            detail: format!("found {other:?}; allowed are \"created_at desc\" and \"created_at\""),
+            detail: format!("found {given:?}; allowed are \"{time} desc\" and \"{time}\""),
         }),
     }
 }

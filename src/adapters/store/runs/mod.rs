@@ -15,6 +15,7 @@ pub(super) use read::{SHOWN, opt_parsed, parsed, shown};
 pub(super) use statements::{RunStatements, WORKED_ON};
 pub(super) use write::{doubts, id, int};
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use uuid::Uuid;
@@ -100,6 +101,16 @@ impl Runs for Store {
 
     fn claimed<'a>(&'a self, scope: &'a str) -> BoxFuture<'a, Result<Option<Claimant>, QueryError>> {
         Box::pin(self.claimant(scope))
+    }
+
+    fn claim_key(
+        &self,
+        run: RunId,
+        scope: Arc<str>,
+        fingerprint: Arc<str>,
+    ) -> BoxFuture<'_, Result<bool, RecordError>> {
+        let op = RunOp::Claim(run, scope, fingerprint);
+        Box::pin(async move { answer!(self.run("claim key", op).await?, RunDone::Claimed) })
     }
 
     fn load(&self, run: RunId) -> BoxFuture<'_, Result<Option<StoredRun>, QueryError>> {

@@ -23,6 +23,8 @@ pub(in super::super) enum RunOp {
     Suspend(Suspend),
     Resolve(Resolve),
     Settle(Settle),
+    /// The run, the claim's scope and its fingerprint.
+    Claim(RunId, Arc<str>, Arc<str>),
     /// The questions of these outermost runs whose time is over.
     Expire(Vec<RunId>),
     Revoke(Revoke),
@@ -53,6 +55,7 @@ pub(in super::super) enum RunDone {
     Suspended(Suspended),
     Resolved(Resolved),
     Settled(SettleDone),
+    Claimed(bool),
     Revoked(bool),
     Put(PutVersion),
 }
@@ -76,7 +79,8 @@ impl RunOp {
             Self::Create(_) | Self::Finish(_) | Self::Define(..) | Self::Cancel(..) | Self::Abandon(_) => true,
             Self::Suspend(_) | Self::Resolve(_) | Self::Settle(_) | Self::Expire(_) | Self::Revoke(_) => true,
             Self::Append(append) => append.announces() || !append.outcomes.is_empty(),
-            Self::Take(..) | Self::Renew(_) | Self::Release(_) => false,
+            // What it is claimed for is written after it.
+            Self::Claim(..) | Self::Take(..) | Self::Renew(_) | Self::Release(_) => false,
         }
     }
 
@@ -109,7 +113,7 @@ impl RunOp {
             Self::Settle(settle) => into.extend([settle.root]),
             Self::Expire(roots) => into.extend(roots),
             Self::Renew(leases) | Self::Release(leases) => into.extend(leases.iter().map(|lease| lease.run)),
-            Self::Define(..) | Self::Revoke(_) => {}
+            Self::Define(..) | Self::Revoke(_) | Self::Claim(..) => {}
         }
     }
 

@@ -103,6 +103,18 @@ impl Batch<'_> {
             RunOp::Suspend(suspend) => RunDone::Suspended(self.suspend(conn, suspend).await?),
             RunOp::Resolve(resolve) => RunDone::Resolved(self.resolve(conn, resolve).await?),
             RunOp::Settle(settle) => RunDone::Settled(self.settle(conn, settle).await?),
+            RunOp::Claim(run, scope, fingerprint) => {
+                let others = self.others_claim(conn, scope, fingerprint, &run.to_string()).await?;
+                // What is ours may be of another request about the same run.
+                let row = match others {
+                    Some(row) => Some(row),
+                    None => conn.first(&self.statements.claimed, vec![Value::shared(scope)]).await?,
+                };
+                let same = row
+                    .map(|row| Ok::<_, Fault>(row.text(0)? == **fingerprint))
+                    .transpose()?;
+                RunDone::Claimed(same.unwrap_or(true))
+            }
             RunOp::Expire(roots) => {
                 for root in roots {
                     self.expire_actions(conn, *root).await?;
