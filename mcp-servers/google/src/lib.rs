@@ -17,6 +17,7 @@
 
 mod address;
 mod args;
+mod attachment;
 mod auth;
 pub mod connect;
 mod effect;

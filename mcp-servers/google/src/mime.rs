@@ -7,11 +7,13 @@ use base64::engine::general_purpose::STANDARD;
 use mail_builder::MessageBuilder;
 use mail_builder::headers::HeaderType;
 use mail_builder::headers::address::Address;
+use mail_builder::headers::content_type::ContentType;
 use mail_builder::headers::message_id::MessageId;
 use mail_builder::headers::raw::Raw;
 use mail_builder::headers::text::Text;
 
 use crate::address::Recipient;
+use crate::attachment::Attachment;
 use crate::google::gmail::{KEY_HEADER, Original};
 
 /// An e-mail that can be sent.
@@ -23,6 +25,7 @@ pub(crate) struct Email {
     pub(crate) subject: String,
     pub(crate) text: String,
     pub(crate) html: Option<String>,
+    pub(crate) attachments: Vec<Attachment>,
 }
 
 /// Writes it. Gmail puts the sender in, and takes Bcc out for everybody but the sender.
@@ -46,6 +49,11 @@ pub(crate) fn write(
     }
     if let Some(html) = &email.html {
         message = message.html_body(lines(html));
+    }
+    for file in &email.attachments {
+        // Bytes, so that nothing on the way changes an end of a line.
+        let kind = ContentType::new(file.media_type).attribute("charset", "utf-8");
+        message = message.attachment(kind, file.filename.as_str(), file.text.as_bytes());
     }
     if let Some(original) = original {
         if let Some(message_id) = &original.message_id {

@@ -16,7 +16,7 @@ use crate::google::refusal::{is_refused, refusal};
 use crate::google::{As, Google, Right, Sent};
 use crate::mime::{self, Email};
 use crate::settings::Limits;
-use crate::{address, google};
+use crate::{address, attachment, google};
 
 pub(crate) const NAME: &str = "gmail_send";
 
@@ -27,7 +27,7 @@ const SENT: &str = "this e-mail was sent";
 const DESCRIPTION: &str = "\
 Send one e-mail from the user's own Gmail account, as plain text and if need be as HTML too. It goes out at once and cannot be \
 taken back, so the recipients, the subject and the text have to be what the user wants; never make up an address. To answer a \
-message give reply_to_message_id or thread_id; the recipients still have to be named. Attachments are not supported. \
+message give reply_to_message_id or thread_id; the recipients still have to be named. Attachments are files of text alone. \
 Answers with the ids of the message and of its thread.";
 
 pub(crate) fn tool() -> Tool {
@@ -50,6 +50,7 @@ pub(crate) fn tool() -> Tool {
                     "contentMediaType": "text/html",
                     "description": "The same text as HTML, for programs that show it. Leave it out unless formatting matters."
                 },
+                "attachments": attachment::schema(),
                 "reply_to_message_id": {
                     "type": "string",
                     "description": "The Gmail id of the message that this answers."
@@ -74,9 +75,14 @@ pub(crate) fn tool() -> Tool {
                             "subject": { "type": "string" },
                             "to": { "type": "array", "items": { "type": "string" } },
                             "cc": { "type": "array", "items": { "type": "string" } },
-                            "bcc": { "type": "array", "items": { "type": "string" } }
+                            "bcc": { "type": "array", "items": { "type": "string" } },
+                            "attachments": {
+                                "type": "array",
+                                "items": { "type": "string" },
+                                "description": "The names of the files that went with it."
+                            }
                         },
-                        "required": ["id", "thread_id", "subject", "to", "cc", "bcc"],
+                        "required": ["id", "thread_id", "subject", "to", "cc", "bcc", "attachments"],
                         "additionalProperties": false
                     }),
                 ),
@@ -118,6 +124,7 @@ pub(crate) fn parse(arguments: Option<JsonObject>, limits: &Limits) -> Result<Re
             "subject",
             "body",
             "html_body",
+            "attachments",
             "reply_to_message_id",
             "thread_id",
         ],
@@ -156,6 +163,7 @@ pub(crate) fn parse(arguments: Option<JsonObject>, limits: &Limits) -> Result<Re
             subject,
             text: text.to_owned(),
             html: arguments.exact_text("html_body")?.map(str::to_owned),
+            attachments: attachment::attachments(&arguments)?,
         },
         reply_to,
         thread_id,
@@ -315,6 +323,7 @@ fn answer(email: &Email, mail: &Mail, recovered: bool) -> Answer {
             "to": shown(&email.to),
             "cc": shown(&email.cc),
             "bcc": shown(&email.bcc),
+            "attachments": email.attachments.iter().map(|one| &one.filename).collect::<Vec<_>>(),
         },
         "recovered": recovered,
     }))

@@ -1,5 +1,6 @@
 use std::time::Duration;
 
+use mail_parser::MimeHeaders;
 use serde_json::{Value, json};
 
 use crate::google::Trouble;
@@ -55,6 +56,56 @@ on_both! {
         assert_eq!(answer["message"]["thread_id"], mail.thread_id);
         assert_eq!(answer["message"]["to"][1], "李 <li@xn--r8jz45g.jp>");
         assert_eq!(answer["recovered"], false);
+    }
+
+    /// files of text go out with it, byte for byte, under their names.
+    async fn files_of_text_go_out_with_an_e_mail(world: World) {
+        world.connect("anna").await;
+        let server = world.server().await;
+        let csv = "day,Grüße\r\n1,\"a\nb\"\n".to_owned() + &"x".repeat(2000);
+        let mut arguments = email();
+        arguments["html_body"] = "<p>Late.</p>".into();
+        arguments["attachments"] = json!([
+            { "filename": "Zahlen für Änn.CSV", "text": csv }, { "filename": "notes.txt", "text": "" }
+        ]);
+        let answer = server.call("anna", "gmail_send", arguments).await.ok();
+        assert_eq!(answer["message"]["attachments"], json!(["Zahlen für Änn.CSV", "notes.txt"]));
+        let sent = world.google.sent(&account("anna"));
+        let message = sent[0].message();
+        assert_eq!(message.body_text(0).expect("a text").trim_end(), "I am late.");
+        assert_eq!(message.body_html(0).expect("HTML"), "<p>Late.</p>");
+        let files: Vec<_> = message.attachments().collect();
+        let told = |n: usize| {
+            let kind = files[n].content_type().expect("a type");
+            let kind = (kind.ctype(), kind.subtype().expect("a subtype"), kind.attribute("charset"));
+            (files[n].attachment_name().expect("a name"), kind, files[n].contents())
+        };
+        assert_eq!(files.len(), 2);
+        assert_eq!(told(0), ("Zahlen für Änn.CSV", ("text", "csv", Some("utf-8")), csv.as_bytes()));
+        assert_eq!(told(1), ("notes.txt", ("text", "plain", Some("utf-8")), &b""[..]));
+        assert!(sent[0].raw.is_ascii());
+    }
+
+    /// a file that is none of text, or whose name is a path, does not go out.
+    async fn a_file_that_nobody_could_read_before_it_goes_out_does_not(world: World) {
+        world.connect("anna").await;
+        let server = world.server().await;
+        for (wrong, code, place) in [
+            (json!([{ "filename": "run.exe", "text": "x" }]), "invalid_argument", "attachments/0/filename"),
+            (json!([{ "filename": "page.html", "text": "x" }]), "invalid_argument", "attachments/0/filename"),
+            (json!([{ "filename": "../a.txt", "text": "x" }]), "invalid_argument", "attachments/0/filename"),
+            (json!([{ "filename": ".txt", "text": "x" }]), "invalid_argument", "attachments/0/filename"),
+            (json!([{ "filename": "a.txt", "text": "x" }, { "filename": "b.txt" }]), "missing_argument", "attachments/1/text"),
+            (json!([{ "filename": "a.txt", "text": "x", "url": "y" }]), "unknown_argument", "attachments/0"),
+            (json!(["a.txt"]), "invalid_argument", "attachments/0"),
+        ] {
+            let mut arguments = email();
+            arguments["attachments"] = wrong.clone();
+            let reply = server.call("anna", "gmail_send", arguments).await;
+            let error = reply.error();
+            assert_eq!((&error["code"], &error["argument"]), (&json!(code), &json!(place)), "{wrong}: {error}");
+        }
+        assert!(world.google.sent(&account("anna")).is_empty());
     }
 
     /// Gmail takes Bcc from the message, and takes it out for everybody else.

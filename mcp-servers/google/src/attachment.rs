@@ -1,0 +1,88 @@
+//! Files that go out with an e-mail. They are made of text, since that is what a model writes and what a person who approves the call can
+//! read; the name's end says of what kind.
+
+use gavel_mcp_base::{Arguments, ToolError, missing, wrong};
+use serde_json::{Value, json};
+
+pub(crate) const MOST: usize = 10;
+const MAX_NAME: usize = 100;
+
+/// How names end, and the media type of what is called so.
+const KINDS: [(&str, &str); 7] = [
+    (".txt", "text/plain"),
+    (".log", "text/plain"),
+    (".md", "text/markdown"),
+    (".csv", "text/csv"),
+    (".tsv", "text/tab-separated-values"),
+    (".ics", "text/calendar"),
+    (".json", "application/json"),
+];
+
+/// A file of text.
+#[derive(Debug)]
+pub(crate) struct Attachment {
+    pub(crate) filename: String,
+    pub(crate) media_type: &'static str,
+    pub(crate) text: String,
+}
+
+/// The schema of the argument.
+pub(crate) fn schema() -> Value {
+    json!({
+        "type": "array",
+        "maxItems": MOST,
+        "description": format!("Files of text that go out with it. Their names end in {}.", endings()),
+        "items": {
+            "type": "object",
+            "properties": {
+                "filename": { "type": "string", "description": "Its name, as numbers.csv." },
+                "text": { "type": "string", "description": "What it holds, in UTF-8." }
+            },
+            "required": ["filename", "text"],
+            "additionalProperties": false
+        }
+    })
+}
+
+/// Reads the argument `attachments`.
+///
+/// # Errors
+/// What is wrong, with its place.
+pub(crate) fn attachments(arguments: &Arguments) -> Result<Vec<Attachment>, ToolError> {
+    let items = arguments.list("attachments", MOST)?.unwrap_or_default();
+    items
+        .iter()
+        .enumerate()
+        .map(|(at, item)| attachment(at, item))
+        .collect()
+}
+
+fn attachment(at: usize, item: &Value) -> Result<Attachment, ToolError> {
+    let place = format!("attachments/{at}");
+    let item = item.as_object().ok_or_else(|| wrong(&place, "has to be an object"))?;
+    let item = Arguments::new(Some(item.clone()), &["filename", "text"]).map_err(|error| error.about(&place))?;
+    let name_at = format!("{place}/filename");
+    let filename = item
+        .visible_text("filename", MAX_NAME)
+        .map_err(|error| error.about(&name_at))?
+        .ok_or_else(|| missing(&name_at))?;
+    let text = item.exact_text("text").map_err(|error| error.about(&place))?;
+    let text = text.ok_or_else(|| missing(&format!("{place}/text")))?.to_owned();
+    // A name that is a path, or means something to a shell, is none that a person would be shown for a file.
+    let forbidden = |c: char| c.is_control() || r#"/\:*?"<>|"#.contains(c);
+    if filename.starts_with('.') || filename.contains(forbidden) {
+        return Err(wrong(&name_at, "has to be the plain name of a file"));
+    }
+    let lower = filename.to_lowercase();
+    let kind = KINDS.iter().find(|(end, _)| lower.ends_with(end));
+    let (_, media_type) = kind.ok_or_else(|| wrong(&name_at, &format!("has to end in {}", endings())))?;
+    Ok(Attachment {
+        filename,
+        media_type,
+        text,
+    })
+}
+
+fn endings() -> String {
+    KINDS.map(|(end, _)| end).join(", ")
+}
