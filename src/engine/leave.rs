@@ -298,7 +298,7 @@ pub(super) fn unasked(run: &Run, intents: &[Intent]) -> Vec<NewAction> {
             tool: Arc::clone(tool),
             arguments: allowed(&run.journal, call.id)?,
             model: Arc::clone(&model),
-            details: reached(tool, &*allowed(&run.journal, call.id)?),
+            details: reached(tool, &allowed(&run.journal, call.id)?),
             grant: Some(grant),
             words: "".into(),
         })

@@ -9,7 +9,7 @@ use crate::gemini::Reply;
 use crate::harness::{Answer, App, Setup, spawn_app, until};
 
 /// DESIGN.md section 9, in the order of the alphabet.
-const FIELDS: [&str; 21] = [
+const FIELDS: [&str; 22] = [
     "agent_id",
     "completed_at",
     "created_at",

@@ -63,14 +63,14 @@ pub(crate) enum Asked {
     /// Could the tool be called that needs this?
     Any(Right),
     /// Could this call be made?
-    Call(Request),
+    Call(Box<Request>),
 }
 
 pub(crate) fn parse(arguments: Option<JsonObject>, limits: &Limits) -> Result<Asked, ToolError> {
     let arguments = Arguments::new(arguments, &["for", "arguments"])?;
     let tool = arguments.choice("for", &FOR)?.ok_or_else(|| missing("for"))?;
     match arguments.object("arguments")? {
-        Some(call) => Request::parse(tool, Some(call.clone()), limits).map(Asked::Call),
+        Some(call) => Request::parse(tool, Some(call.clone()), limits).map(|call| Asked::Call(Box::new(call))),
         None if tool == gmail_send::NAME => Ok(Asked::Any(Right::Send)),
         None => Ok(Asked::Any(Right::WriteEvents)),
     }
@@ -90,8 +90,10 @@ pub(crate) async fn carry_out(
     let access = google.access(who, right).await?;
     match asked {
         Asked::Any(_) => {}
-        Asked::Call(Request::Mail(request)) => gmail_send::check(google, who, request, limits).await?,
-        Asked::Call(Request::Event(request)) => calendar_event_create::check(request)?,
+        Asked::Call(call) => match &**call {
+            Request::Mail(request) => gmail_send::check(google, who, request, limits).await?,
+            Request::Event(request) => calendar_event_create::check(request)?,
+        },
     }
     let mut answer = json!({ "ready": true });
     if access.mailbox.contains('@') {
