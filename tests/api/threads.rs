@@ -711,6 +711,34 @@ async fn a_user_finds_their_threads_again() {
     }
 }
 
+/// Promise 1: a message that is too long is refused, and on record as far as one may be long.
+#[tokio::test]
+async fn a_message_that_is_too_long_leaves_a_record() {
+    for setup in both() {
+        let app = spawn_app(setup).await;
+        let long = "ö".repeat(16 * 1024 + 1);
+        let problem = app
+            .say_as("ann", json!({"prompt": long}))
+            .await
+            .problem(400, "invalid_request");
+        assert_eq!(problem["errors"][0]["pointer"], "/prompt", "{problem}");
+        let decisions = app.decisions().await;
+        let [decision] = &decisions[..] else {
+            panic!("{decisions:?}")
+        };
+        assert_eq!(
+            (
+                &decision["outcome_category"],
+                &decision["surface"],
+                &decision["user_id"]
+            ),
+            (&json!("ERROR:USER_INPUT"), &json!("thread"), &json!("ann"))
+        );
+        assert_eq!(decision["message"], json!("ö".repeat(16 * 1024)));
+        assert!(app.gemini.requests().is_empty());
+    }
+}
+
 /// a message while a run of the thread is going is refused with that run's id, or waits its turn.
 #[tokio::test]
 async fn a_second_message_is_refused_or_waits_its_turn() {

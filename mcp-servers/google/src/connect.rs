@@ -190,6 +190,9 @@ impl Connector {
     /// that leads back to the configured callback is taken.
     pub async fn finish_at_callback(&self, state: &str, code: &str) -> Result<Account, ConnectError> {
         let callback = self.callback.as_ref().ok_or(ConnectError::NoCallback)?;
+        if !is_state(state) {
+            return Err(ConnectError::UnknownState);
+        }
         let taken = self.store.take_from(callback.as_str(), &digest(state)).await?;
         self.exchange(taken, code).await
     }
@@ -197,7 +200,9 @@ impl Connector {
     /// The person said no: what was begun cannot be finished any more.
     pub async fn declined_at_callback(&self, state: &str) -> Result<(), ConnectError> {
         let callback = self.callback.as_ref().ok_or(ConnectError::NoCallback)?;
-        self.store.take_from(callback.as_str(), &digest(state)).await?;
+        if is_state(state) {
+            self.store.take_from(callback.as_str(), &digest(state)).await?;
+        }
         Ok(())
     }
 
@@ -297,6 +302,14 @@ impl Connector {
 
 fn user_id(user: &str) -> Result<UserId, ConnectError> {
     UserId::parse(user).ok_or(ConnectError::InvalidUser)
+}
+
+/// Can it be one of ours: 32 bytes in base64? Anybody can ask with any other, which is not worth a look into the database.
+fn is_state(text: &str) -> bool {
+    text.len() == 43
+        && text
+            .bytes()
+            .all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte))
 }
 
 /// Base64url of SHA-256, as PKCE's S256 asks for (RFC 7636, section 4.2).

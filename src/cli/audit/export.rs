@@ -43,7 +43,15 @@ pub(super) async fn run(args: &Args, log: &mut AuditLog) -> anyhow::Result<Exit>
         return Ok(Exit::Done);
     };
     let shown = path.display();
-    let file = match File::create_new(path) {
+    let mut options = File::options();
+    options.write(true).create_new(true);
+    // It holds what people wrote, as the databases do.
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::OpenOptionsExt;
+        options.mode(0o600);
+    }
+    let file = match options.open(path) {
         Err(error) if error.kind() == ErrorKind::AlreadyExists => {
             return Err(Usage(format!(
                 "--out {shown} is there already, and is not written over; name another file"

@@ -473,6 +473,40 @@ impl AgentRuns {
         }
     }
 
+    /// A message for a thread that is longer than allowed: on record as it begins, and nothing else.
+    ///
+    /// # Errors
+    /// The user is over the quota; nothing can be recorded.
+    pub(super) async fn too_long(
+        &self,
+        caller: &Caller,
+        user: UserId,
+        thread: Option<ThreadId>,
+        begins: &str,
+        meta: &RequestMeta,
+    ) -> Result<(), AgentError> {
+        let quota = self.quota.take(&caller.tenant, &user).await;
+        let id = RunId::new();
+        let open = OpenDecision {
+            id: id.decision(),
+            tenant: caller.tenant.clone(),
+            surface: THREAD_SURFACE,
+            user,
+            conversation: thread.map_or_else(|| conversation(id), conversation),
+            message: Arc::from(begins),
+            definition_hash: Arc::from(""),
+            request_id: Arc::clone(&meta.request_id),
+            created_at: self.now_us(),
+        };
+        if !quota.allowed {
+            self.undecided(open, DecisionType::Refuse, Outcome::RateLimited, None)
+                .await?;
+            return Err(AgentError::RateLimited(quota));
+        }
+        self.undecided(open, DecisionType::RespondOnly, Outcome::UserInput, None)
+            .await
+    }
+
     /// Every request leaves a record, also one that came to no run (promise 1).
     async fn refused(&self, new: NewRun, outcome: Outcome) -> Result<(), AgentError> {
         self.unmade(new, DecisionType::Refuse, outcome).await

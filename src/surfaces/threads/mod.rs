@@ -17,6 +17,7 @@ use super::chat::request::FieldError;
 use super::chat::{Idempotency, RequestMeta};
 use crate::domain::agent_run::{AgentRun, RunStatus};
 use crate::domain::ids::{ProjectId, RunId, ThreadId, UserId};
+use crate::domain::text;
 use crate::domain::thread::Thread;
 pub use crate::domain::thread::WhileBusy;
 use crate::ports::actions::{Actions, ThreadPage};
@@ -68,16 +69,22 @@ impl Threads {
     /// # Errors
     /// [`AgentError`]; what goes wrong later is told by the run.
     pub async fn say(&self, caller: &Caller, user: UserId, message: Message) -> Result<Triggered, AgentError> {
-        let wrong = match message.prompt.len() {
-            _ if message.prompt.trim().is_empty() => Some("must not be empty".to_owned()),
-            bytes if bytes > MAX_PROMPT => Some(format!("has {bytes} bytes; at most {MAX_PROMPT} are allowed")),
-            _ => None,
-        };
-        if let Some(detail) = wrong {
-            return Err(AgentError::Invalid(vec![FieldError {
+        let wrong = |detail: String| {
+            Err(AgentError::Invalid(vec![FieldError {
                 pointer: "/prompt".to_owned(),
                 detail,
-            }]));
+            }]))
+        };
+        if message.prompt.trim().is_empty() {
+            return wrong("must not be empty".to_owned());
+        }
+        let bytes = message.prompt.len();
+        if bytes > MAX_PROMPT {
+            let begins = text::prefix(&message.prompt, MAX_PROMPT);
+            self.agents
+                .too_long(caller, user, message.thread, begins, &message.meta)
+                .await?;
+            return wrong(format!("has {bytes} bytes; at most {MAX_PROMPT} are allowed"));
         }
         let project = ProjectId::parse(DEFAULT_PROJECT).unwrap_or_else(|_| unreachable!("it is a valid id"));
         let inputs = Map::from_iter([("query".to_owned(), Value::from(message.prompt.clone()))]);

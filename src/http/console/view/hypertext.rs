@@ -357,6 +357,11 @@ mod tests {
             ("<span hidden>not</span>", &["hidden"]),
             ("<p style='margin-left:-999px'>x", &["style margin-left"]),
             ("<p style='margin: 9999px'>x", &["style margin"]),
+            ("<p style='border-top:9999px solid white'>x", &["style border-top"]),
+            (
+                "<table style='border-spacing:0 999em'><tr><td>x",
+                &["style border-spacing"],
+            ),
             ("<p style='font-family:expression(x)'>x", &["style font-family"]),
             ("<p style='font/**/-size:0'>x", &["style font/**/-size"]),
             ("<font color=white>x</font>", &["color"]),

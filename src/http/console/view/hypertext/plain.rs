@@ -163,6 +163,14 @@ fn style(style: &str) -> Option<String> {
                 !value.contains(['(', '\\', '/']) && !["dings", "symbol"].iter().any(|font| value.contains(font))
             }
             margin if margin.starts_with("margin") => value.split_whitespace().all(is_small),
+            // Colours and kinds of lines are words; what is a number is a length.
+            border if border.starts_with("border") && border != "border-radius" => {
+                value.split_whitespace().all(|part| {
+                    is_small(part)
+                        || part.trim_start_matches('#').chars().all(|c| c.is_ascii_alphanumeric())
+                            && !starts_with_digit(part)
+                })
+            }
             _ => value.chars().all(|c| c.is_ascii_alphanumeric() || " .,#%".contains(c)),
         };
         !plain || !PROPERTIES.contains(&property.as_str())
@@ -171,6 +179,10 @@ fn style(style: &str) -> Option<String> {
     let found = declarations.find(odd)?;
     let property = found.split_once(':').map_or(found, |(property, _)| property);
     Some(format!("style {}", property.trim().to_ascii_lowercase()))
+}
+
+fn starts_with_digit(part: &str) -> bool {
+    part.starts_with(|c: char| c.is_ascii_digit())
 }
 
 /// A length that puts nothing far away.
