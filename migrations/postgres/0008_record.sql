@@ -8,8 +8,8 @@ ALTER TABLE tool_invocation_log ADD COLUMN policy TEXT
     CONSTRAINT tool_policy CHECK (policy = 'allow' OR policy = 'require_approval' OR policy = 'deny');
 ALTER TABLE tool_invocation_log ADD COLUMN decided_by TEXT;
 
-DROP VIEW v_tool_invocations;
-CREATE VIEW v_tool_invocations AS
+-- Replaced, not dropped: others may look through it, and have rights on it.
+CREATE OR REPLACE VIEW v_tool_invocations AS
 SELECT
     id AS tool_invocation_id,
     decision_id,
@@ -38,7 +38,7 @@ SELECT
     decided_by
 FROM tool_invocation_log;
 
--- Arguments, and what people were shown and said, are working state and not part of it.
+-- Arguments with their hash, and what people were shown and said, are working state and not part of it.
 CREATE VIEW v_actions AS
 SELECT
     id AS action_id,
@@ -56,7 +56,6 @@ SELECT
     tool_digest,
     side_effect,
     model,
-    input_hash,
     policy,
     status,
     resolution,

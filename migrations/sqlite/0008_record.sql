@@ -36,7 +36,7 @@ SELECT
     decided_by
 FROM tool_invocation_log;
 
--- Arguments, and what people were shown and said, are working state and not part of it.
+-- Arguments with their hash, and what people were shown and said, are working state and not part of it.
 CREATE VIEW v_actions AS
 SELECT
     id AS action_id,
@@ -54,7 +54,6 @@ SELECT
     tool_digest,
     side_effect,
     model,
-    input_hash,
     policy,
     status,
     resolution,

@@ -41,7 +41,7 @@ fn in_a_sentence(text: &str) -> String {
 fn in_short(arguments: &RawValue, recipients: Option<&Recipients>) -> String {
     let plain = |value: &Value| match value {
         Value::String(text) => in_a_sentence(text),
-        other => other.to_string(),
+        other => visible(&other.to_string()),
     };
     let Ok(object) = serde_json::from_str::<Map<String, Value>>(arguments.get()) else {
         return capped(arguments.get(), MOST_ARGUMENTS).into_owned();

@@ -429,9 +429,15 @@ fn whose(caller: &Caller, user: Option<UserId>) -> Result<Option<UserId>, AgentE
 
 /// Actions of one status, of those a filter names, the oldest first unless another order is asked for.
 fn with_status(status: ActionStatus, query: ListQuery) -> ListQuery {
-    let filter = query.filter.map_or_else(String::new, |filter| format!(" AND {filter}"));
+    let own = query
+        .filter
+        .as_deref()
+        .map(str::trim)
+        .filter(|filter| !filter.is_empty());
+    // After the caller's own, so that what is wrong there is told by its place.
+    let filter = own.map_or_else(String::new, |filter| format!("{filter} AND "));
     ListQuery {
-        filter: Some(format!("status = \"{}\"{filter}", status.as_str())),
+        filter: Some(format!("{filter}status = \"{}\"", status.as_str())),
         order_by: query.order_by.or_else(|| Some("created_at asc".to_owned())),
         ..query
     }

@@ -133,7 +133,7 @@ pub(crate) async fn the_database_refuses_to_change_what_was_entered(db: TestDb) 
 pub(crate) async fn an_effect_is_entered_before_it_is_sent_and_when_its_end_is_known(db: TestDb) {
     let store = db.open().await;
     let open = open_decision();
-    let intents: Vec<_> = (1..=4).map(|n| intent(&open, n)).collect();
+    let intents: Vec<_> = (1..=5).map(|n| intent(&open, n)).collect();
     store.open(open.clone(), intents[..1].to_vec()).await.unwrap();
     let entered = rows(&db).await;
     assert_eq!(entered.len(), 1);
@@ -170,7 +170,13 @@ pub(crate) async fn an_effect_is_entered_before_it_is_sent_and_when_its_end_is_k
             started_at: None,
             ..failed(&intents[3], FailureCode::Denied, "denied")
         },
+        // Announced, and never sent: the service stopped before.
+        CallRecord {
+            started_at: None,
+            ..failed(&intents[4], FailureCode::NotRecorded, "cut short")
+        },
     ];
+    store.intend(vec![intents[4].clone()]).await.unwrap();
     store.close(closed(open, calls, true)).await.unwrap();
     let entered = rows(&db).await;
     let of = |n: usize| kinds(&entered, &intents[n].id);
@@ -178,7 +184,8 @@ pub(crate) async fn an_effect_is_entered_before_it_is_sent_and_when_its_end_is_k
     assert_eq!(of(1), ["effect_intended", "effect_failed"]);
     assert_eq!(of(2), ["effect_intended", "effect_in_doubt"]);
     assert_eq!(of(3), [""; 0]);
-    assert_eq!(detail(&entered[4])["error_code"], "tool_error");
+    assert_eq!(of(4), ["effect_intended"], "what was never sent has no end");
+    assert_eq!(detail(&entered[5])["error_code"], "tool_error");
     whole(&db).await;
 }
 
@@ -935,6 +942,32 @@ pub(crate) async fn what_people_decide_is_entered(db: TestDb) {
     whole(&db).await;
     // what a person said of a doubt is what became of it, in the log and in the action.
     let told = |status: &str| format!("UPDATE tool_invocation_log SET status = '{status}', error_code = 'tool_error'");
+    for hidden in [
+        "status = 'expired', started_at = NULL",
+        "status = 'failed', error_code = 'tool_error', side_effect = FALSE",
+        "status = 'executing', completed_at = NULL",
+    ] {
+        db.run("CREATE TABLE kept AS SELECT * FROM agent_action").await;
+        db.run(&format!("UPDATE agent_action SET {hidden} WHERE id = '{}'", sent.id))
+            .await;
+        let otherwise = Finding::QuestionDiffers {
+            action_id: sent.id.to_string(),
+            differs: vec!["what came of it"],
+        };
+        assert_eq!(verify(&db, Vec::new()).await, [otherwise], "{hidden}");
+        db.run("DELETE FROM agent_action; INSERT INTO agent_action SELECT * FROM kept; DROP TABLE kept")
+            .await;
+    }
+    let result = "result = NULL, error_code = NULL, error_message = NULL";
+    db.run(&format!("UPDATE tool_invocation_log SET status = 'started', {result}"))
+        .await;
+    let found = verify(&db, Vec::new()).await;
+    assert!(
+        matches!(&found[..], [Finding::ToldOtherwise { status, .. }] if status == "started"),
+        "{found:?}"
+    );
+    db.run("UPDATE tool_invocation_log SET status = 'completed'").await;
+    whole(&db).await;
     for status in ["failed", "in_doubt"] {
         db.run(&told(status)).await;
         let otherwise = Finding::ToldOtherwise {

@@ -8,10 +8,11 @@ use gavel::domain::agent_run::RunStatus;
 use gavel::domain::ids::{ActionId, ApprovalId, GrantId};
 use gavel::domain::tool::FailureCode;
 use gavel::ports::actions::{Actions, Resolve, Resolved, Settle};
-use gavel::ports::runs::{ActionOutcome, Append, Held, Lease, NewRun, Runs, Suspend, Suspended};
+use gavel::ports::records::Intent;
+use gavel::ports::runs::{ActionOutcome, Append, Held, Lease, NewAction, NewRun, Runs, Suspend, Suspended};
 
 use crate::audit::{asked, verify, whole};
-use crate::support::{TestDb, begin, entries, finished, new_run};
+use crate::support::{T0, TestDb, begin, entries, finished, intent, new_run, tool};
 
 /// A run that waits for a person in this one call.
 pub(crate) async fn suspended(store: &Store, run: &NewRun, lease: Lease) -> Resolve {
@@ -131,6 +132,31 @@ pub(crate) async fn leave_that_nobody_gave_is_found(db: TestDb) {
             .await;
     }
     whole(&db).await;
+    // Another call than it was given for begins by it, while somebody has altered it: it was put back since.
+    let run = new_run();
+    let lease = begin(&store, &run).await;
+    let sent = Intent {
+        tool: tool("wipe"),
+        started_at: T0,
+        ..intent(&run.decision, 1)
+    };
+    let action = NewAction {
+        approval: None,
+        grant: GrantId::parse(&id),
+        tool: tool("wipe"),
+        ..asked(sent.id, ApprovalId::new())
+    };
+    let append = Append {
+        intents: vec![sent.clone()],
+        actions: vec![action],
+        ..entries(lease, 1..=1)
+    };
+    assert_eq!(store.append(append).await.unwrap(), Held::Yes);
+    let found = verify(&db, Vec::new()).await;
+    assert!(
+        matches!(&found[..], [Finding::WithoutLeave { action_id, .. }] if *action_id == sent.id.to_string()),
+        "{found:?}"
+    );
 }
 
 fn always(yes: Resolve) -> Resolve {

@@ -68,10 +68,13 @@ fn attachment(at: usize, item: &Value) -> Result<Attachment, ToolError> {
         .ok_or_else(|| missing(&name_at))?;
     let text = item.exact_text("text").map_err(|error| error.about(&place))?;
     let text = text.ok_or_else(|| missing(&format!("{place}/text")))?.to_owned();
-    // A name that is a path, or means something to a shell, is none that a person would be shown for a file.
-    let forbidden = |c: char| c.is_control() || r#"/\:*?"<>|"#.contains(c);
-    if filename.starts_with('.') || filename.contains(forbidden) {
-        return Err(wrong(&name_at, "has to be the plain name of a file"));
+    // A name that is a path, means something to a shell or is seen otherwise than it reads is none that a person would be shown for a file.
+    let plain = |c: char| c.is_alphanumeric() || matches!(c, '\u{300}'..='\u{36f}') || " ._-+()[]&,'!#=@".contains(c);
+    if filename.starts_with('.') || !filename.chars().all(plain) {
+        return Err(wrong(
+            &name_at,
+            "has to be the plain name of a file: letters, digits, spaces and ._-+()[]&,'!#=@",
+        ));
     }
     let lower = filename.to_lowercase();
     let kind = KINDS.iter().find(|(end, _)| lower.ends_with(end));

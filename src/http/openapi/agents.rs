@@ -225,7 +225,7 @@ pub(super) fn about(route: Route) -> About {
             ..plain("watchRun", "runs", "Tells what a run does", EVENTS, response(""))
         },
         Route::CancelRun => About {
-            parameters: listed([run(), user(), parts::key()]),
+            parameters: listed([run(), user(), parts::key_of_answer()]),
             problems: STOP,
             answers: vec![
                 (200, run_answer("It is over.")),

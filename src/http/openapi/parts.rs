@@ -55,6 +55,13 @@ pub(super) fn request_id() -> Parameter {
     parameter("X-Request-Id", ParameterIn::Header, about, string()).build()
 }
 
+/// `Idempotency-Key` of what to do twice changes nothing.
+pub(super) fn key_of_answer() -> Parameter {
+    let key = "For 24 h another body under the same key gets 422. The same request once more changes nothing, with a key or without, and is \
+               answered as things stand.";
+    header("Idempotency-Key", key, string())
+}
+
 /// `Idempotency-Key`.
 pub(super) fn key() -> Parameter {
     let key = "Makes a retry safe. For 24 h the same key and body get the stored answer (`Idempotency-Replayed: true`), \

@@ -178,7 +178,7 @@ pub(super) fn about(route: Route) -> About {
             )
         },
         Route::CancelThreadRun => About {
-            parameters: listed([run(), user(), parts::key()]),
+            parameters: listed([run(), user(), parts::key_of_answer()]),
             problems: STOP,
             answers: run_answers(),
             ..plain("cancelThreadRun", "threads", "Cancels a run", CANCEL, response(""))
@@ -216,7 +216,7 @@ pub(super) fn about(route: Route) -> About {
             )
         },
         Route::ResolveApproval => About {
-            parameters: listed([user(), parts::key()]),
+            parameters: listed([user(), parts::key_of_answer()]),
             body: Some(body(
                 "ResolveBody",
                 "Your answer.",
@@ -233,7 +233,7 @@ pub(super) fn about(route: Route) -> About {
             )
         },
         Route::SettleAction => About {
-            parameters: listed([parts::path("id", "The action's id."), user(), parts::key()]),
+            parameters: listed([parts::path("id", "The action's id."), user(), parts::key_of_answer()]),
             body: Some(body("SettleBody", "What you found out.", json!({"happened": true}))),
             problems: SETTLE,
             answers: vec![(200, answer("The run, with the action as it is now."))],

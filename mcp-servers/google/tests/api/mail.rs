@@ -95,6 +95,7 @@ on_both! {
             (json!([{ "filename": "page.html", "text": "x" }]), "invalid_argument", "attachments/0/filename"),
             (json!([{ "filename": "../a.txt", "text": "x" }]), "invalid_argument", "attachments/0/filename"),
             (json!([{ "filename": ".txt", "text": "x" }]), "invalid_argument", "attachments/0/filename"),
+            (json!([{ "filename": "a\u{202e}vsc.txt", "text": "x" }]), "invalid_argument", "attachments/0/filename"),
             (json!([{ "filename": "a.txt", "text": "x" }, { "filename": "b.txt" }]), "missing_argument", "attachments/1/text"),
             (json!([{ "filename": "a.txt", "text": "x", "url": "y" }]), "unknown_argument", "attachments/0"),
             (json!(["a.txt"]), "invalid_argument", "attachments/0"),

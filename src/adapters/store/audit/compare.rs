@@ -43,11 +43,16 @@ async fn effects(conn: &mut Conn, verifier: &mut Verifier) -> Result<(), StoreEr
          i.subject IS NOT NULL OR (t.side_effect AND t.started_at IS NOT NULL \
          AND t.started_at >= {BEGAN}), \
          EXISTS (SELECT 1 FROM audit a WHERE a.subject = t.id), \
-         t.status = 'started' OR {}, \
+         CASE t.status WHEN 'started' THEN NOT {} WHEN 'not_sent' THEN NOT {} ELSE {} END, \
          t.side_effect, {} \
          FROM (SELECT * FROM tool_invocation_log WHERE (decision_id, sequence) > ($1, $2) \
          ORDER BY decision_id, sequence LIMIT {PAGE}) t \
          LEFT JOIN audit i ON i.subject = t.id AND i.kind = 'effect_intended' ORDER BY t.decision_id, t.sequence",
+        entered(
+            "t",
+            &["effect_completed", "effect_failed", "effect_in_doubt", "doubt_settled"]
+        ),
+        entered("t", &["effect_completed", "effect_in_doubt", "doubt_settled"]),
         entered_end("t"),
         texts.columns
     );
@@ -138,10 +143,16 @@ async fn questions(conn: &mut Conn, verifier: &mut Verifier) -> Result<(), Store
     );
     let sql = format!(
         "SELECT q.id, a.subject IS NOT NULL, \
-         q.started_at IS NULL OR NOT q.side_effect OR q.status = 'executing' OR {}, {} FROM agent_action q \
+         CASE WHEN NOT {} THEN NOT q.side_effect OR q.status NOT IN ('executing', 'completed', 'in_doubt') \
+         WHEN NOT q.side_effect THEN {NEVER} WHEN q.status = 'executing' THEN NOT {} ELSE {} END, {} FROM agent_action q \
          LEFT JOIN audit a ON a.subject = q.id AND a.kind = 'approval_requested' \
          LEFT JOIN audit r ON r.subject = q.id AND r.kind = 'approval_resolved' \
          WHERE q.approval_id IS NOT NULL AND q.id > $1 ORDER BY q.id LIMIT {PAGE}",
+        entered("q", &["effect_intended"]),
+        entered(
+            "q",
+            &["effect_completed", "effect_failed", "effect_in_doubt", "doubt_settled"]
+        ),
         entered_end("q"),
         texts.columns
     );
@@ -266,6 +277,15 @@ async fn grants(conn: &mut Conn, verifier: &mut Verifier) -> Result<(), StoreErr
             return Ok(());
         }
     }
+}
+
+/// SQL that is false, in both dialects.
+const NEVER: &str = "(1 = 0)";
+
+/// SQL: is one of these kinds entered of the row `of`?
+fn entered(of: &str, kinds: &[&str]) -> String {
+    let kinds = kinds.join("', '");
+    format!("EXISTS (SELECT 1 FROM audit k WHERE k.subject = {of}.id AND k.kind IN ('{kinds}'))")
 }
 
 /// SQL: does the audit know that a call ended as the row `of` says? Where a doubt was settled that is what the person said, under the call,

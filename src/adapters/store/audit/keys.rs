@@ -125,7 +125,14 @@ async fn lost(
 /// All keys that can be found, for one who only reads.
 pub(super) async fn all(target: &Target, conn: &mut Conn, given: &AuditSecrets) -> Result<Vec<Signer>, StoreError> {
     let mut signers = given.given();
-    signers.extend(beside_database(target)?);
+    match beside_database(target) {
+        Ok(signer) => signers.extend(signer),
+        // What is given is enough, where the file is of a time before that.
+        Err(error) if given.current.is_some() => {
+            tracing::warn!(%error, "audit: the key beside the database is left out, since another one is given");
+        }
+        Err(error) => return Err(error),
+    }
     signers.extend(in_database(conn).await?);
     Ok(signers)
 }
@@ -194,8 +201,9 @@ fn make_file(path: &Path) -> io::Result<String> {
     made?;
     // Rows are durable that are hashed with it: so is its name.
     #[cfg(unix)]
-    if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
-        std::fs::File::open(folder)?.sync_all()?;
+    if let Some(folder) = path.parent() {
+        let here = folder.as_os_str().is_empty();
+        std::fs::File::open(if here { Path::new(".") } else { folder })?.sync_all()?;
     }
     read_file(path)
 }

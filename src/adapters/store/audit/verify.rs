@@ -256,6 +256,24 @@ impl fmt::Display for Finding {
     }
 }
 
+/// The calls that standing leave is for, but for their recipients; of a row that gives it, or of a call that begins by it.
+#[derive(PartialEq, Eq)]
+struct LeaveFor {
+    tenant: String,
+    tool: Option<String>,
+    rest: [Option<String>; 3],
+}
+
+impl LeaveFor {
+    fn of(row: &AuditRow) -> Self {
+        Self {
+            tenant: row.tenant.clone(),
+            tool: row.tool.clone(),
+            rest: ["user", "server", "tool_digest"].map(|name| field(&row.detail, name)),
+        }
+    }
+}
+
 /// Reads rows in their order, one after another, and remembers the last.
 pub struct Verifier {
     keys: BTreeMap<String, Signer>,
@@ -276,8 +294,8 @@ pub struct Verifier {
     doubtful: Option<AuditRow>,
     /// Calls that people were asked about, and that they have not approved.
     unapproved: HashSet<Uuid>,
-    /// Standing leave that a person has given, and whether it stands.
-    grants: HashMap<Uuid, bool>,
+    /// Standing leave that a person has given, while it stands: for which calls.
+    grants: HashMap<Uuid, Option<LeaveFor>>,
     tries: i64,
     rows: u64,
     found: u64,
@@ -392,18 +410,18 @@ impl Verifier {
                 self.unapproved.remove(&action);
             }
             Some(AuditKind::GrantCreated) => {
-                self.grants.insert(action, true);
+                self.grants.insert(action, Some(LeaveFor::of(row)));
             }
             Some(AuditKind::GrantRevoked) => {
-                self.grants.insert(action, false);
+                self.grants.insert(action, None);
             }
             Some(AuditKind::EffectIntended) => {
                 let asked = self.unapproved.remove(&action);
                 let without = match field(&row.detail, "grant_id") {
-                    Some(grant) => {
-                        let known = Uuid::parse_str(&grant).ok().and_then(|grant| self.grants.get(&grant));
-                        !known.copied().unwrap_or(self.after.number > 0)
-                    }
+                    Some(grant) => match Uuid::parse_str(&grant).ok().and_then(|grant| self.grants.get(&grant)) {
+                        Some(given) => given.as_ref() != Some(&LeaveFor::of(row)),
+                        None => self.after.number == 0,
+                    },
                     None => asked,
                 };
                 if without {
