@@ -321,7 +321,7 @@ fn simulate_shows_what_would_be_answered_otherwise_and_pages_through_the_record(
             "WITH RECURSIVE n(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM n WHERE n < 1200) \
              INSERT INTO tool_invocation_log SELECT decision_id, sequence + n, id || '-' || n, tenant, user_id, tool, server, \
              tool_digest, side_effect, arguments, idempotency_key, status, created_at, started_at, duration_us, result, \
-             error_code, error_message FROM tool_invocation_log, n WHERE arguments LIKE '%milk%'",
+             error_code, error_message, input_hash, policy, decided_by FROM tool_invocation_log, n WHERE arguments LIKE '%milk%'",
             [],
         )
         .unwrap();
