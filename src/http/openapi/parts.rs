@@ -59,7 +59,14 @@ pub(super) fn request_id() -> Parameter {
 pub(super) fn key_of_answer() -> Parameter {
     let key = "For 24 h another body under the same key gets 422. The same request once more changes nothing, with a key or without, and is \
                answered as things stand.";
-    header("Idempotency-Key", key, string())
+    header("Idempotency-Key", key, any_key())
+}
+
+fn any_key() -> ObjectBuilder {
+    string()
+        .min_length(Some(1))
+        .max_length(Some(255))
+        .pattern(Some("^[!-~]{1,255}$"))
 }
 
 /// `Idempotency-Key`.
@@ -67,11 +74,7 @@ pub(super) fn key() -> Parameter {
     let key = "Makes a retry safe. For 24 h the same key and body get the stored answer (`Idempotency-Replayed: true`), \
                another body gets 422, and while the first request is running 409. Keys of different callers, users and \
                routes are different keys.";
-    let schema = string()
-        .min_length(Some(1))
-        .max_length(Some(255))
-        .pattern(Some("^[!-~]{1,255}$"));
-    parameter("Idempotency-Key", ParameterIn::Header, key, schema).build()
+    parameter("Idempotency-Key", ParameterIn::Header, key, any_key()).build()
 }
 
 pub(super) fn acting() -> [Parameter; 3] {
