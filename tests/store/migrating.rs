@@ -100,14 +100,23 @@ pub(crate) async fn a_database_of_an_older_version_is_brought_up_and_keeps_its_r
         "DROP VIEW v_tool_invocations; DROP VIEW v_actions; DROP VIEW v_audit; \
          ALTER TABLE tool_invocation_log DROP COLUMN policy; ALTER TABLE tool_invocation_log DROP COLUMN decided_by; \
          ALTER TABLE tool_invocation_log DROP COLUMN input_hash; \
-         CREATE VIEW v_tool_invocations AS SELECT id FROM tool_invocation_log; DROP TABLE quota_bucket; DROP INDEX decision_by_intent; DROP INDEX decision_slow; DROP INDEX tool_slow; \
+         DROP TABLE quota_bucket; DROP INDEX decision_by_intent; DROP INDEX decision_slow; DROP INDEX tool_slow; \
          DROP TABLE agent_run; DROP TABLE agent_run_entry; DROP TABLE agent_snapshot; DROP TABLE agent_definition; \
          DROP TABLE thread; DROP TABLE thread_message; DROP TABLE agent_action; DROP TABLE approval_grant; \
          DROP TABLE audit; DROP TABLE audit_head; DROP TABLE audit_key; DROP TABLE console_session; \
          DELETE FROM gavel_schema WHERE version > 1",
     )
     .await;
+    let first = match db.is_sqlite() {
+        true => include_str!("../../migrations/sqlite/0001_decisions.sql"),
+        false => include_str!("../../migrations/postgres/0001_decisions.sql"),
+    };
+    let view = first.find("CREATE VIEW v_tool_invocations").unwrap();
+    db.run(&first[view..]).await;
+    // Others may look through it, where a database lets nobody drop what they look through.
     if !db.is_sqlite() {
+        db.run("CREATE VIEW theirs AS SELECT tool FROM v_tool_invocations")
+            .await;
         db.run("DROP FUNCTION audit_follows; DROP FUNCTION audit_refuses; DROP FUNCTION audit_head_advances")
             .await;
     }
