@@ -60,9 +60,15 @@ async fn line_with(reader: &mut BufReader<TcpStream>, what: &str) -> String {
 /// The whole text is there for whoever reads on, and the process stays small while nobody does.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn five_hundred_who_hardly_read_cost_little_and_miss_nothing() {
+    // One after the other: what is measured is a whole process.
+    for postgres in [false, true] {
+        hardly_read(Place::on(postgres).await).await;
+    }
+}
+
+async fn hardly_read(place: Place) {
     let piece: &'static str = Box::leak("0123456789abcde\n".repeat(PIECE / 16).into_boxed_str());
     let pieces: &'static [&'static str] = Box::leak(vec![piece; PIECES].into_boxed_slice());
-    let place = Place::on(false).await;
     let go = Arc::new(Notify::new());
     let gemini = {
         let words = Reply::Words(Duration::from_millis(40), pieces);
