@@ -421,6 +421,12 @@ pub(crate) async fn every_tampering_is_found_and_named(db: TestDb) {
             "changed at the end",
             "UPDATE audit SET detail = '{}' WHERE number = 8".to_owned(),
             none(),
+            vec![Finding::ChangedOrAdded { number: 8 }],
+        ),
+        (
+            "changed at the end, of which a head was kept",
+            "UPDATE audit SET detail = '{}' WHERE number = 8".to_owned(),
+            vec![head.clone()],
             vec![Finding::Changed { number: 8 }],
         ),
         (
@@ -494,8 +500,7 @@ pub(crate) async fn every_tampering_is_found_and_named(db: TestDb) {
             "added at the end, and the head with it",
             format!("{add}; UPDATE audit_head SET number = 9, hash = (SELECT hash FROM audit WHERE number = 9)"),
             none(),
-            // Nobody can tell that from a last row that was changed.
-            vec![Finding::Changed { number: 9 }],
+            vec![Finding::ChangedOrAdded { number: 9 }],
         ),
         (
             "cut off",

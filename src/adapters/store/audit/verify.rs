@@ -87,6 +87,12 @@ pub enum Finding {
         /// Which.
         number: i64,
     },
+    /// The last row is not what gavel wrote, and nobody but the head beside it knows it: it was changed, or was added together with
+    /// that head. A head that was kept elsewhere tells.
+    ChangedOrAdded {
+        /// Which.
+        number: i64,
+    },
     /// The row is genuine and follows another one than the one before it: that one was replaced.
     DoesNotFollow {
         /// Which.
@@ -191,6 +197,10 @@ impl fmt::Display for Finding {
                 f.write_str("added outside: a row with a number that gavel gives to none")
             }
             Self::AddedOutside { number } => write!(f, "added outside: row {number} was not written by gavel"),
+            Self::ChangedOrAdded { number } => write!(
+                f,
+                "changed, or added outside: row {number}, the last, is not what gavel wrote; that the head beside it names it proves nothing"
+            ),
             Self::DoesNotFollow { number } => {
                 write!(f, "replaced: row {number} follows another row than the one before it")
             }
@@ -357,7 +367,11 @@ impl Verifier {
         self.rows += 1;
         if let Some(before) = self.doubtful.take() {
             let followed = row.previous_hash == before.hash && self.genuine(row) == Some(true);
-            self.judge(&before, followed);
+            let unless_moved = match followed {
+                true => Finding::Changed { number: before.number },
+                false => Finding::AddedOutside { number: before.number },
+            };
+            self.judge(&before, unless_moved);
         }
         let number = row.number;
         let gap = Some(number) != self.last.number.checked_add(1);
@@ -468,11 +482,20 @@ impl Verifier {
         for (key_id, (from, to, rows)) in std::mem::take(&mut self.unknown) {
             self.find(Finding::UnknownKey { from, to, rows, key_id });
         }
-        let heads = || self.head.iter().flatten().chain(self.kept.values().flatten());
-        let known = heads().map(|head| head.number).max();
+        let beside = || self.head.iter().flatten();
+        let kept = || self.kept.values().flatten();
+        let known = beside().chain(kept()).map(|head| head.number).max();
         if let Some(last) = self.doubtful.clone() {
-            let vouched = heads().any(|head| head.number == last.number && head.hash == last.hash);
-            self.judge(&last, vouched);
+            let number = last.number;
+            let names = |head: &Head| head.number == number && head.hash == last.hash;
+            let unless_moved = if kept().any(names) {
+                Finding::Changed { number }
+            } else if beside().any(names) {
+                Finding::ChangedOrAdded { number }
+            } else {
+                Finding::AddedOutside { number }
+            };
+            self.judge(&last, unless_moved);
         }
         let from = self.last.number.saturating_add(1);
         if let Some(to) = known.filter(|to| *to >= from) {
@@ -541,16 +564,13 @@ impl Verifier {
         Some(row.format == FORMAT && key.sign(row) == row.hash)
     }
 
-    /// Says what became of a row that no key made. Where something genuine follows its hash, it was written by gavel.
-    fn judge(&mut self, row: &AuditRow, followed: bool) {
+    /// Says what became of a row that no key made: it was moved, or what its neighbours tell. What follows its hash, if that is
+    /// genuine, shows that gavel wrote it.
+    fn judge(&mut self, row: &AuditRow, unless_moved: Finding) {
         self.wrong = true;
         let number = row.number;
-        let finding = match self.written_as(row) {
-            Some(written_as) => Finding::Reordered { number, written_as },
-            None if followed => Finding::Changed { number },
-            None => Finding::AddedOutside { number },
-        };
-        self.find(finding);
+        let moved = self.written_as(row);
+        self.find(moved.map_or(unless_moved, |written_as| Finding::Reordered { number, written_as }));
     }
 
     /// The place at which the row is genuine, if it is so anywhere: near ones first.
