@@ -22,7 +22,7 @@ pub use crate::domain::definition::Approval;
 use crate::domain::ids::{TenantId, UserId};
 use crate::domain::journal::{Judgement, Proposed, Target};
 use crate::domain::nesting;
-use crate::domain::policy::{Effect, Facts, Grant, Policy};
+use crate::domain::policy::{DecidedBy, Effect, Facts, Grant, Policy};
 use crate::domain::tool::{FailureCode, Tool};
 
 /// Whose call it is, and what the run it belongs to allows.
@@ -83,7 +83,13 @@ pub fn judge(call: &Proposed, bounds: Bounds<'_>) -> Judgement {
     };
     let opinion = match opinion(tool, &call.call.args, &bounds) {
         Ok(opinion) => opinion,
-        Err(message) => return refuse(FailureCode::InvalidArguments, message),
+        Err(unfit) => {
+            return Judgement::Refuse {
+                code: FailureCode::InvalidArguments,
+                message: unfit.message,
+                by: unfit.by.into_iter().collect(),
+            };
+        }
     };
     let (arguments, ruling) = (opinion.arguments, opinion.ruling);
     match ruling.effect {
@@ -113,14 +119,24 @@ pub fn judge(call: &Proposed, bounds: Bounds<'_>) -> Judgement {
     }
 }
 
+/// Arguments that no call is made with.
+#[derive(Debug)]
+pub struct Unfit {
+    /// What is wrong, with its place.
+    pub message: String,
+    /// The checks of parameters; nothing where the tool's schema does not take them.
+    pub by: Option<DecidedBy>,
+}
+
 /// What the gate thinks of a call, whether or not somebody can be asked.
 ///
 /// # Errors
-/// What is wrong with the arguments, with its place: such a call is refused before anybody is asked.
-pub fn opinion(tool: &Tool, given: &RawValue, bounds: &Bounds<'_>) -> Result<Opinion, String> {
-    let value = arguments(given, tool, &tool.user(bounds.tenant, bounds.user))?;
+/// [`Unfit`]: such a call is refused before anybody is asked.
+pub fn opinion(tool: &Tool, given: &RawValue, bounds: &Bounds<'_>) -> Result<Opinion, Unfit> {
+    let unfit = |message, by| Unfit { message, by };
+    let value = arguments(given, tool, &tool.user(bounds.tenant, bounds.user)).map_err(|message| unfit(message, None))?;
     let parameters = parameters::check(tool, &value, bounds.policy.most_recipients, bounds.now_us)
-        .map_err(|errors| errors.join("; "))?;
+        .map_err(|errors| unfit(errors.join("; "), Some(DecidedBy::Parameters)))?;
     let ruling = rule(&Question {
         facts: Facts {
             server: &tool.server,

@@ -148,7 +148,7 @@ async fn recipients_that_are_wrong_reach_the_model_as_invalid_arguments() {
         let calls = app.tool_invocations(&decision["decision_id"]).await;
         assert_eq!(calls[0]["status"], "not_sent");
         assert_eq!(calls[0]["policy"], "deny", "{calls:?}");
-        assert_eq!(calls[0]["decided_by"], Value::Null, "the call is wrong in itself");
+        assert_eq!(calls[0]["decided_by"], "parameters");
         assert_eq!(calls[0]["input_hash"].as_str().unwrap().len(), 64);
     }
     let (_app, decision) = add(Setup::stdio_sqlite().mcp(mcp), "Mom <mom@example.org>").await;

@@ -331,6 +331,33 @@ fn simulate_shows_what_would_be_answered_otherwise_and_pages_through_the_record(
     assert_eq!(told.len(), 1202);
 }
 
+/// A call that the tool's own schema refused would be refused again, whatever the policy; one that the checks of parameters refused
+/// is judged anew, since how many recipients are too many is the policy's to say.
+#[test]
+fn simulate_judges_no_call_again_that_its_schema_refused() {
+    let place = place(POLICY);
+    place.run(&["chat", "add a task to buy bread"]).ended(0);
+    let database = rusqlite::Connection::open(place.path().join("gavel.db")).unwrap();
+    for by in ["NULL", "'parameters'"] {
+        let refused = format!(
+            "INSERT INTO tool_invocation_log SELECT decision_id, sequence + 1 + ({by} IS NULL), id || {by} IS NULL, tenant, user_id, tool, \
+             server, tool_digest, side_effect, arguments, idempotency_key, 'not_sent', created_at, NULL, 0, NULL, \
+             'invalid_arguments', 'no', input_hash, 'deny', {by} FROM tool_invocation_log WHERE status = 'completed'"
+        );
+        assert_eq!(database.execute(&refused, []).unwrap(), 1);
+    }
+    let told = place
+        .run(&["policy", "simulate", "--policy", "policy.yaml", "--json"])
+        .ended(0);
+    let told: Value = serde_json::from_str(told.lines().last().unwrap()).unwrap();
+    let counts = json!([
+        {"happened": "invalid_arguments", "now": "allow", "calls": 1, "changed": true},
+        {"happened": "not_as_the_tool_takes_it", "now": "allow", "calls": 1, "changed": false},
+        {"happened": "ran", "now": "allow", "calls": 1, "changed": false},
+    ]);
+    assert_eq!(told["summary"]["counts"], counts);
+}
+
 #[test]
 fn simulate_says_how_many_calls_it_cannot_judge() {
     let place = place(POLICY);

@@ -113,7 +113,7 @@ pub(super) async fn run(args: &Args, config: &Config) -> anyhow::Result<Exit> {
             grants: &grants,
             now_us: SystemClock.now_us(),
         };
-        opinion(tool, &arguments, &bounds).map_err(|message| (FailureCode::InvalidArguments, message))
+        opinion(tool, &arguments, &bounds).map_err(|unfit| (FailureCode::InvalidArguments, unfit.message))
     };
     let in_threads = Some(modes.in_threads.as_str());
     let (surface, agent) = match (args.surface.as_deref(), args.agent.as_deref()) {

@@ -23,7 +23,7 @@ use crate::cli::table::{clipped, table};
 use crate::cli::{operator, output};
 use crate::config::Config;
 use crate::domain::ids::{TenantId, UserId};
-use crate::domain::policy::{Effect, Policy};
+use crate::domain::policy::{DecidedBy, Effect, Policy};
 use crate::domain::tool::{FailureCode, Idempotency, InputSchema, Tool};
 use crate::engine::policy::{Bounds, opinion};
 
@@ -73,6 +73,8 @@ const EXPIRED: &str = "expired";
 const GRANTED: &str = "granted";
 const DENIED: &str = "denied";
 const INVALID: &str = "invalid_arguments";
+/// Its tool's own schema did not take the arguments, or its server, before anybody was asked.
+const OFF_SCHEMA: &str = "not_as_the_tool_takes_it";
 /// For a reason that is not the gate's: a limit, a server that was away, a tool that was not granted.
 const NOT_RUN: &str = "not_run";
 const NOT_KEPT: &str = "not_judged";
@@ -81,7 +83,7 @@ impl Difference {
     /// Is the gate's answer another one than it was?
     fn is_change(self) -> bool {
         match (self.happened, self.now) {
-            (NOT_RUN, _) | (_, NOT_KEPT) => false,
+            (NOT_RUN | OFF_SCHEMA, _) | (_, NOT_KEPT) => false,
             (APPROVED | REJECTED | EXPIRED, now) => now != Effect::RequireApproval.as_str(),
             // Leave for good is not looked at: where somebody would be asked it would count again.
             (GRANTED, now) => now != Effect::RequireApproval.as_str() && now != Effect::Allow.as_str(),
@@ -234,7 +236,11 @@ impl Judge {
     fn look_at(&mut self, call: &PastCall) -> anyhow::Result<(Difference, String)> {
         let happened = match (call.status.as_str(), call.error_code.as_deref()) {
             ("not_sent", Some(code)) if code == FailureCode::Denied.as_str() => DENIED,
-            ("not_sent", Some(code)) if code == FailureCode::InvalidArguments.as_str() => INVALID,
+            // Else it was the tool's own schema, which is not known here.
+            ("not_sent", Some(code)) if code == FailureCode::InvalidArguments.as_str() => match call.by.as_deref() {
+                Some(by) if by == DecidedBy::Parameters.to_string() => INVALID,
+                _ => OFF_SCHEMA,
+            },
             ("not_sent", Some(code)) if code == FailureCode::Rejected.as_str() => REJECTED,
             ("not_sent", Some(code)) if code == FailureCode::Expired.as_str() => EXPIRED,
             ("not_sent", _) => NOT_RUN,
@@ -267,7 +273,7 @@ impl Judge {
             now_us: call.place.0,
         };
         match opinion(&tool, &arguments, &bounds) {
-            Err(message) => is(INVALID, message),
+            Err(unfit) => is(INVALID, unfit.message),
             Ok(opinion) => {
                 let effect = match opinion.ruling.effect {
                     Effect::RequireApproval if !bounds.can_wait => Effect::Deny,
@@ -334,6 +340,6 @@ mod tests {
         assert!(!is(APPROVED, "require_approval") && !is(REJECTED, "require_approval"));
         assert!(!is(GRANTED, "allow") && !is(GRANTED, "require_approval"));
         assert!(!is(RAN, "allow") && !is(DENIED, "deny") && !is(INVALID, INVALID));
-        assert!(!is(NOT_RUN, "deny") && !is(RAN, NOT_KEPT));
+        assert!(!is(OFF_SCHEMA, "allow") && !is(NOT_RUN, "deny") && !is(RAN, NOT_KEPT));
     }
 }

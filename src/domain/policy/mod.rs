@@ -237,6 +237,8 @@ pub enum DecidedBy {
     Rule(Arc<str>),
     /// What a person has allowed for good.
     Grant(Arc<str>),
+    /// The checks of addresses, texts and times, which no rule lifts.
+    Parameters,
 }
 
 impl std::fmt::Display for DecidedBy {
@@ -247,6 +249,7 @@ impl std::fmt::Display for DecidedBy {
             Self::Definition => f.write_str("definition"),
             Self::Rule(name) => write!(f, "rule {name}"),
             Self::Grant(id) => write!(f, "grant {id}"),
+            Self::Parameters => f.write_str("parameters"),
         }
     }
 }

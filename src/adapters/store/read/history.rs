@@ -38,11 +38,13 @@ pub struct PastCall {
     pub asked: bool,
     /// Did it run by what a person had allowed for good? While its run is kept.
     pub granted: bool,
+    /// What decided it, as the record says.
+    pub by: Option<String>,
 }
 
 const PAST_CALLS: &str = "SELECT call.created_at, call.id, call.decision_id, call.tool, call.server, call.arguments, \
      call.status, call.error_code, call.side_effect, call.user_id, decision.surface, run.agent_id, \
-     action.approval_id IS NOT NULL, action.approval_id IS NULL AND action.grant_id IS NOT NULL \
+     action.approval_id IS NOT NULL, action.approval_id IS NULL AND action.grant_id IS NOT NULL, call.decided_by \
      FROM tool_invocation_log call JOIN decision_log decision ON decision.id = call.decision_id \
      LEFT JOIN agent_run run ON run.id = call.decision_id LEFT JOIN agent_action action ON action.id = call.id \
      WHERE call.tenant = $1 AND (call.created_at, call.id) > ($2, $3) ORDER BY call.created_at, call.id LIMIT $4";
@@ -83,6 +85,7 @@ impl ReadOnly {
                 agent: row.opt_text(11)?,
                 asked: row.bool(12)?,
                 granted: row.bool(13)?,
+                by: row.opt_text(14)?,
             });
             Ok(if bytes > PAGE_BYTES {
                 ControlFlow::Break(())
