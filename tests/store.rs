@@ -153,6 +153,7 @@ contract! {
     runs::a_page_of_runs_is_bounded_in_bytes,
     runs::a_paused_run_is_gone_on_with_once,
     runs::a_run_is_cancelled_where_it_stands,
+    runs::nothing_begins_once_a_run_is_cancelled,
     runs::a_called_run_lives_under_its_caller_s_lease,
     runs::the_decisions_of_runs_outlive_their_process,
     runs::without_content_the_log_keeps_no_word_and_the_run_all,

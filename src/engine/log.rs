@@ -46,7 +46,7 @@ pub struct Halt {
 pub enum Stop {
     /// The record could not be made durable.
     Record(RecordError),
-    /// Somebody else has the run now, or may have it.
+    /// Somebody else has the run now, or may have it; or what it was about to begin may not begin any more.
     LeaseLost,
     /// It was told to stop here.
     Halted,
@@ -115,7 +115,7 @@ pub(super) async fn flush(engine: &Engine, run: &mut Run, intents: Vec<Intent>) 
             log.live.written();
             Ok(())
         }
-        // Whoever takes it up next hears of it first.
+        // Whoever takes it up next hears first of what has changed.
         Held::No | Held::NoLeave => Err(Stop::LeaseLost),
     }
 }

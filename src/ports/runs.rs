@@ -309,7 +309,8 @@ pub enum Held {
     Yes,
     /// It was not, and nothing is written.
     No,
-    /// It was, and nothing is written: leave for one of the calls is over, was taken back, or was never given.
+    /// It was, and nothing is written: leave for one of the calls is over, was taken back, or was never given, or somebody has
+    /// cancelled the run.
     NoLeave,
 }
 

@@ -8,7 +8,7 @@ use gavel::domain::action::Details;
 use gavel::domain::agent_run::{AgentRun, DoubtfulCall, RunStatus, StopReason};
 use gavel::domain::ids::{ActionId, GrantId, ProjectId, RunId, TenantId, ThreadId, UserId};
 use gavel::ports::actions;
-use gavel::ports::records::{ListQuery, QueryError, RecordError, Recorder};
+use gavel::ports::records::{Intent, ListQuery, QueryError, RecordError, Recorder};
 use gavel::ports::runs::{Append, Claimant, Created, FinishedRun, Held, InThread, NewAction, NewRun, Parent, Runs};
 use serde_json::json;
 
@@ -31,6 +31,21 @@ fn unavailable<T: std::fmt::Debug>(result: Result<T, RecordError>) {
     assert!(matches!(result, Err(RecordError::Unavailable(_))), "{result:?}");
 }
 
+/// The action of a call that nobody is asked about.
+fn unasked(intent: &Intent, grant: Option<GrantId>) -> NewAction {
+    NewAction {
+        id: intent.id,
+        approval: None,
+        sequence: intent.sequence,
+        tool: Arc::clone(&intent.tool),
+        arguments: Arc::clone(&intent.arguments),
+        model: "gemini-test".into(),
+        details: Details::default(),
+        grant,
+        words: "".into(),
+    }
+}
+
 /// standing leave counts each call that began by it once, though a commit that went unheard is made again, and whether or not
 /// it has been taken back meanwhile. What was taken back lets nothing else begin, and nothing of that commit is written.
 pub(crate) async fn a_use_of_standing_leave_is_counted_once(db: TestDb) {
@@ -45,20 +60,9 @@ pub(crate) async fn a_use_of_standing_leave_is_counted_once(db: TestDb) {
     .await;
     let begins = |number: u64| {
         let intent = intent(&run.decision, u32::try_from(number).unwrap());
-        let action = NewAction {
-            id: intent.id,
-            approval: None,
-            sequence: intent.sequence,
-            tool: Arc::clone(&intent.tool),
-            arguments: Arc::clone(&intent.arguments),
-            model: "gemini-test".into(),
-            details: Details::default(),
-            grant: Some(grant),
-            words: "".into(),
-        };
         Append {
+            actions: vec![unasked(&intent, Some(grant))],
             intents: vec![intent],
-            actions: vec![action],
             ..entries(lease, number..=number)
         }
     };
@@ -667,6 +671,46 @@ pub(crate) async fn a_run_is_cancelled_where_it_stands(db: TestDb) {
     assert_eq!(db.rows("SELECT * FROM agent_run ORDER BY id").await, before);
 }
 
+/// Promise 4: once a cancellation is on record nothing more begins, though the process that works on the run has not heard of it
+/// yet; what was begun before stays begun, also where its commit went unheard and is made again. So it is with what the run called,
+/// however deep.
+pub(crate) async fn nothing_begins_once_a_run_is_cancelled(db: TestDb) {
+    let (store, other) = (db.open().await, db.open().await);
+    let run = new_run();
+    let lease = begin(&store, &run).await;
+    let (child, sibling) = (called_run(lease, run.id), called_run(lease, run.id));
+    begin(&store, &child).await;
+    begin(&store, &sibling).await;
+    let grandchild = called_run(lease, child.id);
+    begin(&store, &grandchild).await;
+    let begins = |run: &NewRun, number: u64| Append {
+        run: run.id,
+        intents: vec![intent(&run.decision, u32::try_from(number).unwrap())],
+        ..entries(lease, number..=number)
+    };
+    let before = begins(&grandchild, 1);
+    assert_eq!(store.append(before.clone()).await.unwrap(), Held::Yes);
+    other.cancel(child.id, "ann").await.unwrap();
+    assert_eq!(store.append(before).await.unwrap(), Held::Yes, "it had begun");
+    for below in [&grandchild, &child] {
+        assert_eq!(store.append(begins(below, 2)).await.unwrap(), Held::NoLeave);
+    }
+    // What tells of no call is still written: what came of the call, and the end.
+    let told = Append {
+        run: grandchild.id,
+        ..entries(lease, 2..=2)
+    };
+    assert_eq!(store.append(told).await.unwrap(), Held::Yes);
+    for beside in [&sibling, &run] {
+        assert_eq!(store.append(begins(beside, 1)).await.unwrap(), Held::Yes);
+    }
+    other.cancel(run.id, "ann").await.unwrap();
+    for all in [&sibling, &run] {
+        assert_eq!(store.append(begins(all, 2)).await.unwrap(), Held::NoLeave);
+    }
+    assert_eq!(db.count("SELECT COUNT(*) FROM tool_invocation_log").await, 3);
+}
+
 /// a run that was called names its caller, is done under its caller's lease, and is over when that is: no run is left
 /// `running` that nobody could end.
 pub(crate) async fn a_called_run_lives_under_its_caller_s_lease(db: TestDb) {
@@ -1067,6 +1111,24 @@ pub(crate) async fn runs_are_dropped_when_their_time_is_over(db: TestDb) {
             kept.extend([paused.id, next.id]);
         }
     }
+    // One that leaves a doubt, which nobody has settled.
+    let in_doubt = new_run();
+    let lease = begin(&store, &in_doubt).await;
+    let effect = intent(&in_doubt.decision, 1);
+    let doubtful = effect.id;
+    let begins = Append {
+        actions: vec![unasked(&effect, None)],
+        intents: vec![effect],
+        ..entries(lease, 1..=1)
+    };
+    assert_eq!(store.append(begins).await.unwrap(), Held::Yes);
+    store
+        .finish(finished(lease, &in_doubt, RunStatus::Failed, vec![]))
+        .await
+        .unwrap();
+    let doubt = format!("SELECT status FROM agent_action WHERE id = '{doubtful}'");
+    assert_eq!(db.line(&doubt).await, "in_doubt");
+    kept.push(in_doubt.id);
     // One that was over just now.
     let recent = new_run();
     let lease = begin(&store, &recent).await;
@@ -1094,7 +1156,7 @@ pub(crate) async fn runs_are_dropped_when_their_time_is_over(db: TestDb) {
         db.count("SELECT COUNT(*) FROM idempotency_key").await == 0
     })
     .await;
-    assert_eq!(db.count("SELECT COUNT(*) FROM agent_run").await, 70 * 2 + 6 + 2 + 1);
+    assert_eq!(db.count("SELECT COUNT(*) FROM agent_run").await, 70 * 2 + 6 + 2 + 2);
     store.shutdown().await;
 
     let store = Store::open(StoreConfig {

@@ -139,7 +139,7 @@ impl AgentRuns {
                     self.unrecorded.went_on(lease.run);
                     None
                 }
-                Ok(Err(Stop::LeaseLost)) => Some("its lease has run out, or somebody else has it"),
+                Ok(Err(Stop::LeaseLost)) => Some("somebody else has it, or it was cancelled, or leave was taken back"),
                 Ok(Err(Stop::Halted)) => Some("the service stops"),
                 // Its lease is not given up: what is still to be written is written under it, when the store is back.
                 Ok(Err(Stop::Record(error))) => {

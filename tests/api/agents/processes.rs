@@ -10,6 +10,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use sqlx::{Connection, PgConnection};
 use tempfile::TempDir;
+use tokio::sync::Notify;
 
 use super::{CHIEF, HELPER, asks, id, is_over, lines, said};
 use crate::crash::{Process, TASKS, child_of, living, signal, start_beside, start_by, start_with};
@@ -58,6 +59,14 @@ impl Place {
     /// With what gavel is told of the tasks server.
     pub async fn start_with(&self, gemini: &Gemini, settings: &Value) -> Process {
         self.start_at(gemini, settings, &self.record).await
+    }
+
+    /// With these settings.
+    async fn start_set(&self, gemini: &Gemini, settings: &[(&str, &str)]) -> Process {
+        let mut command = self.command();
+        command.envs(settings.iter().copied());
+        let hints = json!({"trustHints": true});
+        start_with(command, &gemini.url, &self.record, self.folder.path(), &hints).await
     }
 
     /// With its own way to the record.
@@ -208,6 +217,34 @@ async fn a_run_is_cancelled_from_either_process() {
             assert_eq!(run["status"], "cancelled", "{run}");
         }
     }
+}
+
+/// Promise 4: what is cancelled at one process begins nothing more at the other, though that has not heard of it when the model
+/// answers; and the run comes to its end soon. Its lease is long, so that it does not hear of it by prolonging that.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_cancelled_at_one_process_begins_nothing_at_the_other() {
+    let place = Place::on(true).await;
+    let go = Arc::new(Notify::new());
+    let held = Reply::Held(
+        Arc::clone(&go),
+        Box::new(Reply::call("add_task", json!({"description": "one"}))),
+    );
+    let gemini = Gemini::scripted(vec![held, Reply::Text("Added.")]).await;
+    let lease = [("GAVEL_RUNS_LEASE_SECONDS", "60")];
+    let [one, two] = [
+        place.start_set(&gemini, &lease).await,
+        place.start_set(&gemini, &lease).await,
+    ];
+    let waiting = tokio::spawn(trigger(&one, "helper", None).send());
+    until("the model to be asked", || async { !gemini.requests().is_empty() }).await;
+    let run = id(&get(&two, "/api/projects/default/runs").await["runs"][0]);
+    let cancel = reqwest::Client::new().post(format!("{}/api/runs/{run}/cancel", two.url));
+    assert!(cancel.send().await.unwrap().status().is_success());
+    go.notify_one();
+    let told: Value = waiting.await.unwrap().unwrap().json().await.unwrap();
+    assert_eq!(told["status"], "cancelled", "{told}");
+    assert_eq!(place.tasks().await, Vec::<String>::new());
+    assert_eq!(gemini.requests().len(), 1);
 }
 
 /// Issue, Must show, promises 3 and 7: killed with -9 at any question to the model, the run comes to the same end elsewhere, and

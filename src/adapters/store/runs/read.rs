@@ -362,7 +362,10 @@ mod tests {
                 due(Dialect::Sqlite).into(),
                 &["agent_run_running", "agent_run_queued", "agent_run_open_in_thread"][..],
             ),
-            (texts.prunable, &["agent_run_over", "autoindex_agent_run_1"]),
+            (
+                texts.prunable,
+                &["agent_run_over", "autoindex_agent_run_1", "agent_action_by_root"],
+            ),
             (texts.holds, &["autoindex_agent_run_1", "autoindex_agent_run_1"]),
             (texts.called, &["agent_run_by_call"]),
             (texts.take, &["autoindex_agent_run_1", "agent_run_open_in_thread"]),

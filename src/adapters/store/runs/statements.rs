@@ -21,6 +21,8 @@ pub(in super::super) struct RunStatements {
     pub(super) lock_project: Option<Sql>,
     /// root, fence, holder, run: a row when the lease is held and the run is running.
     pub(super) holds: Sql,
+    /// run, the number of an entry that is not there yet: a row when somebody has cancelled the run, or one that called it.
+    pub(super) cancelled_before: Sql,
     /// caller, call → run.
     pub(super) called: Sql,
     /// hash, text.
@@ -147,6 +149,12 @@ impl RunStatements {
                  OR (run.status = 'awaiting_confirmation' AND run.id <> root.id))"
             )
             .into(),
+            cancelled_before: "WITH RECURSIVE caller(id, parent, cancelled) AS (\
+                 SELECT id, parent_run_id, cancel_requested FROM agent_run WHERE id = $1 UNION ALL \
+                 SELECT run.id, run.parent_run_id, run.cancel_requested FROM agent_run run JOIN caller ON run.id = caller.parent) \
+                 SELECT 1 FROM caller WHERE cancelled \
+                 AND NOT EXISTS (SELECT 1 FROM agent_run_entry WHERE run_id = $1 AND number = $2) LIMIT 1"
+                .into(),
             called: "SELECT id FROM agent_run WHERE parent_run_id = $1 AND parent_action_id = $2".into(),
             snapshot: "INSERT INTO agent_snapshot (hash, text) VALUES ($1, $2) ON CONFLICT (hash) DO NOTHING".into(),
             hold_snapshot: on_postgres("SELECT hash FROM agent_snapshot WHERE hash = ? FOR KEY SHARE".into()),
@@ -257,7 +265,8 @@ impl RunStatements {
             )
             .into(),
             prunable: {
-                // A run that is being gone on with just now is left for another time.
+                // A run that is being gone on with just now is left for another time, and one that leaves a doubt until somebody
+                // settles that.
                 let lock = match dialect {
                     Dialect::Sqlite => "",
                     Dialect::Postgres => "FOR UPDATE OF run SKIP LOCKED",
@@ -266,6 +275,8 @@ impl RunStatements {
                     "SELECT run.id FROM agent_run run WHERE run.parent_run_id IS NULL AND run.completed_at IS NOT NULL \
                      AND run.completed_at <= {now} - $1 AND NOT EXISTS (SELECT 1 FROM agent_run next \
                      WHERE next.id = run.resumed_by) \
+                     AND NOT EXISTS (SELECT 1 FROM agent_action action WHERE action.root_id = run.id \
+                     AND action.status = 'in_doubt') \
                      ORDER BY run.completed_at LIMIT {PRUNED_AT_ONCE} {lock}"
                 )
                 .into()

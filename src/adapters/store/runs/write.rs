@@ -311,9 +311,22 @@ impl Batch<'_> {
         Ok(fence.map(|fence| Lease { run, fence }))
     }
 
+    /// Was the run, or one that called it, cancelled, and this entry not written before that? The process that works on it need not
+    /// have heard yet.
+    async fn is_cancelled_before(&self, conn: &mut Conn, run: RunId, entry: u64) -> Result<bool, Fault> {
+        let values = vec![id(run), count(entry)];
+        Ok(conn.first(&self.texts().cancelled_before, values).await?.is_some())
+    }
+
     async fn append(&self, conn: &mut Conn, batch: &Append) -> Result<Held, Fault> {
         if !self.holds(conn, batch.lease, batch.run).await? {
             return Ok(Held::No);
+        }
+        if batch.announces()
+            && let Some(first) = batch.entries.first()
+            && self.is_cancelled_before(conn, batch.run, first.number).await?
+        {
+            return Ok(Held::NoLeave);
         }
         for action in &batch.asked {
             if !self.has_leave(conn, batch.lease.run, *action).await? {
