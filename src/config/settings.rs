@@ -213,7 +213,7 @@ pub const SETTINGS: &[Setting] = &[
     setting(
         "runs.agent",
         &["GAVEL_RUNS_AGENT"],
-        "the name of an agent of the project `default` with one input, `query`",
+        "the name of an agent of the project `default` with one input, `query`, and without sub-agents, steps or rounds",
         "Who answers in threads (`POST /api/agent/run`).",
     )
     .default("workspace"),

@@ -134,7 +134,8 @@ pub struct Unfit {
 /// [`Unfit`]: such a call is refused before anybody is asked.
 pub fn opinion(tool: &Tool, given: &RawValue, bounds: &Bounds<'_>) -> Result<Opinion, Unfit> {
     let unfit = |message, by| Unfit { message, by };
-    let value = arguments(given, tool, &tool.user(bounds.tenant, bounds.user)).map_err(|message| unfit(message, None))?;
+    let value =
+        arguments(given, tool, &tool.user(bounds.tenant, bounds.user)).map_err(|message| unfit(message, None))?;
     let parameters = parameters::check(tool, &value, bounds.policy.most_recipients, bounds.now_us)
         .map_err(|errors| unfit(errors.join("; "), Some(DecidedBy::Parameters)))?;
     let ruling = rule(&Question {

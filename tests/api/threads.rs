@@ -296,10 +296,21 @@ async fn nobody_waits_for_ever_for_a_run_that_cannot_be_recorded() {
         let waiting = app.say("Put milk on my list.").await;
         let [refuse, allow] = refusal(&app.database_url, "audit", "NEW.kind <> 'approval_resolved'");
         execute(&app.database_url, &refuse).await;
-        let other = app.say_as("bob", json!({"prompt": "Put milk on my list."}));
+        let milk = json!({"prompt": "Put milk on my list."});
+        let other = app.say_as("bob", milk.clone());
+        let streamed = async {
+            let request = app.request("POST", "/api/agent/run/stream", &[("x-gavel-user", "carl")]);
+            request.json(&milk).send().await.unwrap().text().await.unwrap()
+        };
         let body = json!({"approvalId": waiting["actions"][0]["approvalId"], "decision": "approve_once"});
-        let (other, resolved) = tokio::join!(other, app.resolve_as("ann", body.clone()));
+        let (other, streamed, resolved) = tokio::join!(other, streamed, app.resolve_as("ann", body.clone()));
         other.problem(500, "outcome_unrecorded");
+        let last: Value = serde_json::from_str(streamed.lines().last().unwrap()).unwrap();
+        assert_eq!(
+            (&last["type"], &last["error"]["code"]),
+            (&json!("error"), &json!("outcome_unrecorded")),
+            "{streamed}"
+        );
         // The answer itself is on record.
         let resolved = resolved.expect(200);
         assert_eq!(resolved["actions"][0]["state"], "approved", "{resolved}");
@@ -739,6 +750,60 @@ async fn a_message_that_is_too_long_leaves_a_record() {
     }
 }
 
+/// R-1: what is refused before anybody has looked whose thread it names does not stand on record under that thread.
+#[tokio::test]
+async fn what_is_refused_stands_under_nobody_elses_thread() {
+    for setup in both() {
+        let app = spawn_app(setup.script(vec![Reply::Text("Hello.")])).await;
+        let anns = app.say("Hello.").await;
+        let long = json!({"prompt": "x".repeat(32 * 1024 + 1), "threadId": anns["threadId"]});
+        app.say_as("eve", long).await.problem(400, "invalid_request");
+        let decisions = app.decisions().await;
+        let eves = decisions.iter().find(|one| one["user_id"] == "eve").unwrap();
+        assert_ne!(eves["conversation_id"], anns["threadId"], "{eves}");
+    }
+}
+
+/// Promise 1, R-7: messages are answered by one agent, which has to be there and works alone; where it cannot, each message is
+/// refused, told why, and on record.
+#[tokio::test]
+async fn a_message_that_no_agent_can_answer_is_refused_and_leaves_a_record() {
+    const CALLS: &str =
+        "---\nname: boss\ndescription: Has others do it.\nsub_agents: [keeper]\n---\n\nYou are the boss.\n";
+    const FLOW: &str =
+        "---\nname: boss\ndescription: Goes round.\nflow_type: loop\nmax_iterations: 3\n---\n\nYou are the boss.\n";
+    const ASKS: &str = "---\nname: boss\ndescription: Asks more.\ninputConfig:\n  inputs:\n    what:\n      type: string\n      \
+                        description: What.\n      required: true\npromptConfig:\n  query: ${what}\n---\n\nYou are the boss.\n";
+    const KEEPER: &str = "---\nname: keeper\ndescription: Keeps.\n---\n\nYou keep.\n";
+    for (boss, says) in [
+        (None, "there is no agent boss"),
+        (Some(CALLS), "the agent boss has other agents work for it"),
+        (Some(FLOW), "the agent boss has other agents work for it"),
+        (Some(ASKS), "the agent boss is given a query alone"),
+    ] {
+        for setup in both() {
+            let setup = setup.agent("keeper.md", KEEPER).env("GAVEL_RUNS_AGENT", "boss");
+            let setup = match boss {
+                Some(text) => setup.agent("boss.md", text),
+                None => setup,
+            };
+            let app = spawn_app(setup).await;
+            let problem = app
+                .say_as("ann", json!({"prompt": "Milk, please."}))
+                .await
+                .problem(503, "agent_unavailable");
+            assert!(problem["detail"].as_str().unwrap().contains(says), "{says}: {problem}");
+            let decisions = app.decisions().await;
+            let [decision] = &decisions[..] else {
+                panic!("{decisions:?}")
+            };
+            let told = ["outcome_category", "surface", "user_id", "message"].map(|field| decision[field].clone());
+            assert_eq!(told, ["ERROR:INTERNAL", "thread", "ann", "Milk, please."]);
+            assert!(app.gemini.requests().is_empty());
+        }
+    }
+}
+
 /// R-4: a message while a run of the thread is going is refused with that run's id, or waits its turn.
 #[tokio::test]
 async fn a_second_message_is_refused_or_waits_its_turn() {
@@ -1100,21 +1165,34 @@ async fn a_run_is_told_as_it_goes_on() {
     }
 }
 
-/// R, Routes: whoever joins while the model speaks is told all its words, from the first one on, and each once.
+/// R, Routes: whoever joins while the model speaks is told all its words, from the first one on, and each once; in whichever turn.
 #[tokio::test]
 async fn no_word_is_lost_to_who_joins_while_the_model_speaks() {
     const WORDS: &[&str] = &["What ", "shall ", "I ", "write?"];
-    for setup in both() {
-        let app = spawn_app(setup.script(vec![Reply::Words(Duration::from_millis(150), WORDS)])).await;
+    let words = || Reply::Words(Duration::from_millis(150), WORDS);
+    let after_a_call = || vec![Reply::call("list_tasks", json!({})), words()];
+    let scripts = [vec![words()], after_a_call()];
+    for (script, setup) in scripts
+        .into_iter()
+        .flat_map(|script| both().map(|setup| (script.clone(), setup)))
+    {
+        let turns = script.len();
+        let app = spawn_app(setup.script(script)).await;
         let stream = async |after: u64| {
-            tokio::time::sleep(Duration::from_millis(after)).await;
+            if after > 0 {
+                until("the model to be asked for the last turn", || async {
+                    app.gemini.requests().len() == turns
+                })
+                .await;
+                tokio::time::sleep(Duration::from_millis(after)).await;
+            }
             let headers = [("x-gavel-user", "ann"), ("idempotency-key", "once")];
             let request = app.request("POST", "/api/agent/run/stream", &headers);
             let answer = request.json(&json!({"prompt": "Hello."})).send().await.unwrap();
             answer.text().await.unwrap()
         };
         let (first, second, third) = tokio::join!(stream(0), stream(220), stream(380));
-        assert_eq!(app.gemini.requests().len(), 1, "one run");
+        assert_eq!(app.gemini.requests().len(), turns, "one run");
         for text in [first, second, third] {
             let lines: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
             let types = |which: &str| lines.iter().filter(|line| line["type"] == which).collect::<Vec<_>>();

@@ -71,7 +71,7 @@ pub struct AgentRuns {
     while_busy: WhileBusy,
     queue: OnceLock<Arc<dyn RunQueue>>,
     leases: work::Leases,
-    unrecorded: work::Unrecorded,
+    unrecorded: Arc<work::Unrecorded>,
     /// Runs that somebody waits for, at once.
     admission: Arc<Semaphore>,
     /// Runs in the background, at once.
@@ -158,7 +158,7 @@ impl AgentRuns {
             while_busy,
             queue: OnceLock::new(),
             leases: work::Leases::default(),
-            unrecorded: work::Unrecorded::default(),
+            unrecorded: Arc::default(),
             admission: Arc::new(Semaphore::new(at_once.waited_for)),
             background: Arc::new(Semaphore::new(at_once.background)),
             watches: Arc::new(Semaphore::new(MOST_WATCHES)),
@@ -215,9 +215,17 @@ impl AgentRuns {
         }
         let project = self.directory.project(&caller.tenant, &trigger.project).await?;
         let agent = match (project.agents.get(&trigger.agent), project.broken.get(&trigger.agent)) {
-            (None, Some(broken)) => return Err(AgentError::WrongDefinition(broken.errors.clone())),
-            _ if thread.is_some() => answerer(&project.agents, &trigger.agent).map_err(AgentError::NoAnswerer)?,
+            _ if let Some(place) = &thread => match answerer(&project.agents, &trigger.agent) {
+                Ok(agent) => agent,
+                Err(why) => {
+                    let (words, detail) = (&place.message, Arc::from(why.as_str()));
+                    self.without_run(caller, user, words, &trigger.meta, Outcome::Internal, Some(detail))
+                        .await?;
+                    return Err(AgentError::NoAnswerer(why));
+                }
+            },
             (Some(agent), _) => agent,
+            (None, Some(broken)) => return Err(AgentError::WrongDefinition(broken.errors.clone())),
             (None, None) => return Err(AgentError::NotFound),
         };
         let definition = &agent.definition;
@@ -473,17 +481,19 @@ impl AgentRuns {
         }
     }
 
-    /// A message for a thread that is longer than allowed: on record as it begins, and nothing else.
+    /// A message for a thread of which no run is made: it is on record with these words, and nothing else. Nobody has looked whether
+    /// the thread is the user's, so the record names none.
     ///
     /// # Errors
     /// The user is over the quota; nothing can be recorded.
-    pub(super) async fn too_long(
+    pub(super) async fn without_run(
         &self,
         caller: &Caller,
         user: UserId,
-        thread: Option<ThreadId>,
-        begins: &str,
+        words: &str,
         meta: &RequestMeta,
+        outcome: Outcome,
+        detail: Option<Arc<str>>,
     ) -> Result<(), AgentError> {
         let quota = self.quota.take(&caller.tenant, &user).await;
         let id = RunId::new();
@@ -492,8 +502,8 @@ impl AgentRuns {
             tenant: caller.tenant.clone(),
             surface: THREAD_SURFACE,
             user,
-            conversation: thread.map_or_else(|| conversation(id), conversation),
-            message: Arc::from(begins),
+            conversation: conversation(id),
+            message: Arc::from(words),
             definition_hash: Arc::from(""),
             request_id: Arc::clone(&meta.request_id),
             created_at: self.now_us(),
@@ -503,8 +513,7 @@ impl AgentRuns {
                 .await?;
             return Err(AgentError::RateLimited(quota));
         }
-        self.undecided(open, DecisionType::RespondOnly, Outcome::UserInput, None)
-            .await
+        self.undecided(open, DecisionType::RespondOnly, outcome, detail).await
     }
 
     /// Every request leaves a record, also one that came to no run (promise 1).
@@ -513,7 +522,13 @@ impl AgentRuns {
     }
 
     async fn unmade(&self, new: NewRun, decision_type: DecisionType, outcome: Outcome) -> Result<(), AgentError> {
-        self.undecided(new.decision, decision_type, outcome, None).await
+        // Whether a thread is the user's is looked at with the making of the run.
+        let conversation = conversation(new.id);
+        let open = OpenDecision {
+            conversation,
+            ..new.decision
+        };
+        self.undecided(open, decision_type, outcome, None).await
     }
 
     async fn undecided(
@@ -726,8 +741,9 @@ impl AgentRuns {
         let place = place.map_err(|_| AgentError::Overloaded)?;
         self.get(caller, user, run).await?;
         let stop = self.cut.clone();
-        let (agents, tenant) = (Arc::clone(&self.agents), caller.tenant.clone());
-        Ok(Watch::new(agents, tenant, run, cursor, stop, place))
+        let (agents, unrecorded) = (Arc::clone(&self.agents), Arc::clone(&self.unrecorded));
+        let tenant = caller.tenant.clone();
+        Ok(Watch::new(agents, unrecorded, tenant, run, cursor, stop, place))
     }
 
     /// The run as it is stored, if the caller may see it.

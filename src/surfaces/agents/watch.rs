@@ -11,12 +11,13 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::sync::broadcast::Receiver;
-use tokio::sync::broadcast::error::{RecvError, TryRecvError};
+use tokio::sync::broadcast::error::RecvError;
 use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 use utoipa::ToSchema;
 
 use super::AgentError;
+use super::work::Unrecorded;
 use crate::domain::agent_run::{AgentRun, StopReason};
 use crate::domain::decision::{ToolFailure, Usage};
 use crate::domain::ids::{ActionId, RunId, TenantId};
@@ -243,6 +244,8 @@ pub struct Told {
 /// A reader of one run.
 pub struct Watch {
     agents: Arc<Agents>,
+    /// Which runs it is of no use to wait for.
+    unrecorded: Arc<Unrecorded>,
     tenant: TenantId,
     root: RunId,
     /// The run, the run it called, and so on.
@@ -276,6 +279,7 @@ struct Level {
 impl Watch {
     pub(super) fn new(
         agents: Arc<Agents>,
+        unrecorded: Arc<Unrecorded>,
         tenant: TenantId,
         run: RunId,
         cursor: Cursor,
@@ -284,6 +288,7 @@ impl Watch {
     ) -> Self {
         Self {
             agents,
+            unrecorded,
             tenant,
             root: run,
             levels: vec![Level::new(run)],
@@ -318,12 +323,12 @@ impl Watch {
     /// The next event; `None` after the last, and when the service ends.
     ///
     /// # Errors
-    /// The store is away and stays so, or holds what cannot be read.
+    /// The store is away and stays so, or holds what cannot be read; [`AgentError::Begun`] of a run that again and again cannot be
+    /// recorded.
     pub async fn next(&mut self) -> Result<Option<Told>, AgentError> {
         while !self.ended && !self.stop.is_cancelled() {
             if self.live.is_none() {
-                let joined = self.agents.running.live(self.root).map(|live| live.watch());
-                (self.said, self.live) = joined.map_or_else(Default::default, |(said, live)| (said, Some(live)));
+                self.join();
                 self.caught_up = false;
             }
             match self.step().await {
@@ -411,18 +416,23 @@ impl Watch {
                     level.learn_of(&self.agents, *from).await?;
                 }
             }
-            // The words of these turns were told before they were written, and what is told late would stand after the turn.
-            if entries
+            // The words of these turns were told before they were written, and what is told late would stand after the turn. So what
+            // was heard of them is let go, and what is said since is heard anew.
+            let turns = entries
                 .iter()
-                .any(|(_, entry)| matches!(entry, Entry::ModelTurn { .. }))
-                && let Some(live) = &mut self.live
-            {
-                while !matches!(live.try_recv(), Err(TryRecvError::Empty | TryRecvError::Closed)) {}
-                self.said.clear();
-            }
+                .any(|(_, entry)| matches!(entry, Entry::ModelTurn { .. }));
             level.read.extend(entries);
+            if turns && self.live.is_some() {
+                self.join();
+            }
         }
         Ok(())
+    }
+
+    /// Listens from now on, with the words so far of the turn that is under way. A turn's words are over before it is written.
+    fn join(&mut self) {
+        let joined = self.agents.running.live(self.root).map(|live| live.watch());
+        (self.said, self.live) = joined.map_or_else(Default::default, |(said, live)| (said, Some(live)));
     }
 
     /// There is nothing to read now: is this level over, or is there more to come?
@@ -453,6 +463,7 @@ impl Watch {
                 self.levels.pop();
                 self.ahead.clear();
             }
+            _ if !is_over && self.unrecorded.is_hopeless(self.root) => return Err(AgentError::Begun(self.root)),
             _ => self.caught_up = true,
         }
         Ok(None)

@@ -16,6 +16,7 @@ use super::caller::Caller;
 use super::chat::request::FieldError;
 use super::chat::{Idempotency, RequestMeta};
 use crate::domain::agent_run::{AgentRun, RunStatus};
+use crate::domain::decision::Outcome;
 use crate::domain::ids::{ProjectId, RunId, ThreadId, UserId};
 use crate::domain::text;
 use crate::domain::thread::Thread;
@@ -82,7 +83,7 @@ impl Threads {
         if bytes > MAX_PROMPT {
             let begins = text::prefix(&message.prompt, MAX_PROMPT);
             self.agents
-                .too_long(caller, user, message.thread, begins, &message.meta)
+                .without_run(caller, user, begins, &message.meta, Outcome::UserInput, None)
                 .await?;
             return wrong(format!("has {bytes} bytes; at most {MAX_PROMPT} are allowed"));
         }

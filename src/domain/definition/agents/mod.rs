@@ -20,7 +20,7 @@ use super::inputs::{known_in_output, unknown_in_output};
 use super::node::quoted;
 use super::read::{Refused, given_twice};
 use super::values::{Named, Places};
-use super::{Definition, Form, Input, OutputSchema, form, json, schema, values};
+use super::{Definition, Flow, Form, Input, OutputSchema, form, json, schema, values};
 use crate::domain::templates::Template;
 
 /// The text of a definition.
@@ -61,7 +61,8 @@ pub struct Agent {
 /// Agents by name.
 pub type Agents = BTreeMap<String, Agent>;
 
-/// The agent of this name, where it can answer the messages of a thread: each is its `query`, and all that it is given.
+/// The agent of this name, where it can answer the messages of a thread: each is its `query`, and all that it is given, and it works
+/// on it alone, in the few rounds that a message has (R-7; no planning of several agents there).
 ///
 /// # Errors
 /// Why it cannot; in words.
@@ -74,8 +75,15 @@ pub fn answerer<'a>(agents: &'a Agents, name: &str) -> Result<&'a Agent, String>
         };
         return Err(format!("there is no agent {name} that is right; allowed: {known}"));
     };
+    let definition = &agent.definition;
+    if !matches!(definition.flow, Flow::Single) || !definition.sub_agents.is_empty() {
+        return Err(format!(
+            "the agent {name} has other agents work for it, and messages are answered by one agent alone: give one without steps, rounds \
+             and sub-agents"
+        ));
+    }
     let message = Map::from_iter([("query".to_owned(), Value::from("a message"))]);
-    match agent.definition.check_arguments(message) {
+    match definition.check_arguments(message) {
         Ok(_) => Ok(agent),
         Err(errors) => {
             let told: Vec<_> = errors.iter().map(ToString::to_string).collect();
