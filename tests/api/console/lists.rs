@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::rig::{Browser, approval, key, offices};
+use super::rig::{Browser, approval, key, offices, offices_with};
 use crate::docs::execute;
 use crate::harness::{Answer, App};
 
@@ -122,6 +122,58 @@ async fn doubts_are_listed_for_who_may_settle_them() {
         assert_eq!(settled.await.expect(200)["actions"][0]["state"], "completed");
         assert_eq!(app.doubts("desk", "ann").await, Vec::<Value>::new());
         assert_eq!(app.doubts("chief", "").await, all[1..]);
+    }
+}
+
+/// Promise 3: who has to find out what came of a call is told whom it may have reached, also where nobody was asked about it: it was
+/// let through by a rule, or by leave for good.
+#[tokio::test]
+async fn a_doubt_about_a_call_that_nobody_was_asked_about_names_whom_it_goes_to() {
+    let lost = json!({
+        "to": ["Bob <bob@example.org>"], "cc": ["bob@b\u{fc}cher.example"], "subject": "lost", "body": "Hello.",
+    });
+    let calls = || vec![("gmail_send", lost.clone())];
+    let reached = json!(["bob@example.org", "bob@xn--bcher-kva.example"]);
+    let unasked = async |app: &App| {
+        let run = app.says("ann").await;
+        let action = &run["actions"][0];
+        assert_eq!(
+            (&run["state"], &action["requiresApproval"], &action["approvalId"]),
+            (&json!("in_doubt"), &json!(false), &Value::Null),
+            "{run}"
+        );
+        action["actionId"].clone()
+    };
+    let is_told = async |app: &App, action: &Value| {
+        for (name, user) in [("desk", "ann"), ("chief", "")] {
+            let doubts = app.doubts(name, user).await;
+            let told = doubts.iter().find(|one| one["actionId"] == *action);
+            let told = told.unwrap_or_else(|| panic!("{name}: {doubts:?}"));
+            assert_eq!(
+                (&told["recipients"], &told["arguments"]),
+                (&reached, &lost),
+                "{name}: {told}"
+            );
+        }
+    };
+
+    let policy = tempfile::NamedTempFile::new().unwrap();
+    let rule = "rules:\n- {name: mails, tools: gmail_send, then: allow, reason: harmless}\n";
+    std::fs::write(policy.path(), rule).unwrap();
+    let path = policy.path().display().to_string();
+    for (office, app) in offices_with(calls(), |setup| setup.env("GAVEL_POLICY", path.clone())).await {
+        let by_rule = unasked(&app).await;
+        assert_eq!(office.names(), ["gmail_send"]);
+        is_told(&app, &by_rule).await;
+    }
+    for (office, app) in offices(calls()).await {
+        let asked = app.says("ann").await;
+        let always = json!({"approvalId": approval(&asked, 0), "decision": "approve_and_always_allow_recipient"});
+        let told = app.by("web", "ann", "POST", "/api/agent/approvals/resolve", Some(always));
+        assert_eq!(told.await.expect(200)["state"], "in_doubt");
+        let by_leave = unasked(&app).await;
+        assert_eq!(office.names(), ["gmail_send", "gmail_send"]);
+        is_told(&app, &by_leave).await;
     }
 }
 

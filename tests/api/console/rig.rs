@@ -151,6 +151,14 @@ pub(crate) fn meeting() -> Value {
 
 /// An office on each database, with keys, whose agent asks for these calls.
 pub(crate) async fn offices(calls: Vec<(&'static str, Value)>) -> Vec<(Office, App)> {
+    offices_with(calls, |setup| setup).await
+}
+
+/// The same, with more of a setup.
+pub(crate) async fn offices_with(
+    calls: Vec<(&'static str, Value)>,
+    more: impl Fn(Setup) -> Setup,
+) -> Vec<(Office, App)> {
     let mut offices = Vec::new();
     for setup in [Setup::stdio_sqlite(), Setup::stdio_postgres()] {
         let office = Office::start().await;
@@ -158,7 +166,7 @@ pub(crate) async fn offices(calls: Vec<(&'static str, Value)>) -> Vec<(Office, A
         let setup = setup
             .env("GAVEL_AUTH_MODE", "api_key")
             .env("GAVEL_AUTH_KEYS", keys(&ALL));
-        let app = spawn_app(setup).await;
+        let app = spawn_app(more(setup)).await;
         offices.push((office, app));
     }
     offices
