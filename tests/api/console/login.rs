@@ -90,6 +90,26 @@ async fn a_key_is_exchanged_for_a_cookie_that_counts_until_the_logout() {
     }
 }
 
+/// Cookies do not tell ports apart, so those of other services on this host come along, of any bytes: they keep nobody out.
+#[tokio::test]
+async fn a_neighbours_cookie_of_any_bytes_keeps_nobody_out() {
+    let utf_8 = "x=\u{fc}".as_bytes();
+    for neighbour in [utf_8, b"x=\xfc", b"\xfc=\xff\x80; y", b"gavel_session\xfc=1"] {
+        for (office, app) in offices(vec![("gmail_send", mail())]).await {
+            let run = app.says("ann").await;
+            let browser = Browser::at(&app).beside(neighbour);
+            // This form's token is tied to a cookie, too.
+            let landed = browser.log_in(&key("desk"), "ann", "").await;
+            landed.leads_to("/console/approvals");
+            let page = browser.get("/console/approvals").await.is(200);
+            assert!(page.contains(">ann<") && page.contains("I am late"), "{page}");
+            let answered = browser.answers(&approval(&run, 0), "approve_once", "").await;
+            assert_eq!(answered.status, 303, "{neighbour:?}: {}", answered.text);
+            assert_eq!(office.names(), ["gmail_send"], "{neighbour:?}");
+        }
+    }
+}
+
 /// Nothing of the token or of the key stands where logins are kept.
 #[tokio::test]
 async fn who_reads_the_table_of_logins_cannot_log_in() {

@@ -231,6 +231,8 @@ pub(crate) struct Browser {
     client: reqwest::Client,
     url: String,
     pub(crate) cookies: Mutex<BTreeMap<String, String>>,
+    /// What it holds of another site on this host, before ours.
+    neighbour: Vec<u8>,
 }
 
 impl Browser {
@@ -242,7 +244,14 @@ impl Browser {
             client: client.build().unwrap(),
             url: app.url.clone(),
             cookies: Mutex::default(),
+            neighbour: Vec::new(),
         }
+    }
+
+    /// With a cookie of another site on this host, of any bytes.
+    pub(crate) fn beside(mut self, neighbour: &[u8]) -> Self {
+        self.neighbour = neighbour.to_owned();
+        self
     }
 
     /// The same browser, led to another replica.
@@ -306,12 +315,12 @@ impl Browser {
         let mut request = self
             .client
             .request(method.parse().unwrap(), format!("{}{path}", self.url));
-        let held: Vec<_> = {
-            let cookies = self.cookies.lock().unwrap();
-            cookies.iter().map(|(name, value)| format!("{name}={value}")).collect()
-        };
+        let mut held = Vec::from_iter(Some(self.neighbour.clone()).filter(|cookie| !cookie.is_empty()));
+        for (name, value) in self.cookies.lock().unwrap().iter() {
+            held.push(format!("{name}={value}").into_bytes());
+        }
         if !held.is_empty() {
-            request = request.header(COOKIE, held.join("; "));
+            request = request.header(COOKIE, held.join(&b"; "[..]));
         }
         for (name, value) in headers {
             request = request.header(*name, *value);
