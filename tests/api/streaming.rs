@@ -248,6 +248,46 @@ async fn what_follows_the_last_reset_is_the_whole_text() {
     }
 }
 
+/// Promise 1, DESIGN.md section 9, Streams: where the model breaks off for good, what was told of its last attempt is taken back
+/// before the end: no reader keeps a text that stands in no answer.
+#[tokio::test]
+async fn what_a_model_said_that_breaks_off_for_good_is_taken_back_before_the_result() {
+    for setup in both() {
+        let attempts = [(); 3].map(|()| Mouth::new());
+        let (mouths, script): (Vec<_>, Vec<_>) = attempts.into_iter().unzip();
+        let app = spawn_app(setup.script(script)).await;
+        let mut told = Told::by(&app, "Hello.").await;
+        let begun = told.line().await;
+        let mut mouths = mouths.into_iter();
+        for piece in ["Hel", "Good mor"] {
+            let mouth = mouths.next().unwrap();
+            mouth.says(piece);
+            assert_eq!(told.line().await, delta(piece));
+            drop(mouth);
+            assert_eq!(told.line().await, json!({"type": "reset"}));
+        }
+        let last = mouths.next().unwrap();
+        last.says("Good eve");
+        assert_eq!(told.line().await, delta("Good eve"));
+        drop(last);
+        let rest = told.rest().await;
+        assert_eq!(types(&rest), ["reset", "result"], "{rest:?}");
+        let run = &rest[1]["result"];
+        assert_eq!(
+            (&run["status"], &run["errorCode"]),
+            (&json!("failed"), &json!("model_unavailable")),
+            "{run}"
+        );
+        assert!(!run.to_string().contains("Good eve"), "{run}");
+        assert_eq!(*run, app.get_by("ann", &run_path(&begun)).await.expect(200));
+        assert_eq!(app.gemini.requests().len(), 3);
+        for (_, text) in app.thread(&begun).await {
+            assert!(!text.contains("Good eve"), "nothing of it is kept: {text}");
+        }
+        app.stop().await;
+    }
+}
+
 /// A stream whose run cannot be read any more, from the middle of a turn on, which comes after a task was added. With the stream's
 /// last line its request's id; the run is over by then, the record being there again.
 async fn a_run_that_cannot_be_told(app: &App, mouth: Mouth) -> (Value, String, Value) {
