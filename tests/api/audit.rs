@@ -319,6 +319,64 @@ async fn what_was_done_is_in_the_audit_which_verifies_and_tells_who_changed_it()
     }
 }
 
+/// heads that were kept for years, many of them of the same row, all fit their rows; a single one that does not is named, wherever
+/// it stands among them.
+#[tokio::test]
+async fn among_thousands_of_heads_that_were_kept_the_wrong_one_is_named() {
+    for setup in both() {
+        let app = spawn_app(setup).await;
+        let path = "/api/projects/shop/agents/seller";
+        for version in 1..=600 {
+            let words = format!("---\nname: seller\ndescription: Sells.\n---\n\nSell {version}.\n");
+            let put = app.request("PUT", path, &[("content-type", "text/markdown")]);
+            let put = Answer::of(put.body(words)).await;
+            assert!(put.status < 300, "{version}: {}", put.body);
+        }
+        let url = &app.database_url;
+        let hashes = rows(url, "SELECT hash FROM audit ORDER BY number").await.concat();
+        let all = hashes.len();
+        assert!(all >= 600, "{all}");
+        let head = |number: usize| format!("{number}:{}", hashes[number - 1]);
+        // A head is printed by the clock, whether rows were entered since or not: eight of each row.
+        let right: Vec<_> = (1..=all).flat_map(|number| vec![head(number); 8]).collect();
+        let file = app.folder.path().join("heads").display().to_string();
+        let verified = async |heads: &[String], more: &[&str]| {
+            std::fs::write(&file, heads.join("\n")).unwrap();
+            audit(url, &[&["verify", "--head-file", &file], more].concat()).await
+        };
+        let whole = verified(&right, &[]).await;
+        assert_eq!(whole.status.code(), Some(0), "{}", told(&whole));
+        assert!(
+            told(&whole).contains(&format!("{all} rows, head {}", head(all))),
+            "{}",
+            told(&whole)
+        );
+
+        // In place of one of a row's, the first as well as the last; and of the first and the last row.
+        for at in [0, 8 * 250, 8 * 250 + 3, 8 * 501 - 1, right.len() - 1] {
+            let (number, other) = (at / 8 + 1, "0".repeat(64));
+            let mut heads = right.clone();
+            heads[at] = format!("{number}:{other}");
+            let wrong = verified(&heads, &["--json"]).await;
+            assert_eq!(wrong.status.code(), Some(3), "{}", told(&wrong));
+            let report: Value = serde_json::from_slice(&wrong.stdout).unwrap();
+            let named = json!([{
+                "finding": "rewritten", "kept": {"number": number, "hash": other}, "hash": hashes[number - 1],
+            }]);
+            assert_eq!(
+                (&report["findings"], &report["rows"]),
+                (&named, &json!(all)),
+                "{at}: {report}"
+            );
+        }
+        let mut heads = right;
+        heads[8 * 250] = format!("251:{}", "0".repeat(64));
+        let wrong = verified(&heads, &[]).await;
+        let words = format!("written anew: row 251 had the hash {}", "0".repeat(64));
+        assert!(told(&wrong).contains(&words), "{}", told(&wrong));
+    }
+}
+
 /// An export is verified with the key that was given, wherever the database is.
 #[tokio::test]
 async fn an_export_verifies_with_the_key_alone() {
