@@ -470,6 +470,74 @@ async fn a_key_beside_the_database_that_is_too_short_stops_the_start() {
     }
 }
 
+/// docs/audit.md, The key: with a key that is given, a file beside the database is of a time before that. Emptied or cut it stops neither
+/// gavel nor who verifies, and nothing is hashed with it.
+#[tokio::test]
+async fn a_key_that_is_given_counts_whatever_lies_beside_the_database() {
+    const KEY: &str = "0123456789abcdef0123456789abcdef";
+    let call = Reply::from(|request| match request["contents"].as_array().unwrap().len() {
+        1 => Reply::call("add_task", json!({"description": "milk"})),
+        _ => Reply::Text("Added."),
+    });
+    let mut app = spawn_app(
+        Setup::stdio_sqlite()
+            .env("GAVEL_AUDIT_KEY", KEY)
+            .script(vec![call.clone()]),
+    )
+    .await;
+    app.chat("Add milk.").await;
+    app.begin_stop().await.unwrap();
+    let file = app.folder.path().join("gavel.db.audit-key");
+    let export = app.folder.path().join("audit.ndjson").display().to_string();
+    let gavel = async |key: Option<(&str, &str)>, args: &[&str]| {
+        let mut gavel = Command::new(binary());
+        gavel
+            .env_clear()
+            .current_dir(app.folder.path())
+            .env("DATABASE_URL", &app.database_url)
+            .envs(key);
+        gavel.arg("audit").args(args).output().await.unwrap()
+    };
+    let given = Some(("GAVEL_AUDIT_KEY", KEY));
+    let mut rows = 2;
+    for short in ["", "\n", "0123456789abcdef0123456789abcde\n"] {
+        std::fs::write(&file, short).unwrap();
+        // It begins, and does what it is told.
+        let setup = Setup::stdio_sqlite()
+            .env("DATABASE_URL", &app.database_url)
+            .env("GAVEL_AUDIT_KEY", KEY);
+        let mut again = spawn_app(setup.script(vec![call.clone()])).await;
+        again.chat("Add milk.").await;
+        again.begin_stop().await.unwrap();
+        rows += 2;
+
+        let verified = gavel(given, &["verify"]).await;
+        let words = told(&verified);
+        assert_eq!(verified.status.code(), Some(0), "{short:?}: {words}");
+        assert!(words.contains(&format!("{rows} rows")), "{words}");
+        assert!(
+            words.contains("gavel.db.audit-key") && words.contains("is left out, since another one is given"),
+            "nobody trusts such a file in silence: {words}"
+        );
+        let _ = std::fs::remove_file(&export);
+        for args in [
+            &["head"][..],
+            &["export", "--out", &export],
+            &["verify", "--export", &export],
+        ] {
+            let read = gavel(given, args).await;
+            assert_eq!(read.status.code(), Some(0), "{short:?} {args:?}: {}", told(&read));
+        }
+        // An old key is none for new rows, so the file is the key there: it is refused.
+        for key in [None, Some(("GAVEL_AUDIT_OLD_KEYS", KEY))] {
+            let refused = gavel(key, &["verify"]).await;
+            assert_eq!(refused.status.code(), Some(1), "{short:?} {key:?}: {}", told(&refused));
+            assert!(told(&refused).contains("put back the copy of it"), "{}", told(&refused));
+        }
+        assert_eq!(std::fs::read_to_string(&file).unwrap(), short, "nobody writes over it");
+    }
+}
+
 /// Whoever loses the key beside the database is told: by the log at the next start, by the doctor, and by who verifies.
 #[tokio::test]
 async fn a_lost_key_is_cried_out() {
