@@ -105,6 +105,47 @@ async fn no_text_of_the_model_can_lie_by_its_form() {
     }
 }
 
+/// R-5, promise 2: the words of a question in its thread hold nothing that a reader would not see, or that turns the writing
+/// direction, however deep it stands in the arguments; all else of them is there. Who answers is shown it by its number.
+#[tokio::test]
+async fn the_words_of_a_question_hide_nothing_however_deep_it_stands() {
+    let hidden: Vec<_> = "\u{1b}\u{ad}\u{200b}\u{200e}\u{202a}\u{202e}\u{2066}\u{2069}\u{feff}\u{e0041}"
+        .chars()
+        .collect();
+    let planted: String = hidden.iter().flat_map(|c| ['a', *c, 'z']).collect();
+    let call = json!({
+        "to": ["ann@example.org"], "subject": "Late", "body": "Hello.",
+        "attachments": [{"name": "x", "headers": {format!("key{planted}"): [{"in": [format!("deep{planted}")]}]}}],
+    });
+    for (_office, app) in offices(vec![("gmail_send", call.clone())]).await {
+        let run = app.says("ann").await;
+        let thread = format!("/api/agent/threads/{}", run["threadId"].as_str().unwrap());
+        let thread = app.by("web", "ann", "GET", &thread, None).await.expect(200);
+        let mut texts: Vec<_> = thread["messages"].as_array().unwrap().iter().collect();
+        texts.retain(|message| message["role"] == "approval_request");
+        let [question] = texts.as_slice() else {
+            panic!("{thread}")
+        };
+        let words = question["text"].as_str().unwrap();
+        assert!(
+            words.contains("May I call gmail_send") && words.contains("to: ann@example.org"),
+            "{words}"
+        );
+        for c in &hidden {
+            assert!(!words.contains(*c), "{:x}: {words:?}", u32::from(*c));
+        }
+        // What JSON writes as an escape can be seen as it is.
+        let seen = format!("a\\u001bz{}", "az".repeat(hidden.len() - 1));
+        for told in [format!("\"key{seen}\""), format!("\"deep{seen}\"")] {
+            assert!(words.contains(&told), "{told}: {words}");
+        }
+        assert_eq!(
+            run["actions"][0]["arguments"], call,
+            "what would be sent is as it was said"
+        );
+    }
+}
+
 /// one's own questions, or with the role `approver` all of the tenant's; anybody else's are not there, by any route.
 #[tokio::test]
 async fn everybody_sees_and_answers_what_is_theirs() {
