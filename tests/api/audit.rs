@@ -538,6 +538,24 @@ async fn a_key_that_is_given_counts_whatever_lies_beside_the_database() {
     }
 }
 
+/// An export holds what people wrote, as the database does: it is its owner's alone, whatever else is made there is open to.
+#[cfg(unix)]
+#[tokio::test]
+async fn an_export_is_its_owner_s_alone() {
+    use std::os::unix::fs::PermissionsExt;
+
+    let app = spawn_app(Setup::stdio_sqlite()).await;
+    let file = app.folder.path().join("audit.ndjson");
+    let mut gavel = Command::new("sh");
+    gavel
+        .args(["-c", "umask 0 && exec \"$0\" audit export --out \"$1\"", binary()])
+        .arg(&file)
+        .env("DATABASE_URL", &app.database_url);
+    let exported = gavel.current_dir(app.folder.path()).output().await.unwrap();
+    assert_eq!(exported.status.code(), Some(0), "{}", told(&exported));
+    assert_eq!(std::fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
+}
+
 /// Whoever loses the key beside the database is told: by the log at the next start, by the doctor, and by who verifies.
 #[tokio::test]
 async fn a_lost_key_is_cried_out() {
