@@ -8,6 +8,7 @@ use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader};
 use tokio::process::{Child, Command};
 
 use super::{ALL_SCOPES, Answer, BOTH, Desk, Kind, account, mail, puppet, states};
+use crate::docs::execute;
 use crate::harness::{Setup, binary, spawn_app};
 use crate::workspace::Trouble;
 
@@ -98,6 +99,65 @@ async fn the_callback_finishes_what_was_begun_once_and_for_whom_it_was_begun() {
             page.contains("&lt;b&gt;dan&lt;/b&gt;") && !page.contains("<b>"),
             "{page}"
         );
+        connector.close().await;
+        desk.app.stop().await;
+    }
+}
+
+/// what cannot be a state (32 bytes in base64) is told as one that nobody began, with what to do now; it takes nothing from
+/// anybody, and costs no look into the database, since anybody may write such an address.
+#[tokio::test]
+async fn what_cannot_be_a_state_connects_nobody_and_costs_no_look() {
+    for kind in BOTH {
+        let desk = Desk::with(kind, puppet(), |setup| setup).await;
+        let connector = Connector::open(&desk.settings()).await.unwrap();
+        let callback = connector.callback().unwrap().to_owned();
+        let begun = connector.begin("ann", &callback).await.unwrap();
+        let code = desk.google.consent(&begun.url, &account("ann"), &ALL_SCOPES.join(" "));
+        let (state, short) = (&begun.state, &begun.state[1..]);
+        let impossible = [
+            String::new(),
+            short.to_owned(),
+            format!("{state}A"),
+            state.repeat(40),
+            format!("{short}="),
+            format!("{short}%2B"),
+            format!("{short}%20"),
+            format!("{short}%00"),
+            format!("{short}%27"),
+            // One character is two bytes.
+            format!("{}%C3%BC", &state[2..]),
+            format!("{short}%FF"),
+        ];
+        let database = desk.variables["GOOGLE_DATABASE_URL"].clone();
+        let is_waiting = async || connector.waits("ann", state).await.unwrap();
+        for away in [false, true] {
+            // The first that is possible opens the database; then it goes.
+            if away {
+                let (status, _) = come_back(&desk, &format!("code={code}&state={}", "A".repeat(43))).await;
+                assert_eq!(status, 400);
+                execute(&database, "ALTER TABLE google_authorizations RENAME TO elsewhere").await;
+                let (status, _) = come_back(&desk, &format!("code={code}&state={}", "A".repeat(43))).await;
+                assert_eq!(status, 503, "it does look for what is possible");
+            }
+            for wrong in &impossible {
+                let (status, page) = come_back(&desk, &format!("code={code}&state={wrong}")).await;
+                assert_eq!(status, 400, "{wrong}: {page}");
+                assert!(
+                    page.contains("No account was connected") && page.contains("begin again"),
+                    "{page}"
+                );
+                assert!(!page.contains(&code) && !page.contains(short), "{page}");
+                // Declined: nothing of anybody's was.
+                let (status, page) = come_back(&desk, &format!("error=access_denied&state={wrong}")).await;
+                assert_eq!(status, 200, "{wrong}: {page}");
+            }
+        }
+        execute(&database, "ALTER TABLE elsewhere RENAME TO google_authorizations").await;
+        assert!(is_waiting().await, "what was begun waits as it did");
+        assert!(connector.connected().await.unwrap().is_empty());
+        let (status, page) = come_back(&desk, &format!("code={code}&state={state}")).await;
+        assert_eq!(status, 200, "and can be finished: {page}");
         connector.close().await;
         desk.app.stop().await;
     }
