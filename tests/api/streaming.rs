@@ -194,25 +194,26 @@ async fn who_is_cut_off_in_the_middle_of_a_turn_finds_the_rest_of_it() {
 /// R, Routes, docs/threads.md: where nothing is new for a while the stream says that the run goes on, and then tells the rest of it.
 #[tokio::test]
 async fn a_stream_says_that_it_is_alive_while_the_model_is_silent() {
-    let [setup, _] = both();
-    let (mouth, spoken) = Mouth::new();
-    let app = spawn_app(setup.script(vec![spoken])).await;
-    let mut told = Told::by(&app, "Think about it.").await;
-    assert_eq!(told.next().await.unwrap()["type"], "status");
-    app.asked(1).await;
-    assert_eq!(told.next().await.unwrap(), json!({"type": "heartbeat"}));
-    mouth.says("Well, ");
-    assert_eq!(told.next().await.unwrap(), delta("Well, "));
-    assert_eq!(
-        told.next().await.unwrap(),
-        json!({"type": "heartbeat"}),
-        "in mid-turn too"
-    );
-    mouth.ends("no.");
-    let rest = told.rest().await;
-    assert_eq!(types(&rest), ["delta", "result"], "{rest:?}");
-    assert_eq!(rest[1]["result"]["summary"], "Well, no.");
-    app.stop().await;
+    for setup in both() {
+        let (mouth, spoken) = Mouth::new();
+        let app = spawn_app(setup.script(vec![spoken])).await;
+        let mut told = Told::by(&app, "Think about it.").await;
+        assert_eq!(told.next().await.unwrap()["type"], "status");
+        app.asked(1).await;
+        assert_eq!(told.next().await.unwrap(), json!({"type": "heartbeat"}));
+        mouth.says("Well, ");
+        assert_eq!(told.next().await.unwrap(), delta("Well, "));
+        assert_eq!(
+            told.next().await.unwrap(),
+            json!({"type": "heartbeat"}),
+            "in mid-turn too"
+        );
+        mouth.ends("no.");
+        let rest = told.rest().await;
+        assert_eq!(types(&rest), ["delta", "result"], "{rest:?}");
+        assert_eq!(rest[1]["result"]["summary"], "Well, no.");
+        app.stop().await;
+    }
 }
 
 /// DESIGN.md section 9, Streams: once a delta has left, an attempt is not repeated in silence. What follows the last `reset` is the
