@@ -41,7 +41,8 @@ fn in_a_sentence(text: &str) -> String {
 fn in_short(arguments: &RawValue, recipients: Option<&Recipients>) -> String {
     let plain = |value: &Value| match value {
         Value::String(text) => in_a_sentence(text),
-        other => visible(&other.to_string()),
+        // JSON leaves these two line breaks as they are.
+        other => visible(&other.to_string()).replace(['\u{2028}', '\u{2029}'], " "),
     };
     let Ok(object) = serde_json::from_str::<Map<String, Value>>(arguments.get()) else {
         return capped(arguments.get(), MOST_ARGUMENTS).into_owned();
@@ -60,7 +61,7 @@ fn in_short(arguments: &RawValue, recipients: Option<&Recipients>) -> String {
                 }
                 value => plain(value),
             };
-            (!reaches(name), format!("{}: {words}", visible(name)))
+            (!reaches(name), format!("{}: {words}", in_a_sentence(name)))
         })
         .collect();
     told.sort_by_key(|(apart, words)| (*apart, words.len()));
@@ -463,7 +464,7 @@ mod tests {
         in_short(&serde_json::value::to_raw_value(arguments).unwrap(), Some(&recipients))
     }
 
-    /// R-5: what is asked in a thread names whom it goes to first, and no value reads like another argument.
+    /// R-5: what is asked in a thread names whom it goes to first, and nothing in it reads like another argument.
     #[test]
     fn a_question_reads_as_what_it_is() {
         let to = json!({"to": ["a@x.org"]});
@@ -475,6 +476,16 @@ mod tests {
             (
                 json!({"to": ["a@x.org"], "subject": "hi; to: ok@x.org"}),
                 r#"to: a@x.org; subject: "hi; to: ok@x.org""#,
+            ),
+            // Some tools take arguments of any name.
+            (
+                json!({"to": ["a@x.org"], "n; to: ok@x.org": 1, "n\nto: ok@x.org": 2}),
+                r#"to: a@x.org; "n to: ok@x.org": 2; "n; to: ok@x.org": 1"#,
+            ),
+            // As JSON nothing else breaks a line that is not written as an escape.
+            (
+                json!({"to": ["a@x.org"], "n": {"a\u{2028}to: b": "c\u{2029}\nd"}}),
+                r#"to: a@x.org; n: {"a to: b":"c \nd"}"#,
             ),
             (
                 json!({"to": ["a@x.org"], "cc": ["x, y"], "s": "say \"no\""}),
