@@ -53,7 +53,8 @@ names! {
 }
 
 impl RunStatus {
-    /// The legal transitions. Each is one conditional UPDATE, whose condition is made of this, so that of two who try only one succeeds.
+    /// The legal transitions. Each is one conditional UPDATE, so that of two who try only one succeeds. Its condition is made of this,
+    /// or names one status from which this allows it.
     #[must_use]
     pub const fn may_become(self, next: Self) -> bool {
         use RunStatus::{AwaitingConfirmation, Cancelled, Completed, Failed, Paused, Queued, Running};

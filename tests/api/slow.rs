@@ -109,7 +109,6 @@ async fn hardly_read(place: Place) {
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
     assert!(most < MOST, "{READERS} readers cost {} MiB", most >> 20);
-    println!("{READERS} readers cost {} MiB", most >> 20);
     // Who reads on gets all of it.
     let mut rest = Vec::new();
     let both = async {

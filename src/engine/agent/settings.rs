@@ -137,6 +137,8 @@ impl Settings {
                 time: Some(self.time_us.map_or(THREAD_TIME, Duration::from_micros)),
                 tokens: self.tokens,
                 at_limit: AtLimit::End,
+                // There is no summing up, so the answer needs its time as in a chat.
+                answer_reserve: Limits::CHAT.answer_reserve,
                 output_due,
                 one_by_one: true,
                 pause_in_doubt: false,

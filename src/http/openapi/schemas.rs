@@ -111,7 +111,12 @@ fn thread_line() -> Object {
     Object::builder()
         .schema_type(Type::Object)
         .property("type", string().enum_values(Some(types)))
-        .property("status", string().description(Some("`planning`, in the first line.")))
+        .property(
+            "status",
+            string().description(Some(
+                "In the first line: `planning` or `queued`, or how a run stands that was made before.",
+            )),
+        )
         .property("threadId", string().description(Some("In the first line.")))
         .property("runId", string().description(Some("In the first line.")))
         .property("delta", string().description(Some("More words of the model.")))

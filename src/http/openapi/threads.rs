@@ -104,7 +104,7 @@ pub(super) fn about(route: Route) -> About {
             parameters: acting([parts::header("Prefer", PREFER, parts::string())]),
             body: Some(body("SayBody", "What you say.", say())),
             problems: SAY,
-            answers: run_answers(),
+            answers: run_answers(dressed),
             ..plain("say", "threads", "Says something in a thread", SAID, response(""))
         },
         Route::SayStream => About {
@@ -113,7 +113,7 @@ pub(super) fn about(route: Route) -> About {
             problems: SAY,
             answers: vec![(
                 200,
-                response("Lines.").content("application/x-ndjson", content("ThreadLine", None)),
+                dressed(response("Lines.")).content("application/x-ndjson", content("ThreadLine", None)),
             )],
             ..plain(
                 "sayStreaming",
@@ -180,7 +180,7 @@ pub(super) fn about(route: Route) -> About {
         Route::CancelThreadRun => About {
             parameters: listed([run(), user(), parts::key_of_answer()]),
             problems: STOP,
-            answers: run_answers(),
+            answers: run_answers(|response| response),
             ..plain("cancelThreadRun", "threads", "Cancels a run", CANCEL, response(""))
         },
         Route::PendingApprovals => About {
@@ -216,7 +216,11 @@ pub(super) fn about(route: Route) -> About {
             )
         },
         Route::ResolveApproval => About {
-            parameters: listed([user(), parts::key_of_answer()]),
+            parameters: listed([
+                user(),
+                parts::header("Prefer", PREFER, parts::string()),
+                parts::key_of_answer(),
+            ]),
             body: Some(body(
                 "ResolveBody",
                 "Your answer.",
@@ -308,7 +312,7 @@ const IN_DOUBT: &str = "They were begun, and it is not known whether they had th
 const RESOLVED: &str = "Of many who answer one wins; the same answer by the same caller is answered again. An approval covers exactly \
                         these arguments, of the tool as it was, once. `approve_and_always_allow_recipient` also allows later calls \
                         of the tool to exactly the same recipients. What was approved runs at once; the agent goes on when \
-                        everything it asked is answered.";
+                        everything it asked is answered, and is waited for where it answers in a thread, or with `Prefer: wait=N`.";
 const SETTLED: &str = "When its run is over; one of the trigger's that is paused takes it in the body of its resume.";
 const GRANTS: &str = "Your own, or with the role `approver` all of the tenant's; revoked ones too.";
 const GRANT: &str = "Your own, or with the role `approver` any of the tenant's; a revoked one too.";
@@ -326,8 +330,12 @@ fn answer(about: &str) -> ResponseBuilder {
     response(about).content(JSON, content("RunAnswer", None))
 }
 
-fn run_answers() -> Vec<(u16, ResponseBuilder)> {
-    let dressed = |response| parts::with_replayed(parts::with_quota(response));
+/// With the headers of a request that makes a run.
+fn dressed(response: ResponseBuilder) -> ResponseBuilder {
+    parts::with_replayed(parts::with_quota(response))
+}
+
+fn run_answers(dressed: fn(ResponseBuilder) -> ResponseBuilder) -> Vec<(u16, ResponseBuilder)> {
     vec![
         (200, dressed(answer("The run, which is over or waits for a person."))),
         (202, dressed(answer("The run, which goes on; `Location` has it."))),
