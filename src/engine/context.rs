@@ -7,15 +7,20 @@ use chrono_tz::Tz;
 
 use super::toolset::Missing;
 
-/// The message as the model sees it: the day (never a clock), what is missing, a blank line, the words.
+/// The message as the model sees it: the day (never a clock) in the caller's time zone, what is missing, a blank line, the words.
+/// Where the caller has named none it says so: "tomorrow at ten" means nothing then.
 #[must_use]
-pub fn message(words: &str, now_us: i64, zone: Tz, missing: &[Missing]) -> String {
+pub fn message(words: &str, now_us: i64, zone: Option<Tz>, missing: &[Missing]) -> String {
     let now = DateTime::<Utc>::from_timestamp_micros(now_us)
         .unwrap_or_default()
-        .with_timezone(&zone);
+        .with_timezone(&zone.unwrap_or(Tz::UTC));
     let mut text = String::with_capacity(words.len() + 96);
     // Writing to a String cannot fail.
-    let _ = writeln!(text, "Today is {} (time zone {zone}).", now.format("%A, %Y-%m-%d"));
+    let _ = write!(text, "Today is {} (time zone ", now.format("%A, %Y-%m-%d"));
+    let _ = match zone {
+        Some(zone) => writeln!(text, "{zone})."),
+        None => writeln!(text, "UTC; that of the user is not known)."),
+    };
     if !missing.is_empty() {
         let names: Vec<_> = missing.iter().map(|one| one.name.as_str()).collect();
         let _ = writeln!(
@@ -38,8 +43,12 @@ mod tests {
     fn today_is_the_callers_today() {
         // 2026-11-20 23:30 UTC is already the 21st in Berlin.
         let now_us = 1_795_217_400_000_000;
-        let text = message("hi", now_us, Tz::Europe__Berlin, &[]);
+        let text = message("hi", now_us, Some(Tz::Europe__Berlin), &[]);
         assert_eq!(text, "Today is Saturday, 2026-11-21 (time zone Europe/Berlin).\n\nhi");
-        assert!(message("hi", now_us, Tz::UTC, &[]).starts_with("Today is Friday, 2026-11-20"));
+        let text = message("hi", now_us, None, &[]);
+        assert_eq!(
+            text,
+            "Today is Friday, 2026-11-20 (time zone UTC; that of the user is not known).\n\nhi"
+        );
     }
 }

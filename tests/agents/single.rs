@@ -58,7 +58,7 @@ async fn an_agent_works_with_what_its_definition_names_and_its_last_words_are_th
     );
     assert_eq!(
         asked[0].task(),
-        "Today is Friday, 2026-11-20 (time zone UTC).\n\nDo: look into a"
+        "Today is Friday, 2026-11-20 (time zone UTC; that of the user is not known).\n\nDo: look into a"
     );
     assert_eq!(
         asked[1].responses(),

@@ -81,6 +81,48 @@ async fn the_model_is_not_asked_what_is_not_on_record() {
     }
 }
 
+/// DESIGN.md section 11: "tomorrow" is what it is for the user, in a thread and for a run that is triggered; where nobody has said in
+/// which time zone that is, the model is told so.
+#[tokio::test]
+async fn the_model_is_told_the_day_of_the_user() {
+    for setup in both() {
+        let app = spawn_app(setup.script(vec![Reply::Text("Hello.")])).await;
+        let auckland = chrono::Utc::now().with_timezone(&chrono_tz::Pacific::Auckland);
+        let auckland = auckland.format("Today is %A, %Y-%m-%d (time zone Pacific/Auckland).").to_string();
+        let unknown = chrono::Utc::now()
+            .format("Today is %A, %Y-%m-%d (time zone UTC; that of the user is not known).")
+            .to_string();
+        let day = |at: usize| {
+            let (_, prompt) = said_by(&app.gemini.requests()[at]).pop().unwrap();
+            prompt.split_once("\n\n").unwrap().0.to_owned()
+        };
+        let first = app
+            .say_as("ann", json!({"prompt": "Hello.", "timeZone": "Pacific/Auckland"}))
+            .await
+            .expect(200);
+        assert_eq!(day(0), auckland);
+        let next = json!({"prompt": "Hello.", "threadId": first["threadId"]});
+        app.say_as("ann", next).await.expect(200);
+        assert_eq!(day(1), unknown, "it counts for its message");
+        let triggered = async |zone: &str| {
+            let path = format!("/api/projects/default/agents/workspace/trigger?time_zone={zone}");
+            let request = app.request("POST", &path, &[("x-gavel-user", "ann")]);
+            Answer::of(request.json(&json!({"query": "Hello."}))).await
+        };
+        triggered("Pacific/Auckland").await.expect(200);
+        assert_eq!(day(2), auckland);
+
+        let wrong = json!({"prompt": "Hello.", "timeZone": "Mars/Base"});
+        let problem = app.say_as("ann", wrong).await.problem(400, "invalid_request");
+        let says = "is \"Mars/Base\"; allowed: the IANA name of a time zone, such as \"Europe/Berlin\"";
+        assert_eq!(problem["errors"][0], json!({"pointer": "/timeZone", "detail": says}));
+        let problem = triggered("Mars/Base").await.problem(400, "invalid_request");
+        assert_eq!(problem["errors"][0]["pointer"], "time_zone", "{problem}");
+        assert_eq!(app.gemini.requests().len(), 3);
+        app.stop().await;
+    }
+}
+
 /// the model gets the agent's instructions, what was said in the thread before as plain turns, whatever was done and asked
 /// meanwhile, the prompt with the day, and the tools of the agent with their schemas.
 #[tokio::test]

@@ -17,7 +17,7 @@ use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 /// The day of every conversation: a Friday.
-pub(crate) const TODAY: &str = "Today is Friday, 2026-11-20 (time zone UTC).";
+pub(crate) const TODAY: &str = "Today is Friday, 2026-11-20 (time zone UTC; that of the user is not known).";
 
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Task {

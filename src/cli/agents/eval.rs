@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
+use chrono_tz::Tz;
 use indicatif::ProgressBar;
 use serde_json::{Value, json};
 
@@ -242,6 +243,7 @@ async fn begin(app: &App, caller: &Caller, agent: &str, case: &AgentCase) -> any
         agent: agent.to_owned(),
         inputs: case.input.clone(),
         timeout: None,
+        time_zone: Some(Tz::UTC),
         background: false,
         meta: RequestMeta {
             request_id: Arc::from(format!("eval-{}", RunId::new())),

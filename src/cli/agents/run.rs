@@ -4,6 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::bail;
+use chrono_tz::Tz;
 
 use super::inputs::{Given, inputs};
 use super::{others, read_some};
@@ -34,6 +35,9 @@ pub(in crate::cli) struct Args {
     /// Takes the place of the definition's time limit
     #[arg(long, value_name = "SECONDS", value_parser = runs::timeout)]
     timeout: Option<Duration>,
+    /// The user's time zone, an IANA name [default: this machine's]
+    #[arg(long, value_name = "NAME", value_parser = str::parse::<Tz>)]
+    time_zone: Option<Tz>,
     /// The project of the agent
     #[arg(long, default_value = DEFAULT_PROJECT, value_parser = runs::project, value_name = "NAME")]
     project: ProjectId,
@@ -158,6 +162,8 @@ async fn asked_for(args: &Args, object: Option<&str>, service: &Service) -> anyh
         agent: args.name.clone(),
         inputs,
         timeout: args.timeout,
+        // A machine whose zone has no name says nothing of it.
+        time_zone: args.time_zone.or_else(|| iana_time_zone::get_timezone().ok()?.parse().ok()),
     })
 }
 

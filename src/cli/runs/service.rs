@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow};
+use chrono_tz::Tz;
 use serde_json::{Map, Value, json};
 
 use super::events::Events;
@@ -49,6 +50,7 @@ pub(in crate::cli) struct NewRun {
     pub(in crate::cli) agent: String,
     pub(in crate::cli) inputs: Map<String, Value>,
     pub(in crate::cli) timeout: Option<Duration>,
+    pub(in crate::cli) time_zone: Option<Tz>,
 }
 
 impl Service {
@@ -118,7 +120,7 @@ impl Service {
             Self::There(there) => {
                 let path = ["api", "projects", new.project.as_str(), "agents", &new.agent, "trigger"];
                 let body = Value::Object(new.inputs);
-                there.post(&path, new.timeout, &body).await
+                there.post(&path, new.timeout, new.time_zone, &body).await
             }
             Self::Here(own) => {
                 let user = match &own.user {
@@ -130,6 +132,7 @@ impl Service {
                     agent: new.agent,
                     inputs: new.inputs,
                     timeout: new.timeout,
+                    time_zone: new.time_zone,
                     background: false,
                     meta: meta(),
                 };
@@ -150,7 +153,7 @@ impl Service {
             Self::There(there) => {
                 let id = run.to_string();
                 let body = json!({ "settled": settled });
-                there.post(&["api", "runs", &id, "resume"], timeout, &body).await
+                there.post(&["api", "runs", &id, "resume"], timeout, None, &body).await
             }
             Self::Here(own) => {
                 let resume = Resume {
@@ -329,9 +332,16 @@ impl Own {
 }
 
 impl There {
-    async fn post(&self, path: &[&str], timeout: Option<Duration>, body: &Value) -> anyhow::Result<RunId> {
+    async fn post(
+        &self,
+        path: &[&str],
+        timeout: Option<Duration>,
+        zone: Option<Tz>,
+        body: &Value,
+    ) -> anyhow::Result<RunId> {
         let seconds = timeout.map(|timeout| timeout.as_secs().to_string());
-        let query: Vec<_> = seconds.iter().map(|seconds| ("timeout_s", seconds.as_str())).collect();
+        let seconds = seconds.iter().map(|seconds| ("timeout_s", seconds.as_str()));
+        let query: Vec<_> = seconds.chain(zone.map(|zone| ("time_zone", zone.name()))).collect();
         let run = self.client.post(path, &query, self.user.as_ref(), body).await?;
         id_of(&run)
     }

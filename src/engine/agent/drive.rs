@@ -524,6 +524,6 @@ fn takes_after_deaths(stored: &StoredRun, own: &[Entry]) -> i64 {
 
 /// What a person said of calls in doubt, when the run was resumed.
 fn settled(journal: &[Entry], stored: &StoredRun) -> Vec<Entry> {
-    let settings: super::Settings = serde_json::from_str(stored.settings.get()).unwrap_or_default();
+    let settings = super::Settings::read(&stored.settings);
     in_doubt(journal).filter_map(|call| settings.settled(call.id)).collect()
 }

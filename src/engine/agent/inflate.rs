@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use chrono_tz::Tz;
 use serde_json::{Map, Value};
 use tokio_util::sync::CancellationToken;
 
@@ -143,7 +142,7 @@ impl Parts {
         if let Some(round) = &self.settings.round {
             words.push_str(&told(round));
         }
-        vec![Entry::User(context::message(&words, now_us, Tz::UTC, &[]))]
+        vec![Entry::User(context::message(&words, now_us, self.settings.zone, &[]))]
     }
 
     /// The run. `journal` is what has happened, tools of earlier processes not found yet.

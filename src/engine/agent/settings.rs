@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use chrono_tz::Tz;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use serde_json::value::RawValue;
@@ -35,6 +36,9 @@ pub struct Settings {
     pub in_loop: bool,
     /// W3C `traceparent` of the request.
     pub traceparent: Option<String>,
+    /// The user's time zone, where the caller has named it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub zone: Option<Tz>,
     /// Is it a run of a thread? Then it has few model calls, and no summing up.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub in_thread: bool,
@@ -120,6 +124,7 @@ impl Settings {
             round: None,
             in_loop: false,
             traceparent: self.traceparent.clone(),
+            zone: self.zone,
             in_thread: false,
             needs_leave: self.needs_leave,
             on_reject: OnReject::Continue,
@@ -185,6 +190,12 @@ impl Settings {
             duration_us: 0,
         };
         Some(Entry::Result { call, result })
+    }
+
+    /// Those of a run that is there; what an older gavel did not keep is as if it had not been given.
+    #[must_use]
+    pub fn read(kept: &RawValue) -> Self {
+        serde_json::from_str(kept.get()).unwrap_or_default()
     }
 
     /// As they are kept.

@@ -10,6 +10,7 @@ use actix_web::http::StatusCode;
 use actix_web::http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use actix_web::web::{Data, Payload};
 use actix_web::{HttpRequest, HttpResponse};
+use chrono_tz::Tz;
 use serde_json::{Map, Value, json};
 use tracing::Instrument;
 
@@ -70,7 +71,7 @@ async fn triggered(
     let caller = state.edge.auth.caller(request).await?;
     let body = body::read(request, payload, &state.edge.limits).await?;
     let inputs = object(&body)?;
-    let timeout = timeout(request.query_string())?;
+    let (timeout, time_zone) = options(request.query_string(), "timeout_s, time_zone")?;
     let patience = Patience::of(request.headers())?;
     let user = acting::required(state, &caller, request)?;
     let trigger = Trigger {
@@ -78,6 +79,7 @@ async fn triggered(
         agent: agent(request)?.to_owned(),
         inputs,
         timeout,
+        time_zone,
         background: patience == Patience::None,
         meta: meta(exchange, request, &caller, &user, &body)?,
     };
@@ -140,7 +142,7 @@ async fn resumed(
     let caller = state.edge.auth.caller(request).await?;
     let body = body::read(request, payload, &state.edge.limits).await?;
     let settled = settled(&body)?;
-    let timeout = timeout(request.query_string())?;
+    let (timeout, _) = options(request.query_string(), "timeout_s")?;
     let patience = Patience::of(request.headers())?;
     let user = acting::user(state, &caller, request)?;
     let id = id(request)?;
@@ -346,15 +348,23 @@ fn object(body: &[u8]) -> Result<Map<String, Value>, Error> {
     }
 }
 
-/// `timeout_s`, whole seconds from 1 to a day.
-fn timeout(text: &str) -> Result<Option<Duration>, Error> {
-    let (mut timeout, mut errors) = (None, Vec::new());
+/// `timeout_s`, whole seconds from 1 to a day, and `time_zone`, an IANA name; those of them that are allowed.
+fn options(text: &str, allowed: &str) -> Result<(Option<Duration>, Option<Tz>), Error> {
+    let (mut timeout, mut zone, mut errors) = (None, None, Vec::new());
     for (name, value) in url::form_urlencoded::parse(text.as_bytes()) {
         let most = MOST_TIME.as_secs();
-        let detail = if name != "timeout_s" {
-            "is no known parameter; allowed is timeout_s".to_owned()
-        } else if timeout.is_some() {
+        let detail = if !allowed.split(", ").any(|known| known == name) {
+            format!("is no known parameter; allowed is {allowed}")
+        } else if (name == "timeout_s" && timeout.is_some()) || (name == "time_zone" && zone.is_some()) {
             "is given more than once".to_owned()
+        } else if name == "time_zone" {
+            match value.parse() {
+                Ok(known) => {
+                    zone = Some(known);
+                    continue;
+                }
+                Err(_) => query::found(&value, NAME_OF_ZONE),
+            }
         } else if let Some(seconds) = query::number(&value).filter(|seconds| (1..=most).contains(seconds)) {
             timeout = Some(Duration::from_secs(seconds));
             continue;
@@ -367,8 +377,20 @@ fn timeout(text: &str) -> Result<Option<Duration>, Error> {
         });
     }
     if errors.is_empty() {
-        Ok(timeout)
+        Ok((timeout, zone))
     } else {
         Err(Error::Invalid(errors))
     }
+}
+
+const NAME_OF_ZONE: &str = "the IANA name of a time zone, such as \"Europe/Berlin\"";
+
+/// In a body.
+pub(super) fn time_zone(name: &str, pointer: &str) -> Result<Tz, Error> {
+    name.parse().map_err(|_| {
+        Error::Invalid(vec![FieldError {
+            pointer: pointer.to_owned(),
+            detail: query::found(name, NAME_OF_ZONE),
+        }])
+    })
 }

@@ -16,7 +16,7 @@ use super::error::Error;
 use super::exchange::Exchange;
 use super::headers::{self, IDEMPOTENCY_REPLAYED};
 use super::routes::Route;
-use super::runs::{Patience, id, key, meta};
+use super::runs::{Patience, id, key, meta, time_zone};
 use super::{State, acting, body, query};
 use crate::domain::ids::ThreadId;
 use crate::surfaces::agents::{AgentError, Triggered};
@@ -32,6 +32,10 @@ pub(super) struct SayBody {
     /// In which thread; absent: a new one.
     #[schema(value_type = Option<String>, format = "uuid")]
     pub thread_id: Option<ThreadId>,
+    /// The IANA name of the time zone that you are in, such as `Europe/Berlin`: what "tomorrow at ten" is. Absent: the agent is told
+    /// that it is not known.
+    #[schema(example = "Europe/Berlin")]
+    pub time_zone: Option<String>,
 }
 
 pub(super) async fn run(state: Data<State>, request: HttpRequest, payload: Payload) -> HttpResponse {
@@ -76,11 +80,12 @@ async fn said(
     };
     let body = body::read(request, payload, &state.edge.limits).await?;
     query::none(request.query_string())?;
-    let given: SayBody = body::parse(&body, "{\"prompt\", \"threadId\"?}")?;
+    let given: SayBody = body::parse(&body, "{\"prompt\", \"threadId\"?, \"timeZone\"?}")?;
     let user = acting::required(state, &caller, request)?;
     let message = Message {
         prompt: given.prompt,
         thread: given.thread_id,
+        time_zone: given.time_zone.map(|name| time_zone(&name, "/timeZone")).transpose()?,
         background: patience == Patience::None,
         meta: meta(exchange, request, &caller, &user, &body)?,
     };

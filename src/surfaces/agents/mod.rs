@@ -15,6 +15,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use chrono_tz::Tz;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 use tokio::sync::Semaphore;
@@ -105,6 +106,8 @@ pub struct Trigger {
     pub inputs: Map<String, Value>,
     /// Takes the place of the definition's limit.
     pub timeout: Option<Duration>,
+    /// The user's, where the caller has named it: what "tomorrow" is (DESIGN.md section 11).
+    pub time_zone: Option<Tz>,
     /// Will nobody wait for it?
     pub background: bool,
     /// What the edge knows.
@@ -245,6 +248,7 @@ impl AgentRuns {
         })?;
         let bundle = Bundle::of(&trigger.agent, &project.agents).ok_or(AgentError::NotFound)?;
         let mut settings = Settings::top(definition, trigger.timeout, trigger.meta.traceparent.clone());
+        settings.zone = trigger.time_zone;
         if thread.is_some() {
             settings = settings.in_thread(self.on_reject);
         }
@@ -312,6 +316,7 @@ impl AgentRuns {
         })?;
         let definition = &bundle.get(&paused.agent).ok_or(AgentError::NotFound)?.definition;
         let mut settings = Settings::top(definition, resume.timeout, resume.meta.traceparent.clone());
+        settings.zone = Settings::read(&paused.settings).zone;
         if let Some(most) = definition.limits.max_turns {
             let left = MOST_STEPS.saturating_sub(self.steps_so_far(&paused).await?);
             if left == 0 {

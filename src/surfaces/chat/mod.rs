@@ -348,7 +348,7 @@ impl Chat {
         let said = context::message(
             &accepted.request.message,
             accepted.record.created_at,
-            accepted.request.time_zone,
+            Some(accepted.request.time_zone),
             &toolset.missing,
         );
         let mut run = Run {

@@ -7,6 +7,7 @@ mod answer;
 
 use std::sync::Arc;
 
+use chrono_tz::Tz;
 use serde_json::{Map, Value};
 
 pub use answer::{ActionAnswer, ActionRecord, RunAnswer};
@@ -47,6 +48,8 @@ pub struct Message {
     pub prompt: String,
     /// Which thread; absent: a new one.
     pub thread: Option<ThreadId>,
+    /// The user's time zone, where the caller has named it.
+    pub time_zone: Option<Tz>,
     /// Will nobody wait for the run?
     pub background: bool,
     /// What the edge knows.
@@ -94,6 +97,7 @@ impl Threads {
             agent: self.agent.clone(),
             inputs,
             timeout: None,
+            time_zone: message.time_zone,
             background: message.background,
             meta: message.meta,
         };
