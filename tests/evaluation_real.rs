@@ -95,6 +95,7 @@ impl Real {
             traceparent: None,
             timeout: Duration::from_secs(20),
             cancel: &CancellationToken::new(),
+            has_leave: false,
             hold: None,
         };
         match self.mcp.call(request).await {

@@ -419,6 +419,8 @@ async fn attempt(
         traceparent: own_place.as_deref().or(run.traceparent.as_deref()),
         timeout: time,
         cancel: &run.cancel,
+        has_leave: leave::answer(&run.journal, one.call.id).is_some()
+            || leave::granted(&run.journal, one.call.id).is_some(),
         hold: run.log.as_ref().map(|log| &log.hold),
     };
     engine.tools.call(request).await
@@ -435,7 +437,13 @@ async fn once_more(
     left: Duration,
     first: CallFailure,
 ) -> Result<Arc<RawValue>, CallFailure> {
-    if tool.repeatable() && left > WORTH_A_SECOND && !run.cancel.is_cancelled() {
+    let asked = engine.clock.instant();
+    let may = tool.repeatable()
+        && left > WORTH_A_SECOND
+        && !run.cancel.is_cancelled()
+        && recover::may_still(engine, run, one.call, tool).await;
+    let left = left.saturating_sub(engine.clock.instant().saturating_duration_since(asked));
+    if may && left > WORTH_A_SECOND {
         tracing::info!(decision_id = %run.record.id, tool = %tool.name, "no answer to a repeatable call; sent again");
         match attempt(engine, run, one, tool, left, Nth::Further).await {
             CallReply::Data(data) => return Ok(data),

@@ -16,7 +16,7 @@ use serde_json::value::RawValue;
 
 use super::BoxFuture;
 use super::clock::Clock;
-use super::records::{ClosedDecision, Intent, ListQuery, OpenDecision, QueryError, RecordError};
+use super::records::{CallRecord, ClosedDecision, Intent, ListQuery, OpenDecision, QueryError, RecordError};
 use crate::domain::action::{ActionStatus, Details};
 use crate::domain::agent_run::{AgentRun, DoubtfulCall, RunStatus, StopReason};
 use crate::domain::decision::Usage;
@@ -73,6 +73,9 @@ pub trait Runs: Send + Sync {
 
     /// Where a run stands, for who does not go on with it.
     fn standing(&self, run: RunId) -> BoxFuture<'_, Result<Option<Standing>, QueryError>>;
+
+    /// Has somebody cancelled the run, or one that called it? Whoever works on it need not have heard.
+    fn is_cancelled(&self, run: RunId) -> BoxFuture<'_, Result<bool, QueryError>>;
 
     /// A page of a journal, by number: what comes after `after`.
     fn journal(&self, run: RunId, after: u64, most: u32) -> BoxFuture<'_, Result<Vec<StoredEntry>, QueryError>> {
@@ -332,6 +335,9 @@ pub struct Append {
     pub actions: Vec<NewAction>,
     /// What came of actions.
     pub outcomes: Vec<ActionOutcome>,
+    /// What came of side effects, for the log of tools, with the decision they belong to: it is known before that is closed, and a
+    /// run may wait for a person in between.
+    pub ended: Option<(OpenDecision, Vec<CallRecord>)>,
 }
 
 impl Append {

@@ -86,6 +86,9 @@ pub struct CallRequest<'a> {
     pub timeout: Duration,
     /// Fires when the run is cancelled.
     pub cancel: &'a CancellationToken,
+    /// Has a person given leave for it, now or for good? That is for the tool as it is here (promise 4): over a connection whose
+    /// server offers it otherwise nothing is sent ([`CallReply::NotSent`]).
+    pub has_leave: bool,
     /// The lease it is made under, where there is one: asked right before anything is sent, and once it may be another's
     /// nothing is ([`CallReply::NotSent`]).
     pub hold: Option<&'a Hold>,

@@ -140,6 +140,9 @@ impl Runs for Dying {
     fn standing(&self, run: RunId) -> BoxFuture<'_, Result<Option<Standing>, QueryError>> {
         self.store.standing(run)
     }
+    fn is_cancelled(&self, run: RunId) -> BoxFuture<'_, Result<bool, QueryError>> {
+        self.store.is_cancelled(run)
+    }
     fn journal_within(
         &self,
         run: RunId,

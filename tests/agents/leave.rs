@@ -503,6 +503,51 @@ pub(crate) async fn what_a_crash_cut_off_is_not_sent_again_by_leave_that_was_tak
     }
 }
 
+/// Promises 3 and 4: a call of which nobody heard is sent a second time only while what let it begin stands: the leave, the tool as
+/// it was, and the run, which may have been cancelled at another process. Else it is in doubt.
+pub(crate) async fn what_let_a_call_begin_has_to_stand_when_it_is_sent_again(db: TestDb) {
+    let mut rig = Rig::on(db, &[MAILER]).await;
+    for meanwhile in ["nothing", "taken back", "another tool", "cancelled"] {
+        rig = rig.afresh();
+        let letter = |n: u32| json!({"to": "bob@example.com", "n": n});
+        rig.model.answers("mailer", move |asked| match asked.before {
+            0 => call("letter", letter(1)),
+            1 => call("letter", letter(2)),
+            _ => words("Two are sent."),
+        });
+        let begun = rig.begin("mailer", go(), None).await;
+        rig.waits(begun).await;
+        let question = rig.questions(begun.id).await.remove(0);
+        let grant = allowed_for_good(&rig, &question).await;
+        rig.tools
+            .script("letter", [Does::Answers(json!("sent")), Does::WaitsAndIsLost]);
+        let begun = rig.taken_up(begun.id).await;
+        let process = rig.process(rig.store.clone());
+        let (ended, ()) = tokio::join!(rig.drive(&process, begun), async {
+            rig.tools.waited_for.notified().await;
+            match meanwhile {
+                "taken back" => assert!(rig.store.revoke(&tenant(), None, grant, "ann").await.unwrap()),
+                "another tool" => rig.tools.redefine_unheard("letter"),
+                "cancelled" => rig.store.cancel(begun.id, "ann").await.unwrap(),
+                _ => {}
+            }
+            rig.tools.go_on.notify_one();
+        });
+        ended.unwrap();
+        let (calls, second) = match meanwhile {
+            "nothing" => (3, ActionStatus::Completed),
+            _ => (2, ActionStatus::InDoubt),
+        };
+        assert_eq!(rig.tools.calls("letter"), calls, "{meanwhile}");
+        assert_eq!(
+            rig.statuses(begun.id).await,
+            [ActionStatus::Completed, second],
+            "{meanwhile}"
+        );
+        let _ = rig.store.revoke(&tenant(), None, grant, "ann").await.unwrap();
+    }
+}
+
 /// R-15, promise 4: standing leave that is taken back lets nothing more begin, not even a later call of the turn that it was read
 /// for. It counts the calls that it let begin.
 pub(crate) async fn standing_leave_that_is_taken_back_lets_nothing_more_begin(db: TestDb) {

@@ -38,6 +38,8 @@ pub(crate) enum Does {
     Takes(Duration),
     /// Answers when the test lets it, by `go_on`.
     Waits,
+    /// Is lost then, and nothing was done.
+    WaitsAndIsLost,
 }
 
 /// A call as the server saw it.
@@ -277,6 +279,11 @@ impl Tools for ScriptedTools {
                     CallReply::Unknown(failure(FailureCode::ProtocolError, "the connection was lost"))
                 }
                 Does::IsLost => CallReply::Unknown(failure(FailureCode::ProtocolError, "the connection was lost")),
+                Does::WaitsAndIsLost => {
+                    self.waited_for.notify_one();
+                    self.go_on.notified().await;
+                    CallReply::Unknown(failure(FailureCode::ProtocolError, "the connection was lost"))
+                }
                 Does::IsAway => CallReply::NotSent(failure(FailureCode::Unavailable, "the server is away")),
                 Does::Never => {
                     self.have_effect(&request);

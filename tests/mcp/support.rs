@@ -73,6 +73,7 @@ pub(crate) struct Call<'a> {
     pub(crate) user: &'a str,
     pub(crate) timeout: Duration,
     pub(crate) cancel: CancellationToken,
+    pub(crate) has_leave: bool,
     pub(crate) hold: Option<Hold>,
 }
 
@@ -83,6 +84,7 @@ impl Call<'_> {
             user: "u1",
             timeout: PATIENCE,
             cancel: CancellationToken::new(),
+            has_leave: false,
             hold: None,
         }
     }
@@ -102,6 +104,7 @@ impl Call<'_> {
             traceparent: Some("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"),
             timeout: self.timeout,
             cancel: &self.cancel,
+            has_leave: self.has_leave,
             hold: self.hold.as_ref(),
         })
         .await

@@ -77,6 +77,8 @@ pub(super) enum Lost {
     Cancelled,
     /// The run may be another process's by now.
     Lease,
+    /// The server offers the tool otherwise than it was when the call was judged.
+    Changed,
     /// The connection broke, or what came over it was no answer.
     Connection,
 }
@@ -97,6 +99,7 @@ impl Lost {
             Self::Timeout => format!("no answer within {} ms", after.as_millis()),
             Self::Cancelled => "cancelled while waiting for the answer".to_owned(),
             Self::Lease => "another process may have taken the run up; the call was not sent".to_owned(),
+            Self::Changed => "its server offers the tool otherwise by now; the call was not sent".to_owned(),
             Self::Connection => "the connection was lost before the answer".to_owned(),
         }
     }

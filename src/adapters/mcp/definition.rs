@@ -4,6 +4,7 @@
 //! means side effect and not idempotent; annotations count only where `trustHints` is true, and
 //! `gavel.tools` of `mcp.json` overrides both.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use serde_json::value::RawValue;
@@ -207,6 +208,17 @@ fn bounded(schema: &Value, which: &str) -> Result<Box<RawValue>, String> {
 
 fn raw(value: &Value) -> Box<RawValue> {
     canonical::to_raw(value)
+}
+
+/// The digest of each tool in a list, by name, as [`read`] has them: of a name that stands there twice the first counts.
+pub(super) fn digests(list: &[Value]) -> HashMap<String, String> {
+    let mut found = HashMap::new();
+    for definition in list.iter().take(MAX_LISTED) {
+        if let Ok(name) = name(definition) {
+            found.entry(name.to_owned()).or_insert_with(|| digest(definition));
+        }
+    }
+    found
 }
 
 /// Hex SHA-256 over the canonical JSON of what a model and a gate go by.

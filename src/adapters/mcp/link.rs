@@ -1,7 +1,8 @@
 //! One connection to a server, kept alive: opened in the background, watched, opened again when it is lost.
 
-use std::sync::Arc;
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use rmcp::model::ServerNotification;
@@ -14,8 +15,10 @@ use super::beside::Beside;
 use super::breaker::Breaker;
 use super::config::ServerConfig;
 use super::connect::{self, NoList, Open};
+use super::definition;
 use super::http::direct::Direct;
 use super::server::Common;
+use crate::domain::tool::Tool;
 
 /// A connection that lasted this long was good, and is opened again at once when it is lost.
 const STABLE: Duration = Duration::from_secs(5);
@@ -43,6 +46,8 @@ pub(super) struct Session {
     pub(super) protocol: String,
     pub(super) software: Option<String>,
     pub(super) pid: Option<u32>,
+    /// The digest of each tool that the server has last listed over it, by name.
+    listed: Mutex<HashMap<String, String>>,
     /// The server no longer knows it.
     gone: AtomicBool,
 }
@@ -50,6 +55,16 @@ pub(super) struct Session {
 impl Session {
     fn is_usable(&self) -> bool {
         !self.gone.load(Ordering::Acquire) && !self.peer.is_transport_closed()
+    }
+
+    /// Does its server offer this tool, as it is here?
+    pub(super) fn offers(&self, tool: &Tool) -> bool {
+        let listed = self.listed.lock().unwrap_or_else(PoisonError::into_inner);
+        listed.get(&*tool.name).is_some_and(|digest| *digest == *tool.digest)
+    }
+
+    fn now_lists(&self, list: &[Value]) {
+        *self.listed.lock().unwrap_or_else(PoisonError::into_inner) = definition::digests(list);
     }
 }
 
@@ -269,6 +284,7 @@ impl Link {
                 .and_then(|info| info.server_info.clone())
                 .map(|software| crate::domain::text::visible(&format!("{} {}", software.name, software.version))),
             pid: open.pid,
+            listed: Mutex::new(definition::digests(&open.list)),
             gone: AtomicBool::new(false),
         });
         // Its tools are on offer a moment before it can be called: whoever is so quick waits for that moment.
@@ -325,14 +341,14 @@ impl Link {
                     self.beside.changed.notify_one();
                 }
                 listed = under_way(&mut probe) => match listed {
-                    Ok(list) => self.listed(list).await,
+                    Ok(list) => self.listed(&session, list).await,
                     // It takes calls and answers none, or is not there.
                     Err(fault) => break fault.words,
                 },
                 listed = under_way(&mut relist) => match listed {
                     Ok(list) => {
                         (relist_at, relist_pause) = (None, RELIST);
-                        self.listed(list).await;
+                        self.listed(&session, list).await;
                     }
                     // Its calls may go well all the same, so what was known of it stays. Whether it is there at all is
                     // found out where the request did not even come back.
@@ -371,7 +387,8 @@ impl Link {
         reason
     }
 
-    async fn listed(&self, list: Vec<Value>) {
+    async fn listed(&self, session: &Session, list: Vec<Value>) {
+        session.now_lists(&list);
         self.tell(move |listener| listener.listed(&list)).await;
         self.rounds.send_modify(|round| *round += 1);
     }

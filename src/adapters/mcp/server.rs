@@ -193,7 +193,7 @@ impl Server {
             slot = self.permits.acquire() => match slot {
                 Ok(_slot) => {
                     let given = outgoing.deadline.saturating_duration_since(Instant::now());
-                    (send(&link, &outgoing, started).await, given)
+                    (send(&link, &outgoing, started, self.config.gavel.pin).await, given)
                 }
                 Err(_) => return not_sent(Lost::Cancelled, "gavel is shutting down".to_owned()),
             },
@@ -307,7 +307,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 /// Sends it; once more when the session was of no use and nothing can have begun.
-async fn send(link: &Link, outgoing: &Outgoing<'_>, started: Instant) -> Attempt {
+async fn send(link: &Link, outgoing: &Outgoing<'_>, started: Instant, pinned: bool) -> Attempt {
     let wait = outgoing.deadline.min(started + WAIT);
     let mut again = true;
     loop {
@@ -329,6 +329,10 @@ async fn send(link: &Link, outgoing: &Outgoing<'_>, started: Instant) -> Attempt
         if !outgoing.may_be_sent() {
             return outgoing.lease_lost();
         }
+        // It may be another session than the one over which its server was last asked.
+        if (pinned || outgoing.request.has_leave) && !session.offers(outgoing.request.tool) {
+            return Attempt::NotSent(Lost::Changed, Lost::Changed.words(outgoing.request.timeout));
+        }
         let attempt = send_over(&session, outgoing).await;
         match &attempt {
             Attempt::SessionGone if again => link.renew(&session),
@@ -348,7 +352,7 @@ async fn send(link: &Link, outgoing: &Outgoing<'_>, started: Instant) -> Attempt
 fn tells_of_the_server(lost: Lost, tool: &Tool, given: Duration) -> bool {
     match lost {
         Lost::Connection => true,
-        Lost::Cancelled | Lost::Lease => false,
+        Lost::Cancelled | Lost::Lease | Lost::Changed => false,
         // What little of it was spent on the way here is forgiven.
         Lost::Timeout => given >= tool.timeout.min(FAIR).mul_f64(0.9),
     }
@@ -372,7 +376,7 @@ fn not_sent(lost: Lost, message: String) -> CallReply {
     let code = match lost {
         // The run itself was over.
         Lost::Cancelled => FailureCode::LimitReached,
-        Lost::Timeout | Lost::Connection | Lost::Lease => FailureCode::Unavailable,
+        Lost::Timeout | Lost::Connection | Lost::Lease | Lost::Changed => FailureCode::Unavailable,
     };
     CallReply::NotSent(CallFailure { code, message })
 }
@@ -381,7 +385,7 @@ fn unknown(tool: &Tool, lost: Lost, message: String) -> CallReply {
     let code = match lost {
         _ if tool.side_effect => FailureCode::InDoubt,
         Lost::Timeout | Lost::Cancelled => FailureCode::Timeout,
-        Lost::Connection | Lost::Lease => FailureCode::ProtocolError,
+        Lost::Connection | Lost::Lease | Lost::Changed => FailureCode::ProtocolError,
     };
     CallReply::Unknown(CallFailure { code, message })
 }

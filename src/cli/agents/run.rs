@@ -163,7 +163,9 @@ async fn asked_for(args: &Args, object: Option<&str>, service: &Service) -> anyh
         inputs,
         timeout: args.timeout,
         // A machine whose zone has no name says nothing of it.
-        time_zone: args.time_zone.or_else(|| iana_time_zone::get_timezone().ok()?.parse().ok()),
+        time_zone: args
+            .time_zone
+            .or_else(|| iana_time_zone::get_timezone().ok()?.parse().ok()),
     })
 }
 

@@ -95,6 +95,7 @@ impl Tasks {
             traceparent: None,
             timeout: tool.timeout,
             cancel: &CancellationToken::new(),
+            has_leave: false,
             hold: None,
         };
         match self.mcp.call(request).await {

@@ -69,6 +69,7 @@ pub(super) async fn run(args: Args, mcp: &Arc<Mcp>) -> anyhow::Result<Exit> {
         traceparent: None,
         timeout: tool.timeout,
         cancel: &CancellationToken::new(),
+        has_leave: false,
         hold: None,
     };
     match mcp.call(request).await {

@@ -31,7 +31,7 @@ pub(in crate::engine) async fn recover(engine: &Engine, run: &mut Run, calls: &[
                 agent::call(engine, run, call, &one.arguments, resumes).await?
             }
             (Target::Tool(tool), Some(arguments)) if tool.repeatable() => {
-                if is_too_late(engine, run, call.id, tool) || !may_still(engine, run, call, tool).await {
+                if is_too_late(engine, run, call.id, tool) {
                     cut_off(tool.side_effect)
                 } else {
                     let one = cleared(call, What::Tool(tool), arguments);
@@ -47,9 +47,14 @@ pub(in crate::engine) async fn recover(engine: &Engine, run: &mut Run, calls: &[
     log::flush(engine, run, Vec::new()).await
 }
 
-/// May a call that was begun be sent still? Leave is for the tool as it was (promise 4); leave for good may have been taken back
-/// since, and the operator's rules be others.
-async fn may_still(engine: &Engine, run: &Run, call: &Proposed, tool: &Tool) -> bool {
+/// May a call that was begun be sent once more? Leave is for the tool as it was (promise 4); leave for good may have been taken back
+/// since, the run cancelled, at another process too, and the operator's rules be others.
+pub(super) async fn may_still(engine: &Engine, run: &Run, call: &Proposed, tool: &Tool) -> bool {
+    if let Some(log) = &run.log
+        && !matches!(log.runs.is_cancelled(log.run).await, Ok(false))
+    {
+        return false;
+    }
     let granted = leave::granted(&run.journal, call.id);
     let answered = leave::answer(&run.journal, call.id).is_some();
     if (answered || granted.is_some()) && is_as_it_was(engine, tool).await != Some(true) {

@@ -121,6 +121,10 @@ impl Runs for Store {
         Box::pin(self.standing_of(run))
     }
 
+    fn is_cancelled(&self, run: RunId) -> BoxFuture<'_, Result<bool, QueryError>> {
+        Box::pin(self.cancelled(run))
+    }
+
     fn journal_within(
         &self,
         run: RunId,

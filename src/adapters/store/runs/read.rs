@@ -9,7 +9,7 @@ use super::super::config::ContentMode;
 use super::super::db::{Dialect, Row, Value};
 use super::super::read::rfc3339;
 use super::super::{ReadOnly, Store};
-use super::statements::{FIRST_OF_THREAD, WORKED_ON};
+use super::statements::{CANCELLED, FIRST_OF_THREAD, WORKED_ON};
 use crate::domain::agent_run::{AgentRun, DoubtfulCall, RunStatus, StopReason};
 use crate::domain::decision::{Outcome, Usage};
 use crate::domain::ids::{ActionId, ConversationId, ProjectId, RunId, TenantId, ThreadId, UserId};
@@ -96,6 +96,17 @@ impl Store {
                     usage: usage(&row, 6)?,
                     thread: opt_parsed(&row, 10, ThreadId::parse)?,
                 });
+                Ok(ControlFlow::Break(()))
+            })
+            .await?;
+        Ok(found)
+    }
+
+    pub(super) async fn cancelled(&self, run: RunId) -> Result<bool, QueryError> {
+        let mut found = false;
+        self.working
+            .rows(CANCELLED.into(), vec![Value::text(&run.to_string())], &mut |_| {
+                found = true;
                 Ok(ControlFlow::Break(()))
             })
             .await?;

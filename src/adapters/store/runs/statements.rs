@@ -116,6 +116,12 @@ const ENTRY_TAIL: &str = "ON CONFLICT (run_id, number) DO NOTHING";
 const HELD: &str = "SELECT run.id FROM agent_run root JOIN agent_run run ON run.root_id = root.id WHERE root.id = $1 \
      AND root.fence = $2 AND (root.holder = $3 OR root.holder IS NULL) AND run.id = $4";
 
+/// run: a row where somebody has cancelled it, or one that called it.
+pub(super) const CANCELLED: &str = "WITH RECURSIVE caller(id, parent, cancelled) AS (\
+     SELECT id, parent_run_id, cancel_requested FROM agent_run WHERE id = $1 UNION ALL \
+     SELECT run.id, run.parent_run_id, run.cancel_requested FROM agent_run run JOIN caller ON run.id = caller.parent) \
+     SELECT 1 FROM caller WHERE cancelled";
+
 const NOT_OVER: &str = "status IN ('queued', 'running', 'awaiting_confirmation')";
 
 /// Of a claim: is the run that it made not over?
@@ -149,12 +155,10 @@ impl RunStatements {
                  OR (run.status = 'awaiting_confirmation' AND run.id <> root.id))"
             )
             .into(),
-            cancelled_before: "WITH RECURSIVE caller(id, parent, cancelled) AS (\
-                 SELECT id, parent_run_id, cancel_requested FROM agent_run WHERE id = $1 UNION ALL \
-                 SELECT run.id, run.parent_run_id, run.cancel_requested FROM agent_run run JOIN caller ON run.id = caller.parent) \
-                 SELECT 1 FROM caller WHERE cancelled \
-                 AND NOT EXISTS (SELECT 1 FROM agent_run_entry WHERE run_id = $1 AND number = $2) LIMIT 1"
-                .into(),
+            cancelled_before: format!(
+                "{CANCELLED} AND NOT EXISTS (SELECT 1 FROM agent_run_entry WHERE run_id = $1 AND number = $2) LIMIT 1"
+            )
+            .into(),
             called: "SELECT id FROM agent_run WHERE parent_run_id = $1 AND parent_action_id = $2".into(),
             snapshot: "INSERT INTO agent_snapshot (hash, text) VALUES ($1, $2) ON CONFLICT (hash) DO NOTHING".into(),
             hold_snapshot: on_postgres("SELECT hash FROM agent_snapshot WHERE hash = ? FOR KEY SHARE".into()),
