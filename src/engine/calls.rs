@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use super::events::tool_name;
 use crate::domain::action::ActionStatus;
 use crate::domain::ids::ActionId;
-use crate::domain::journal::{CallFailure, Entry, Judgement, Proposed, Target};
+use crate::domain::journal::{CallFailure, Entry, Proposed, Target};
 use crate::domain::tool::FailureCode;
 
 /// One call.
@@ -36,10 +36,6 @@ impl Calls {
             self.propose(call);
         }
         match entry {
-            Entry::Judged {
-                call,
-                judgement: Judgement::RequireApproval { .. },
-            } => self.now(*call, ActionStatus::AwaitingConfirmation, None),
             Entry::Settled {
                 call, approved: true, ..
             } => self.now(*call, ActionStatus::Approved, None),

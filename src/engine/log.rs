@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 
 use super::live::Live;
-use super::{Engine, Run, leave};
+use super::{Engine, Run, leave, record};
 use crate::domain::ids::RunId;
 use crate::domain::journal::Entry;
 use crate::ports::records::{Intent, RecordError};
@@ -95,6 +95,7 @@ pub(super) async fn flush(engine: &Engine, run: &mut Run, intents: Vec<Intent>) 
         return Ok(());
     }
     let (asked, actions, outcomes) = (leave::asked(run), leave::unasked(run, &intents), run.outcomes());
+    let ended = record::ended(run);
     let Some(log) = &mut run.log else { return Ok(()) };
     let written = log.written + entries.len();
     let append = Append {
@@ -105,6 +106,7 @@ pub(super) async fn flush(engine: &Engine, run: &mut Run, intents: Vec<Intent>) 
         asked,
         actions,
         outcomes,
+        ended,
     };
     log.intending = append.announces();
     let held = log.runs.append(append).await;

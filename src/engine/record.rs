@@ -12,7 +12,7 @@ use crate::domain::canonical;
 use crate::domain::journal::{CallFailure, Entry, Target};
 use crate::domain::nesting;
 use crate::domain::tool::FailureCode;
-use crate::ports::records::{CallRecord, ClosedDecision, StoredAnswer};
+use crate::ports::records::{CallRecord, ClosedDecision, OpenDecision, StoredAnswer};
 
 /// The record of commit 2.
 #[must_use]
@@ -40,6 +40,31 @@ pub fn closed(
         answer,
         opened: run.opened,
     }
+}
+
+/// What came of side effects, in the entries that are not written yet.
+#[must_use]
+pub fn ended(run: &Run) -> Option<(OpenDecision, Vec<CallRecord>)> {
+    let written = run.log.as_ref().map_or(0, |log| log.written);
+    let ended = |id| {
+        let mut new = run.journal.iter().skip(written);
+        new.any(|entry| matches!(entry, Entry::Result { call, .. } if *call == id))
+    };
+    if !run
+        .journal
+        .iter()
+        .skip(written)
+        .any(|entry| matches!(entry, Entry::Result { .. }))
+    {
+        return None;
+    }
+    let calls = derive::calls(own(run));
+    let effects = calls.iter().filter(|call| match &call.proposed.target {
+        Target::Tool(tool) => tool.side_effect && call.started && ended(call.proposed.id),
+        _ => false,
+    });
+    let effects: Vec<_> = effects.map(call_record).collect();
+    (!effects.is_empty()).then(|| (run.record.clone(), effects))
 }
 
 /// What belongs to this run, and not to one that it goes on with.

@@ -750,6 +750,41 @@ async fn a_message_that_is_too_long_leaves_a_record() {
     }
 }
 
+/// what is done while its neighbour still waits for a person is told as done by the log of tools too, which the audit
+/// agrees with all the while.
+#[tokio::test]
+async fn what_is_done_is_told_so_while_the_rest_of_its_turn_waits() {
+    for setup in both() {
+        let model = Reply::from(|request| match said(request) {
+            1 => Reply::Calls(vec![
+                ("add_task", json!({"description": "milk"})),
+                ("add_task", json!({"description": "eggs"})),
+            ]),
+            _ => Reply::Text("Done."),
+        });
+        let app = spawn_app(setup.script(vec![model])).await;
+        let waiting = app.say("Milk and eggs, please.").await;
+        let run = app.resolve(&waiting["actions"][0]["approvalId"], "approve_once").await;
+        assert_eq!(run["state"], "awaiting_confirmation", "{run}");
+        until("the first to be done", || async { app.task_names().await == ["milk"] }).await;
+        let path = format!("/api/agent/runs/{}", waiting["runId"].as_str().unwrap());
+        until("it to be told", || async {
+            app.get_by("ann", &path).await.expect(200)["actions"][0]["state"] == "completed"
+        })
+        .await;
+        let calls = app.tool_invocations(&waiting["runId"]).await;
+        let [call] = &calls[..] else { panic!("{calls:?}") };
+        assert_eq!(call["status"], "completed", "{call}");
+        assert!(call["result"].to_string().contains("milk"), "{call}");
+        audit_is_whole(&app.database_url, "while the other waits").await;
+        let run = app.resolve(&waiting["actions"][1]["approvalId"], "approve_once").await;
+        assert_eq!(run["status"], "completed", "{run}");
+        let calls = app.tool_invocations(&waiting["runId"]).await;
+        assert_eq!(calls.len(), 2, "{calls:?}");
+        audit_is_whole(&app.database_url, "at the end").await;
+    }
+}
+
 /// what is refused before anybody has looked whose thread it names does not stand on record under that thread.
 #[tokio::test]
 async fn what_is_refused_stands_under_nobody_elses_thread() {

@@ -88,7 +88,9 @@ async fn the_model_is_told_the_day_of_the_user() {
     for setup in both() {
         let app = spawn_app(setup.script(vec![Reply::Text("Hello.")])).await;
         let auckland = chrono::Utc::now().with_timezone(&chrono_tz::Pacific::Auckland);
-        let auckland = auckland.format("Today is %A, %Y-%m-%d (time zone Pacific/Auckland).").to_string();
+        let auckland = auckland
+            .format("Today is %A, %Y-%m-%d (time zone Pacific/Auckland).")
+            .to_string();
         let unknown = chrono::Utc::now()
             .format("Today is %A, %Y-%m-%d (time zone UTC; that of the user is not known).")
             .to_string();

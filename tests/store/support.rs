@@ -416,6 +416,7 @@ pub(crate) fn entries(lease: Lease, numbers: std::ops::RangeInclusive<u64>) -> A
         asked: Vec::new(),
         actions: Vec::new(),
         outcomes: Vec::new(),
+        ended: None,
     }
 }
 

@@ -263,19 +263,32 @@ impl Batch<'_> {
         decision: &ClosedDecision,
         owner: Value,
     ) -> Result<(), Fault> {
-        let (mut row, mut calls) = (Vec::new(), Vec::new());
+        let mut row = Vec::new();
         self.writing.close_for(decision, owner, &mut row);
+        expect("a decision", 1, self.statements.close.run(conn, row).await?)?;
         for call in &decision.calls {
-            self.writing.call(&decision.open, call, &mut calls);
             self.audit_call(call, &decision.open);
         }
-        let called = self.statements.call.rows(&calls) as u64;
-        expect("a decision", 1, self.statements.close.run(conn, row).await?)?;
-        expect("a tool call", called, self.statements.call.run(conn, calls).await?)?;
+        self.log_calls(conn, &decision.open, &decision.calls).await?;
         if let Some(answer) = &decision.answer {
             self.answer(conn, decision.open.id, answer).await?;
         }
         Ok(())
+    }
+
+    /// What came of calls, each over its intent where there is one.
+    pub(super) async fn log_calls(
+        &self,
+        conn: &mut Conn,
+        decision: &OpenDecision,
+        calls: &[CallRecord],
+    ) -> Result<(), Fault> {
+        let mut rows = Vec::new();
+        for call in calls {
+            self.writing.call(decision, call, &mut rows);
+        }
+        let called = self.statements.call.rows(&rows) as u64;
+        expect("a tool call", called, self.statements.call.run(conn, rows).await?)
     }
 
     /// Keeps the answer for a retried request. One that asks the caller to come back is not kept: the claim

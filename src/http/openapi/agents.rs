@@ -289,7 +289,8 @@ const TRIGGERED: &str = "Waits until the run is over; with `Prefer: respond-asyn
                          `Prefer: wait=N` after N seconds at most. Whatever comes of it is told by the run: 200 says that it is \
                          over, not that it went well. A client that leaves does not cancel.";
 const TIMEOUT: &str = "Seconds, in the place of the definition's limit.";
-const TIME_ZONE: &str = "The IANA name of the user's time zone, such as `Europe/Berlin`. Absent: the agent is told that it is not known.";
+const TIME_ZONE: &str =
+    "The IANA name of the user's time zone, such as `Europe/Berlin`. Absent: the agent is told that it is not known.";
 const PREFER: &str = "`respond-async` or `wait=N` (RFC 7240).";
 const RUNS: &str =
     "Latest first. Without a word on `parent_run_id` only those that no other run called. A user sees their own.";

@@ -12,6 +12,7 @@ use crate::domain::agent_run::{AgentRun, RunStatus, StopReason};
 use crate::domain::ids::{ActionId, ApprovalId, RunId, ThreadId};
 use crate::domain::thread::{deeds, end_words, run_words};
 use crate::domain::time::rfc3339;
+use crate::domain::tool::FailureCode;
 use crate::engine::calls::CallState;
 
 /// The answer.
@@ -132,7 +133,7 @@ pub(super) fn answer(run: &AgentRun, thread: Option<ThreadId>, calls: &[CallStat
         .iter()
         .map(|call| match stored.get(&call.id) {
             Some(action) => ActionAnswer::of(action),
-            None => of_call(call),
+            None => of_call(call, run.status),
         })
         // Those of agents that it called stand after its own.
         .chain(
@@ -196,11 +197,17 @@ const fn wire(state: ActionStatus) -> &'static str {
     }
 }
 
-fn of_call(call: &CallState) -> ActionAnswer {
+/// Of a call without an action: it only reads, or was refused, or nobody has been asked about it yet. One that came to no end in a run
+/// that is over never will.
+fn of_call(call: &CallState, run: RunStatus) -> ActionAnswer {
+    let over = matches!(run, RunStatus::Completed | RunStatus::Failed | RunStatus::Cancelled);
+    let cut = over && matches!(wire(call.status), "awaiting_confirmation");
+    let state = if cut { ActionStatus::Failed } else { call.status };
+    let cut = cut.then(|| FailureCode::Cancelled.as_str().to_owned());
     ActionAnswer {
         tool: call.tool.clone(),
-        status: wire(call.status),
-        state: call.status,
+        status: wire(state),
+        state,
         requires_approval: false,
         action_id: call.id,
         approval_id: None,
@@ -211,7 +218,7 @@ fn of_call(call: &CallState) -> ActionAnswer {
         reason: None,
         warnings: Vec::new(),
         expires_at: None,
-        error_code: call.error.as_ref().map(|error| error.code.as_str().to_owned()),
+        error_code: call.error.as_ref().map(|error| error.code.as_str().to_owned()).or(cut),
         error_message: call.error.as_ref().map(|error| in_words(&error.message)),
         record: None,
     }

@@ -346,6 +346,9 @@ impl Batch<'_> {
             self.audit_intent(intent, None, action.and_then(|action| action.grant));
         }
         self.statements.intend.run(conn, intents).await?;
+        if let Some((decision, calls)) = &batch.ended {
+            self.log_calls(conn, decision, calls).await?;
+        }
         self.end_actions(conn, &batch.outcomes, false).await?;
         self.new_actions(conn, batch.run, &batch.actions).await?;
         for action in &batch.asked {
@@ -828,6 +831,7 @@ mod tests {
             asked: Vec::new(),
             actions: Vec::new(),
             outcomes: Vec::new(),
+            ended: None,
         };
         for (op, answer, waits) in [
             (RunOp::Create(run.clone()), "Created(New(None))".to_owned(), true),
