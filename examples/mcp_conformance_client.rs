@@ -108,6 +108,7 @@ async fn call(mcp: &Mcp, catalog: &Catalog, name: &str, arguments: &Value) -> Re
             traceparent: None,
             timeout: PATIENCE,
             cancel: &CancellationToken::new(),
+            has_leave: false,
             hold: None,
         })
         .await;

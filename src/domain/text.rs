@@ -1,6 +1,7 @@
 //! Third-party text: made visible, and cut to a length.
 
 use std::borrow::Cow;
+use std::fmt::Write;
 
 /// Leaves out what a person reading the text would not see, and what so can carry hidden instructions: control characters
 /// (line breaks and tabs stay), marks that turn the writing direction, fillers, Unicode's tags, and variation selectors.
@@ -14,12 +15,31 @@ pub(crate) fn is_visible(text: &str) -> bool {
     seen(text).eq(text.chars())
 }
 
+/// The text, with what [`visible`] would leave out told by its number: `<U+202E>`.
+pub(crate) fn numbered(text: &str) -> Cow<'_, str> {
+    if is_visible(text) {
+        return Cow::Borrowed(text);
+    }
+    let mut told = String::with_capacity(text.len() + 16);
+    for (c, is_seen) in each(text) {
+        match is_seen {
+            true => told.push(c),
+            // Writing to a String cannot fail.
+            false => drop(write!(told, "<U+{:04X}>", u32::from(c))),
+        }
+    }
+    Cow::Owned(told)
+}
+
 fn seen(text: &str) -> impl Iterator<Item = char> {
+    each(text).filter(|(_, is_seen)| *is_seen).map(|(c, _)| c)
+}
+
+/// Each character, and whether it can be seen.
+fn each(text: &str) -> impl Iterator<Item = (char, bool)> {
     let before = std::iter::once(None).chain(text.chars().map(Some));
-    text.chars()
-        .zip(before)
-        .filter(|(c, before)| !is_hidden(*c) || (*c == EMOJI && before.is_some_and(is_symbol)))
-        .map(|(c, _)| c)
+    let is_seen = |c, before: Option<char>| !is_hidden(c) || (c == EMOJI && before.is_some_and(is_symbol));
+    text.chars().zip(before).map(move |(c, before)| (c, is_seen(c, before)))
 }
 
 /// Asks for the colourful form of the symbol before it. People write it so, and behind a symbol it can say nothing else.

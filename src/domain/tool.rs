@@ -176,6 +176,25 @@ impl Tool {
         self.qualified_name() == name || (*self.name == *name && !name.contains("__"))
     }
 
+    /// Where an argument stands when a person reads a call: whom it goes to first, then what its one line says, when it is, anything else
+    /// short, and long text last.
+    #[must_use]
+    pub fn reading_order(&self, argument: &str, is_long: bool) -> (usize, usize) {
+        let times = self.times.iter().flat_map(|times| {
+            let others = [&times.end, &times.zone].into_iter().flatten();
+            std::iter::once(&times.start).chain(others)
+        });
+        let groups: [Vec<&ArgumentPath>; 3] = [
+            self.recipients.iter().collect(),
+            self.one_line.iter().collect(),
+            times.collect(),
+        ];
+        let named = |path: &&ArgumentPath| path.argument() == argument;
+        let mut places = groups.iter().enumerate();
+        let place = places.find_map(|(group, paths)| Some((group, paths.iter().position(named)?)));
+        place.unwrap_or((groups.len() + usize::from(is_long), 0))
+    }
+
     /// What the server is told of who acts.
     #[must_use]
     pub fn user<'a>(&self, tenant: &TenantId, user: &'a UserId) -> Cow<'a, str> {

@@ -17,7 +17,7 @@ use crate::domain::address::{self, Recipients};
 use crate::domain::ids::{ActionId, ApprovalId, GrantId};
 use crate::domain::journal::{Entry, Judgement, Proposed, Target};
 use crate::domain::policy::{DecidedBy, Grant};
-use crate::domain::text::{capped, visible};
+use crate::domain::text::{capped, numbered};
 use crate::domain::tool::{FailureCode, Tool};
 use crate::ports::records::Intent;
 use crate::ports::runs::{ActionOutcome, NewAction};
@@ -27,30 +27,27 @@ pub const STANDS: Duration = Duration::from_secs(24 * 3600);
 
 /// Bytes of the arguments in the words of a question, which are read in a thread; who answers is shown them whole.
 const MOST_ARGUMENTS: usize = 400;
+/// A value of so many bytes is a long one.
+const LONG: usize = 120;
 
 /// What reads like another argument, or another item, is quoted: nobody shall take a subject for a recipient.
 fn in_a_sentence(text: &str) -> String {
-    let words = visible(text).split_whitespace().collect::<Vec<_>>().join(" ");
+    let words = numbered(text).split_whitespace().collect::<Vec<_>>().join(" ");
     match words.contains([';', ',', '"', '(', ')', '?']) || words.contains(": ") || words.is_empty() {
         true => Value::from(words).to_string(),
         false => words,
     }
 }
 
-/// Arguments as one reads them in a sentence: whom it goes to, what is short, and long texts last.
-fn in_short(arguments: &RawValue, recipients: Option<&Recipients>) -> String {
+/// Arguments as one reads them in a sentence, in the order in which one reads a call; what nobody could see is told by its number.
+fn in_short(tool: Option<&Tool>, arguments: &RawValue, recipients: Option<&Recipients>) -> String {
     let plain = |value: &Value| match value {
         Value::String(text) => in_a_sentence(text),
         // JSON leaves these two line breaks as they are.
-        other => visible(&other.to_string()).replace(['\u{2028}', '\u{2029}'], " "),
+        other => numbered(&other.to_string()).replace(['\u{2028}', '\u{2029}'], " "),
     };
     let Ok(object) = serde_json::from_str::<Map<String, Value>>(arguments.get()) else {
         return capped(arguments.get(), MOST_ARGUMENTS).into_owned();
-    };
-    let reaches = |name: &str| {
-        let paths = recipients.into_iter().flat_map(Recipients::by_argument);
-        let mut names = paths.map(|(path, _)| path.split(['.', '[']).next().unwrap_or_default());
-        names.any(|path| path == name)
     };
     let mut told: Vec<_> = object
         .iter()
@@ -61,10 +58,12 @@ fn in_short(arguments: &RawValue, recipients: Option<&Recipients>) -> String {
                 }
                 value => plain(value),
             };
-            (!reaches(name), format!("{}: {words}", in_a_sentence(name)))
+            let is_long = words.len() > LONG;
+            let place = tool.map_or((usize::from(is_long), 0), |tool| tool.reading_order(name, is_long));
+            (place, format!("{}: {words}", in_a_sentence(name)))
         })
         .collect();
-    told.sort_by_key(|(apart, words)| (*apart, words.len()));
+    told.sort_by_key(|(place, words)| (*place, words.len()));
     let told: Vec<_> = told.into_iter().map(|(_, words)| words).collect();
     let told = told.join("; ");
     match recipients.map(|recipients| recipients.all().len()) {
@@ -75,12 +74,8 @@ fn in_short(arguments: &RawValue, recipients: Option<&Recipients>) -> String {
 
 /// A call as one reads of it in a sentence: its tool, and what it was called with.
 pub(super) fn told(journal: &[Entry], id: ActionId) -> String {
-    let name = journal
-        .iter()
-        .flat_map(Entry::calls)
-        .find(|call| call.id == id)
-        .map(tool_name);
-    let name = name.unwrap_or_default();
+    let proposed = journal.iter().flat_map(Entry::calls).find(|call| call.id == id);
+    let name = proposed.map(tool_name).unwrap_or_default();
     let judged = journal.iter().rev().find_map(|entry| match entry {
         Entry::Judged {
             call,
@@ -89,7 +84,8 @@ pub(super) fn told(journal: &[Entry], id: ActionId) -> String {
         _ => None,
     });
     let recipients = asked_for(journal, id).and_then(|(_, details)| details.recipients);
-    match judged.map(|arguments| in_short(arguments, recipients.as_ref())) {
+    let tool = proposed.and_then(tool).map(AsRef::as_ref);
+    match judged.map(|arguments| in_short(tool, arguments, recipients.as_ref())) {
         Some(with) if !with.is_empty() => format!("{name} ({with})"),
         _ => name.to_string(),
     }
@@ -250,7 +246,7 @@ pub(super) fn questions(run: &Run, calls: &[ActionId], stands: Duration) -> Vec<
         .filter_map(|call| {
             let tool = tool(call)?;
             let (arguments, details) = asked_for(&run.journal, call.id)?;
-            let with = in_short(arguments, details.recipients.as_ref());
+            let with = in_short(Some(tool), arguments, details.recipients.as_ref());
             let account = details.account.as_deref().map(in_a_sentence);
             let account = account.map_or_else(String::new, |account| format!(" from {account}"));
             let with = if with.is_empty() { with } else { format!(" ({with})") };
@@ -458,10 +454,28 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::domain::argument_path::ArgumentPath;
+    use crate::domain::times::Times;
+    use crate::engine::testing::tool_with;
 
     fn short(arguments: &Value, recipients: &Value) -> String {
         let recipients: Recipients = serde_json::from_value(recipients.clone()).unwrap();
-        in_short(&serde_json::value::to_raw_value(arguments).unwrap(), Some(&recipients))
+        let path = |text: &str| ArgumentPath::parse(text).unwrap();
+        let tool = tool_with("send", "{}", |tool| {
+            tool.recipients = vec![path("to"), path("cc")];
+            tool.one_line = vec![path("subject")];
+            tool.times = Some(Times {
+                start: path("start"),
+                end: Some(path("end")),
+                zone: Some(path("zone")),
+                allow_past: None,
+            });
+        });
+        in_short(
+            Some(&tool),
+            &serde_json::value::to_raw_value(arguments).unwrap(),
+            Some(&recipients),
+        )
     }
 
     /// R-5: what is asked in a thread names whom it goes to first, and nothing in it reads like another argument.
@@ -471,7 +485,19 @@ mod tests {
         for (arguments, told) in [
             (
                 json!({"to": ["a@x.org"], "n": 1, "subject": "Late"}),
-                "to: a@x.org; n: 1; subject: Late",
+                "to: a@x.org; subject: Late; n: 1",
+            ),
+            (
+                json!({"to": ["a@x.org"], "end": "11:00", "start": "10:00", "zone": "UTC", "body": "x".repeat(121), "n": 1}),
+                &format!(
+                    "to: a@x.org; start: 10:00; end: 11:00; zone: UTC; n: 1; body: {}",
+                    "x".repeat(121)
+                ),
+            ),
+            // What nobody would see is told by its number.
+            (
+                json!({"to": ["a@x.org"], "subject": "pay \u{202e}gro.live", "n": ["a\u{200b}"]}),
+                "to: a@x.org; subject: pay <U+202E>gro.live; n: a<U+200B>",
             ),
             (
                 json!({"to": ["a@x.org"], "subject": "hi; to: ok@x.org"}),

@@ -4,7 +4,7 @@
 use serde_json::Value;
 
 use crate::cli::runs::Where;
-use crate::domain::text::is_hidden;
+use crate::domain::text::numbered;
 
 /// Where values begin.
 const INDENT: usize = 14;
@@ -103,12 +103,12 @@ pub(super) fn settling(one: &Value, place: &Where) -> String {
 
 fn field(label: &str, value: &Value) -> String {
     let text = match value {
-        Value::String(text) => shown(text),
+        Value::String(text) => numbered(text).into_owned(),
         Value::Array(items) if items.iter().all(Value::is_string) => {
-            let items = items.iter().filter_map(Value::as_str).map(shown);
+            let items = items.iter().filter_map(Value::as_str).map(numbered);
             items.collect::<Vec<_>>().join("\n")
         }
-        other => shown(&other.to_string()),
+        other => numbered(&other.to_string()).into_owned(),
     };
     let text = text.replace('\n', &format!("\n{:INDENT$}  ", ""));
     format!("  {:<width$}{text}", name(label), width = INDENT)
@@ -116,20 +116,7 @@ fn field(label: &str, value: &Value) -> String {
 
 /// On one line: a line end in a name could make lines of its own.
 fn name(text: &str) -> String {
-    shown(text).replace('\n', "<U+000A>").replace('\t', "<U+0009>")
-}
-
-/// What nobody would see is shown by its code.
-fn shown(text: &str) -> String {
-    let mut shown = String::with_capacity(text.len());
-    for c in text.chars() {
-        if is_hidden(c) {
-            shown.push_str(&format!("<U+{:04X}>", u32::from(c)));
-        } else {
-            shown.push(c);
-        }
-    }
-    shown
+    numbered(text).replace('\n', "<U+000A>").replace('\t', "<U+0009>")
 }
 
 #[cfg(test)]

@@ -7,6 +7,7 @@ use serde_json::Value;
 use crate::domain::address::{Recipients, recipients};
 use crate::domain::argument_path::ArgumentPath;
 use crate::domain::definition::quoted;
+use crate::domain::text::{is_hidden, is_visible};
 use crate::domain::tool::Tool;
 use crate::engine::policy::unnamed::unnamed;
 
@@ -68,7 +69,51 @@ pub(super) fn check(tool: &Tool, arguments: &Value, most: usize, now_us: i64) ->
             Err(wrong) => errors.extend(wrong),
         }
     }
+    if tool.side_effect {
+        hidden(arguments, &mut String::new(), &mut parameters.warnings);
+    }
     if errors.is_empty() { Ok(parameters) } else { Err(errors) }
+}
+
+/// Says of each text that it holds what nobody can see, or what turns the writing direction: whoever approves reads another one then
+/// than who gets it.
+fn hidden(value: &Value, place: &mut String, warnings: &mut Vec<String>) {
+    let mut below = |name: &str, value: &Value| {
+        let before = place.len();
+        place.push('/');
+        place.push_str(name);
+        hidden(value, place, warnings);
+        place.truncate(before);
+    };
+    match value {
+        Value::Array(items) => items
+            .iter()
+            .enumerate()
+            .for_each(|(at, item)| below(&at.to_string(), item)),
+        Value::Object(fields) => fields.iter().for_each(|(name, value)| below(name, value)),
+        Value::String(text) if !is_visible(text) => warnings.push(format!(
+            "{place}: holds characters that nobody can see, or marks that turn the writing direction: {}",
+            unseen(text)
+        )),
+        _ => {}
+    }
+}
+
+/// Which, each once, by their numbers.
+fn unseen(text: &str) -> String {
+    const MOST: usize = 8;
+    let mut codes: Vec<_> = text.chars().filter(|c| is_hidden(*c)).collect();
+    codes.sort_unstable();
+    codes.dedup();
+    let told: Vec<_> = codes
+        .iter()
+        .take(MOST)
+        .map(|c| format!("U+{:04X}", u32::from(*c)))
+        .collect();
+    match codes.len() > MOST {
+        true => format!("{}, and others", told.join(", ")),
+        false => told.join(", "),
+    }
 }
 
 /// A tool that cannot be called without one of its recipients' arguments cannot be called without a recipient.
@@ -92,6 +137,7 @@ fn not_one_line(path: &ArgumentPath, arguments: &Value) -> Vec<String> {
     let breaks = |text: &str| text.contains(|c: char| c.is_control() || matches!(c, '\u{2028}' | '\u{2029}'));
     let why = |text: &str| match text {
         _ if breaks(text) => Some("line ends or control characters"),
+        _ if !is_visible(text) => Some("characters that nobody can see, or marks that turn the writing direction"),
         _ if text.contains("=?") && text.contains("?=") => {
             Some("an encoded word (=?…?=), which is shown as something else")
         }

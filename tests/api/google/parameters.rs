@@ -73,6 +73,8 @@ async fn what_cannot_be_right_is_refused_before_anybody_is_asked() {
             // What no schema says and the server would refuse.
             mail_with("subject", json!("")),
             mail_with("subject", json!(" \u{200b}")),
+            mail_with("subject", json!("pay \u{202e}gro.live")),
+            mail_with("subject", json!("Re\u{3164}: late")),
             mail_with("subject", json!("x".repeat(901))),
             mail_with("body", json!("a\u{0}b")),
             mail_with("thread_id", json!("../x")),

@@ -9,7 +9,6 @@ use serde_json::{Map, Value};
 
 use super::{hypertext, words};
 use crate::domain::address::Address;
-use crate::domain::argument_path::ArgumentPath;
 use crate::domain::tool::Tool;
 
 /// Text that is longer, or has more lines, is shown whole by a control of its own.
@@ -40,7 +39,10 @@ pub(super) fn arguments(tool: Option<&Tool>, arguments: &Value) -> Markup {
         &schema,
         &schema,
         0,
-        &|name| rank(tool, name, &fields[name]),
+        &|name| {
+            let is_long = is_long(&fields[name]);
+            tool.map_or((usize::from(is_long), 0), |tool| tool.reading_order(name, is_long))
+        },
         &|name| last_day(tool?, name, &fields[name]),
     )
 }
@@ -57,27 +59,6 @@ fn last_day(tool: &Tool, name: &str, value: &Value) -> Option<Markup> {
     let (_, text) = end.texts(&whole).ok()?.pop()?;
     let last = NaiveDate::parse_from_str(text, "%Y-%m-%d").ok()?.pred_opt()?;
     Some(html! { " " b { "The last day is " (last.format("%A, %-d %B %Y").to_string()) "." } })
-}
-
-/// Whom it goes to, then what its one line says, when it is, anything else short, and long text last.
-fn rank(tool: Option<&Tool>, name: &str, value: &Value) -> (usize, usize) {
-    let Some(tool) = tool else {
-        return (usize::from(is_long(value)) * 4, 0);
-    };
-    let times = tool.times.iter().flat_map(|times| {
-        let others = [&times.end, &times.zone].into_iter().flatten();
-        std::iter::once(&times.start).chain(others)
-    });
-    let groups: [Vec<&ArgumentPath>; 3] = [
-        tool.recipients.iter().collect(),
-        tool.one_line.iter().collect(),
-        times.collect(),
-    ];
-    let named = |path: &&ArgumentPath| path.argument() == name;
-    let ranks = groups.iter().enumerate();
-    let mut ranks = ranks.filter_map(|(group, paths)| Some((group, paths.iter().position(named)?)));
-    let other = if is_long(value) { groups.len() + 1 } else { groups.len() };
-    ranks.next().unwrap_or((other, 0))
 }
 
 fn is_long(value: &Value) -> bool {
@@ -286,6 +267,7 @@ mod tests {
     use serde_json::value::RawValue;
 
     use super::*;
+    use crate::domain::argument_path::ArgumentPath;
     use crate::domain::tool::{Idempotency, InputSchema};
 
     fn tool(schema: Value) -> Tool {
