@@ -144,7 +144,16 @@ fn hypertext(text: &str) -> Markup {
     match hypertext::read_out(text) {
         Some(read) if !text.is_empty() => html! {
             (string(&read.text))
-            p { small { "Programs that show HTML show this, and no plain text that is sent beside it. Each link stands with where it leads to." } }
+            p {
+                small {
+                    @if read.odd.is_empty() { "Programs that show HTML show this, and no plain text that is sent beside it." }
+                    @else { "These are the words of HTML, which programs that show it show in place of any plain text." }
+                    " Each link stands with where it leads to."
+                }
+            }
+            @if read.fetches {
+                p { small { "A picture in it is fetched when somebody looks: it can be another one then." } }
+            }
             @if !read.astray.is_empty() {
                 p.warnings role="note" { (astray(&read.astray)) " Look at it before you say yes." }
             }
@@ -395,6 +404,19 @@ mod tests {
             text.contains("&lt;script&gt;alert(1)") && !text.contains("<script"),
             "{text}"
         );
+        let text = shown(schema.clone(), json!({"html_body": "<p>Hi <b>Ann</b></p>"}));
+        assert!(text.contains("Programs that show HTML show this"), "{text}");
+        let moved =
+            "<table><tr><td>not</td></tr><thead><tr><td>I will</td></tr></thead></table><img src=//a.example/x>";
+        let text = shown(schema.clone(), json!({ "html_body": moved }));
+        for told in [
+            "its HTML has <code><bdi>&lt;thead&gt; after rows",
+            "<details class=\"whole\" open>",
+            "it can be another one then",
+        ] {
+            assert!(text.contains(told), "{told}: {text}");
+        }
+        assert!(!text.contains("Programs that show HTML show this"), "{text}");
         let text = shown(schema, json!({"html_body": "<b>".repeat(100_000)}));
         assert!(
             text.contains("too long to be read out") && text.contains("&lt;b&gt;"),

@@ -3,6 +3,7 @@
 //! Programs that show mail differ in what they make of HTML that is not plain, and styles can hide words, add some, and turn
 //! them round. So what is not known to be plain is told: the approver reads the markup then as well.
 
+mod layout;
 mod links;
 mod plain;
 
@@ -14,6 +15,8 @@ use html5ever::tokenizer::{
     BufferQueue, CharacterTokens, CommentToken, EndTag, StartTag, Tag, TagToken, Token, TokenSink, TokenSinkResult,
     Tokenizer, TokenizerOpts,
 };
+
+use layout::Layout;
 
 /// Bytes of HTML that is read out: the time that one tag takes grows with the square of its attributes.
 const MOST: usize = 64 * 1024;
@@ -59,6 +62,8 @@ pub(super) struct ReadOut {
     pub odd: BTreeSet<String>,
     /// Links that read as another address: which, and where they lead.
     pub astray: Vec<(String, String)>,
+    /// Are there pictures that are fetched from elsewhere, whenever somebody looks?
+    pub fetches: bool,
 }
 
 /// HTML as text; `None` for what is too long, of which the markup is to be shown.
@@ -77,10 +82,12 @@ pub(super) fn read_out(html: &str) -> Option<ReadOut> {
     let mut read = reader.sink.0.into_inner();
     read.leave_unseen();
     read.leave_links();
+    read.odd.extend(read.layout.odd.iter().map(|odd| (*odd).to_owned()));
     Some(ReadOut {
         text: read.text.trim().to_owned(),
         odd: read.odd,
         astray: read.astray,
+        fetches: read.fetches,
     })
 }
 
@@ -97,11 +104,13 @@ struct Reading {
     unseen: Option<(&'static str, String)>,
     /// Elements of SVG and MathML that have begun: there the names of HTML's mean nothing.
     foreign: usize,
+    layout: Layout,
+    fetches: bool,
     odd: BTreeSet<String>,
 }
 
 impl Reading {
-    /// White space is one blank, as everywhere in HTML.
+    /// White space is one blank, as almost everywhere in HTML.
     fn words(&mut self, words: &str) {
         if let Some((_, unseen)) = &mut self.unseen {
             unseen.push_str(words);
@@ -111,8 +120,12 @@ impl Reading {
         if let Some((_, of_link)) = self.links.last_mut() {
             of_link.push_str(words);
         }
+        self.layout.words(words);
+        let as_written = self.layout.is_preformatted();
         for c in words.chars() {
-            if !c.is_ascii_whitespace() {
+            if c == '\n' && as_written {
+                self.line();
+            } else if !c.is_ascii_whitespace() {
                 self.text.push(c);
             } else if !self.text.ends_with([' ', '\n']) {
                 self.text.push(' ');
@@ -142,13 +155,16 @@ impl Reading {
         if !plain::element(name) {
             self.odd.insert(format!("<{name}>"));
         }
-        self.odd.extend(tag.attrs.iter().filter_map(plain::odd));
+        self.odd
+            .extend(tag.attrs.iter().filter_map(|attribute| plain::odd(name, attribute)));
+        self.layout.begins(&tag.name);
         if !IN_LINE.contains(&name) {
             self.line();
         }
         match name {
             "li" => self.text.push_str("• "),
             "td" | "th" => self.words(" "),
+            "img" => self.fetches |= tag.attrs.iter().any(plain::fetches),
             _ => {}
         }
         for attribute in &tag.attrs {
@@ -174,7 +190,11 @@ impl Reading {
                 self.unseen = Some(("style sheet", String::new()));
                 RawKind::Rawtext
             }
-            "title" | "textarea" => RawKind::Rcdata,
+            "title" => {
+                self.unseen = Some(("title", String::new()));
+                RawKind::Rcdata
+            }
+            "textarea" => RawKind::Rcdata,
             "xmp" | "iframe" | "noembed" | "noframes" => RawKind::Rawtext,
             "plaintext" => return TokenSinkResult::Plaintext,
             _ => return TokenSinkResult::Continue,
@@ -184,10 +204,11 @@ impl Reading {
 
     fn ends(&mut self, tag: &Tag) {
         match &*tag.name {
-            "script" | "style" => self.leave_unseen(),
+            "script" | "style" | "title" => self.leave_unseen(),
             "svg" | "math" => self.foreign = self.foreign.saturating_sub(1),
             _ => {}
         }
+        self.layout.ends(&tag.name);
         match &*tag.name {
             "a" => self.leave_links(),
             name if !IN_LINE.contains(&name) => self.line(),
@@ -197,6 +218,13 @@ impl Reading {
 
     fn leave_unseen(&mut self) {
         if let Some((what, unseen)) = self.unseen.take() {
+            if what == "title" {
+                // No program shows it in the letter, wherever it stands.
+                if unseen.trim().is_empty() {
+                    return;
+                }
+                self.odd.insert("<title>".to_owned());
+            }
             self.note(&format!("{what}: {}", unseen.trim()));
         }
     }
@@ -246,7 +274,7 @@ mod tests {
                     <ul><li>one</li><li>two</li></ul><table><tr><td>a</td><td>b</td></tr></table>&lt;3 &amp; x &nbsp;</body></html>";
         assert_eq!(
             read(html).split_whitespace().collect::<Vec<_>>().join(" "),
-            "Late Hi Ann, I am late. Sorry • one • two a b <3 & x"
+            "[title: Late] Hi Ann, I am late. Sorry • one • two a b <3 & x"
         );
         assert!(read(html).contains("Hi Ann,\n"), "{}", read(html));
         assert_eq!(read("no markup"), "no markup");
@@ -351,6 +379,9 @@ mod tests {
     /// Promise 4: what may be seen otherwise than it is read out is told, and a plain letter is plain.
     #[test]
     fn what_may_be_seen_otherwise_is_told() {
+        const SIZED: &str = "small or raised text within another";
+        const LINES: &str = "many empty lines";
+        const BESIDE: &str = "words beside the cells of a table";
         for (html, odd) in [
             ("<bdo dir=rtl>0001</bdo>", &["<bdo>", "dir"][..]),
             ("I do <span style='Display : none'>not</span>", &["style display"]),
@@ -369,7 +400,7 @@ mod tests {
                 "<ul style='list-style-type: \"NOT \"'><li>x",
                 &["style list-style-type"],
             ),
-            ("<table bgcolor=black>x", &["bgcolor"]),
+            ("<table bgcolor=black><tr><td>x", &["bgcolor"]),
             ("<ol start=5000 type=a><li>x", &["start", "type"]),
             ("<font face=Wingdings>x", &["face"]),
             ("<p style='font-family: Wingdings'>x", &["style font-family"]),
@@ -378,9 +409,59 @@ mod tests {
             ("<p style='vertical-align:999px'>x", &["style vertical-align"]),
             ("<s>not</s>", &["<s>"]),
             ("<style>p{}</style>", &["<style>"]),
+            ("<p>I will <title>not</title> pay you", &["<title>"]),
+            ("<title>This offer is not binding</title><p>I will pay", &["<title>"]),
+            (&format!("I do {}not", "<small>".repeat(30)), &[SIZED]),
+            (&format!("I do {}not", "<sup>".repeat(60)), &[SIZED]),
+            ("<div><small>a</div><div><small>b", &[SIZED]),
+            ("<small><table><tr><td></small><small>b", &[SIZED]),
+            ("<h6><div><h6>not", &[SIZED]),
+            (&format!("5 euros.{}And 5,000 a month", "<br>".repeat(400)), &[LINES]),
+            (&format!("5 euros.{}And 5,000", "<p>&nbsp;</p>".repeat(4)), &[LINES]),
+            (&format!("5 euros.{}And 5,000", "<p>&nbsp;".repeat(5)), &[LINES]),
+            (&format!("5 euros.{}And 5,000", "<div><br></div>".repeat(4)), &[LINES]),
+            (&format!("5 euros.{}And 5,000", "<br><img alt=''>".repeat(4)), &[LINES]),
+            (
+                &format!("<table>{}<tr><td>And 5,000", "<tr><td></td></tr>".repeat(4)),
+                &[LINES],
+            ),
+            (&format!("<pre>5 euros.{}And 5,000", "\n".repeat(9)), &[LINES]),
+            (
+                &format!("5 euros.{}And 5,000", "&nbsp;".repeat(900)),
+                &["many blanks in a row"],
+            ),
+            (
+                "<table><tbody><tr><td>not</td></tr></tbody><thead><tr><td>I will</td></tr></thead></table>",
+                &["<thead> after rows"],
+            ),
+            (
+                "<table><tr><td>not<tr><td>pay<thead><tr><td>I will",
+                &["<thead> after rows"],
+            ),
+            (
+                "<table><tfoot><tr><td>not</td></tr></tfoot><tr><td>I will</td></tr></table>",
+                &["<tfoot> before rows"],
+            ),
+            (
+                "<table><tr><td>not</td></tr><caption>I will</caption></table>",
+                &["<caption> after rows"],
+            ),
+            ("<table><tr><td>not</td></tr>I will</table>", &[BESIDE]),
+            ("<table><tr><td>not</td></tr><div>I will</div></table>", &[BESIDE]),
+            ("<table><tr><td height=99999>x", &["height"]),
+            ("<table cellpadding=999><tr><td>x", &["cellpadding"]),
+            ("<table align=right><tr><td>x", &["align"]),
+            (&"<b>x".repeat(600), &["very deep nesting"]),
             ("<button onclick=x>y", &["<button>", "onclick"]),
             (
                 "<p style='margin: 0 auto; font-family: \"Arial\", sans-serif; text-align: left'>x",
+                &[],
+            ),
+            (
+                "<html><head><title> </title></head><body><h1>Hi <small>Ann</small></h1><p>a<br><br>b</p><p>c<p>d<ul><li>e<li>f</ul>\
+                 <div><div><div><table><caption>g</caption><thead><tr><th>h</th><th></th></tr></thead><tbody><tr><td></td><td></td>\
+                 <td></td><td></td><td><div>x<sup>2</sup>, y<sup>2</sup></div></td></tr></tbody><tfoot><tr><td>i</td></tr></tfoot>\
+                 </table></div></div></div><p>&nbsp;</p><p>j</p><br><br><br><br><br></body></html>",
                 &[],
             ),
             (
@@ -391,6 +472,30 @@ mod tests {
         ] {
             let found = read_out(html).unwrap().odd;
             assert_eq!(found.iter().map(String::as_str).collect::<Vec<_>>(), odd, "{html}");
+        }
+    }
+
+    /// Promise 4: what no reader of the letter sees is not read out as a part of it.
+    #[test]
+    fn a_title_is_told_apart_from_the_letter() {
+        assert_eq!(
+            read("<p>I will <title>not</title> pay you"),
+            "I will\n[title: not]\npay you"
+        );
+        assert_eq!(read("<title>x</title><title>y"), "[title: x]\n\n[title: y]");
+        assert_eq!(read("<pre>a\nb</pre>"), "a\nb");
+    }
+
+    #[test]
+    fn pictures_from_elsewhere_are_told() {
+        for (html, fetches) in [
+            ("<img src='https://cdn.example/x.png'>", true),
+            ("<img src=//cdn.example/x.png>", true),
+            ("<img src=cid:1>", false),
+            ("<img src='data:image/png;base64,AA'>", false),
+            ("<p>https://cdn.example/x.png", false),
+        ] {
+            assert_eq!(read_out(html).unwrap().fetches, fetches, "{html}");
         }
     }
 

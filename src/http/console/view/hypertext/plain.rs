@@ -144,13 +144,33 @@ pub(super) fn element(name: &str) -> bool {
 }
 
 /// What an attribute may change of what is seen; `None` where that is nothing.
-pub(super) fn odd(attribute: &Attribute) -> Option<String> {
-    let name = &*attribute.name.local;
+pub(super) fn odd(element: &str, attribute: &Attribute) -> Option<String> {
+    let (name, value) = (&*attribute.name.local, attribute.value.trim());
     match name {
-        "style" => style(&attribute.value),
+        "style" => style(value),
+        "height" | "width" if !is_at_most(value, 1999.0) => Some(name.to_owned()),
+        "border" | "cellpadding" | "cellspacing" if !is_at_most(value, 99.0) => Some(name.to_owned()),
+        // What follows stands beside such a table, or in front of it.
+        "align" if element == "table" && !value.eq_ignore_ascii_case("center") => Some(name.to_owned()),
         _ if ATTRIBUTES.contains(&name) || name.starts_with("data-") => None,
         _ => Some(name.to_owned()),
     }
+}
+
+/// Is it the address of a picture that is fetched whenever somebody looks?
+pub(super) fn fetches(attribute: &Attribute) -> bool {
+    let address = attribute.value.trim().to_ascii_lowercase();
+    let is_sent = address.is_empty() || address.starts_with("cid:") || address.starts_with("data:");
+    matches!(&*attribute.name.local, "src" | "srcset") && !is_sent
+}
+
+/// Does a length of an attribute put nothing far away? What is no number counts for nothing.
+fn is_at_most(length: &str, most: f32) -> bool {
+    let length = length.trim_start_matches('+');
+    let end = length
+        .find(|c: char| !c.is_ascii_digit() && c != '.')
+        .unwrap_or(length.len());
+    length[..end].parse::<f32>().is_ok_and(|number| number <= most) || end == 0
 }
 
 /// The first property of a style that may change what is seen.

@@ -1,0 +1,253 @@
+//! Where the readers of HTML see its words: in which order, how far from each other, and how small.
+//!
+//! Elements are taken as begun and ended as HTML's own rules have it, as far as these matter here; where they are unclear, more is
+//! told than is odd.
+
+use std::collections::BTreeSet;
+
+use html5ever::LocalName;
+
+use super::IN_LINE;
+use crate::domain::text::is_hidden;
+
+/// Empty lines in a row that nobody takes for the end.
+const MOST_LINES: usize = 3;
+/// Blanks in a row, where HTML does not make one of them.
+const MOST_BLANKS: usize = 60;
+/// Elements within each other. Browsers count no further than this either.
+const DEEPEST: usize = 500;
+
+/// What begins and ends no element that holds something.
+const VOID: [&str; 9] = ["area", "base", "br", "col", "hr", "img", "input", "meta", "wbr"];
+
+/// What an order of reading depends on.
+#[derive(Default)]
+pub(super) struct Layout {
+    open: Vec<LocalName>,
+    /// The tables among them.
+    tables: Vec<Parts>,
+    /// Empty lines and blanks since the last word.
+    lines: usize,
+    blanks: usize,
+    /// Has a block begun that holds nothing yet?
+    is_empty: bool,
+    pub(super) odd: BTreeSet<&'static str>,
+}
+
+/// Which parts of a table have begun.
+#[derive(Default)]
+struct Parts {
+    rows: bool,
+    foot: bool,
+}
+
+impl Layout {
+    pub(super) fn begins(&mut self, name: &LocalName) {
+        match &**name {
+            // There is one of each, wherever they stand.
+            "html" | "head" | "body" => return,
+            "br" | "hr" => {
+                self.lines += 1;
+                self.is_empty = false;
+            }
+            "img" => self.is_empty = false,
+            _ => {}
+        }
+        if is_part(name) {
+            if !self.begins_part(name) {
+                return;
+            }
+        } else if !is_in_line(name) {
+            // What stands in a table but in no cell of it is shown in front of it.
+            if self.is_beside_cells() && !matches!(&**name, "script" | "style") {
+                self.odd.insert("words beside the cells of a table");
+            }
+            self.end_line(name);
+        }
+        if VOID.contains(&&**name) {
+            return;
+        }
+        if !is_in_line(name) {
+            self.is_empty = true;
+        }
+        if self.open.len() == DEEPEST {
+            self.odd.insert("very deep nesting");
+            return;
+        }
+        let within = |group: fn(&LocalName) -> bool| group(name) && self.open.iter().any(group);
+        if within(is_sized) || within(is_heading) {
+            self.odd.insert("small or raised text within another");
+        }
+        if &**name == "table" {
+            self.tables.push(Parts::default());
+        }
+        self.open.push(name.clone());
+    }
+
+    /// Outside of tables their parts mean nothing.
+    fn begins_part(&mut self, name: &LocalName) -> bool {
+        let Some(table) = self.open.iter().rposition(|open| &**open == "table") else {
+            return false;
+        };
+        let is_kept = |open: &LocalName| match &**name {
+            "td" | "th" => matches!(&**open, "tr" | "thead" | "tbody" | "tfoot" | "table"),
+            "tr" => matches!(&**open, "thead" | "tbody" | "tfoot" | "table"),
+            "col" => matches!(&**open, "colgroup" | "table"),
+            _ => &**open == "table",
+        };
+        let kept = self.open.iter().rposition(is_kept).unwrap_or(table);
+        if kept + 1 < self.open.len() {
+            if !matches!(&**name, "td" | "th") {
+                self.end_block();
+            }
+            self.close(kept + 1);
+        }
+        let in_foot = self.open[table..].iter().any(|open| &**open == "tfoot");
+        let Some(parts) = self.tables.last_mut() else {
+            return false;
+        };
+        match &**name {
+            "col" | "colgroup" => return true,
+            "caption" if parts.rows => self.odd.insert("<caption> after rows"),
+            "thead" if parts.rows => self.odd.insert("<thead> after rows"),
+            _ if parts.foot && !in_foot => self.odd.insert("<tfoot> before rows"),
+            _ => false,
+        };
+        parts.rows |= &**name != "caption";
+        parts.foot |= &**name == "tfoot";
+        true
+    }
+
+    /// What begins on a line of its own ends a paragraph, and an item the one before it.
+    fn end_line(&mut self, name: &LocalName) {
+        let ended: (&[&str], &[&str]) = match &**name {
+            "li" => (&["li"], &["ul", "ol"]),
+            "dt" | "dd" => (&["dt", "dd"], &["dl"]),
+            _ => (&["p"], &[]),
+        };
+        for (ended, stops) in [(&["p"][..], &[][..]), ended] {
+            let at = self.found(
+                |open| ended.contains(&&**open),
+                |open| is_scope(open) || stops.contains(&&**open),
+            );
+            if let Some(at) = at {
+                self.end_block();
+                self.close(at);
+            }
+        }
+    }
+
+    pub(super) fn ends(&mut self, name: &LocalName) {
+        let is_it = |open: &LocalName| open == name || (is_heading(name) && is_heading(open));
+        let at = match &**name {
+            "table" => self.found(is_it, |_| false),
+            _ if is_part(name) => self.found(is_it, |open| &**open == "table"),
+            _ if is_in_line(name) => self.found(is_it, |open| !is_in_line(open)),
+            _ => self.found(is_it, is_scope),
+        };
+        let Some(at) = at else {
+            return;
+        };
+        if is_in_line(name) {
+            self.open.remove(at);
+            return;
+        }
+        // Cells stand beside each other; their row is what takes a line.
+        if !matches!(&**name, "td" | "th") {
+            self.end_block();
+        }
+        self.close(at);
+    }
+
+    /// The innermost element that is it, unless another one stops the search.
+    fn found(&self, is_it: impl Fn(&LocalName) -> bool, stops: impl Fn(&LocalName) -> bool) -> Option<usize> {
+        for (at, open) in self.open.iter().enumerate().rev() {
+            if is_it(open) {
+                return Some(at);
+            }
+            if stops(open) {
+                return None;
+            }
+        }
+        None
+    }
+
+    fn end_block(&mut self) {
+        self.lines += usize::from(self.is_empty);
+        self.is_empty = false;
+    }
+
+    /// Ends all elements from one on. What draws small goes on behind the end of what it stands in, but for a cell.
+    fn close(&mut self, from: usize) {
+        let ended = self.open.split_off(from);
+        let tables = ended.iter().filter(|name| &***name == "table").count();
+        self.tables.truncate(self.tables.len().saturating_sub(tables));
+        let goes_on = ended.into_iter().take_while(|name| !is_scope(name));
+        self.open
+            .extend(goes_on.filter(|name| matches!(&**name, "small" | "big")));
+    }
+
+    /// Does white space stand as it is written?
+    pub(super) fn is_preformatted(&self) -> bool {
+        self.open.iter().any(|open| &**open == "pre")
+    }
+
+    fn is_beside_cells(&self) -> bool {
+        let last = self.open.last();
+        last.is_some_and(|name| &**name == "table" || (is_part(name) && !matches!(&**name, "td" | "th" | "caption")))
+    }
+
+    pub(super) fn words(&mut self, words: &str) {
+        let as_written = self.is_preformatted();
+        for c in words.chars() {
+            match c {
+                '\n' if as_written => self.lines += 1,
+                '\t' if as_written => self.blanks += 8,
+                c if c.is_ascii_whitespace() && !as_written => {}
+                c if is_blank(c) => self.blanks += 1,
+                _ => self.word(),
+            }
+        }
+    }
+
+    fn word(&mut self) {
+        if self.lines > MOST_LINES {
+            self.odd.insert("many empty lines");
+        }
+        if self.blanks > MOST_BLANKS {
+            self.odd.insert("many blanks in a row");
+        }
+        if self.is_beside_cells() {
+            self.odd.insert("words beside the cells of a table");
+        }
+        (self.lines, self.blanks, self.is_empty) = (0, 0, false);
+    }
+}
+
+fn is_blank(c: char) -> bool {
+    c.is_whitespace() || is_hidden(c) || matches!(c, '\u{200c}' | '\u{200d}' | '\u{2800}')
+}
+
+fn is_in_line(name: &LocalName) -> bool {
+    IN_LINE.contains(&&**name)
+}
+
+fn is_part(name: &LocalName) -> bool {
+    matches!(
+        &**name,
+        "caption" | "col" | "colgroup" | "tbody" | "td" | "tfoot" | "th" | "thead" | "tr"
+    )
+}
+
+/// What stands in one of these ends nothing outside of it.
+fn is_scope(name: &LocalName) -> bool {
+    matches!(&**name, "caption" | "table" | "td" | "th")
+}
+
+fn is_sized(name: &LocalName) -> bool {
+    matches!(&**name, "big" | "small" | "sub" | "sup")
+}
+
+fn is_heading(name: &LocalName) -> bool {
+    matches!(&**name, "h1" | "h2" | "h3" | "h4" | "h5" | "h6")
+}
