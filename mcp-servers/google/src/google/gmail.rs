@@ -46,6 +46,8 @@ pub(crate) enum ReplyTo {
 pub(crate) struct Original {
     pub(crate) thread_id: String,
     pub(crate) message_id: Option<String>,
+    /// Somebody else's words.
+    pub(crate) subject: String,
     /// Its ancestors and itself, oldest first, without brackets.
     pub(crate) references: Vec<String>,
 }
@@ -115,6 +117,29 @@ impl Found {
     }
 }
 
+impl Original {
+    /// Does Google put an e-mail with this subject into the thread? The subjects have to match, but for what replies put before them.
+    pub(crate) fn goes_with(&self, subject: &str) -> bool {
+        // Gmail gives subjects decoded; of one that is not nothing can be said.
+        let is_encoded = self.subject.contains("=?") && self.subject.contains("?=");
+        is_encoded || matter(&self.subject) == matter(subject)
+    }
+}
+
+/// What a subject is about: in small letters, each white space one blank, without what replies and forwards begin with.
+fn matter(subject: &str) -> String {
+    let words: Vec<_> = subject.split_whitespace().collect();
+    let words = words.join(" ").to_lowercase();
+    let mut matter = words.as_str();
+    while let Some(rest) = ["re:", "fwd:", "fw:"]
+        .iter()
+        .find_map(|prefix| matter.strip_prefix(prefix))
+    {
+        matter = rest.trim_start();
+    }
+    matter.to_owned()
+}
+
 impl Google {
     /// Sends a message, which names its own recipients.
     pub(crate) async fn send_mail(&self, who: As<'_>, message: &[u8], thread_id: Option<&str>) -> Sent {
@@ -130,7 +155,7 @@ impl Google {
 
     /// What a reply has to know.
     pub(crate) async fn original(&self, who: As<'_>, reply_to: &ReplyTo) -> Result<Original, ToolError> {
-        const HEADERS: [&str; 2] = ["Message-ID", "References"];
+        const HEADERS: [&str; 3] = ["Message-ID", "References", "Subject"];
         let access = self.access(who, Right::Send).await?;
         if !access.has(Right::ReadMail) {
             return Err(missing_scope(Right::ReadMail.name()));
@@ -159,6 +184,7 @@ impl Google {
         references.drain(..older);
         Ok(Original {
             message_id,
+            subject: found.header("Subject").unwrap_or_default().to_owned(),
             references,
             thread_id: found.thread_id,
         })
@@ -280,6 +306,30 @@ fn ids(text: &str) -> impl Iterator<Item = String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_subject_goes_with_another_but_for_what_replies_begin_with() {
+        for (original, subject, goes) in [
+            ("Plans", "Re: Plans", true),
+            ("Re: Plans", "plans ", true),
+            ("RE: fwd: The \t plans", "Fw:the  Plans", true),
+            ("AW: Plans", "Re: AW: Plans", true),
+            ("", "Re:", true),
+            ("=?utf-8?Q?Pl=C3=A4ne?=", "Re: Pläne", true),
+            ("Plans", "Re: Plan", false),
+            ("Plans", "Late", false),
+            ("Plans", "Re Plans", false),
+            ("", "Plans", false),
+        ] {
+            let original = Original {
+                thread_id: String::new(),
+                message_id: None,
+                subject: original.to_owned(),
+                references: Vec::new(),
+            };
+            assert_eq!(original.goes_with(subject), goes, "{original:?}: {subject}");
+        }
+    }
 
     #[test]
     fn message_ids_are_taken_out_of_whatever_surrounds_them() {

@@ -22,6 +22,8 @@ pub(crate) const NAME: &str = "gmail_send";
 
 const MAX_SUBJECT: usize = 900;
 const MAX_ID: usize = 200;
+/// Characters of a subject that is named in an error.
+const MAX_NAMED: usize = 200;
 const SENT: &str = "this e-mail was sent";
 
 const DESCRIPTION: &str = "\
@@ -282,7 +284,25 @@ async fn original(google: &Google, who: As<'_>, request: &Request) -> Result<Opt
     {
         return Err(wrong("thread_id", "is not the thread of `reply_to_message_id`"));
     }
+    // Google would begin a new thread with it, without a word.
+    if !original.goes_with(&request.email.subject) {
+        return Err(another_subject(&original.subject, &request.email.subject));
+    }
     Ok(Some(original))
+}
+
+fn another_subject(original: &str, given: &str) -> ToolError {
+    let named = |subject: &str| {
+        let seen = subject.chars().filter(|c| !address::is_unsafe(*c));
+        seen.take(MAX_NAMED).collect::<String>()
+    };
+    let (original, given) = (named(original), named(given));
+    let rule = format!(
+        "is \"{given}\", and the thread that this answers has the subject \"{original}\" (somebody else's words): Google puts an e-mail \
+         with another subject into no thread. Give the subject of the thread after `Re: `, or leave `thread_id` and \
+         `reply_to_message_id` out to begin a new one"
+    );
+    wrong("subject", &rule).with("subject_of_thread", original)
 }
 
 fn written(

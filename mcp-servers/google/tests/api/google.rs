@@ -531,6 +531,17 @@ impl State {
             }
             Some(_) => return refusal(404, "notFound"),
         };
+        // "The `Subject` headers must match"; what does not begins a thread of its own, and nobody is told.
+        let about = |subject: Option<&str>| {
+            let subject = subject.unwrap_or_default().trim().to_lowercase();
+            subject.trim_start_matches("re: ").to_owned()
+        };
+        let first = self
+            .mails
+            .iter()
+            .find(|mail| Some(&mail.thread_id) == thread_id.as_ref());
+        let goes_with = first.is_some_and(|mail| about(mail.message().subject()) == about(message.subject()));
+        let thread_id = thread_id.filter(|_| goes_with);
         let id = self.id("m");
         let own_id = format!("google{id}@mail.gmail.com");
         let given_id = message.message_id().unwrap_or_default().to_owned();

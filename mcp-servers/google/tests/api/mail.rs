@@ -170,6 +170,30 @@ on_both! {
         assert_eq!(world.google.sent(&account("anna")).len(), 3);
     }
 
+    /// R-9, promise 4: Google begins a new thread with a reply whose subject is another one. That is told before anybody is asked.
+    async fn a_reply_with_another_subject_is_refused_and_both_are_named(world: World) {
+        world.connect("anna").await;
+        let server = world.server().await;
+        let original = "From: ben@example.com\nSubject: Re: Plans\nMessage-ID: <two@example.com>\n\nCome?\n";
+        let (id, thread) = world.google.put_mail(&account("anna"), original, "INBOX", Duration::from_secs(60));
+        for more in [json!({ "thread_id": thread }), json!({ "reply_to_message_id": id })] {
+            let mut arguments = email();
+            arguments.as_object_mut().expect("an object").extend(more.as_object().expect("an object").clone());
+            let look = json!({ "for": "gmail_send", "arguments": arguments });
+            let looked = server.call("anna", "google_account", look).await;
+            assert_eq!((looked.code(), &looked.error()["class"]), ("invalid_argument", &json!("arguments")));
+            let refused = server.call("anna", "gmail_send", arguments).await;
+            assert_eq!((refused.code(), &refused.error()["argument"]), ("invalid_argument", &json!("subject")));
+            assert_eq!(refused.error()["subject_of_thread"], "Re: Plans");
+            let words = refused.error()["message"].to_string();
+            assert!(words.contains("\\\"Late\\\"") && words.contains("\\\"Re: Plans\\\""), "{words}");
+        }
+        assert!(world.google.sent(&account("anna")).is_empty());
+        let arguments = json!({ "to": ["ben@example.com"], "subject": "PLANS", "body": "Yes.", "thread_id": thread });
+        let answer = server.call("anna", "gmail_send", arguments).await.ok();
+        assert_eq!(answer["message"]["thread_id"], thread);
+    }
+
     /// R-9: what stands in somebody else's e-mail becomes no header of ours.
     async fn a_poisoned_original_puts_nothing_into_a_reply(world: World) {
         world.connect("anna").await;
@@ -177,7 +201,13 @@ on_both! {
         let poisoned = "From: eve@example.com\nSubject: =?utf-8?B?SGkNCkJjYzogZXZlQGV4YW1wbGUub3Jn?=\n\
                         Message-ID: <a@b>\nReferences: =?utf-8?Q?<x@y>=0D=0ABcc:_eve@example.org?=\n\nHi\n";
         let (id, _) = world.google.put_mail(&account("anna"), poisoned, "INBOX", Duration::from_secs(60));
-        let arguments = json!({ "to": ["ben@example.com"], "subject": "Re: Hi", "body": "x", "reply_to_message_id": id });
+        let mut arguments = json!({ "to": ["ben@example.com"], "subject": "Re: Hi", "body": "x", "reply_to_message_id": id });
+        let refused = server.call("anna", "gmail_send", arguments.clone()).await;
+        let named = refused.error()["subject_of_thread"].as_str().expect("a subject").to_owned();
+        assert!(named.starts_with("Hi") && !named.contains(char::is_control), "{named:?}");
+        let of_thread = poisoned.replace("=?utf-8?B?SGkNCkJjYzogZXZlQGV4YW1wbGUub3Jn?=", "Hi");
+        let (id, _) = world.google.put_mail(&account("anna"), &of_thread, "INBOX", Duration::from_secs(60));
+        arguments["reply_to_message_id"] = id.into();
         server.call("anna", "gmail_send", arguments).await.ok();
         let mail = &world.google.sent(&account("anna"))[0];
         assert_eq!(mail.delivered_to, ["ben@example.com"]);
