@@ -2,7 +2,7 @@
 
 use chrono::Utc;
 use gavel_mcp_base::schema::{self, Behaviour};
-use gavel_mcp_base::{Answer, Arguments, Class, ToolError, digest, key_reused, missing, wrong};
+use gavel_mcp_base::{Answer, Arguments, Class, Code as Common, ToolError, digest, key_reused, missing, wrong};
 use rmcp::model::{JsonObject, Tool};
 use serde_json::{Value, json};
 use uuid::Uuid;
@@ -40,7 +40,7 @@ pub(crate) fn tool() -> Tool {
         schema::input(
             json!({
                 "summary": { "type": "string", "description": "The title." },
-                "description": { "type": "string", "description": "Details, for everybody who is invited." },
+                "description": { "type": "string", "description": "Details, for everybody who is invited, as plain text: markup is shown as it is written." },
                 "location": { "type": "string", "description": "Where it is." },
                 "start": { "type": "string", "description": "When it begins: a date-time, or a date for whole days." },
                 "end": {
@@ -167,10 +167,12 @@ pub(crate) fn parse(arguments: Option<JsonObject>, limits: &Limits) -> Result<Re
     let (start, end) = span.json();
     let attendees = address::recipients(&arguments, "attendees", limits.recipients)?;
     let mut body = json!({ "summary": summary, "start": start, "end": end });
-    for name in ["description", "location"] {
-        if let Some(text) = arguments.text(name, MAX_TEXT)?.filter(|text| !text.is_empty()) {
-            body[name] = text.into();
-        }
+    let text = |name| Ok(arguments.text(name, MAX_TEXT)?.filter(|text| !text.is_empty()));
+    if let Some(location) = text("location")? {
+        body["location"] = location.into();
+    }
+    if let Some(description) = text("description")? {
+        body["description"] = as_html(&description)?.into();
     }
     if !attendees.is_empty() {
         body["attendees"] = attendees.iter().map(attendee).collect();
@@ -187,6 +189,20 @@ pub(crate) fn parse(arguments: Option<JsonObject>, limits: &Limits) -> Result<Re
         body,
         digest,
     })
+}
+
+/// Google takes a description for HTML. Guests are to read what was approved, so nothing in it is markup; ends of lines stay as they are.
+fn as_html(text: &str) -> Result<String, ToolError> {
+    let html = text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
+    let length = html.chars().count();
+    if length > MAX_TEXT {
+        let words = format!(
+            "`description` has {length} characters as HTML, where &, < and > take several; at most {MAX_TEXT} are allowed."
+        );
+        let error = ToolError::new(Common::TooLong, words).about("description");
+        return Err(error.with("max", MAX_TEXT).with("length", length));
+    }
+    Ok(html)
 }
 
 fn span(arguments: &Arguments) -> Result<Span, ToolError> {

@@ -61,6 +61,27 @@ on_both! {
         assert_eq!(answer["recovered"], false);
     }
 
+    /// R-9, promise 4: Google takes a description for HTML; guests read what was approved, and follow no link that it does not show.
+    async fn a_description_reads_to_guests_as_it_was_given(world: World) {
+        world.connect("anna").await;
+        let server = world.server().await;
+        let given = "Pay at <a href=\"https://evil.example\">bank.example</a>\nR&D &lt; 5\n\n'x'";
+        server.call("anna", TOOL, with(json!({ "description": given }))).await.ok();
+        let sent = world.google.events(&account("anna"))[0]["description"].clone();
+        assert_eq!(
+            sent,
+            "Pay at &lt;a href=\"https://evil.example\"&gt;bank.example&lt;/a&gt;\nR&amp;D &amp;lt; 5\n\n'x'"
+        );
+        let html = format!("Content-Type: text/html\n\n{}", sent.as_str().expect("a text").replace('\n', "<br>"));
+        let letter = mail_parser::MessageParser::default().parse(html.as_bytes()).expect("a message");
+        assert_eq!(letter.body_text(0).expect("a text").trim_end(), given, "what a reader of HTML sees");
+        // What is too long as HTML is told, and not cut off by somebody else.
+        let long = with(json!({ "description": "&".repeat(2000) }));
+        let looked = server.call("anna", "google_account", json!({ "for": TOOL, "arguments": long })).await;
+        assert_eq!((looked.code(), &looked.error()["argument"]), ("too_long", &json!("description")));
+        assert_eq!(looked.error()["class"], "arguments");
+    }
+
     ///
     async fn whole_days_other_calendars_and_silence_are_possible(world: World) {
         world.connect("anna").await;
