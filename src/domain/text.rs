@@ -62,6 +62,8 @@ pub(crate) fn is_hidden(c: char) -> bool {
         '\u{180b}'..='\u{180f}' | '\u{200b}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' => true,
         '\u{2060}'..='\u{206f}' | '\u{3164}' | '\u{fe00}'..='\u{fe0f}' | '\u{feff}' | '\u{ffa0}' => true,
         '\u{fff0}'..='\u{fffb}' | '\u{1bca0}'..='\u{1bca3}' | '\u{1d173}'..='\u{1d17a}' => true,
+        // Blanks among the hieroglyphs, which are letters.
+        '\u{13441}' | '\u{13442}' => true,
         '\u{e0000}'..='\u{e0fff}' => true,
         _ => false,
     }

@@ -4,6 +4,8 @@
 use gavel_mcp_base::{Arguments, ToolError, missing, wrong};
 use serde_json::{Value, json};
 
+use crate::address::is_unsafe;
+
 pub(crate) const MOST: usize = 10;
 const MAX_NAME: usize = 100;
 
@@ -70,10 +72,12 @@ fn attachment(at: usize, item: &Value) -> Result<Attachment, ToolError> {
     let text = text.ok_or_else(|| missing(&format!("{place}/text")))?.to_owned();
     // A name that is a path, means something to a shell or is seen otherwise than it reads is none that a person would be shown for a file.
     let plain = |c: char| c.is_alphanumeric() || matches!(c, '\u{300}'..='\u{36f}') || " ._-+()[]&,'!#=@".contains(c);
-    if filename.starts_with('.') || !filename.chars().all(plain) {
+    // The end is to be read beside the rest: nothing that cannot be seen, nor a gap, pushes it out of sight.
+    let is_seen = |c: char| plain(c) && !is_unsafe(c);
+    if filename.starts_with('.') || !filename.chars().all(is_seen) || filename.contains("  ") {
         return Err(wrong(
             &name_at,
-            "has to be the plain name of a file: letters, digits, spaces and ._-+()[]&,'!#=@",
+            "has to be the plain name of a file: letters, digits, single spaces and ._-+()[]&,'!#=@",
         ));
     }
     let lower = filename.to_lowercase();
