@@ -77,6 +77,7 @@ async fn what_cannot_be_right_is_refused_before_anybody_is_asked() {
             mail_with("subject", json!("Re\u{3164}: late")),
             mail_with("subject", json!("x".repeat(901))),
             mail_with("body", json!("a\u{0}b")),
+            mail_with("body", json!(" \n")),
             mail_with("thread_id", json!("../x")),
             mail_with("thread_id", json!("abc")),
             mail_with("reply_to_message_id", json!("abc")),

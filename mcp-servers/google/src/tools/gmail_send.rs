@@ -157,6 +157,15 @@ pub(crate) fn parse(arguments: Option<JsonObject>, limits: &Limits) -> Result<Re
         .about("subject"));
     }
     let text = arguments.exact_text("body")?.ok_or_else(|| missing("body"))?;
+    let html = arguments.exact_text("html_body")?;
+    let attachments = attachment::attachments(&arguments)?;
+    let says_nothing = |text: &str| text.chars().all(|c| c.is_whitespace() || address::is_unsafe(c));
+    if says_nothing(text) && html.is_none_or(says_nothing) && attachments.is_empty() {
+        return Err(wrong(
+            "body",
+            "is empty, and the e-mail has no HTML and no attachment either: it would say nothing",
+        ));
+    }
     Ok(Request {
         email: Email {
             to,
@@ -164,8 +173,8 @@ pub(crate) fn parse(arguments: Option<JsonObject>, limits: &Limits) -> Result<Re
             bcc,
             subject,
             text: text.to_owned(),
-            html: arguments.exact_text("html_body")?.map(str::to_owned),
-            attachments: attachment::attachments(&arguments)?,
+            html: html.map(str::to_owned),
+            attachments,
         },
         reply_to,
         thread_id,

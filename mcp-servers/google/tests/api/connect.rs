@@ -70,6 +70,7 @@ on_both! {
             (mail("subject", json!("  ")), "invalid_argument"),
             (mail("subject", json!("x".repeat(901))), "too_long"),
             (mail("body", json!("a\u{0}b")), "nul_character"),
+            (mail("body", json!(" ")), "invalid_argument"),
             (mail("body", json!("x".repeat(10_000))), "too_long"),
             (mail("thread_id", json!("../x")), "invalid_argument"),
             (mail("thread_id", json!("abc")), "not_found"),

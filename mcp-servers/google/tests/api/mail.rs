@@ -264,6 +264,9 @@ on_both! {
             (json!({ "subject": " \u{200b} " }), "invalid_argument", "subject"),
             (json!({ "subject": "x".repeat(901) }), "too_long", "subject"),
             (json!({ "body": Value::Null }), "missing_argument", "body"),
+            (json!({ "body": "" }), "invalid_argument", "body"),
+            (json!({ "body": " \n\u{200b}\u{3164}\t" }), "invalid_argument", "body"),
+            (json!({ "body": "", "html_body": " ", "attachments": [] }), "invalid_argument", "body"),
             (json!({ "body": "a\0b" }), "nul_character", "body"),
             (json!({ "reply_to_message_id": "../drafts" }), "invalid_argument", "reply_to_message_id"),
             (json!({ "user_id": "ben" }), "unknown_argument", "user_id"),
@@ -282,6 +285,19 @@ on_both! {
         assert_eq!(server.call("anna", "gmail_send", together).await.code(), "too_many_recipients");
         assert!(world.google.sent(&account("anna")).is_empty());
         assert!(world.google.seen("send").is_empty());
+    }
+
+    ///
+    async fn an_e_mail_says_something_in_its_text_its_html_or_a_file(world: World) {
+        world.connect("anna").await;
+        let server = world.server().await;
+        let file = json!([{ "filename": "numbers.csv", "text": "1,2" }]);
+        for more in [json!({ "html_body": "<p>Late.</p>" }), json!({ "attachments": file })] {
+            let mut arguments = json!({ "to": ["ben@example.com"], "subject": "Late", "body": "" });
+            arguments.as_object_mut().expect("an object").extend(more.as_object().expect("an object").clone());
+            server.call("anna", "gmail_send", arguments).await.ok();
+        }
+        assert_eq!(world.google.sent(&account("anna")).len(), 2);
     }
 
     ///
