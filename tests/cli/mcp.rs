@@ -1,6 +1,8 @@
 //! `gavel mcp` and `gavel mcp-server`.
 
 use std::fs;
+use std::io::{BufRead, BufReader};
+use std::process::Stdio;
 
 use serde_json::Value;
 
@@ -235,4 +237,34 @@ fn the_bundled_google_server_is_there_once_it_has_credentials() {
     let healthy = place.run_with(&["doctor", "--listen", "127.0.0.1:0"], &all).ended(0);
     assert!(healthy.contains("✓ MCP server google: connected"), "{healthy}");
     assert!(!healthy.contains("canary"), "{healthy}");
+}
+
+/// whoever lets traffic out by a gateway alone sets where Google is, and no token goes anywhere else.
+#[test]
+fn the_bundled_google_server_is_told_where_google_is() {
+    let place = Place::new();
+    let gateway = [
+        ("GOOGLE_CLIENT_ID", "id"),
+        ("GOOGLE_CLIENT_SECRET", "secret"),
+        ("GOOGLE_TOKEN_KEY", "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8="),
+        ("GOOGLE_AUTH_URL", "https://gateway.example/auth"),
+    ];
+    let mut connect = place.command(&["google", "connect", "ann", "--no-browser"], &gateway);
+    let mut connect = connect.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    let mut address = String::new();
+    BufReader::new(connect.stdout.take().unwrap())
+        .read_line(&mut address)
+        .unwrap();
+    connect.kill().unwrap();
+    connect.wait().unwrap();
+    assert!(address.starts_with("https://gateway.example/auth?"), "{address}");
+    for (name, verb) in [
+        ("GOOGLE_TOKEN_URL", &["google", "list"][..]),
+        ("GOOGLE_GMAIL_URL", &["mcp", "list"]),
+    ] {
+        let wrong = [&gateway[..], &[(name, "http://gateway.example")]].concat();
+        let refused = place.run_with(verb, &wrong);
+        let told = format!("{}{}", refused.out, refused.err);
+        assert!(refused.status != 0 && told.contains(name), "{told}");
+    }
 }

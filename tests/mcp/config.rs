@@ -255,10 +255,33 @@ fn the_entry_in_the_google_servers_readme_checks_what_the_built_in_one_does() {
         "/mcpServers/google/gavel/tools",
         "/mcpServers/google/gavel/tenantUsers",
         "/mcpServers/google/timeout",
+        "/mcpServers/google/env",
     ] {
         assert!(
             built_in.pointer(path).is_some() && copied.pointer(path) == built_in.pointer(path),
             "{path}"
+        );
+    }
+}
+
+/// what its README says can be set is set for the built-in server as well; what is left out is empty, which is not given.
+#[test]
+fn every_setting_of_the_google_server_reaches_the_built_in_one() {
+    let asked = std::cell::RefCell::new(std::collections::BTreeSet::new());
+    let _ = gavel_mcp_google::Args::from_variables(&|name| {
+        asked.borrow_mut().insert(name.to_owned());
+        None
+    });
+    let built_in: serde_json::Value = serde_json::from_str(gavel::app::BUILT_IN_SERVERS).unwrap();
+    let given = built_in["mcpServers"]["google"]["env"].as_object().unwrap();
+    assert!(asked.borrow().iter().eq(given.keys()), "{given:?}");
+    let readme = include_str!("../../mcp-servers/google/README.md");
+    for (name, value) in given {
+        assert_eq!(value, &json!(format!("${{{name}:-}}")));
+        let option = name.strip_suffix("_FILE").unwrap_or(name);
+        assert!(
+            readme.contains(&format!("`{option}`")) || readme.contains(&format!("`{name}`")),
+            "{name}"
         );
     }
 }
