@@ -99,6 +99,7 @@ impl Callback for AtCallback {
             let connected = self.connector().await?.finish_at_callback(state, code).await;
             let account = connected.map_err(told)?;
             Ok(Connected {
+                lacks: account.lacks(),
                 user: account.user,
                 address: account.address,
             })

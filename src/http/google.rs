@@ -37,6 +37,8 @@ pub struct Connected {
     pub user: String,
     /// Its address at Google, where that is known.
     pub address: Option<String>,
+    /// What was asked for and not consented to.
+    pub lacks: Option<String>,
 }
 
 /// Why none was.
@@ -103,17 +105,27 @@ async fn came_back(google: &dyn Callback, query: &str) -> (StatusCode, String) {
         };
     };
     match google.finish(&state, &code).await {
-        Ok(Connected { user, address }) => {
+        Ok(Connected { user, address, lacks }) => {
             let address = address.unwrap_or_else(|| "The Google account".to_owned());
-            (
-                StatusCode::OK,
-                format!(
-                    "{address} is connected for the user {user}. You can close this page. If that is not you, tell whoever runs this service."
-                ),
-            )
+            (StatusCode::OK, connected(&address, &user, lacks.as_deref()))
         }
         Err(error) => refused(error),
     }
+}
+
+/// What whoever consented is told.
+#[must_use]
+pub fn connected(address: &str, user: &str, lacks: Option<&str>) -> String {
+    let lacks = lacks.map(|lacks| {
+        format!(
+            ", but without {lacks}, which was not consented to: what needs that will not work. To allow it ask whoever runs this service to \
+             begin again, and leave every box ticked"
+        )
+    });
+    let lacks = lacks.unwrap_or_default();
+    format!(
+        "{address} is connected for the user {user}{lacks}. You can close this page. If that is not you, tell whoever runs this service."
+    )
 }
 
 fn refused(error: NotConnected) -> (StatusCode, String) {

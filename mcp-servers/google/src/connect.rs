@@ -20,6 +20,7 @@ use uuid::Uuid;
 
 use crate::auth::{GrantFault, ask};
 use crate::google::http::Http;
+use crate::google::not_granted;
 use crate::sealing::{Kind, SealError, random};
 use crate::settings::{Credentials, OAuthClient, Places, Settings, is_loopback};
 use crate::store::{Authorization, Connection, Store};
@@ -59,10 +60,25 @@ pub struct Account {
     pub address: Option<String>,
     /// What the user consented to.
     pub scopes: Vec<String>,
+    /// What the user was asked for beside that.
+    pub missing: Vec<String>,
     /// Since when.
     pub connected_at: Moment,
     /// Google does not honour it any more; the user has to connect again.
     pub reconnect_required: bool,
+}
+
+impl Account {
+    /// What is missing, as people are told of it.
+    #[must_use]
+    pub fn lacks(&self) -> Option<String> {
+        let short = |scope: &String| {
+            let short = scope.strip_prefix("https://www.googleapis.com/auth/");
+            short.unwrap_or(scope).to_owned()
+        };
+        let missing: Vec<_> = self.missing.iter().map(short).collect();
+        (!missing.is_empty()).then(|| missing.join(", "))
+    }
 }
 
 /// What came of disconnecting an account.
@@ -238,7 +254,7 @@ impl Connector {
         };
         self.store.connect(&connection).await?;
         tracing::info!("a Google account was connected");
-        Ok(account(connection))
+        Ok(account(connection, &self.scopes))
     }
 
     /// The address of the callback route, where one is configured.
@@ -291,7 +307,8 @@ impl Connector {
     /// Every account that is connected, in the order of the users' ids.
     pub async fn connected(&self) -> Result<Vec<Account>, ConnectError> {
         let connections = self.store.connections().await?;
-        Ok(connections.into_iter().map(account).collect())
+        let told = |connection| account(connection, &self.scopes);
+        Ok(connections.into_iter().map(told).collect())
     }
 
     /// Closes the database.
@@ -317,8 +334,9 @@ fn digest(text: &str) -> String {
     URL_SAFE_NO_PAD.encode(Sha256::digest(text))
 }
 
-fn account(connection: Connection) -> Account {
+fn account(connection: Connection, asked: &[String]) -> Account {
     Account {
+        missing: not_granted(asked, &connection.scopes),
         user: connection.user.as_str().to_owned(),
         address: connection.account,
         scopes: connection.scopes.split_ascii_whitespace().map(str::to_owned).collect(),

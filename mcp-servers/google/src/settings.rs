@@ -120,7 +120,7 @@ const SCOPES: [&str; 5] = [
 pub(crate) const RESERVE: Duration = Duration::from_secs(5);
 
 /// Scopes that tell who somebody is; a service account needs none of them.
-const PROFILE: [&str; 3] = ["openid", "email", "https://www.googleapis.com/auth/userinfo.email"];
+pub(crate) const PROFILE: [&str; 3] = ["openid", "email", "https://www.googleapis.com/auth/userinfo.email"];
 
 impl TryFrom<Args> for Settings {
     type Error = anyhow::Error;

@@ -7,9 +7,10 @@ use gavel_mcp_google::connect::{Account, Connector, SETTLED_WITHIN};
 use tokio::time::Instant;
 
 use super::loopback::Loopback;
-use super::{address, browser};
+use super::{TICKED, address, browser};
 use crate::cli::exit::Exit;
 use crate::cli::output;
+use crate::http::google::connected;
 
 /// Options of `gavel google connect`.
 #[derive(Debug, clap::Args)]
@@ -46,8 +47,13 @@ pub(super) async fn run(args: Args, connector: &Connector) -> anyhow::Result<Exi
         Some(callback) if !args.here => at_callback(&args, connector, &callback).await?,
         _ => here(&args, connector).await?,
     };
-    let told = format!("{} is connected for {}", address(&account), account.user);
+    let lacks = account.lacks().map(|lacks| format!(", but without {lacks}"));
+    let lacks = lacks.unwrap_or_default();
+    let told = format!("{} is connected for {}{lacks}", address(&account), account.user);
     output::line(&output::printable(&told))?;
+    if !lacks.is_empty() {
+        output::note(TICKED);
+    }
     Ok(Exit::Done)
 }
 
@@ -68,12 +74,7 @@ async fn here(args: &Args, connector: &Connector) -> anyhow::Result<Account> {
     };
     let finished = connector.finish(&args.user, &begun.state, &code).await;
     let words = match &finished {
-        Ok(account) => {
-            let (address, user) = (address(account), &account.user);
-            format!(
-                "{address} is connected for the user {user}. You can close this page. If that is not you, tell whoever runs this service."
-            )
-        }
+        Ok(account) => connected(address(account), &account.user, account.lacks().as_deref()),
         Err(_) => "No account was connected; the terminal says why.".to_owned(),
     };
     browser.tell(&words).await;

@@ -55,6 +55,9 @@ pub(super) async fn run(verb: Verb, resolved: Resolved) -> anyhow::Result<Exit> 
     done?.unwrap_or(Ok(Exit::Interrupted))
 }
 
+/// What to do about a consent that does not cover all that was asked for.
+const TICKED: &str = "What needs a scope that is missing does not work; to allow it, `gavel google connect USER` again, and leave every box ticked.";
+
 async fn list(args: &List, connector: &Connector) -> anyhow::Result<Exit> {
     let accounts = connector.connected().await?;
     if args.json {
@@ -63,6 +66,7 @@ async fn list(args: &List, connector: &Connector) -> anyhow::Result<Exit> {
             .map(|account| {
                 json!({
                     "user": account.user, "account": account.address, "scopes": account.scopes,
+                    "missing": account.missing,
                     "connected_at": account.connected_at.text(), "reconnect_required": account.reconnect_required,
                 })
             })
@@ -75,19 +79,26 @@ async fn list(args: &List, connector: &Connector) -> anyhow::Result<Exit> {
         return Ok(Exit::Done);
     }
     let row = |account: &Account| {
-        let state = match account.reconnect_required {
-            true => "has to be connected again",
-            false => "connected",
+        let state = match account.lacks() {
+            _ if account.reconnect_required => "has to be connected again".to_owned(),
+            Some(lacks) => format!("connected, without {lacks}"),
+            None => "connected".to_owned(),
         };
         vec![
             account.user.clone(),
             address(account).to_owned(),
-            state.to_owned(),
+            state,
             account.connected_at.text(),
         ]
     };
     let rows: Vec<_> = accounts.iter().map(row).collect();
     output::line(&table(&["user", "account", "state", "since"], &rows))?;
+    if accounts
+        .iter()
+        .any(|account| !account.reconnect_required && account.lacks().is_some())
+    {
+        output::note(TICKED);
+    }
     Ok(Exit::Done)
 }
 

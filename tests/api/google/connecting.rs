@@ -10,7 +10,7 @@ use tokio::process::{Child, Command};
 use super::{ALL_SCOPES, Answer, BOTH, Desk, Kind, account, mail, puppet, states};
 use crate::docs::execute;
 use crate::harness::{Setup, binary, spawn_app};
-use crate::workspace::Trouble;
+use crate::workspace::{EVENTS, READ, SEND, Trouble};
 
 /// The page that the browser comes back to: status and text.
 async fn come_back(desk: &Desk, query: &str) -> (u16, String) {
@@ -245,6 +245,38 @@ async fn accounts_are_connected_listed_and_disconnected_from_the_command_line() 
         out.read_to_string(&mut said).await.unwrap();
         assert!(child.wait().await.unwrap().success());
         assert_eq!(said, "bob@gmail.example is connected for bob\n");
+
+        // Who ticks a box off is told what does not work then, and so is the operator.
+        let begun = begin(&desk, &["connect", "eve"]).await;
+        let (child, mut out, url) = begun;
+        let code = desk.google.consent(&url, &account("eve"), SEND);
+        let query = format!("code={code}&state={}", parameter(&url, "state"));
+        let (status, page) = come_back(&desk, &query).await;
+        let lacks = "but without gmail.readonly, calendar.events";
+        assert!(
+            status == 200 && page.contains(lacks) && page.contains("every box"),
+            "{page}"
+        );
+        let mut said = String::new();
+        out.read_to_string(&mut said).await.unwrap();
+        assert_eq!(said, format!("eve@gmail.example is connected for eve, {lacks}\n"));
+        let said = child.wait_with_output().await.unwrap();
+        assert!(String::from_utf8_lossy(&said.stderr).contains("every box"), "{said:?}");
+        let (_, listed, note) = run(&["list"]).await;
+        assert!(
+            listed.contains("connected, without gmail.readonly, calendar.events"),
+            "{listed}"
+        );
+        assert!(note.contains("every box"), "{note}");
+        let listed: serde_json::Value = serde_json::from_str(&run(&["list", "--json"]).await.1).unwrap();
+        let eve = listed["accounts"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .find(|one| one["user"] == "eve")
+            .unwrap();
+        assert_eq!(eve["missing"], serde_json::json!([READ, EVENTS]));
+        assert_eq!(run(&["disconnect", "eve"]).await.0, Some(0));
 
         // Who declines elsewhere is not waited for to the end.
         let (declined, _out, url) = begin(&desk, &["connect", "dan"]).await;

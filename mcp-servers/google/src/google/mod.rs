@@ -19,7 +19,7 @@ use self::http::{Http, Lost, Reply};
 use self::refusal::{is_googles, is_rate_limit, refusal};
 use crate::auth::{Access, Tokens};
 use crate::error::{internal, unavailable};
-use crate::settings::Places;
+use crate::settings::{PROFILE, Places};
 
 /// How often a request that only reads is made.
 const ATTEMPTS: u32 = 3;
@@ -33,6 +33,8 @@ pub(crate) enum Right {
 }
 
 impl Right {
+    pub(crate) const ALL: [Self; 3] = [Self::Send, Self::ReadMail, Self::WriteEvents];
+
     /// The least scope that gives it comes first.
     pub(crate) fn scopes(self) -> &'static [&'static str] {
         match self {
@@ -65,6 +67,20 @@ impl Right {
         let mut granted = scopes.split_ascii_whitespace();
         granted.any(|scope| self.scopes().contains(&scope))
     }
+}
+
+/// Scopes that were asked for and not granted, but for those whose rights others give, and those that tell who somebody is.
+pub(crate) fn not_granted(asked: &[String], granted: &str) -> Vec<String> {
+    let is_there = |scope: &str| {
+        let mut rights = Right::ALL
+            .into_iter()
+            .filter(|right| right.scopes().contains(&scope))
+            .peekable();
+        granted.split_ascii_whitespace().any(|given| given == scope)
+            || PROFILE.contains(&scope)
+            || rights.peek().is_some() && rights.all(|right| right.granted_by(granted))
+    };
+    asked.iter().filter(|scope| !is_there(scope)).cloned().collect()
 }
 
 /// Google, as one user at a time.
@@ -209,4 +225,35 @@ pub(crate) fn parsed<T: DeserializeOwned>(reply: &Reply) -> Option<T> {
             tracing::warn!(line, column, "an answer of Google cannot be read");
         })
         .ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_not_consented_to_is_told_but_for_what_others_allow() {
+        let scope = |name: &str| format!("https://www.googleapis.com/auth/{name}");
+        let asked = [
+            "gmail.send",
+            "gmail.readonly",
+            "calendar.events",
+            "userinfo.email",
+            "drive",
+        ]
+        .map(scope);
+        let missing = |granted: &[&str]| {
+            let granted: Vec<_> = granted.iter().map(|name| scope(name)).collect();
+            not_granted(&asked, &granted.join(" "))
+        };
+        assert_eq!(
+            missing(&["gmail.send"]),
+            ["gmail.readonly", "calendar.events", "drive"].map(scope)
+        );
+        assert_eq!(missing(&["gmail.modify", "calendar", "drive"]), [""; 0]);
+        assert_eq!(
+            missing(&["gmail.send", "gmail.metadata", "drive"]),
+            [scope("calendar.events")]
+        );
+    }
 }
