@@ -243,7 +243,8 @@ pub(crate) async fn what_recovery_ends_is_entered(db: TestDb) {
     whole(&db).await;
 }
 
-/// DESIGN.md 7: `records.content` governs audit rows; the hash of the arguments is there in each mode.
+/// DESIGN.md 7: `records.content` governs audit rows; the hash of the arguments is there in each mode. R-18: arguments that no mode left
+/// out are missed, and no others.
 pub(crate) async fn content_is_kept_as_the_records_keep_it(db: TestDb) {
     for (mode, kept) in [
         (ContentMode::None, false),
@@ -263,8 +264,17 @@ pub(crate) async fn content_is_kept_as_the_records_keep_it(db: TestDb) {
         );
         assert!(!row.detail.contains("mom"), "{detail}");
         store.shutdown().await;
+        whole(&db).await;
+        if kept {
+            db.run("UPDATE tool_invocation_log SET arguments = NULL").await;
+            let missed = Finding::EffectDiffers {
+                decision_id: intent.decision.to_string(),
+                action_id: intent.id.to_string(),
+                differs: vec!["arguments"],
+            };
+            assert_eq!(verify(&db, Vec::new()).await, [missed]);
+        }
     }
-    whole(&db).await;
 }
 
 /// SQLite takes any kind of value in any column; one that gavel never writes is found, and ends no reading.
@@ -557,6 +567,16 @@ pub(crate) async fn every_tampering_is_found_and_named(db: TestDb) {
         (
             "an effect with other arguments",
             format!("UPDATE tool_invocation_log SET arguments = '{{}}' WHERE id = '{action}'"),
+            none(),
+            vec![Finding::EffectDiffers {
+                decision_id: decision.clone(),
+                action_id: action.clone(),
+                differs: vec!["arguments"],
+            }],
+        ),
+        (
+            "an effect whose arguments are gone",
+            format!("UPDATE tool_invocation_log SET arguments = NULL WHERE id = '{action}'"),
             none(),
             vec![Finding::EffectDiffers {
                 decision_id: decision.clone(),

@@ -98,9 +98,8 @@ async fn effects(conn: &mut Conn, verifier: &mut Verifier) -> Result<(), StoreEr
                     differs.entered("user", user, field(&detail, "user"));
                     differs.entered("server", server, field(&detail, "server"));
                     differs.entered("definition", digest, field(&detail, "tool_digest"));
-                    if arguments.is_some() {
-                        differs.entered("arguments", arguments, field(&detail, "arguments"));
-                    }
+                    // Both keep them in the same transaction, as far as `records.content` said then, and nothing takes them out later.
+                    differs.entered("arguments", arguments, field(&detail, "arguments"));
                     differs.unless("whether it is one", row.bool(7)?);
                 }
                 if let Some(differs) = differs.found() {
