@@ -142,9 +142,14 @@ async fn look_alike_addresses_are_marked_for_who_approves() {
             assert!(warnings.contains(mark), "{address}: {warnings}");
         }
     }
-    let run = desk.mails("ann", mail_with("body", json!("Pay \u{202e}gro.live"))).await;
+    let run = desk
+        .mails("ann", mail_with("body", json!("Pay \u{202e}gro.live")))
+        .await;
     let warnings = run["actions"][0]["warnings"].to_string();
-    assert!(warnings.contains("/body: ") && warnings.contains("U+202E"), "{warnings}");
+    assert!(
+        warnings.contains("/body: ") && warnings.contains("U+202E"),
+        "{warnings}"
+    );
     let run = desk
         .calls(
             "ann",
