@@ -1173,7 +1173,7 @@ pub(crate) async fn runs_are_dropped_when_their_time_is_over(db: TestDb) {
     expected.sort_unstable();
     eventually("what is old is gone", async || left().await.len() <= expected.len()).await;
     assert_eq!(left().await, expected);
-    assert_eq!(db.count("SELECT COUNT(*) FROM agent_run_entry").await, 1);
+    assert_eq!(db.count("SELECT COUNT(*) FROM agent_run_entry").await, 2);
     assert_eq!(
         db.rows("SELECT hash FROM agent_snapshot ORDER BY hash").await,
         [["5ead"], ["paused"]].map(|row| row.map(|cell| Some(cell.to_owned())))
@@ -1182,7 +1182,7 @@ pub(crate) async fn runs_are_dropped_when_their_time_is_over(db: TestDb) {
     assert_eq!(
         db.count("SELECT COUNT(*) FROM decision_log WHERE surface = 'agent'")
             .await,
-        149
+        150
     );
     drop(store);
 }
