@@ -76,6 +76,7 @@ on_both_databases! {
     leave::a_tool_that_changes_while_another_runs_is_not_called,
     leave::what_was_approved_is_not_sent_again_to_a_tool_that_has_changed,
     leave::what_let_a_call_begin_has_to_stand_when_it_is_sent_again,
+    leave::what_was_begun_and_not_sent_is_logged_so_while_its_neighbour_waits,
     leave::a_server_that_is_away_takes_nobodys_word_away,
     leave::standing_leave_is_for_the_tool_as_it_was,
     leave::standing_leave_is_for_the_tool_as_its_server_has_it,

@@ -441,7 +441,9 @@ async fn once_more(
     let may = tool.repeatable()
         && left > WORTH_A_SECOND
         && !run.cancel.is_cancelled()
-        && recover::may_still(engine, run, one.call, tool).await;
+        && tokio::time::timeout(left, recover::may_still(engine, run, one.call, tool))
+            .await
+            .unwrap_or(false);
     let left = left.saturating_sub(engine.clock.instant().saturating_duration_since(asked));
     if may && left > WORTH_A_SECOND {
         tracing::info!(decision_id = %run.record.id, tool = %tool.name, "no answer to a repeatable call; sent again");

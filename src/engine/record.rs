@@ -50,6 +50,11 @@ pub fn ended(run: &Run) -> Option<(OpenDecision, Vec<CallRecord>)> {
         let mut new = run.journal.iter().skip(written);
         new.any(|entry| matches!(entry, Entry::Result { call, .. } if *call == id))
     };
+    // Also what was begun, and could not be sent then.
+    let begun = |id| {
+        let mut all = run.journal.iter();
+        all.any(|entry| matches!(entry, Entry::Started { call, .. } if *call == id))
+    };
     if !run
         .journal
         .iter()
@@ -60,7 +65,7 @@ pub fn ended(run: &Run) -> Option<(OpenDecision, Vec<CallRecord>)> {
     }
     let calls = derive::calls(own(run));
     let effects = calls.iter().filter(|call| match &call.proposed.target {
-        Target::Tool(tool) => tool.side_effect && call.started && ended(call.proposed.id),
+        Target::Tool(tool) => tool.side_effect && ended(call.proposed.id) && begun(call.proposed.id),
         _ => false,
     });
     let effects: Vec<_> = effects.map(call_record).collect();

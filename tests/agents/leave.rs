@@ -548,6 +548,27 @@ pub(crate) async fn what_let_a_call_begin_has_to_stand_when_it_is_sent_again(db:
     }
 }
 
+/// a call that was begun and could not be sent is logged as such while its neighbour waits, and not as one that is being run.
+pub(crate) async fn what_was_begun_and_not_sent_is_logged_so_while_its_neighbour_waits(db: TestDb) {
+    let rig = Rig::on(db, &[CLERK]).await;
+    rig.model.answers("clerk", |asked| match asked.before {
+        0 => call("send", json!({"to": "bob"})).and("book", json!({})),
+        _ => words("Over."),
+    });
+    rig.tools.script("send", [Does::IsAway]);
+    let begun = rig.begin("clerk", go(), None).await;
+    rig.waits(begun).await;
+    let questions = rig.questions(begun.id).await;
+    rig.says("user:ann", &questions[0], Resolution::ApproveOnce, None).await;
+    rig.waits(rig.taken_up(begun.id).await).await;
+    assert_eq!(
+        rig.statuses(begun.id).await,
+        [ActionStatus::Failed, ActionStatus::AwaitingConfirmation]
+    );
+    let logged = "SELECT tool, status, error_code FROM tool_invocation_log";
+    assert_eq!(rig.db.line(logged).await, "send not_sent unavailable");
+}
+
 /// R-15, promise 4: standing leave that is taken back lets nothing more begin, not even a later call of the turn that it was read
 /// for. It counts the calls that it let begin.
 pub(crate) async fn standing_leave_that_is_taken_back_lets_nothing_more_begin(db: TestDb) {

@@ -210,12 +210,12 @@ fn raw(value: &Value) -> Box<RawValue> {
     canonical::to_raw(value)
 }
 
-/// The digest of each tool in a list, by name, as [`read`] has them: of a name that stands there twice the first counts.
-pub(super) fn digests(list: &[Value]) -> HashMap<String, String> {
-    let mut found = HashMap::new();
+/// The digests of the tools in a list, by name. A name may stand there twice, of which [`read`] takes one.
+pub(super) fn digests(list: &[Value]) -> HashMap<String, Vec<String>> {
+    let mut found: HashMap<String, Vec<String>> = HashMap::new();
     for definition in list.iter().take(MAX_LISTED) {
         if let Ok(name) = name(definition) {
-            found.entry(name.to_owned()).or_insert_with(|| digest(definition));
+            found.entry(name.to_owned()).or_default().push(digest(definition));
         }
     }
     found

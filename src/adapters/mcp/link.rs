@@ -46,8 +46,8 @@ pub(super) struct Session {
     pub(super) protocol: String,
     pub(super) software: Option<String>,
     pub(super) pid: Option<u32>,
-    /// The digest of each tool that the server has last listed over it, by name.
-    listed: Mutex<HashMap<String, String>>,
+    /// The digests of the tools that the server has last listed over it, by name.
+    listed: Mutex<HashMap<String, Vec<String>>>,
     /// The server no longer knows it.
     gone: AtomicBool,
 }
@@ -60,7 +60,8 @@ impl Session {
     /// Does its server offer this tool, as it is here?
     pub(super) fn offers(&self, tool: &Tool) -> bool {
         let listed = self.listed.lock().unwrap_or_else(PoisonError::into_inner);
-        listed.get(&*tool.name).is_some_and(|digest| *digest == *tool.digest)
+        let digests = listed.get(&*tool.name);
+        digests.is_some_and(|digests| digests.iter().any(|digest| **digest == *tool.digest))
     }
 
     fn now_lists(&self, list: &[Value]) {

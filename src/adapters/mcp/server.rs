@@ -193,7 +193,12 @@ impl Server {
             slot = self.permits.acquire() => match slot {
                 Ok(_slot) => {
                     let given = outgoing.deadline.saturating_duration_since(Instant::now());
-                    (send(&link, &outgoing, started, self.config.gavel.pin).await, given)
+                    let compare = Compare {
+                        at_all: self.config.gavel.pin || request.has_leave,
+                        // Only the connection that lists has been asked: this one may have heard nothing for long.
+                        read_anew: self.users.is_some() && request.has_leave,
+                    };
+                    (send(&link, &outgoing, started, compare).await, given)
                 }
                 Err(_) => return not_sent(Lost::Cancelled, "gavel is shutting down".to_owned()),
             },
@@ -306,10 +311,19 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// Is the tool compared with what its server lists over the connection?
+#[derive(Clone, Copy)]
+struct Compare {
+    at_all: bool,
+    /// After the server was asked over this connection.
+    read_anew: bool,
+}
+
 /// Sends it; once more when the session was of no use and nothing can have begun.
-async fn send(link: &Link, outgoing: &Outgoing<'_>, started: Instant, pinned: bool) -> Attempt {
+async fn send(link: &Link, outgoing: &Outgoing<'_>, started: Instant, compare: Compare) -> Attempt {
     let wait = outgoing.deadline.min(started + WAIT);
     let mut again = true;
+    let mut is_read = false;
     loop {
         let session = tokio::select! {
             session = link.session(wait) => session,
@@ -329,8 +343,14 @@ async fn send(link: &Link, outgoing: &Outgoing<'_>, started: Instant, pinned: bo
         if !outgoing.may_be_sent() {
             return outgoing.lease_lost();
         }
-        // It may be another session than the one over which its server was last asked.
-        if (pinned || outgoing.request.has_leave) && !session.offers(outgoing.request.tool) {
+        // It may be another session than the one over which its server was last asked; or one that has not heard of a change.
+        let differs = compare.at_all && !session.offers(outgoing.request.tool);
+        if (differs || compare.read_anew) && !is_read {
+            is_read = true;
+            let _ = link.refresh(outgoing.deadline.min(Instant::now() + WAIT)).await;
+            continue;
+        }
+        if differs {
             return Attempt::NotSent(Lost::Changed, Lost::Changed.words(outgoing.request.timeout));
         }
         let attempt = send_over(&session, outgoing).await;

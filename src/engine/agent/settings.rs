@@ -36,8 +36,8 @@ pub struct Settings {
     pub in_loop: bool,
     /// W3C `traceparent` of the request.
     pub traceparent: Option<String>,
-    /// The user's time zone, where the caller has named it.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    /// The user's time zone, where the caller has named it. One that another version knew is as none.
+    #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "zone")]
     pub zone: Option<Tz>,
     /// Is it a run of a thread? Then it has few model calls, and no summing up.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
@@ -50,6 +50,11 @@ pub struct Settings {
     /// What a person said of calls in doubt, for a run that goes on after them: did it happen?
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub settled: BTreeMap<ActionId, bool>,
+}
+
+fn zone<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Option<Tz>, D::Error> {
+    let name = Option::<String>::deserialize(from)?;
+    Ok(name.and_then(|name| name.parse().ok()))
 }
 
 /// A round of a loop without steps: the agent itself goes round.

@@ -18,7 +18,7 @@ use utoipa::ToSchema;
 
 use super::AgentError;
 use super::work::Unrecorded;
-use crate::domain::agent_run::{AgentRun, StopReason};
+use crate::domain::agent_run::{AgentRun, RunStatus, StopReason};
 use crate::domain::decision::{ToolFailure, Usage};
 use crate::domain::ids::{ActionId, RunId, TenantId};
 use crate::domain::journal::{CallResult, Entry, Judgement, Part, Proposed};
@@ -442,6 +442,9 @@ impl Watch {
         };
         let row = self.agents.runs.get(&self.tenant, None, run).await?;
         let is_over = row.as_ref().is_some_and(|row| row.status.is_over());
+        let waits = row
+            .as_ref()
+            .is_some_and(|row| row.status == RunStatus::AwaitingConfirmation);
         // What was written between the two looks.
         self.read().await?;
         if self.levels.last().is_some_and(|level| !level.read.is_empty()) {
@@ -463,7 +466,9 @@ impl Watch {
                 self.levels.pop();
                 self.ahead.clear();
             }
-            _ if !is_over && self.unrecorded.is_hopeless(self.root) => return Err(AgentError::Begun(self.root)),
+            _ if !is_over && !waits && self.live.is_none() && self.unrecorded.is_hopeless(self.root) => {
+                return Err(AgentError::Begun(self.root));
+            }
             _ => self.caught_up = true,
         }
         Ok(None)

@@ -126,9 +126,12 @@ impl Original {
     }
 }
 
-/// What a subject is about: in small letters, each white space one blank, without what replies and forwards begin with.
+/// What a subject is about: in small letters, each white space one blank, without what replies and forwards begin with, and without
+/// what nobody can see: that could not be given again.
 fn matter(subject: &str) -> String {
-    let words: Vec<_> = subject.split_whitespace().collect();
+    let is_seen = |c: &char| c.is_whitespace() || !crate::address::is_unsafe(*c);
+    let seen: String = subject.chars().filter(is_seen).collect();
+    let words: Vec<_> = seen.split_whitespace().collect();
     let words = words.join(" ").to_lowercase();
     let mut matter = words.as_str();
     while let Some(rest) = ["re:", "fwd:", "fw:"]
@@ -314,6 +317,7 @@ mod tests {
             ("Re: Plans", "plans ", true),
             ("RE: fwd: The \t plans", "Fw:the  Plans", true),
             ("AW: Plans", "Re: AW: Plans", true),
+            ("\u{200f}Plans\u{ad}", "Re: Plans", true),
             ("", "Re:", true),
             ("=?utf-8?Q?Pl=C3=A4ne?=", "Re: Pläne", true),
             ("Plans", "Re: Plan", false),

@@ -22,8 +22,6 @@ pub(crate) const NAME: &str = "gmail_send";
 
 const MAX_SUBJECT: usize = 900;
 const MAX_ID: usize = 200;
-/// Characters of a subject that is named in an error.
-const MAX_NAMED: usize = 200;
 const SENT: &str = "this e-mail was sent";
 
 const DESCRIPTION: &str = "\
@@ -303,7 +301,7 @@ async fn original(google: &Google, who: As<'_>, request: &Request) -> Result<Opt
 fn another_subject(original: &str, given: &str) -> ToolError {
     let named = |subject: &str| {
         let seen = subject.chars().filter(|c| !address::is_unsafe(*c));
-        seen.take(MAX_NAMED).collect::<String>()
+        seen.take(MAX_SUBJECT).collect::<String>()
     };
     let (original, given) = (named(original), named(given));
     let rule = format!(

@@ -246,7 +246,8 @@ impl TokenSink for Reader {
         let mut reading = self.0.borrow_mut();
         match token {
             CharacterTokens(words) => reading.words(&words),
-            TagToken(tag) if tag.kind == StartTag => {
+            // The end of a line break is one as well, in every browser.
+            TagToken(tag) if tag.kind == StartTag || &*tag.name == "br" => {
                 return reading.begins(&tag);
             }
             TagToken(tag) if tag.kind == EndTag => reading.ends(&tag),
@@ -420,6 +421,11 @@ mod tests {
             (&format!("5 euros.{}And 5,000", "<p>&nbsp;</p>".repeat(4)), &[LINES]),
             (&format!("5 euros.{}And 5,000", "<p>&nbsp;".repeat(5)), &[LINES]),
             (&format!("5 euros.{}And 5,000", "<div><br></div>".repeat(4)), &[LINES]),
+            (&format!("5 euros.{}And 5,000", "</br>".repeat(4)), &[LINES]),
+            (
+                "<table><caption align=bottom>b</caption><tr><td>a</td></tr></table>",
+                &["align"],
+            ),
             (&format!("5 euros.{}And 5,000", "<br><img alt=''>".repeat(4)), &[LINES]),
             (
                 &format!("<table>{}<tr><td>And 5,000", "<tr><td></td></tr>".repeat(4)),

@@ -152,6 +152,8 @@ pub(super) fn odd(element: &str, attribute: &Attribute) -> Option<String> {
         "border" | "cellpadding" | "cellspacing" if !is_at_most(value, 99.0) => Some(name.to_owned()),
         // What follows stands beside such a table, or in front of it.
         "align" if element == "table" && !value.eq_ignore_ascii_case("center") => Some(name.to_owned()),
+        // It stands below its table.
+        "align" if element == "caption" && !value.eq_ignore_ascii_case("top") => Some(name.to_owned()),
         _ if ATTRIBUTES.contains(&name) || name.starts_with("data-") => None,
         _ => Some(name.to_owned()),
     }
