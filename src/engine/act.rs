@@ -441,7 +441,7 @@ async fn once_more(
     let may = tool.repeatable()
         && left > WORTH_A_SECOND
         && !run.cancel.is_cancelled()
-        && tokio::time::timeout(left, recover::may_still(engine, run, one.call, tool))
+        && tokio::time::timeout(left, may_still(engine, run, one.call, tool))
             .await
             .unwrap_or(false);
     let left = left.saturating_sub(engine.clock.instant().saturating_duration_since(asked));
@@ -454,6 +454,31 @@ async fn once_more(
         }
     }
     Err(if tool.side_effect { in_doubt(&first) } else { first })
+}
+
+/// May a call that was begun be sent once more? Leave is for the tool as it was (promise 4); leave for good may have been taken back
+/// since, the run cancelled, at another process too, and the operator's rules be others.
+async fn may_still(engine: &Engine, run: &Run, call: &Proposed, tool: &Tool) -> bool {
+    if let Some(log) = &run.log
+        && !matches!(log.runs.is_cancelled(log.run).await, Ok(false))
+    {
+        return false;
+    }
+    let granted = leave::granted(&run.journal, call.id);
+    let answered = leave::answer(&run.journal, call.id).is_some();
+    if (answered || granted.is_some()) && is_as_it_was(engine, tool).await != Some(true) {
+        return false;
+    }
+    let grants = match granted {
+        Some(_) => leave::grants(run, std::slice::from_ref(call)).await,
+        None => Vec::new(),
+    };
+    match policy::judge(call, bounds(engine, run, &grants)) {
+        Judgement::Allow { .. } => true,
+        Judgement::RequireApproval { .. } => answered,
+        // What is not right any more, such as a time that has come, does no harm: it may have been done when it was.
+        Judgement::Refuse { code, .. } => code != FailureCode::Denied,
+    }
 }
 
 fn in_doubt(failure: &CallFailure) -> CallFailure {

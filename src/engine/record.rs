@@ -9,6 +9,7 @@ use serde_json::{Map, Value};
 use super::derive::{self, Call, Derived};
 use super::{Run, iterations};
 use crate::domain::canonical;
+use crate::domain::ids::ActionId;
 use crate::domain::journal::{CallFailure, Entry, Target};
 use crate::domain::nesting;
 use crate::domain::tool::FailureCode;
@@ -46,26 +47,22 @@ pub fn closed(
 #[must_use]
 pub fn ended(run: &Run) -> Option<(OpenDecision, Vec<CallRecord>)> {
     let written = run.log.as_ref().map_or(0, |log| log.written);
-    let ended = |id| {
-        let mut new = run.journal.iter().skip(written);
-        new.any(|entry| matches!(entry, Entry::Result { call, .. } if *call == id))
-    };
+    let results = run.journal.iter().skip(written).filter_map(|entry| match entry {
+        Entry::Result { call, .. } => Some(*call),
+        _ => None,
+    });
     // Also what was begun, and could not be sent then.
-    let begun = |id| {
-        let mut all = run.journal.iter();
-        all.any(|entry| matches!(entry, Entry::Started { call, .. } if *call == id))
+    let begun = |id: &ActionId| {
+        let mut all = run.journal.iter().rev();
+        all.any(|entry| matches!(entry, Entry::Started { call, .. } if call == id))
     };
-    if !run
-        .journal
-        .iter()
-        .skip(written)
-        .any(|entry| matches!(entry, Entry::Result { .. }))
-    {
+    let ended: Vec<_> = results.filter(begun).collect();
+    if ended.is_empty() {
         return None;
     }
     let calls = derive::calls(own(run));
     let effects = calls.iter().filter(|call| match &call.proposed.target {
-        Target::Tool(tool) => tool.side_effect && ended(call.proposed.id) && begun(call.proposed.id),
+        Target::Tool(tool) => tool.side_effect && ended.contains(&call.proposed.id),
         _ => false,
     });
     let effects: Vec<_> = effects.map(call_record).collect();

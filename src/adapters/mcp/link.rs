@@ -285,7 +285,7 @@ impl Link {
                 .and_then(|info| info.server_info.clone())
                 .map(|software| crate::domain::text::visible(&format!("{} {}", software.name, software.version))),
             pid: open.pid,
-            listed: Mutex::new(definition::digests(&open.list)),
+            listed: Mutex::default(),
             gone: AtomicBool::new(false),
         });
         // Its tools are on offer a moment before it can be called: whoever is so quick waits for that moment.
@@ -306,8 +306,7 @@ impl Link {
             "connected"
         );
         self.breaker.reset();
-        let list = open.list;
-        self.tell(move |listener| listener.listed(&list)).await;
+        self.tell_of(&session, open.list).await;
         self.state.send_replace(State::Up(session.clone()));
         self.rounds.send_modify(|round| *round += 1);
 
@@ -388,10 +387,18 @@ impl Link {
         reason
     }
 
-    async fn listed(&self, session: &Session, list: Vec<Value>) {
-        session.now_lists(&list);
-        self.tell(move |listener| listener.listed(&list)).await;
+    async fn listed(&self, session: &Arc<Session>, list: Vec<Value>) {
+        self.tell_of(session, list).await;
         self.rounds.send_modify(|round| *round += 1);
+    }
+
+    async fn tell_of(&self, session: &Arc<Session>, list: Vec<Value>) {
+        let session = session.clone();
+        self.tell(move |listener| {
+            session.now_lists(&list);
+            listener.listed(&list);
+        })
+        .await;
     }
 
     /// Tells the listener, and waits until it has done what it does about it.

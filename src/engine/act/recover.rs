@@ -6,10 +6,10 @@ use std::time::Duration;
 use tracing::Instrument;
 
 use super::super::log::{self, Stop};
-use super::super::{Engine, Run, agent, leave, policy, spans};
-use super::{Cleared, What, allowed, begun_at, bounds, child_begun, cleared, is_as_it_was, once_more, started};
+use super::super::{Engine, Run, agent, spans};
+use super::{Cleared, What, allowed, begun_at, child_begun, cleared, once_more, started};
 use crate::domain::ids::ActionId;
-use crate::domain::journal::{CallFailure, CallResult, Entry, Judgement, Proposed, Target};
+use crate::domain::journal::{CallFailure, CallResult, Entry, Proposed, Target};
 use crate::domain::tool::{FailureCode, Tool};
 
 /// Calls that were begun by a process that is gone: an agent's run is taken up where it stands, a tool is called again
@@ -45,31 +45,6 @@ pub(in crate::engine) async fn recover(engine: &Engine, run: &mut Run, calls: &[
         run.push(Entry::Result { call: call.id, result });
     }
     log::flush(engine, run, Vec::new()).await
-}
-
-/// May a call that was begun be sent once more? Leave is for the tool as it was (promise 4); leave for good may have been taken back
-/// since, the run cancelled, at another process too, and the operator's rules be others.
-pub(super) async fn may_still(engine: &Engine, run: &Run, call: &Proposed, tool: &Tool) -> bool {
-    if let Some(log) = &run.log
-        && !matches!(log.runs.is_cancelled(log.run).await, Ok(false))
-    {
-        return false;
-    }
-    let granted = leave::granted(&run.journal, call.id);
-    let answered = leave::answer(&run.journal, call.id).is_some();
-    if (answered || granted.is_some()) && is_as_it_was(engine, tool).await != Some(true) {
-        return false;
-    }
-    let grants = match granted {
-        Some(_) => leave::grants(run, std::slice::from_ref(call)).await,
-        None => Vec::new(),
-    };
-    match policy::judge(call, bounds(engine, run, &grants)) {
-        Judgement::Allow { .. } => true,
-        Judgement::RequireApproval { .. } => answered,
-        // What is not right any more, such as a time that has come, does no harm: it may have been done when it was.
-        Judgement::Refuse { code, .. } => code != FailureCode::Denied,
-    }
 }
 
 /// So long after it was begun a call is sent again. Later a tool may have forgotten its key, so that it would be a second effect; and who

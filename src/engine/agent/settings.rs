@@ -214,3 +214,37 @@ impl Settings {
 fn micros(time: Duration) -> u64 {
     u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+
+    /// DESIGN.md section 2: a run of a thread does not sum up, so its tools leave time for the answer; an agent's need not.
+    #[test]
+    fn a_tool_of_a_thread_leaves_time_for_the_answer() {
+        let minute = Duration::from_secs(60);
+        let settings = Settings {
+            time_us: Some(micros(minute)),
+            ..Settings::default()
+        };
+        let left = |settings: Settings| settings.limits(false).tool_time(minute, Duration::ZERO);
+        assert_eq!(left(settings.clone()), minute);
+        assert_eq!(left(settings.in_thread(OnReject::Continue)), Duration::from_secs(57));
+    }
+
+    /// What another version kept reads as far as it is known: a zone that is not does not drop what the run may not do.
+    #[test]
+    fn a_zone_that_is_not_known_takes_nothing_else_with_it() {
+        for (zone, read) in [("Europe/Berlin", Some(Tz::Europe__Berlin)), ("Mars/Base", None)] {
+            let kept = json!({"in_thread": true, "needs_leave": true, "zone": zone}).to_string();
+            let settings = Settings::read(&RawValue::from_string(kept).unwrap());
+            assert_eq!(
+                (settings.zone, settings.in_thread, settings.needs_leave),
+                (read, true, true)
+            );
+        }
+        assert_eq!(Settings::read(RawValue::NULL), Settings::default());
+    }
+}

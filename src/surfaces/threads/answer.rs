@@ -201,7 +201,7 @@ const fn wire(state: ActionStatus) -> &'static str {
 /// that is over never will.
 fn of_call(call: &CallState, run: RunStatus) -> ActionAnswer {
     let over = matches!(run, RunStatus::Completed | RunStatus::Failed | RunStatus::Cancelled);
-    let cut = over && matches!(wire(call.status), "awaiting_confirmation");
+    let cut = over && !call.status.is_over();
     let state = if cut { ActionStatus::Failed } else { call.status };
     let cut = cut.then(|| FailureCode::Cancelled.as_str().to_owned());
     ActionAnswer {
