@@ -460,21 +460,27 @@ toolConfig: { tools: [mail, peek] }
 approval: always
 "#;
 
+/// A run that sends two letters, and leave for good by its first question.
+async fn two_letters(rig: &Rig) -> (Begun, GrantId) {
+    let letter = |n: u32| json!({"to": "bob@example.com", "n": n});
+    rig.model.answers("mailer", move |asked| match asked.before {
+        0 => call("letter", letter(1)),
+        1 => call("letter", letter(2)),
+        _ => words("Two are sent."),
+    });
+    let begun = rig.begin("mailer", go(), None).await;
+    rig.waits(begun).await;
+    let question = rig.questions(begun.id).await.remove(0);
+    let grant = allowed_for_good(rig, &question).await;
+    (begun, grant)
+}
+
 /// R-15, promises 3 and 4: what leave for good let begin, and a crash cut off, is sent again only while that leave stands.
 pub(crate) async fn what_a_crash_cut_off_is_not_sent_again_by_leave_that_was_taken_back(db: TestDb) {
     let mut rig = Rig::on(db, &[MAILER]).await;
     for taken_back in [false, true] {
         rig = rig.afresh();
-        let letter = |n: u32| json!({"to": "bob@example.com", "n": n});
-        rig.model.answers("mailer", move |asked| match asked.before {
-            0 => call("letter", letter(1)),
-            1 => call("letter", letter(2)),
-            _ => words("Two are sent."),
-        });
-        let begun = rig.begin("mailer", go(), None).await;
-        rig.waits(begun).await;
-        let question = rig.questions(begun.id).await.remove(0);
-        let grant = allowed_for_good(&rig, &question).await;
+        let (begun, grant) = two_letters(&rig).await;
 
         rig.tools.script("letter", [Does::Answers(json!("sent")), Does::Never]);
         let begun = rig.taken_up(begun.id).await;
@@ -509,16 +515,7 @@ pub(crate) async fn what_let_a_call_begin_has_to_stand_when_it_is_sent_again(db:
     let mut rig = Rig::on(db, &[MAILER]).await;
     for meanwhile in ["nothing", "taken back", "another tool", "cancelled"] {
         rig = rig.afresh();
-        let letter = |n: u32| json!({"to": "bob@example.com", "n": n});
-        rig.model.answers("mailer", move |asked| match asked.before {
-            0 => call("letter", letter(1)),
-            1 => call("letter", letter(2)),
-            _ => words("Two are sent."),
-        });
-        let begun = rig.begin("mailer", go(), None).await;
-        rig.waits(begun).await;
-        let question = rig.questions(begun.id).await.remove(0);
-        let grant = allowed_for_good(&rig, &question).await;
+        let (begun, grant) = two_letters(&rig).await;
         rig.tools
             .script("letter", [Does::Answers(json!("sent")), Does::WaitsAndIsLost]);
         let begun = rig.taken_up(begun.id).await;
