@@ -4,6 +4,7 @@ pub mod action;
 pub mod address;
 pub mod agent_run;
 pub mod argument_path;
+pub mod budget;
 pub mod canonical;
 pub mod decision;
 pub mod definition;

@@ -1,0 +1,206 @@
+//! What may be under way at once: in the process, for one tenant, and for one of its users.
+//!
+//! A limit for each request does not bound many small requests together. A [`Budget`] does: work takes a [`Share`] before
+//! it takes memory or a place, and the share is given back when it is dropped. The limit of a user is smaller than that
+//! of its tenant, and that of a tenant smaller than that of the process, so that no one caller takes what belongs to all.
+
+use std::collections::HashMap;
+use std::hash::{BuildHasher, RandomState};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// The limits of a budget, all in the budget's own unit (bytes, streams, checks).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// For all work of the process.
+    pub process: u64,
+    /// For the work of one tenant.
+    pub tenant: u64,
+    /// For the work of one user, or of one service that names no user.
+    pub user: u64,
+}
+
+/// Whose limit was reached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scope {
+    /// The process's.
+    Process,
+    /// The tenant's.
+    Tenant,
+    /// The user's.
+    User,
+}
+
+/// A share was refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{limit} {unit} at once are allowed {}", of(*.scope))]
+pub struct Exceeded {
+    /// Whose limit was reached.
+    pub scope: Scope,
+    /// The limit, in `unit`.
+    pub limit: u64,
+    /// What is counted, in the plural.
+    pub unit: &'static str,
+}
+
+fn of(scope: Scope) -> &'static str {
+    match scope {
+        Scope::Process => "in all",
+        Scope::Tenant => "for a tenant",
+        Scope::User => "for a user",
+    }
+}
+
+/// Counts what is under way.
+#[derive(Debug)]
+pub struct Budget {
+    unit: &'static str,
+    limits: Limits,
+    /// Names are kept as hashes: a share costs no allocation, and what callers name themselves takes no memory.
+    hasher: RandomState,
+    used: Mutex<Used>,
+}
+
+#[derive(Debug, Default)]
+struct Used {
+    process: u64,
+    /// Of tenants and of users, by the hash of the name. Holds only those that have something under way.
+    holders: HashMap<u64, u64>,
+}
+
+impl Used {
+    fn of(&self, holder: u64) -> u64 {
+        self.holders.get(&holder).copied().unwrap_or_default()
+    }
+}
+
+impl Budget {
+    /// A budget that counts `unit` (a plural, for messages).
+    #[must_use]
+    pub fn new(unit: &'static str, limits: Limits) -> Arc<Self> {
+        Arc::new(Self {
+            unit,
+            limits,
+            hasher: RandomState::new(),
+            used: Mutex::default(),
+        })
+    }
+
+    /// Takes `amount` for a user of a tenant, until the share is dropped. `user` is any name of the one who asks that
+    /// is unique in the tenant.
+    ///
+    /// # Errors
+    /// A limit would be exceeded; nothing is taken.
+    pub fn take(self: &Arc<Self>, tenant: &str, user: &str, amount: u64) -> Result<Share, Exceeded> {
+        let mut share = Share {
+            tenant: self.hasher.hash_one((0, tenant)),
+            user: self.hasher.hash_one((1, tenant, user)),
+            amount: 0,
+            budget: Arc::clone(self),
+        };
+        share.grow(amount)?;
+        Ok(share)
+    }
+
+    /// What is under way in the process.
+    #[must_use]
+    pub fn used(&self) -> u64 {
+        self.lock().process
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Used> {
+        // Every change below is whole before anything could panic.
+        self.used.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What one piece of work has taken of a [`Budget`]. Dropped, it is given back.
+#[derive(Debug)]
+#[must_use = "it is given back when it is dropped"]
+pub struct Share {
+    budget: Arc<Budget>,
+    tenant: u64,
+    user: u64,
+    amount: u64,
+}
+
+impl Share {
+    /// Takes more.
+    ///
+    /// # Errors
+    /// A limit would be exceeded; what was taken before is kept.
+    pub fn grow(&mut self, more: u64) -> Result<(), Exceeded> {
+        let mut used = self.budget.lock();
+        let limits = self.budget.limits;
+        let levels = [
+            (Scope::User, used.of(self.user), limits.user),
+            (Scope::Tenant, used.of(self.tenant), limits.tenant),
+            (Scope::Process, used.process, limits.process),
+        ];
+        for (scope, used, limit) in levels {
+            if used.saturating_add(more) > limit {
+                let unit = self.budget.unit;
+                return Err(Exceeded { scope, limit, unit });
+            }
+        }
+        used.process += more;
+        *used.holders.entry(self.tenant).or_default() += more;
+        *used.holders.entry(self.user).or_default() += more;
+        self.amount += more;
+        Ok(())
+    }
+}
+
+impl Drop for Share {
+    fn drop(&mut self) {
+        let mut used = self.budget.lock();
+        used.process -= self.amount;
+        for holder in [self.tenant, self.user] {
+            if let Some(amount) = used.holders.get_mut(&holder) {
+                *amount -= self.amount;
+                if *amount == 0 {
+                    used.holders.remove(&holder);
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn budget() -> Arc<Budget> {
+        let limits = Limits {
+            process: 10,
+            tenant: 6,
+            user: 4,
+        };
+        Budget::new("bytes", limits)
+    }
+
+    #[test]
+    fn each_level_has_its_own_limit() {
+        let budget = budget();
+        let scope = |taken: Result<Share, Exceeded>| taken.unwrap_err().scope;
+        let _ann = budget.take("a", "ann", 4).unwrap();
+        assert_eq!(scope(budget.take("a", "ann", 1)), Scope::User);
+        let _bob = budget.take("a", "bob", 2).unwrap();
+        assert_eq!(scope(budget.take("a", "cy", 1)), Scope::Tenant);
+        let _other = budget.take("b", "ann", 4).unwrap();
+        assert_eq!(scope(budget.take("c", "ann", 1)), Scope::Process);
+    }
+
+    #[test]
+    fn a_dropped_share_is_given_back_and_leaves_nothing_behind() {
+        let budget = budget();
+        let mut share = budget.take("a", "ann", 1).unwrap();
+        share.grow(3).unwrap();
+        let refused = share.grow(1).unwrap_err();
+        assert_eq!(refused.to_string(), "4 bytes at once are allowed for a user");
+        assert_eq!(budget.used(), 4);
+        drop(share);
+        assert_eq!(budget.used(), 0);
+        assert!(budget.lock().holders.is_empty());
+        assert!(budget.take("a", "ann", 4).is_ok());
+    }
+}
