@@ -25,6 +25,7 @@ pub mod record;
 pub mod toolset;
 pub mod verdict;
 
+mod checks;
 mod events;
 mod notices;
 mod spans;

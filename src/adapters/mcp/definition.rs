@@ -14,8 +14,9 @@ use sha2::{Digest, Sha256};
 use super::config::{Identity, ServerConfig, ToolSettings};
 use crate::domain::canonical;
 use crate::domain::model_schema::translate;
+use crate::domain::schema::{JsonSchema, SchemaError};
 use crate::domain::text::{capped, is_visible, visible};
-use crate::domain::tool::{Idempotency, InputSchema, Tool};
+use crate::domain::tool::{Idempotency, Tool};
 use crate::ports::tools::LeftOut;
 
 /// Tools taken of one server; Gemini takes 512 functions in a request (WIRE.md section 2).
@@ -110,14 +111,22 @@ fn tool(server: &ServerConfig, definition: &Value, known: &[Arc<Tool>]) -> Resul
     let original = bounded(schema, "input")?;
     let output_schema = match definition.get("outputSchema") {
         None | Some(Value::Null) => None,
-        Some(schema) => Some(bounded(schema, "output")?),
+        Some(schema) => {
+            let raw = bounded(schema, "output")?;
+            JsonSchema::estimate(schema)
+                .map_err(|error| format!("its output schema costs too much to check by: {error}"))?;
+            Some(raw)
+        }
     };
     let identity_argument = match &server.gavel.identity {
         Identity::Argument(argument) => Some(argument.clone()),
         Identity::None | Identity::Token => None,
     };
     let shown = translate(schema, identity_argument.as_deref())?;
-    let input = InputSchema::compile(original).map_err(|error| format!("its input schema is none: {error}"))?;
+    let input = JsonSchema::compile(original).map_err(|error| match error {
+        SchemaError::Invalid(_) => format!("its input schema is not valid: {error}"),
+        SchemaError::TooCostly { .. } => format!("its input schema costs too much to check by: {error}"),
+    })?;
     let settings = server.gavel.tools.get(name).cloned().unwrap_or_default();
     let hints = Hints::of(definition, server.gavel.trust_hints);
     Ok(Arc::new(Tool {

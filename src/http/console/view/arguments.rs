@@ -277,7 +277,8 @@ mod tests {
 
     use super::*;
     use crate::domain::argument_path::ArgumentPath;
-    use crate::domain::tool::{Idempotency, InputSchema};
+    use crate::domain::schema::JsonSchema;
+    use crate::domain::tool::Idempotency;
 
     fn tool(schema: Value) -> Tool {
         let schema = RawValue::from_string(schema.to_string()).unwrap();
@@ -286,7 +287,7 @@ mod tests {
             server: "s".into(),
             name: "t".into(),
             description: String::new(),
-            input: InputSchema::compile(schema.clone()).unwrap(),
+            input: JsonSchema::compile(schema.clone()).unwrap(),
             model_schema: schema,
             output_schema: None,
             side_effect: true,
