@@ -122,11 +122,11 @@ fn tool(server: &ServerConfig, definition: &Value, known: &[Arc<Tool>]) -> Resul
         Identity::Argument(argument) => Some(argument.clone()),
         Identity::None | Identity::Token => None,
     };
-    let shown = translate(schema, identity_argument.as_deref())?;
     let input = JsonSchema::compile(original).map_err(|error| match error {
         SchemaError::Invalid(_) => format!("its input schema is not valid: {error}"),
         SchemaError::TooCostly { .. } => format!("its input schema costs too much to check by: {error}"),
     })?;
+    let shown = translate(schema, identity_argument.as_deref())?;
     let settings = server.gavel.tools.get(name).cloned().unwrap_or_default();
     let hints = Hints::of(definition, server.gavel.trust_hints);
     Ok(Arc::new(Tool {
