@@ -17,8 +17,8 @@ use crate::domain::ids::{TenantId, UserId};
 /// Long checks that are made or wait for their turn.
 const AT_ONCE: Limits = Limits {
     process: 64,
-    tenant: 16,
-    user: 4,
+    tenant: 8,
+    user: 2,
 };
 
 static WAITING: LazyLock<Arc<Budget>> = LazyLock::new(|| Budget::new("long checks", AT_ONCE));

@@ -34,6 +34,9 @@ const MAX_DESCRIPTION: usize = 8 * 1024;
 /// Largest input or output schema as the server sends it, in bytes.
 const MAX_SCHEMA: usize = 512 * 1024;
 
+/// All patterns of one server's input schemas, in bytes of text.
+const MAX_PATTERNS: u64 = 256 * 1024;
+
 /// Deepest definition, in levels. A reader of JSON stops at 128, and three of them are around it.
 pub(super) const MAX_LEVELS: usize = 120;
 /// Stands in the place of everything but the name in a definition that is deeper.
@@ -52,6 +55,7 @@ pub(super) struct Offer {
 pub(super) fn read(server: &ServerConfig, list: &[Value], known: &[Arc<Tool>]) -> Offer {
     let mut offer = Offer::default();
     let mut more: usize = 0;
+    let mut patterns = 0;
     for (n, definition) in list.iter().take(MAX_LISTED).enumerate() {
         let name = definition.get("name").and_then(Value::as_str);
         let label = name.map_or_else(|| format!("#{n}"), |name| line(name, MAX_NAME));
@@ -63,7 +67,15 @@ pub(super) fn read(server: &ServerConfig, list: &[Value], known: &[Arc<Tool>]) -
         } else if offer.tools.iter().any(|tool| Some(&*tool.name) == name) {
             Err("the server lists this name twice; the first one counts".to_owned())
         } else {
-            tool(server, definition, known)
+            tool(server, definition, known).and_then(|tool| {
+                patterns += tool.input.pattern_bytes();
+                match patterns <= MAX_PATTERNS {
+                    true => Ok(tool),
+                    false => Err(format!(
+                        "the schemas of the server's tools have more than {MAX_PATTERNS} bytes of patterns, those of this one among them"
+                    )),
+                }
+            })
         };
         match read {
             Ok(tool) => offer.tools.push(tool),

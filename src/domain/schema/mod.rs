@@ -30,6 +30,7 @@ const LOOKS_FOR_ERRORS: u64 = 200_000;
 pub struct JsonSchema {
     original: Box<RawValue>,
     validator: jsonschema::Validator<Looks>,
+    pattern_bytes: u64,
 }
 
 /// Why a schema was not taken.
@@ -79,7 +80,7 @@ impl JsonSchema {
     pub fn compile(original: Box<RawValue>) -> Result<Self, SchemaError> {
         let invalid = |message: String| SchemaError::Invalid(message);
         let schema: Value = serde_json::from_str(original.get()).map_err(|error| invalid(error.to_string()))?;
-        cost::estimate(&schema)?;
+        let pattern_bytes = cost::estimate(&schema)?.bytes;
         let compiled = counted::within(Effort::Full, || {
             pattern::options().build(&schema).map_err(|error| limited(&error))
         });
@@ -90,7 +91,11 @@ impl JsonSchema {
                 limit: Effort::Full.looks(),
             })?
             .map_err(invalid)?;
-        Ok(Self { original, validator })
+        Ok(Self {
+            original,
+            validator,
+            pattern_bytes,
+        })
     }
 
     /// Is a check by this schema within the limits? Compiles nothing.
@@ -111,6 +116,12 @@ impl JsonSchema {
     #[must_use]
     pub fn value(&self) -> Value {
         serde_json::from_str(self.original.get()).unwrap_or_default()
+    }
+
+    /// All of its patterns, in bytes of text.
+    #[must_use]
+    pub fn pattern_bytes(&self) -> u64 {
+        self.pattern_bytes
     }
 
     /// Does it name this argument?

@@ -71,7 +71,7 @@ async fn app_with(server: &Server, script: Vec<Reply>) -> App {
             "other",
             json!({"url": server.raw.url, "gavel": {"tools": {"patient": {"sideEffect": false}}}}),
         )
-        .grant(&["patient", "doubling", "fine"], 30)
+        .grant(&["patient", "doubling", "fine"], 15)
         .agent("workspace.md", AGENT);
     let app = spawn_app(setup).await;
     until("the server to be there", || async {
@@ -129,7 +129,7 @@ async fn many_such_checks_at_once_keep_nobody_else() {
     let server = server(vec![tool("patient", &patient())]).await;
     // The last answer is given again, so every request makes the call until its iterations are used up.
     let app = app_with(&server, vec![Reply::call("patient", json!({"x": texts()}))]).await;
-    let chats = (0..12).map(|n| {
+    let chats = (0..6).map(|n| {
         let app = &app;
         async move { app.chat_as(&format!("user{n}"), "Go.").await }
     });
