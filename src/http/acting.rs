@@ -20,20 +20,30 @@ pub(super) const LOCAL: &str = "local";
 /// # Errors
 /// The header is off, or names somebody else than the token.
 pub(super) fn user(state: &State, caller: &Caller, request: &HttpRequest) -> Result<Option<UserId>, Error> {
-    let named = if request.headers().contains_key(&HEADER) {
-        let value = only(request.headers(), &HEADER).ok_or(Error::InvalidHeader(NAME, "is given more than once"))?;
-        let text = std::str::from_utf8(value.as_bytes()).map_err(|_| Error::InvalidHeader(NAME, "is not UTF-8"))?;
-        let user = UserId::parse(text)
-            .map_err(|_| Error::InvalidHeader(NAME, "must be 1 to 256 bytes without characters that cannot be seen"))?;
-        Some(user)
-    } else {
-        None
-    };
-    match caller.act_for(named) {
+    match caller.act_for(named(request)?) {
         Ok(None) if matches!(state.edge.auth, Auth::None(_)) => Ok(UserId::parse(LOCAL).ok()),
         Ok(user) => Ok(user),
         Err(NotThatUser) => Err(Error::UserMismatch),
     }
+}
+
+/// Whom the header names.
+///
+/// # Errors
+/// It is off.
+pub(super) fn named(request: &HttpRequest) -> Result<Option<UserId>, Error> {
+    if !request.headers().contains_key(&HEADER) {
+        return Ok(None);
+    }
+    let value = only(request.headers(), &HEADER).ok_or(Error::InvalidHeader(NAME, "is given more than once"))?;
+    let text = std::str::from_utf8(value.as_bytes()).map_err(|_| Error::InvalidHeader(NAME, "is not UTF-8"))?;
+    let user = UserId::parse(text).map_err(|_| {
+        Error::InvalidHeader(
+            NAME,
+            "must be 1 to 256 bytes without invisible characters, and not blank",
+        )
+    })?;
+    Ok(Some(user))
 }
 
 /// Who acts, where somebody has to.

@@ -105,7 +105,7 @@ async fn taken(state: &State, request: &HttpRequest, payload: Payload) -> Result
         .and_then(form_of)
         .map(|(form, _)| form)
         .ok_or(Error::NoForm)?;
-    let body = body::read_any(request, payload, &state.edge.limits).await?;
+    let body = body::read_any(state, request, payload, &caller).await?;
     let expected = expected(request.headers())?;
     let (agents, project, agent) = (&state.edge.agents, project(request)?, agent(request)?);
     let put = agents

@@ -249,6 +249,7 @@ async fn begin(app: &App, caller: &Caller, agent: &str, case: &AgentCase) -> any
             request_id: Arc::from(format!("eval-{}", RunId::new())),
             traceparent: None,
             idempotency: None,
+            shed: None,
         },
     };
     Ok(app.agents.trigger(caller, user, trigger).await?)

@@ -34,6 +34,7 @@ use super::caller::{Caller, Identity};
 use super::chat::request::FieldError;
 use super::chat::{Idempotency, RequestMeta};
 use crate::domain::agent_run::{AgentRun, RunStatus};
+use crate::domain::budget::Exceeded;
 use crate::domain::canonical;
 use crate::domain::decision::{DecisionType, Outcome, Usage};
 use crate::domain::definition::answerer;
@@ -58,8 +59,8 @@ pub use super::threads::SURFACE as THREAD_SURFACE;
 pub const MOST_TIME: Duration = Duration::from_secs(24 * 3600);
 /// How long a run that is cancelled is waited for.
 const TO_END: Duration = Duration::from_secs(2);
-/// Readers of runs at once; more are shed. Each may ask the store every second.
-const MOST_WATCHES: usize = 1000;
+/// Looks at the store at once by all that wait for runs: the others of its few connections that read are for requests.
+const LOOKS: usize = 2;
 
 /// Everything the surface is made of.
 pub struct AgentRuns {
@@ -77,8 +78,8 @@ pub struct AgentRuns {
     admission: Arc<Semaphore>,
     /// Runs in the background, at once.
     background: Arc<Semaphore>,
-    /// Readers of runs, at once.
-    watches: Arc<Semaphore>,
+    /// Looks of those that wait, at once.
+    looks: Arc<Semaphore>,
     working: TaskTracker,
     halt: CancellationToken,
     halt_waited_for: CancellationToken,
@@ -164,7 +165,7 @@ impl AgentRuns {
             unrecorded: Arc::default(),
             admission: Arc::new(Semaphore::new(at_once.waited_for)),
             background: Arc::new(Semaphore::new(at_once.background)),
-            watches: Arc::new(Semaphore::new(MOST_WATCHES)),
+            looks: Arc::new(Semaphore::new(LOOKS)),
             working: TaskTracker::new(),
             halt: CancellationToken::new(),
             halt_waited_for: CancellationToken::new(),
@@ -216,6 +217,7 @@ impl AgentRuns {
         if let Some(before) = self.made_before(&trigger.meta).await? {
             return Ok(before);
         }
+        let shed = trigger.meta.shed;
         let project = self.directory.project(&caller.tenant, &trigger.project).await?;
         let agent = match (project.agents.get(&trigger.agent), project.broken.get(&trigger.agent)) {
             _ if let Some(place) = &thread => match answerer(&project.agents, &trigger.agent) {
@@ -282,7 +284,7 @@ impl AgentRuns {
             claim: claim(&trigger.meta),
             thread,
         };
-        self.set_going(new).await
+        self.set_going(new, shed).await
     }
 
     /// Goes on with a paused run, as a run of its own with a fresh budget.
@@ -299,6 +301,7 @@ impl AgentRuns {
         if let Some(before) = self.made_before(&resume.meta).await? {
             return Ok(before);
         }
+        let shed = resume.meta.shed;
         let paused = self.stored(caller, user.as_ref(), run).await?;
         if let Some((parent, _)) = paused.parent {
             return Err(AgentError::PartOf(self.outermost(parent).await?));
@@ -354,7 +357,7 @@ impl AgentRuns {
             claim: claim(&resume.meta),
             thread: None,
         };
-        self.set_going(new).await
+        self.set_going(new, shed).await
     }
 
     /// The run that the same request made before. It costs no quota, and is found also where the request would make none
@@ -389,9 +392,9 @@ impl AgentRuns {
 
     /// As [`AgentRuns::made`], in a task of its own: a client that hangs up meanwhile leaves neither a run that nobody works
     /// on nor a request without a record.
-    async fn set_going(self: &Arc<Self>, new: NewRun) -> Result<Triggered, AgentError> {
+    async fn set_going(self: &Arc<Self>, new: NewRun, shed: Option<Exceeded>) -> Result<Triggered, AgentError> {
         let (run, asked) = (new.id, new.clone());
-        let made = self.working.spawn(Arc::clone(self).made(new).in_current_span());
+        let made = self.working.spawn(Arc::clone(self).made(new, shed).in_current_span());
         match made.await {
             Ok(made) => made,
             Err(error) => {
@@ -400,20 +403,20 @@ impl AgentRuns {
                 if let Err(error) = self.unmade(asked, DecisionType::RespondOnly, Outcome::Internal).await {
                     tracing::debug!(run_id = %run, ?error, "no record but the run's own");
                 }
-                Err(AgentError::Begun(run))
+                Err(AgentError::Unheard(Unheard::Run(run)))
             }
         }
     }
 
     /// Quota, admission, the row; then the work, here or wherever the queue's job is taken.
-    async fn made(self: Arc<Self>, new: NewRun) -> Result<Triggered, AgentError> {
+    async fn made(self: Arc<Self>, new: NewRun, shed: Option<Exceeded>) -> Result<Triggered, AgentError> {
         let (id, queued) = (new.id, new.queued);
         let quota = self.quota.take(&new.decision.tenant, &new.decision.user).await;
         if !quota.allowed {
             self.refused(new, Outcome::RateLimited).await?;
             return Err(AgentError::RateLimited(quota));
         }
-        if self.working.is_closed() || self.halt.is_cancelled() {
+        if self.working.is_closed() || self.halt.is_cancelled() || shed.is_some() {
             self.refused(new, Outcome::Overloaded).await?;
             return Err(AgentError::Overloaded);
         }
@@ -591,7 +594,10 @@ impl AgentRuns {
         let mut patience = watch::LOOK;
         loop {
             let mut watch = self.agents.running.live(run).map(|live| live.watch().1);
-            let found = self.agents.runs.get(&caller.tenant, None, run).await?;
+            let found = {
+                let _look = self.looks.acquire().await;
+                self.agents.runs.get(&caller.tenant, None, run).await?
+            };
             let found = found.ok_or(AgentError::NotFound)?;
             // What stops with the service goes on elsewhere; nobody needs to wait for that here.
             if enough(found.status) || self.cut.is_cancelled() {
@@ -604,6 +610,18 @@ impl AgentRuns {
                 () = watch::pause(&mut watch, &mut patience) => {}
                 () = self.cut.cancelled() => {}
             }
+        }
+    }
+
+    /// Why there is no answer about a run that is there, where `error` kept it from being read. That it may have had effects
+    /// which are not on record is said where this process could not record them, and of no other run.
+    #[must_use]
+    pub fn unreadable(&self, run: RunId, error: &AgentError) -> AgentError {
+        tracing::error!(run_id = %run, %error, "how a run stands cannot be read");
+        match error {
+            AgentError::Begun(_) => AgentError::Begun(run),
+            _ if self.unrecorded.has(run) => AgentError::Begun(run),
+            _ => AgentError::Unreadable(run),
         }
     }
 
@@ -734,7 +752,7 @@ impl AgentRuns {
     /// Tells what a run does, from after `cursor` on, until it is over.
     ///
     /// # Errors
-    /// There is no such run; too many are read already; the store is away.
+    /// There is no such run; the store is away.
     pub async fn watch(
         &self,
         caller: &Caller,
@@ -742,13 +760,11 @@ impl AgentRuns {
         run: RunId,
         cursor: Cursor,
     ) -> Result<Watch, AgentError> {
-        let place = Arc::clone(&self.watches).try_acquire_owned();
-        let place = place.map_err(|_| AgentError::Overloaded)?;
         self.get(caller, user, run).await?;
-        let stop = self.cut.clone();
+        let (stop, looks) = (self.cut.clone(), Arc::clone(&self.looks));
         let (agents, unrecorded) = (Arc::clone(&self.agents), Arc::clone(&self.unrecorded));
         let tenant = caller.tenant.clone();
-        Ok(Watch::new(agents, unrecorded, tenant, run, cursor, stop, place))
+        Ok(Watch::new(agents, unrecorded, tenant, run, cursor, stop, looks))
     }
 
     /// The run as it is stored, if the caller may see it.

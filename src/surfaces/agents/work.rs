@@ -78,6 +78,11 @@ impl Unrecorded {
         self.lock().retain(|_, (last, _)| last.elapsed() < REMEMBERED);
     }
 
+    /// Did the last work on this run here end without a record?
+    pub(super) fn has(&self, run: RunId) -> bool {
+        self.lock().contains_key(&run)
+    }
+
     /// Is it of no use to wait for this run?
     pub(super) fn is_hopeless(&self, run: RunId) -> bool {
         self.lock().get(&run).is_some_and(|(_, times)| *times >= PATIENCE)

@@ -18,6 +18,7 @@ use tracing::{Instrument, Span};
 
 use self::request::{ChatRequest, FieldError, OverLimit};
 use super::caller::Caller;
+use crate::domain::budget::Exceeded;
 use crate::domain::decision::{AgentDecision, DecisionType, Outcome};
 use crate::domain::definition::Constitution;
 use crate::domain::event::Event;
@@ -62,6 +63,8 @@ pub struct RequestMeta {
     pub traceparent: Option<String>,
     /// `Idempotency-Key`, if the caller sent one.
     pub idempotency: Option<Idempotency>,
+    /// The edge has no room for the answer: the request is refused as one too many, and the refusal is on record.
+    pub shed: Option<Exceeded>,
 }
 
 /// An `Idempotency-Key` with what it is bound to.
@@ -309,7 +312,7 @@ impl Chat {
             return self.refused(accepted, Outcome::RateLimited, None).await;
         }
         // What comes while the service drains is sent elsewhere.
-        if self.running.is_closed() {
+        if self.running.is_closed() || accepted.meta.shed.is_some() {
             return self.refused(accepted, Outcome::Overloaded, None).await;
         }
         let Ok(_place) = Arc::clone(&self.admission).try_acquire_owned() else {
