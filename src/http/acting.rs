@@ -1,4 +1,4 @@
-//! The acting user of the routes of agents: the header `X-Gavel-User` (DESIGN.md section 9, Callers).
+//! The acting user of the routes that take no user in their body: the header `X-Gavel-User` (DESIGN.md section 9, Callers).
 
 use actix_web::HttpRequest;
 use actix_web::http::header::HeaderName;
@@ -27,11 +27,18 @@ pub(super) fn user(state: &State, caller: &Caller, request: &HttpRequest) -> Res
     }
 }
 
-/// Whom the header names.
+/// Whom the header names, where it is there.
 ///
 /// # Errors
-/// It is off.
-pub(super) fn named(request: &HttpRequest) -> Result<Option<UserId>, Error> {
+/// As [`user`].
+pub(super) fn named_by(caller: &Caller, request: &HttpRequest) -> Result<Option<UserId>, Error> {
+    let Some(named) = named(request)? else {
+        return Ok(None);
+    };
+    caller.act_for(Some(named)).map_err(|NotThatUser| Error::UserMismatch)
+}
+
+fn named(request: &HttpRequest) -> Result<Option<UserId>, Error> {
     if !request.headers().contains_key(&HEADER) {
         return Ok(None);
     }

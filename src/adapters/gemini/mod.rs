@@ -126,6 +126,7 @@ impl Gemini {
             auth,
             endpoint,
             default_targets,
+            meters: DefaultMeters::of(&default_model),
             default_model,
             address,
             timeouts: config.timeouts,
@@ -135,7 +136,6 @@ impl Gemini {
             breaker: Breaker::new(config.breaker),
             system: SystemCache::default(),
             warned: Warned::default(),
-            meters: DefaultMeters::default(),
         })
     }
 

@@ -224,7 +224,7 @@ async fn one(app: &App, agent: &str, case: &AgentCase, most: Duration) -> anyhow
         );
     };
     let run = run?;
-    let decision = app.decisions.get(&caller, run.id.decision()).await?;
+    let decision = app.decisions.get(&caller, None, run.id.decision()).await?;
     Ok((run, called(decision.unwrap_or_default())))
 }
 
