@@ -212,7 +212,15 @@ mod tests {
             assert_eq!(TenantId::parse(blank), Err(IdError::Blank), "{blank:?}");
         }
         let unseen = [
-            '\u{3164}', '\u{115f}', '\u{1160}', '\u{2800}', '\u{200b}', '\u{2060}', '\u{feff}', '\u{ffa0}', '\u{1d159}',
+            '\u{3164}',
+            '\u{115f}',
+            '\u{1160}',
+            '\u{2800}',
+            '\u{200b}',
+            '\u{2060}',
+            '\u{feff}',
+            '\u{ffa0}',
+            '\u{1d159}',
         ];
         for c in unseen {
             for text in [c.to_string(), format!("ann{c}")] {

@@ -43,7 +43,12 @@ impl Deref for Body {
 ///
 /// # Errors
 /// 415, 413, 408, 503 where too many are under way, or 400 when it breaks off.
-pub(super) async fn read(state: &State, request: &HttpRequest, payload: Payload, caller: &Caller) -> Result<Body, Error> {
+pub(super) async fn read(
+    state: &State,
+    request: &HttpRequest,
+    payload: Payload,
+    caller: &Caller,
+) -> Result<Body, Error> {
     is_plain_json(request.headers())?;
     read_any(state, request, payload, caller).await
 }

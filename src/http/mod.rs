@@ -40,8 +40,8 @@ use std::time::Duration;
 
 use self::caller::Auth;
 use self::health::Surroundings;
-use self::room::Room;
 pub use self::openapi::document;
+use self::room::Room;
 pub use self::server::{ServerSettings, server};
 use crate::domain::budget::Limits;
 use crate::surfaces::agents::AgentRuns;

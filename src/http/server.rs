@@ -135,6 +135,10 @@ mod tests {
     fn the_answer_to_http_2_is_as_long_as_it_says() {
         let text = std::str::from_utf8(HTTP_1_1_ALONE).unwrap();
         let (head, body) = text.split_once("\r\n\r\n").unwrap();
-        assert!(head.contains(&format!("content-length: {}\r\n", body.len())), "{}", body.len());
+        assert!(
+            head.contains(&format!("content-length: {}\r\n", body.len())),
+            "{}",
+            body.len()
+        );
     }
 }

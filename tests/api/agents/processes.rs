@@ -62,7 +62,7 @@ impl Place {
     }
 
     /// With these settings.
-    async fn start_set(&self, gemini: &Gemini, settings: &[(&str, &str)]) -> Process {
+    pub async fn start_set(&self, gemini: &Gemini, settings: &[(&str, &str)]) -> Process {
         let mut command = self.command();
         command.envs(settings.iter().copied());
         let hints = json!({"trustHints": true});

@@ -523,7 +523,7 @@ async fn what_was_done_and_cannot_be_read_is_not_told_as_nothing() {
             assert_eq!(problem["run_id"], run["runId"], "{problem}");
             let detail = problem["detail"].as_str().unwrap();
             assert!(
-                detail.contains("may have had effects") && !detail.contains("Nothing was done"),
+                detail.contains("cannot be read now") && !detail.contains("Nothing was done"),
                 "{detail}"
             );
         };
@@ -532,7 +532,7 @@ async fn what_was_done_and_cannot_be_read_is_not_told_as_nothing() {
         spoil_at(&app, "settle").await;
         let path = format!("/api/agent/actions/{}/settle", action(&doubtful[0]));
         let settled = send("POST", path, json!({"happened": true})).await;
-        told(settled.problem(500, "outcome_unrecorded"), &doubtful[0]);
+        told(settled.problem(503, "run_unreadable"), &doubtful[0]);
         let ann = Browser::of(&app, "desk", "ann").await;
         let token = ann.get("/console/approvals").await.form_token();
         let path = format!("/console/actions/{}", action(&doubtful[1]));
@@ -542,13 +542,13 @@ async fn what_was_done_and_cannot_be_read_is_not_told_as_nothing() {
         spoil_at(&app, "run").await;
         let path = format!("/api/agent/runs/{}/cancel", text(&cancelled["runId"]));
         told(
-            send("POST", path, json!({})).await.problem(500, "outcome_unrecorded"),
+            send("POST", path, json!({})).await.problem(503, "run_unreadable"),
             &cancelled,
         );
         // What it sets going comes to no end here: it is not waited for.
         let headers = [&headers[..], &[("prefer", "respond-async")]].concat();
         let answer = Answer::of(app.request("POST", resolve, &headers).json(&yes(&answered))).await;
-        told(answer.problem(500, "outcome_unrecorded"), &answered);
+        told(answer.problem(503, "run_unreadable"), &answered);
         assert!(office.names().len() >= 2);
     }
 }
