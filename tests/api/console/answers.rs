@@ -523,9 +523,17 @@ async fn what_was_done_and_cannot_be_read_is_not_told_as_nothing() {
             assert_eq!(problem["run_id"], run["runId"], "{problem}");
             let detail = problem["detail"].as_str().unwrap();
             assert!(
-                detail.contains("cannot be read now") && !detail.contains("Nothing was done"),
+                (detail.contains("cannot be read now") || detail.contains("may have had effects"))
+                    && !detail.contains("Nothing was done"),
                 "{detail}"
             );
+        };
+        // What goes on with the run cannot be recorded either, which this process may have found out already.
+        let either = |answer: &Answer| {
+            let known = [(503, "run_unreadable"), (500, "outcome_unrecorded")];
+            let said = (answer.status, answer.body["code"].as_str().unwrap());
+            assert!(known.contains(&said), "{}", answer.body);
+            answer.body.clone()
         };
         let action = |run: &Value| text(&run["actions"][0]["actionId"]);
 
@@ -541,14 +549,12 @@ async fn what_was_done_and_cannot_be_read_is_not_told_as_nothing() {
 
         spoil_at(&app, "run").await;
         let path = format!("/api/agent/runs/{}/cancel", text(&cancelled["runId"]));
-        told(
-            send("POST", path, json!({})).await.problem(503, "run_unreadable"),
-            &cancelled,
-        );
+        let stopped = send("POST", path, json!({})).await;
+        told(either(&stopped), &cancelled);
         // What it sets going comes to no end here: it is not waited for.
         let headers = [&headers[..], &[("prefer", "respond-async")]].concat();
         let answer = Answer::of(app.request("POST", resolve, &headers).json(&yes(&answered))).await;
-        told(answer.problem(503, "run_unreadable"), &answered);
+        told(either(&answer), &answered);
         assert!(office.names().len() >= 2);
     }
 }
