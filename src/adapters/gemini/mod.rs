@@ -31,6 +31,8 @@ mod delivery;
 mod failure;
 mod family;
 mod finish;
+#[cfg(fuzzing)]
+pub(crate) mod fuzzing;
 mod meters;
 mod reply;
 mod request;
