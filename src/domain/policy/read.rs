@@ -520,7 +520,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
 
     use super::*;
-    use crate::domain::policy::Facts;
+    use crate::domain::policy::{Evaluation, Facts};
 
     fn errors(text: &str) -> Vec<String> {
         let errors = read(text, "policy.yaml").unwrap_err();
@@ -610,7 +610,7 @@ tests:
                 arguments: &json!({}),
                 recipients: None,
             };
-            policy.rules[0].applies(&facts).unwrap()
+            policy.rules[0].applies(&mut Evaluation::new(facts)).unwrap()
         };
         assert!(applies("gmail_send", "google", "gmail_send"));
         assert!(applies("google__gmail_send", "google", "gmail_send"));
@@ -633,7 +633,7 @@ tests:
     fn a_bare_name_that_looks_like_another_servers_tool_lifts_nothing() {
         let applies = |then: &str, server: &str, tool: &str| {
             let text = format!("rules:\n- {{name: a, tools: 'google__*', then: {then}, reason: r}}\n");
-            read(&text, "p").unwrap().rules[0].applies(&Facts {
+            read(&text, "p").unwrap().rules[0].applies(&mut Evaluation::new(Facts {
                 server,
                 tool,
                 user: "u",
@@ -641,7 +641,7 @@ tests:
                 surface: "chat",
                 arguments: &json!({}),
                 recipients: None,
-            })
+            }))
         };
         for then in ["allow", "require_approval", "deny"] {
             assert_eq!(applies(then, "google", "gmail_send"), Ok(true), "{then}");
@@ -682,7 +682,7 @@ tests:
             "rules:\n- {name: a, tools: x, agents: [w*], users: ann, surfaces: [agent, t*], then: deny, reason: r}\n";
         let policy = read(text, "p").unwrap();
         let applies = |agent, user, surface| {
-            policy.rules[0].applies(&Facts {
+            policy.rules[0].applies(&mut Evaluation::new(Facts {
                 server: "s",
                 tool: "x",
                 user,
@@ -690,7 +690,7 @@ tests:
                 surface,
                 arguments: &json!({}),
                 recipients: None,
-            })
+            }))
         };
         assert_eq!(applies(Some("workspace"), "ann", "agent"), Ok(true));
         assert_eq!(applies(Some("workspace"), "ann", "thread"), Ok(true));
