@@ -123,6 +123,34 @@ fn each_library_stays_in_its_place() {
     assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
+/// One function writes what commands print, and it escapes what others' words could do to a terminal. A new command cannot
+/// forget it.
+#[test]
+fn only_one_module_writes_to_standard_output_and_standard_error() {
+    const WRITERS: [&str; 5] = ["io::stdout", "io::stderr", "println!", "print!", "dbg!"];
+    let mut wrong = Vec::new();
+    for path in rust_files(&root().join("src")) {
+        let inner = path
+            .strip_prefix(root().join("src"))
+            .unwrap()
+            .to_str()
+            .unwrap()
+            .to_owned();
+        // Logs have a writer of their own, which quotes what is not gavel's.
+        if inner == "cli/output.rs" || inner == "telemetry.rs" {
+            continue;
+        }
+        let code = code(&path);
+        wrong.extend(
+            WRITERS
+                .iter()
+                .filter(|writer| code.contains(*writer))
+                .map(|writer| format!("{inner}: {writer}")),
+        );
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
 /// Promise 2: one way to a side effect. Whoever calls a tool makes a `CallRequest`.
 #[test]
 fn only_act_and_the_operators_own_hand_call_a_tool() {

@@ -102,7 +102,7 @@ mod tests {
         });
         let shown = text(&decision);
         assert!(
-            shown.contains("response            a\u{fffd}b\n                    c\n"),
+            shown.contains("response            a\\u001bb\n                    c\n"),
             "{shown}"
         );
         assert!(!shown.contains("error_detail"));
