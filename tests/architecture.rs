@@ -123,6 +123,141 @@ fn each_library_stays_in_its_place() {
     assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
+/// Does the `.dockerignore` leave a path out? As its engines read it: the last pattern that fits counts, `!` takes back, and what lies
+/// in a folder that is left out is left out.
+fn is_left_out(path: &str) -> bool {
+    let text = fs::read_to_string(root().join(".dockerignore")).unwrap();
+    let patterns = text
+        .lines()
+        .map(str::trim)
+        .filter(|line| !line.is_empty() && !line.starts_with('#'));
+    patterns.fold(false, |left_out, line| {
+        let (takes_back, pattern) = line.strip_prefix('!').map_or((false, line), |pattern| (true, pattern));
+        let glob = globset::GlobBuilder::new(pattern)
+            .literal_separator(true)
+            .build()
+            .unwrap();
+        let fits = |path: &Path| glob.compile_matcher().is_match(path);
+        match Path::new(path).ancestors().any(fits) {
+            true => !takes_back,
+            false => left_out,
+        }
+    })
+}
+
+/// An image is handed on, and so is the cache that it was built with.
+#[test]
+fn no_key_setting_or_database_gets_into_the_image() {
+    for secret in [
+        ".git/config",
+        "secrets/gemini_api_key",
+        "deploy/secrets/x",
+        ".env",
+        ".env.production",
+        "deploy/.env",
+        "prod.env",
+        "gavel.toml",
+        "deploy/gavel.toml",
+        "gavel.prod.toml",
+        "policy.yaml",
+        "deploy/policy.yaml",
+        "gavel.db",
+        "gavel.db-wal",
+        "data/tasks.db",
+        "tasks.db-shm",
+        "google.db",
+        "records.sqlite3",
+        "server.pem",
+        "tls/server.key",
+        "client.p12",
+        "gavel.audit-key",
+        "gavel.db.audit-key",
+        "gavel-pins.json",
+        "gavel-pins.json.lock",
+        "mcp.local.json",
+        "deploy/.mcp.json",
+        "google-credentials.json",
+        "client_secret_1.json",
+        "id_ed25519",
+        "dump.sql.gz",
+        "gavel.log",
+        "audit.jsonl",
+        "target/release/gavel",
+        "mcp-servers/tasks/target/x",
+        "tests/api/main.rs",
+    ] {
+        assert!(is_left_out(secret), "{secret} would be in the image");
+    }
+    // What is built is there, every file of it that the code takes in.
+    for source in [
+        "Cargo.toml",
+        "Cargo.lock",
+        "build.rs",
+        "src/main.rs",
+        "src/domain/policy/mod.rs",
+        "constitution.md",
+        "mcp.json",
+        "agents/workspace.md",
+        "agents/schemas/CodebaseInvestigationReportSchema.json",
+        "templates/responses.toml",
+        "migrations/sqlite/0001_records.sql",
+        "mcp-servers/google/migrations/sqlite/0001_google.sql",
+        "proto/gemini/agent/v1/agent.proto",
+        "src/http/docs.html",
+    ] {
+        assert!(!is_left_out(source), "{source} would be missing");
+    }
+    let mut missing = Vec::new();
+    for path in [
+        "src",
+        "agents",
+        "templates",
+        "migrations",
+        "proto",
+        "mcp-servers/tasks/src",
+        "mcp-servers/google/src",
+        "mcp-servers/files/src",
+    ] {
+        let mut folders = vec![root().join(path)];
+        while let Some(folder) = folders.pop() {
+            for entry in fs::read_dir(folder).unwrap() {
+                let path = entry.unwrap().path();
+                match path.is_dir() {
+                    true => folders.push(path),
+                    false => missing.extend(
+                        Some(path).filter(|path| is_left_out(path.strip_prefix(root()).unwrap().to_str().unwrap())),
+                    ),
+                }
+            }
+        }
+    }
+    assert!(missing.is_empty(), "{missing:?} are part of the build");
+}
+
+/// What SECURITY.md says holds, a test shows; one that was renamed or dropped shows nothing.
+#[test]
+fn every_test_that_security_md_names_exists() {
+    let text = fs::read_to_string(root().join("SECURITY.md")).unwrap();
+    let mut named = 0;
+    for part in text.split('`').skip(1).step_by(2) {
+        let Some((file, name)) = part.split_once("::").filter(|(file, _)| file.ends_with(".rs")) else {
+            continue;
+        };
+        named += 1;
+        let source = fs::read_to_string(root().join(file)).unwrap_or_else(|error| panic!("{file}: {error}"));
+        assert!(source.contains(&format!("fn {name}(")), "{file} has no test {name}");
+    }
+    for risk in 1..=10 {
+        let id = format!("| ASI{risk:02} ");
+        let row = text
+            .lines()
+            .find(|line| line.starts_with(&id))
+            .unwrap_or_else(|| panic!("no row for {id}"));
+        assert!(row.contains(".rs::"), "{row}");
+    }
+    assert!(named >= 10, "{named}");
+}
+
 /// One function writes what commands print, and it escapes what others' words could do to a terminal. A new command cannot
 /// forget it.
 #[test]

@@ -181,12 +181,18 @@ impl Client {
                 .headers()
                 .get(LOCATION)
                 .map(|to| String::from_utf8_lossy(to.as_bytes()).into_owned());
-            bail!(
+            let words = format!(
                 "{self} answered {} and leads on to {}. Redirects are not followed, since the message and the key would go \
                  there. If that is the server you mean, give it to --server",
                 response.status(),
                 to.map_or_else(|| "no address".to_owned(), |to| format!("{:?}", capped(&to, 500)))
             );
+            return Err(Refused {
+                status: response.status(),
+                code: None,
+                words,
+            }
+            .into());
         }
         Ok(response)
     }

@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
-use reqwest::Response;
+use reqwest::{Response, StatusCode};
 use serde_json::Value;
 
 use super::place::There;
@@ -188,5 +188,8 @@ impl From<anyhow::Error> for Break {
 
 fn is_final(error: &anyhow::Error) -> bool {
     let refused = error.downcast_ref::<Refused>();
-    refused.is_some_and(|refused| refused.status.is_client_error() && refused.status.as_u16() != 429)
+    refused.is_some_and(|refused| {
+        let status = refused.status;
+        status.is_redirection() || (status.is_client_error() && status != StatusCode::TOO_MANY_REQUESTS)
+    })
 }

@@ -15,6 +15,10 @@ use crate::domain::definition::{Approval, Content, DefinitionError, Key, Node, q
 const MOST_BYTES: usize = 1 << 20;
 /// Most rules, and most tests.
 const MOST_ITEMS: usize = 1000;
+/// Values of the file, names of fields counted as well: as many rules and tests as there may be have a third.
+const MOST_NODES: usize = 100_000;
+/// Mistakes that are told.
+const MOST_ERRORS: usize = 100;
 /// Longest reason: it is shown to people and to models.
 const MOST_REASON: usize = 500;
 
@@ -37,12 +41,21 @@ pub(super) fn read(text: &str, file: &str) -> Result<Policy, Vec<DefinitionError
     let mut reader = Reader {
         file,
         errors: Vec::new(),
+        more: 0,
     };
     let policy = reader.policy(text);
     match policy {
         Some(policy) if reader.errors.is_empty() => Ok(policy),
         _ => {
             reader.errors.sort_by_key(|error| error.line);
+            let more = reader.more;
+            reader.errors.extend((more > 0).then(|| DefinitionError {
+                file: file.to_owned(),
+                line: None,
+                field: "the policy".to_owned(),
+                found: format!("{more} more errors"),
+                allowed: format!("none; the first {MOST_ERRORS} are listed"),
+            }));
             Err(reader.errors)
         }
     }
@@ -51,6 +64,8 @@ pub(super) fn read(text: &str, file: &str) -> Result<Policy, Vec<DefinitionError
 struct Reader<'a> {
     file: &'a str,
     errors: Vec<DefinitionError>,
+    /// Errors that are not listed.
+    more: usize,
 }
 
 /// A map whose keys are known ones.
@@ -80,6 +95,10 @@ impl<'a> Fields<'a> {
 
 impl Reader<'_> {
     fn wrong(&mut self, line: u64, field: &str, found: impl Into<String>, allowed: impl Into<String>) {
+        if self.errors.len() == MOST_ERRORS {
+            self.more += 1;
+            return;
+        }
         self.errors.push(DefinitionError {
             file: self.file.to_owned(),
             line: Some(line),
@@ -95,7 +114,7 @@ impl Reader<'_> {
             self.wrong(1, "the policy", found, format!("at most {MOST_BYTES}"));
             return None;
         }
-        let root = match Node::parse(text) {
+        let root = match Node::parse(text, MOST_NODES) {
             Ok(root) => root,
             Err(error) => {
                 self.wrong(

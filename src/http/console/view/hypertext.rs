@@ -12,8 +12,8 @@ use std::collections::BTreeSet;
 
 use html5ever::tokenizer::states::RawKind;
 use html5ever::tokenizer::{
-    BufferQueue, CharacterTokens, CommentToken, EndTag, StartTag, Tag, TagToken, Token, TokenSink, TokenSinkResult,
-    Tokenizer, TokenizerOpts,
+    BufferQueue, CharacterTokens, CommentToken, EndTag, ParseError, StartTag, Tag, TagToken, Token, TokenSink,
+    TokenSinkResult, Tokenizer, TokenizerOpts,
 };
 
 use layout::Layout;
@@ -274,7 +274,8 @@ impl TokenSink for Reader {
 
     fn process_token(&self, token: Token, _line: u64) -> TokenSinkResult<()> {
         let mut reading = self.0.borrow_mut();
-        reading.read = true;
+        // Within a tag that has not ended, mistakes are told.
+        reading.read |= !matches!(token, ParseError(_));
         match token {
             CharacterTokens(words) => reading.words(&words),
             // The end of a line break is one as well, in every browser.

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeSet;
 
-use html5ever::LocalName;
+use html5ever::{LocalName, local_name};
 
 use super::IN_LINE;
 use crate::domain::text::is_hidden;
@@ -14,8 +14,8 @@ use crate::domain::text::is_hidden;
 const MOST_LINES: usize = 3;
 /// Blanks in a row, where HTML does not make one of them.
 const MOST_BLANKS: usize = 60;
-/// Elements within each other: each tag may be compared with all of them. Letters made of tables within tables have a tenth.
-const DEEPEST: usize = 300;
+/// Elements within each other: each tag may be compared with all of them. Letters made of tables within tables have half.
+const DEEPEST: usize = 128;
 
 /// What begins and ends no element that holds something.
 const VOID: [&str; 9] = ["area", "base", "br", "col", "hr", "img", "input", "meta", "wbr"];
@@ -149,15 +149,25 @@ impl Layout {
 
     /// What begins on a line of its own ends a paragraph, and an item the one before it.
     fn end_line(&mut self, name: &LocalName) {
-        let ended: (&[&str], &[&str]) = match &**name {
-            "li" => (&["li"], &["ul", "ol"]),
-            "dt" | "dd" => (&["dt", "dd"], &["dl"]),
-            _ => (&["p"], &[]),
+        const PARAGRAPH: ([LocalName; 2], [LocalName; 2]) = (
+            [local_name!("p"), local_name!("p")],
+            [local_name!("table"), local_name!("table")],
+        );
+        let ended = match &**name {
+            "li" => (
+                [local_name!("li"), local_name!("li")],
+                [local_name!("ul"), local_name!("ol")],
+            ),
+            "dt" | "dd" => (
+                [local_name!("dt"), local_name!("dd")],
+                [local_name!("dl"), local_name!("dl")],
+            ),
+            _ => PARAGRAPH,
         };
-        for (ended, stops) in [(&["p"][..], &[][..]), ended] {
+        for (ended, stops) in [PARAGRAPH, ended] {
             let at = self.found(
-                |open| ended.contains(&&*open.name),
-                |open| open.scope || stops.contains(&&*open.name),
+                |open| ended.contains(&open.name),
+                |open| open.scope || stops.contains(&open.name),
             );
             if let Some(at) = at {
                 self.end_block();
