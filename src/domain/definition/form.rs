@@ -106,7 +106,10 @@ fn read_any_length(bytes: &[u8], form: Form, file: &str) -> read::Result {
             let text = &*text;
             read::read(&root, None, Text { file, text, twice })
         }
-        Err((error, name)) => fail(error.line, format!("text that is not {name} ({})", error.message), name),
+        Err((error, name)) => {
+            let (found, allowed) = error.told(name);
+            fail(error.line, found, allowed)
+        }
     }
 }
 

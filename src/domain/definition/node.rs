@@ -52,7 +52,7 @@ const MOST_ALIASES: usize = 1000;
 
 /// Said of a text with more.
 pub(super) fn too_many(nodes: usize) -> String {
-    format!("more than {nodes} values and names of fields")
+    format!("{MORE}{nodes} values and names of fields")
 }
 
 /// Text that is not YAML.
@@ -61,6 +61,19 @@ pub(crate) struct SyntaxError {
     pub(crate) line: Option<u64>,
     pub(crate) message: String,
 }
+
+impl SyntaxError {
+    /// What was found and what is allowed, of a text that should be of a form.
+    pub(super) fn told(&self, form: &'static str) -> (String, &'static str) {
+        match self.message.starts_with(MORE) {
+            true => (self.message.clone(), "no more than that"),
+            false => (format!("text that is not {form} ({})", self.message), form),
+        }
+    }
+}
+
+/// How the message of a text begins that has too much of something.
+const MORE: &str = "more than ";
 
 impl Node {
     /// Reads YAML of at most `nodes` values, keys counted as well. Only `true` and `false` are booleans (YAML 1.2).
@@ -89,7 +102,7 @@ impl Node {
     /// With whether a key that is given twice is what is wrong.
     fn parse_with(text: &str, nodes: usize, duplicate_keys: DuplicateKeyPolicy) -> Result<Self, (SyntaxError, bool)> {
         if memchr::memchr_iter(b'\n', text.as_bytes()).count() > MOST_LINES {
-            let (line, message) = (None, format!("more than {MOST_LINES} lines"));
+            let (line, message) = (None, format!("{MORE}{MOST_LINES} lines"));
             return Err((SyntaxError { line, message }, false));
         }
         let options = options! {
