@@ -5,10 +5,15 @@ use std::path::Path;
 use super::node::{Key, Node, SyntaxError};
 use super::read::{self, Refused, Text};
 use super::tree::Tree;
+use crate::domain::templates::MOST_RENDERED;
+
 use super::{Definition, canonical, json, markdown, proto};
 
 /// The longest definition taken, in bytes. A system prompt is pages long, not a book.
 pub const MAX_BYTES: usize = 1 << 20;
+
+// So no text of a definition is too long by itself, whatever is put into it.
+const _: () = assert!(MAX_BYTES <= MOST_RENDERED);
 
 /// How a definition is written down.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

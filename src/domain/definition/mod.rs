@@ -41,7 +41,7 @@ pub use arguments::ArgumentError;
 pub use constitution::{ChatLimits, Constitution};
 pub use error::DefinitionError;
 pub(crate) use error::MOST_TOLD;
-pub(crate) use fields::unknown_name_message;
+pub(crate) use fields::{Field, unknown_name_message};
 pub use flow::{Flow, Step};
 pub use form::{Form, MAX_BYTES};
 pub use json_schema::{json_schema, json_schema_of_front_matter};
