@@ -34,11 +34,11 @@ use super::caller::{Caller, Identity};
 use super::chat::request::FieldError;
 use super::chat::{Idempotency, RequestMeta};
 use crate::domain::agent_run::{AgentRun, RunStatus};
-use crate::domain::budget::Exceeded;
+use crate::domain::budget::{Budget, Exceeded, Limits};
 use crate::domain::canonical;
 use crate::domain::decision::{DecisionType, Outcome, Usage};
 use crate::domain::definition::answerer;
-use crate::domain::ids::{ActionId, ConversationId, ProjectId, RunId, ThreadId, UserId};
+use crate::domain::ids::{ActionId, ConversationId, ProjectId, RunId, TenantId, ThreadId, UserId};
 use crate::domain::thread::WhileBusy;
 use crate::engine::agent::{Agents, Bundle, OnReject, Settings};
 use crate::engine::calls::{CallState, Calls};
@@ -75,9 +75,9 @@ pub struct AgentRuns {
     leases: work::Leases,
     unrecorded: Arc<work::Unrecorded>,
     /// Runs that somebody waits for, at once.
-    admission: Arc<Semaphore>,
-    /// Runs in the background, at once.
-    background: Arc<Semaphore>,
+    admission: Arc<Budget>,
+    /// Runs in the background.
+    background: work::Background,
     /// Looks of those that wait, at once.
     looks: Arc<Semaphore>,
     working: TaskTracker,
@@ -163,8 +163,11 @@ impl AgentRuns {
             queue: OnceLock::new(),
             leases: work::Leases::default(),
             unrecorded: Arc::default(),
-            admission: Arc::new(Semaphore::new(at_once.waited_for)),
-            background: Arc::new(Semaphore::new(at_once.background)),
+            admission: Budget::new(
+                "runs that a caller waits for",
+                Limits::with_reserve(at_once.waited_for as u64),
+            ),
+            background: work::Background::new(at_once.background),
             looks: Arc::new(Semaphore::new(LOOKS)),
             working: TaskTracker::new(),
             halt: CancellationToken::new(),
@@ -400,7 +403,10 @@ impl AgentRuns {
             Err(error) => {
                 tracing::error!(run_id = %run, %error, "the making of a run broke down");
                 // Where the run is there already, its decision is its own, and stays as it is.
-                if let Err(error) = self.unmade(asked, DecisionType::RespondOnly, Outcome::Internal).await {
+                if let Err(error) = self
+                    .unmade(asked, DecisionType::RespondOnly, Outcome::Internal, None)
+                    .await
+                {
                     tracing::debug!(run_id = %run, ?error, "no record but the run's own");
                 }
                 Err(AgentError::Unheard(Unheard::Run(run)))
@@ -413,19 +419,22 @@ impl AgentRuns {
         let (id, queued) = (new.id, new.queued);
         let quota = self.quota.take(&new.decision.tenant, &new.decision.user).await;
         if !quota.allowed {
-            self.refused(new, Outcome::RateLimited).await?;
+            self.refused(new, Outcome::RateLimited, None).await?;
             return Err(AgentError::RateLimited(quota));
         }
         if self.working.is_closed() || self.halt.is_cancelled() || shed.is_some() {
-            self.refused(new, Outcome::Overloaded).await?;
+            self.refused(new, Outcome::Overloaded, shed).await?;
             return Err(AgentError::Overloaded);
         }
         let place = match queued {
             true => None,
-            false => match Arc::clone(&self.admission).try_acquire_owned() {
+            false => match self
+                .admission
+                .take(new.decision.tenant.as_str(), new.decision.user.as_str(), 1)
+            {
                 Ok(place) => Some(place),
-                Err(_) => {
-                    self.refused(new, Outcome::Overloaded).await?;
+                Err(exceeded) => {
+                    self.refused(new, Outcome::Overloaded, Some(exceeded)).await?;
                     return Err(AgentError::Overloaded);
                 }
             },
@@ -525,18 +534,25 @@ impl AgentRuns {
     }
 
     /// Every request leaves a record, also one that came to no run (promise 1).
-    async fn refused(&self, new: NewRun, outcome: Outcome) -> Result<(), AgentError> {
-        self.unmade(new, DecisionType::Refuse, outcome).await
+    async fn refused(&self, new: NewRun, outcome: Outcome, why: Option<Exceeded>) -> Result<(), AgentError> {
+        self.unmade(new, DecisionType::Refuse, outcome, why).await
     }
 
-    async fn unmade(&self, new: NewRun, decision_type: DecisionType, outcome: Outcome) -> Result<(), AgentError> {
+    async fn unmade(
+        &self,
+        new: NewRun,
+        decision_type: DecisionType,
+        outcome: Outcome,
+        why: Option<Exceeded>,
+    ) -> Result<(), AgentError> {
         // Whether a thread is the user's is looked at with the making of the run.
         let conversation = conversation(new.id);
         let open = OpenDecision {
             conversation,
             ..new.decision
         };
-        self.undecided(open, decision_type, outcome, None).await
+        let why = why.map(|exceeded| exceeded.to_string().into());
+        self.undecided(open, decision_type, outcome, why).await
     }
 
     async fn undecided(
@@ -687,15 +703,18 @@ impl AgentRuns {
 
     /// Takes a run up that somebody has answered, or cancelled, where nobody else has. It takes a place of those that somebody
     /// waits for; where none is free, it is found a moment later, as all runs are that nobody works on.
-    pub(super) fn go_on(self: &Arc<Self>, run: RunId) {
+    pub(super) fn go_on(self: &Arc<Self>, run: RunId, tenant: &TenantId, user: &str) {
         // Whatever became of it before, possibly elsewhere: who speaks now waits for what comes of that.
         self.unrecorded.went_on(run);
         if self.working.is_closed() {
             return;
         }
-        let Ok(place) = Arc::clone(&self.admission).try_acquire_owned() else {
-            tracing::debug!(run_id = %run, "as many runs are worked on as may be, so this one goes on a little later");
-            return;
+        let place = match self.admission.take(tenant.as_str(), user, 1) {
+            Ok(place) => place,
+            Err(exceeded) => {
+                tracing::debug!(run_id = %run, %exceeded, "this run continues a little later");
+                return;
+            }
         };
         let this = Arc::clone(self);
         self.working.spawn(async move {
@@ -741,7 +760,7 @@ impl AgentRuns {
         tracing::info!(run_id = %run, by = %caller.name(), "a run is to be cancelled");
         self.agents.running.cancel(run);
         // One that waits for a person, or its turn, is worked on by nobody who would end it.
-        self.go_on(run);
+        self.go_on(run, &caller.tenant, &caller.name_for(user));
         // It is asked for, whatever can be read now: as it was a moment ago it says no less.
         Ok(self.get(caller, user, run).await.unwrap_or_else(|error| {
             tracing::warn!(run_id = %run, %error, "how a run stands that is to be cancelled cannot be read");
