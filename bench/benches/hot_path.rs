@@ -12,7 +12,7 @@ use gavel::domain::canonical;
 use gavel::domain::decision::Usage;
 use gavel::domain::ids::ActionId;
 use gavel::domain::journal::{CallResult, Entry, FunctionCall, ModelTurn, Part, Proposed, Target};
-use gavel::domain::tool::InputSchema;
+use gavel::domain::schema::{Effort, JsonSchema};
 use gavel::engine::{Limits, next};
 use gavel::surfaces::chat::request::ChatRequest;
 use serde_json::value::RawValue;
@@ -51,7 +51,7 @@ fn arguments_canonical(bencher: Bencher<'_, '_>) {
 
 #[divan::bench]
 fn arguments_checked(bencher: Bencher<'_, '_>) {
-    let schema = InputSchema::compile(raw(&json!({
+    let schema = JsonSchema::compile(raw(&json!({
         "type": "object", "additionalProperties": false, "required": ["title"],
         "properties": {
             "title": {"type": "string", "minLength": 1, "maxLength": 500},
@@ -62,7 +62,7 @@ fn arguments_checked(bencher: Bencher<'_, '_>) {
     })))
     .unwrap();
     let arguments = task();
-    bencher.bench(|| schema.check(black_box(&arguments)).unwrap());
+    bencher.bench(|| schema.check(black_box(&arguments), Effort::Quick).unwrap());
 }
 
 /// A run in which the model has called one unknown function and been answered, `turns` times.
