@@ -14,7 +14,8 @@ use gavel::adapters::store::{Store, StoreConfig};
 use gavel::domain::decision::{DecisionType, Outcome, Usage};
 use gavel::domain::ids::{ActionId, ConversationId, DecisionId, InstanceId, TenantId, UserId};
 use gavel::domain::journal::CallFailure;
-use gavel::domain::tool::{FailureCode, Idempotency, InputSchema, Tool};
+use gavel::domain::schema::JsonSchema;
+use gavel::domain::tool::{FailureCode, Idempotency, Tool};
 use gavel::ports::records::{
     CallRecord, ClosedDecision, Decisions, ListQuery, OpenDecision, Page, QueryError, Recorder,
 };
@@ -176,7 +177,7 @@ fn tools() -> Vec<Arc<Tool>> {
                 server: "tasks".into(),
                 name: name.into(),
                 description: String::new(),
-                input: InputSchema::compile(schema()).unwrap(),
+                input: JsonSchema::compile(schema()).unwrap(),
                 model_schema: schema(),
                 output_schema: None,
                 side_effect: false,
