@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
+use super::log::{self, LogLines};
 use crate::domain::tool::Tool;
 
 /// Results of a definition that are compared; one that keeps its word eight times is believed.
@@ -19,7 +20,7 @@ pub(super) struct Outputs(Mutex<HashMap<Arc<str>, u8>>);
 
 impl Outputs {
     /// Warns when data does not fit the tool's own output schema.
-    pub(super) fn check(&self, tool: &Tool, data: &RawValue) {
+    pub(super) fn check(&self, tool: &Tool, data: &RawValue, log: &LogLines) {
         let Some(schema) = &tool.output_schema else { return };
         if !self.is_due(&tool.digest) {
             return;
@@ -32,8 +33,10 @@ impl Outputs {
         };
         let fits = jsonschema::validator_for(&schema).is_ok_and(|validator| validator.is_valid(&data));
         if !fits {
-            tracing::warn!(
-                server = &*tool.server,
+            log::line!(
+                *log,
+                warn,
+                "result does not fit",
                 tool = &*tool.name,
                 "a result does not fit the tool's output schema"
             );
