@@ -990,23 +990,16 @@ async fn a_server_that_echoes_its_request_shows_no_secret() {
         );
         assert!(!text.contains(&basic[..12].to_lowercase()), "{text}");
     };
-    let said = |request: &Request, head: &str| {
-        let plain = request.head.clone();
-        let credentials =
-            "basic canary-\"quoted\"/0123456789 ann:canary-password canary-in-a-url canary-%22quoted%22%2F0123456789";
-        // The configured ones in their own case, which the peer's head has not.
-        let own = format!(
-            "Basic {basic_part} X-Key: canary-\"quoted\"/0123456789 {credentials}",
-            basic_part = head
-        );
-        format!("{own} {plain}")
-    };
+    // In the case of the configuration, which the peer does not keep.
+    let said = format!(
+        "Authorization: Basic {basic} X-Key: canary-\"quoted\"/0123456789 canary-%22quoted%22%2F0123456789 ann:canary-password \
+         canary-user:canary-in-a-url /mcp/canary-in-a-path/sse?key=canary-in-a-query"
+    );
     // The handshake is refused with everything that came in.
-    for cut in [usize::MAX, 250, 230, 100, 40, 30] {
-        let whole = format!("Basic {basic}");
-        let server = RawServer::start(move |request| {
-            let mut words = said(request, &whole);
-            words.truncate(words.floor_char_boundary(cut.min(words.len())));
+    for cut in [said.len(), 50, 45, 40] {
+        let words = said[..cut].to_owned();
+        let server = RawServer::start(move |_| {
+            let words = words.clone();
             Some(Answer::Http(
                 "HTTP/1.1 403 Forbidden\r\ncontent-type: text/plain",
                 words,
@@ -1020,9 +1013,8 @@ async fn a_server_that_echoes_its_request_shows_no_secret() {
     }
     // So is a call, as an error of the protocol, of the tool, and as what is none.
     for form in ["protocol", "tool", "none"] {
-        let whole = format!("Basic {basic}");
+        let words = said.clone();
         let server = peer(move |request| {
-            let words = said(request, &whole);
             let id = &request.message["id"];
             let body = match form {
                 "protocol" => json!({"jsonrpc": "2.0", "id": id, "error": {"code": -32602, "message": words}}),

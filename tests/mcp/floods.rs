@@ -44,7 +44,12 @@ async fn is_cut_off(mcp: &Arc<Mcp>, what: &str) {
 
 /// What a server may send of its own accord, each as one line.
 fn messages() -> Vec<(&'static str, String)> {
-    let long = "x".repeat(100_000);
+    let long = "x".repeat(20_000);
+    // So that the test takes no longer than it must.
+    let pad = "x".repeat(4_000);
+    let notification = |method: &str, text: &str| {
+        json!({"jsonrpc": "2.0", "method": format!("notifications/{method}"), "params": {"data": text}}).to_string()
+    };
     vec![
         ("pings", r#"{"jsonrpc":"2.0","id":1,"method":"ping"}"#.to_owned()),
         (
@@ -56,21 +61,12 @@ fn messages() -> Vec<(&'static str, String)> {
             r#"{"jsonrpc":"2.0","id":1,"method":"sampling/createMessage","params":{}}"#.to_owned(),
         ),
         ("unknown", r#"{"jsonrpc":"2.0","id":1,"method":"x/y"}"#.to_owned()),
-        (
-            "log",
-            r#"{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"info","data":1}}"#.to_owned(),
-        ),
-        (
-            "changes",
-            r#"{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}"#.to_owned(),
-        ),
+        ("log", notification("message", &pad)),
+        ("changes", notification("tools/list_changed", &pad)),
+        ("large notifications", notification("progress", &long)),
         (
             "answers to nobody",
-            r#"{"jsonrpc":"2.0","id":987654,"result":{"tools":[]}}"#.to_owned(),
-        ),
-        (
-            "large notifications",
-            format!(r#"{{"jsonrpc":"2.0","method":"notifications/message","params":"{long}"}}"#),
+            format!(r#"{{"jsonrpc":"2.0","id":987654,"result":{{"tools":"{pad}"}}}}"#),
         ),
     ]
 }
@@ -96,15 +92,11 @@ async fn a_child_that_floods_is_cut_off_and_the_others_work() {
     }
 }
 
-/// So many events with this message that any allowance is used up.
+/// So many events with this message that the allowance is used up, also where it takes seconds.
 fn events(line: &str) -> String {
-    let count = (1000 + 200_000_000 / (line.len() * 10 + 1000)).min(100_000);
-    let count = if line.contains("\"id\":1,") || line.contains("\"id\":\"") {
-        2000
-    } else {
-        count.max(900)
-    };
-    format!("data: {line}\n\n").repeat(count)
+    let is_request = line.contains("\"id\":") && line.contains("\"method\":");
+    let cost = line.len() / 1024 + if is_request { 50 } else { 1 };
+    format!("data: {line}\n\n").repeat(75_000 / cost)
 }
 
 /// Promise 5
@@ -202,7 +194,7 @@ async fn large_answers_beyond_the_budget_are_not_read_and_other_tenants_get_thei
             match request.message["params"]["arguments"]["how"].as_str()? {
                 "stall" => Some(Answer::Stall(stalled.clone())),
                 _ => {
-                    let result = json!({"content": [], "structuredContent": "x".repeat(1_000_000)});
+                    let result = json!({"content": [], "structuredContent": "x".repeat(6_000_000)});
                     Some(Answer::Result(result))
                 }
             }

@@ -24,7 +24,7 @@ use tokio::io::{AsyncBufReadExt, AsyncRead, BufReader};
 use super::answers::{Held, NoRoom};
 use super::attempt::{Attempt, Lost};
 use super::log;
-use super::message::{self, Envelope, Message, VALUE_BYTES};
+use super::message::{self, Envelope, Message};
 use super::unsolicited::{Answer, Unsolicited, Verdict};
 
 /// Longest line, its end included.
@@ -299,8 +299,10 @@ impl<R: AsyncRead + Unpin> Lines<R> {
         }
         // An answer to rmcp, such as a list, or to nobody.
         self.unsolicited.noise(bytes).map_err(io::Error::other)?;
-        let room = self.held.add(message::values(line) * VALUE_BYTES);
-        if let Err(no_room) = room {
+        let Ok(tree) = message::tree_bytes(line) else {
+            return self.no_message();
+        };
+        if let Err(no_room) = self.held.add(tree) {
             let id = envelope.id.and_then(|id| serde_json::from_str(id.get()).ok());
             return Ok(id.map_or(Step::More, |id| self.instead(&id, Unread::NoRoom(no_room))));
         }

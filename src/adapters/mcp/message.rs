@@ -22,7 +22,7 @@ pub(super) type Message = RxJsonRpcMessage<RoleClient>;
 /// some 50,000.
 const MAX_VALUES: usize = 300_000;
 /// Bytes that each value takes in a tree, beside its text.
-pub(super) const VALUE_BYTES: usize = 64;
+const VALUE_BYTES: usize = 64;
 
 /// The members of a message, not read any further. Parsed at no more cost than the message's length.
 #[derive(Deserialize)]
@@ -63,9 +63,7 @@ pub(super) enum Unreadable {
 /// # Errors
 /// It is none, or one too large for a tree.
 pub(super) fn read(json: &[u8]) -> Result<Message, Unreadable> {
-    if values(json) > MAX_VALUES {
-        return Err(Unreadable::Values);
-    }
+    tree_bytes(json)?;
     let error = match serde_json::from_slice(json) {
         Ok(message) => return Ok(message),
         Err(error) => error,
@@ -77,8 +75,19 @@ pub(super) fn read(json: &[u8]) -> Result<Message, Unreadable> {
     shallow(&mended).ok_or(Unreadable::Json(error))
 }
 
+/// What a message takes as a tree, beside its text.
+///
+/// # Errors
+/// It is too large for one.
+pub(super) fn tree_bytes(json: &[u8]) -> Result<usize, Unreadable> {
+    match values(json) {
+        values if values > MAX_VALUES => Err(Unreadable::Values),
+        values => Ok(values * VALUE_BYTES),
+    }
+}
+
 /// How many values JSON text holds at most: what stands before commas and behind brackets, outside of strings.
-pub(super) fn values(json: &[u8]) -> usize {
+fn values(json: &[u8]) -> usize {
     let (mut count, mut at) = (1, 0);
     while let Some(found) = json
         .get(at..)

@@ -120,15 +120,17 @@ impl Transport<RoleClient> for Pipes {
     }
 
     async fn close(&mut self) -> io::Result<()> {
-        self.stdin.close().await?;
         // It stays here until it has ended: whoever drops this future drops, and so kills, the child.
-        let Some(child) = &mut self.child else { return Ok(()) };
+        let Some(child) = &mut self.child else {
+            return self.stdin.close().await;
+        };
         if self.unsolicited.is_flooded() {
-            // It goes on writing until it is killed.
+            // It goes on writing until it is killed, and may not read what is still to be written.
             Box::into_pin(child.kill()).await?;
             self.child = None;
-            return Ok(());
+            return self.stdin.close().await;
         }
+        self.stdin.close().await?;
         if tokio::time::timeout(GRACE, child.wait()).await.is_err() {
             // It fails when the child has just ended.
             let _ = child.signal(SIGTERM);

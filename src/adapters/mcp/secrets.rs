@@ -74,26 +74,28 @@ impl Secrets {
 
     /// The same in bytes.
     pub(super) fn hide_in(&self, text: &mut Cow<'_, [u8]>, parts: Parts) {
+        // Whole ones first: the beginning of one may be that of another.
+        self.each(text, |form| form.len());
+        if matches!(parts, Parts::Too) {
+            self.each(text, |form| match form.len() >= CUT {
+                true => form.ceil_char_boundary(form.len() / 2),
+                false => form.len(),
+            });
+        }
+    }
+
+    /// Masks what begins with the first bytes of a form, as far as it is that form; `first` tells how many.
+    fn each(&self, text: &mut Cow<'_, [u8]>, first: impl Fn(&str) -> usize) {
         for form in self.forms.iter().map(|form| form.expose_secret()) {
-            let probe = match parts {
-                Parts::Too if form.len() >= CUT => form.ceil_char_boundary(form.len() / 2),
-                Parts::Too | Parts::Not => form.len(),
-            };
-            let (head, rest) = form.split_at(probe);
+            let (head, rest) = form.split_at(first(form));
             let mut from = 0;
             while let Some(found) = memmem::find(&text[from..], head.as_bytes()) {
                 let start = from + found;
-                let after = &text[start + probe..];
-                let same: usize = rest
-                    .chars()
-                    .map(char::len_utf8)
-                    .scan(0, |at, length| {
-                        let is_same = after.get(*at..*at + length) == rest.as_bytes().get(*at..*at + length);
-                        *at += length;
-                        is_same.then_some(length)
-                    })
-                    .sum();
-                text.to_mut().splice(start..start + probe + same, MASK.bytes());
+                let after = &text[start + head.len()..];
+                let mut same = rest.char_indices().map(|(at, c)| at + c.len_utf8());
+                let same = same.rfind(|end| after.get(..*end) == rest.as_bytes().get(..*end));
+                let end = start + head.len() + same.unwrap_or(0);
+                text.to_mut().splice(start..end, MASK.bytes());
                 from = start + MASK.len();
             }
         }

@@ -18,9 +18,9 @@ use sse_stream::{Sse, SseStream};
 
 use super::answer::{Kind, MAX_ANSWER, MAX_ERROR, is_auth, kind};
 use super::body::{bounded, whole};
-use crate::adapters::mcp::answers::{NoRoom, Reading};
+use crate::adapters::mcp::answers::Reading;
 use crate::adapters::mcp::log;
-use crate::adapters::mcp::message::{self, Envelope, Message, VALUE_BYTES};
+use crate::adapters::mcp::message::{self, Envelope, Message};
 use crate::adapters::mcp::unsolicited::{Answer, Flood, MAX_ID, Unsolicited, Verdict};
 use crate::adapters::upstream::{Response, why};
 
@@ -67,9 +67,10 @@ impl Tap {
             .await
             .map_err(|fault| unexpected(fault.to_string()))?;
         self.charged(&body)?;
-        held.add(message::values(&body) * VALUE_BYTES)
-            .map_err(|no_room| unexpected(no_room.to_string()))?;
-        let read = message::read(&body).map_err(|error| unexpected(format!("the answer: {error}")))?;
+        let unreadable = |error| unexpected(format!("the answer cannot be read: {error}"));
+        let tree = message::tree_bytes(&body).map_err(unreadable)?;
+        held.add(tree).map_err(|no_room| unexpected(no_room.to_string()))?;
+        let read = message::read(&body).map_err(unreadable)?;
         if matches!(read, Message::Request(_) | Message::Notification(_)) {
             return Err(unexpected("the server answered with a message of its own"));
         }
@@ -131,12 +132,13 @@ impl Tap {
             // rmcp keeps it.
             event.id = event.id.filter(|id| id.len() <= MAX_ID);
             let data = event.data.take().unwrap_or_default();
-            let for_rmcp = for_rmcp(&unsolicited, data, &post).map_err(broken)?;
+            let mut for_rmcp = own(&unsolicited, data, &post).map_err(broken)?;
             if let Some(data) = &for_rmcp {
-                held.add(message::values(data.as_bytes()) * VALUE_BYTES)
-                    .map_err(|no_room: NoRoom| broken(no_room))?;
+                let tree = message::tree_bytes(data.as_bytes()).map_err(broken)?;
+                held.add(tree).map_err(broken)?;
                 unsolicited.keep(&mut held);
             }
+            for_rmcp = for_rmcp.and_then(readable);
             drop(held.take());
             event.data = for_rmcp;
             Ok(event)
@@ -145,32 +147,37 @@ impl Tap {
     }
 }
 
-/// The data of an event as rmcp can read it, if rmcp is to have it. Nearly all is as it came.
-fn for_rmcp(
-    unsolicited: &Arc<Unsolicited>,
-    data: String,
-    post: &reqwest::RequestBuilder,
-) -> Result<Option<String>, Flood> {
-    if let Ok(envelope) = serde_json::from_str::<Envelope<'_>>(&data)
-        && let Some(method) = &envelope.method
-    {
-        match unsolicited.heard(method, envelope.id, data.len())? {
-            Verdict::Dropped => return Ok(None),
-            Verdict::Passed => {}
-            Verdict::Answer(answer) => {
-                send(unsolicited, answer, post);
-                return Ok(None);
-            }
-        }
-    } else {
+/// The data of an event, if rmcp is to have it; what is the server's own is dealt with here.
+fn own(unsolicited: &Arc<Unsolicited>, data: String, post: &reqwest::RequestBuilder) -> Result<Option<String>, Flood> {
+    let envelope = serde_json::from_str::<Envelope<'_>>(&data);
+    let Ok(Envelope {
+        id,
+        method: Some(method),
+        ..
+    }) = &envelope
+    else {
         unsolicited.noise(data.len())?;
+        return Ok((!data.trim().is_empty()).then_some(data));
+    };
+    match unsolicited.heard(method, *id, data.len())? {
+        Verdict::Dropped => return Ok(None),
+        Verdict::Passed => {}
+        Verdict::Answer(answer) => {
+            send(unsolicited, answer, post);
+            return Ok(None);
+        }
     }
-    match message::read(data.as_bytes()) {
-        // A message of the server's own that was not seen to be one.
-        Ok(Message::Request(_)) | Err(_) => Ok(None),
-        Ok(message) => match serde_json::from_str::<serde::de::IgnoredAny>(&data) {
-            Ok(_) => Ok(Some(data)),
-            Err(_) => Ok(serde_json::to_string(&message).ok()),
+    Ok(Some(data))
+}
+
+/// The data as rmcp can read it; nearly all is as it came. Nothing of what only looks like a request once it can be read.
+fn readable(data: String) -> Option<String> {
+    match serde_json::from_str::<Message>(&data) {
+        Ok(Message::Request(_)) => None,
+        Ok(_) => Some(data),
+        Err(_) => match message::read(data.as_bytes()) {
+            Ok(Message::Request(_)) | Err(_) => None,
+            Ok(message) => serde_json::to_string(&message).ok(),
         },
     }
 }
