@@ -135,8 +135,8 @@ async fn servers_that_flood_with_requests_take_nothing_from_others() {
         until("the flood to be cut off", || async {
             let servers = servers().await;
             let mut servers = servers.as_array().unwrap().iter();
-            let found = servers.find(|status| status["name"] == server).unwrap();
-            found["state"] == "down" && found["reason"].to_string().contains("sends more requests")
+            let found = servers.find(|status| status["server"] == server).unwrap();
+            found["state"] == "down" && found["detail"].to_string().contains("sends more requests")
         })
         .await;
         let asked = Instant::now();

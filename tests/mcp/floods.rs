@@ -66,7 +66,7 @@ fn messages() -> Vec<(&'static str, String)> {
         ("large notifications", notification("progress", &long)),
         (
             "answers to nobody",
-            format!(r#"{{"jsonrpc":"2.0","id":987654,"result":{{"tools":"{pad}"}}}}"#),
+            format!(r#"{{"jsonrpc":"2.0","id":987654,"result":{{"tools":"{long}"}}}}"#),
         ),
     ]
 }

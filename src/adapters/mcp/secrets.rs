@@ -235,6 +235,8 @@ fn forms(secret: &str) -> BTreeSet<String> {
         }
         text
     };
+    let json = [ascii(true), ascii(false), json];
+    let slashes = json.clone().map(|json| json.replace('/', "\\/"));
     let percent = utf8_percent_encode(secret, UNRESERVED).to_string();
     let mut lower = String::with_capacity(percent.len());
     let mut digits = 0;
@@ -242,16 +244,8 @@ fn forms(secret: &str) -> BTreeSet<String> {
         lower.push(if digits > 0 { c.to_ascii_lowercase() } else { c });
         digits = if c == '%' { 2 } else { i32::max(digits - 1, 0) };
     }
-    let mut forms = BTreeSet::from([
-        ascii(true),
-        ascii(false),
-        json.replace('/', "\\/"),
-        percent.replace("%20", "+"),
-        lower,
-        percent,
-        json,
-        secret.to_owned(),
-    ]);
+    let mut forms = BTreeSet::from([percent.replace("%20", "+"), lower, percent, secret.to_owned()]);
+    forms.extend(json.into_iter().chain(slashes));
     for alphabet in [&STANDARD, &URL_SAFE] {
         let engine = GeneralPurpose::new(alphabet, NO_PAD);
         forms.extend((0..3).filter_map(|before| in_base64(&engine, secret, before)));
