@@ -221,10 +221,12 @@ fn discover() -> ClientLifecycleMode {
 /// # Errors
 /// Why there is no list.
 pub(super) async fn list(peer: &Peer<RoleClient>, unsolicited: &Unsolicited) -> Result<List, NoList> {
-    let tools = read_list(peer, &unsolicited.source).await;
-    // Also where there is none: then it is given back.
-    let held = unsolicited.list_is_read();
-    tools.map(|tools| List { tools, _held: held })
+    let listing = unsolicited.reads_list();
+    let tools = read_list(peer, &unsolicited.source).await?;
+    Ok(List {
+        tools,
+        _held: listing.is_read(),
+    })
 }
 
 async fn read_list(peer: &Peer<RoleClient>, source: &Source) -> Result<Vec<Value>, NoList> {

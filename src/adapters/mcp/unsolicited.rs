@@ -41,6 +41,23 @@ const MAX_PASSED: usize = 64 * 1024;
 )]
 pub(super) struct Flood;
 
+/// A list that is being read.
+pub(super) struct Listing<'a>(&'a Unsolicited);
+
+impl Listing<'_> {
+    /// What all its pages take of the budget.
+    pub(super) fn is_read(self) -> Vec<Share> {
+        lock(&self.0.list).take().unwrap_or_default()
+    }
+}
+
+impl Drop for Listing<'_> {
+    /// Also of one that is given up.
+    fn drop(&mut self) {
+        drop(lock(&self.0.list).take());
+    }
+}
+
 /// What is to be done about a message.
 pub(super) enum Verdict {
     /// Nothing more.
@@ -65,8 +82,8 @@ pub(super) struct Unsolicited {
     allowance: Mutex<Allowance>,
     answers: Arc<Semaphore>,
     flood: CancellationToken,
-    /// What the list that is being read takes of the budget of answers.
-    list: Mutex<Vec<Share>>,
+    /// What the lists that are being read take of the budget of answers; `None` where there are none.
+    list: Mutex<Option<Vec<Share>>>,
 }
 
 struct Allowance {
@@ -177,14 +194,18 @@ impl Unsolicited {
         self.flood.cancelled().await;
     }
 
-    /// What an answer that is no user's takes of the budget, until [`Self::list_is_read`] takes it.
-    pub(super) fn keep(&self, held: &mut Held<'_>) {
-        lock(&self.list).extend(held.take());
+    /// A list is read from now on, until what is returned is dropped.
+    pub(super) fn reads_list(&self) -> Listing<'_> {
+        lock(&self.list).get_or_insert_default();
+        Listing(self)
     }
 
-    /// What all pages of a list take of the budget.
-    pub(super) fn list_is_read(&self) -> Vec<Share> {
-        std::mem::take(&mut lock(&self.list))
+    /// What an answer that is no user's takes of the budget is kept while a list is read. At any other time such answers are small, or nobody waits for them.
+    pub(super) fn keep(&self, held: &mut Held<'_>) {
+        let share = held.take();
+        if let Some(list) = &mut *lock(&self.list) {
+            list.extend(share);
+        }
     }
 
     /// Words of the server about an error.
@@ -274,6 +295,34 @@ mod tests {
             assert!(server.is_flooded());
             assert!(!notification(&server), "it has ended for good");
         }
+    }
+
+    /// What nobody waits for takes nothing of the budget once it is read.
+    #[test]
+    fn only_the_pages_of_a_list_are_counted_until_the_list_is_read() {
+        let server = unsolicited();
+        let answer = || {
+            let mut held = server.source.held();
+            held.add(1024 * 1024).unwrap();
+            server.keep(&mut held);
+        };
+        let used = || server.source.answers.used();
+        answer();
+        assert_eq!(used(), 0);
+        let listing = server.reads_list();
+        answer();
+        answer();
+        assert_eq!(used(), 4 * 1024 * 1024);
+        let list = listing.is_read();
+        answer();
+        assert_eq!(used(), 4 * 1024 * 1024, "as long as the list is there");
+        drop(list);
+        assert_eq!(used(), 0);
+        let given_up = server.reads_list();
+        answer();
+        drop(given_up);
+        answer();
+        assert_eq!(used(), 0);
     }
 
     #[test]
