@@ -26,6 +26,7 @@ mod policy;
 mod runs;
 mod serve;
 mod since;
+mod stopping;
 mod table;
 mod threads;
 

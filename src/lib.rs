@@ -18,6 +18,8 @@ pub mod config;
 pub mod domain;
 pub mod engine;
 pub mod evaluation;
+#[cfg(fuzzing)]
+pub mod fuzzing;
 pub mod http;
 pub mod ports;
 pub mod surfaces;

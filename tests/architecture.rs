@@ -123,6 +123,180 @@ fn each_library_stays_in_its_place() {
     assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
+/// The patterns of the `.dockerignore`, and whether each takes back what others leave out.
+fn left_out() -> Vec<(globset::GlobMatcher, bool)> {
+    let text = fs::read_to_string(root().join(".dockerignore")).unwrap();
+    let lines = text
+        .lines()
+        .map(str::trim)
+        .filter(|line| !line.is_empty() && !line.starts_with('#'));
+    lines
+        .map(|line| {
+            let (takes_back, pattern) = line.strip_prefix('!').map_or((false, line), |pattern| (true, pattern));
+            let glob = globset::GlobBuilder::new(pattern)
+                .literal_separator(true)
+                .build()
+                .unwrap();
+            (glob.compile_matcher(), takes_back)
+        })
+        .collect()
+}
+
+/// Is a path left out? As container engines read it: the last pattern that fits counts, and what lies in a folder that is left out is
+/// left out.
+fn is_left_out(patterns: &[(globset::GlobMatcher, bool)], path: &str) -> bool {
+    let fits = |glob: &globset::GlobMatcher| Path::new(path).ancestors().any(|path| glob.is_match(path));
+    patterns
+        .iter()
+        .rev()
+        .find(|(glob, _)| fits(glob))
+        .is_some_and(|(_, takes_back)| !takes_back)
+}
+
+/// An image is handed on, and so is the cache that it was built with.
+#[test]
+fn no_key_setting_or_database_gets_into_the_image() {
+    let patterns = left_out();
+    for secret in [
+        ".git/config",
+        "secrets/gemini_api_key",
+        "deploy/secrets/x",
+        ".env",
+        ".env.production",
+        "deploy/.env",
+        "prod.env",
+        "gavel.toml",
+        "deploy/gavel.toml",
+        "gavel.prod.toml",
+        "policy.yaml",
+        "deploy/policy.yaml",
+        "gavel.db",
+        "gavel.db-wal",
+        "data/tasks.db",
+        "tasks.db-shm",
+        "google.db",
+        "records.sqlite3",
+        "server.pem",
+        "tls/server.key",
+        "client.p12",
+        "gavel.audit-key",
+        "gavel.db.audit-key",
+        "gavel-pins.json",
+        "gavel-pins.json.lock",
+        "mcp.local.json",
+        "deploy/.mcp.json",
+        "google-credentials.json",
+        "client_secret_1.json",
+        "id_ed25519",
+        "dump.sql.gz",
+        "gavel.log",
+        "audit.jsonl",
+        "target/release/gavel",
+        "mcp-servers/tasks/target/x",
+        "tests/api/main.rs",
+    ] {
+        assert!(is_left_out(&patterns, secret), "{secret} would be in the image");
+    }
+    // What is built is there, every file of it that the code takes in.
+    for source in [
+        "Cargo.toml",
+        "Cargo.lock",
+        "build.rs",
+        "src/main.rs",
+        "src/domain/policy/mod.rs",
+        "constitution.md",
+        "mcp.json",
+        "agents/workspace.md",
+        "agents/schemas/CodebaseInvestigationReportSchema.json",
+        "templates/responses.toml",
+        "migrations/sqlite/0001_records.sql",
+        "mcp-servers/google/migrations/sqlite/0001_google.sql",
+        "proto/gemini/agent/v1/agent.proto",
+        "src/http/docs.html",
+    ] {
+        assert!(!is_left_out(&patterns, source), "{source} would be missing");
+    }
+    let mut missing = Vec::new();
+    for path in [
+        "src",
+        "agents",
+        "templates",
+        "migrations",
+        "proto",
+        "mcp-servers/tasks/src",
+        "mcp-servers/google/src",
+        "mcp-servers/files/src",
+    ] {
+        let mut folders = vec![root().join(path)];
+        while let Some(folder) = folders.pop() {
+            for entry in fs::read_dir(folder).unwrap() {
+                let path = entry.unwrap().path();
+                match path.is_dir() {
+                    true => folders.push(path),
+                    false => {
+                        missing.extend(Some(path).filter(|path| {
+                            is_left_out(&patterns, path.strip_prefix(root()).unwrap().to_str().unwrap())
+                        }))
+                    }
+                }
+            }
+        }
+    }
+    assert!(missing.is_empty(), "{missing:?} are part of the build");
+}
+
+/// What SECURITY.md says holds, a test shows; one that was renamed or dropped shows nothing.
+#[test]
+fn every_test_that_security_md_names_exists() {
+    let text = fs::read_to_string(root().join("SECURITY.md")).unwrap();
+    let mut named = 0;
+    for part in text.split('`').skip(1).step_by(2) {
+        let Some((file, name)) = part.split_once("::").filter(|(file, _)| file.ends_with(".rs")) else {
+            continue;
+        };
+        named += 1;
+        let source = fs::read_to_string(root().join(file)).unwrap_or_else(|error| panic!("{file}: {error}"));
+        assert!(source.contains(&format!("fn {name}(")), "{file} has no test {name}");
+    }
+    for risk in 1..=10 {
+        let id = format!("| ASI{risk:02} ");
+        let row = text
+            .lines()
+            .find(|line| line.starts_with(&id))
+            .unwrap_or_else(|| panic!("no row for {id}"));
+        assert!(row.contains(".rs::"), "{row}");
+    }
+    assert!(named >= 10, "{named}");
+}
+
+/// One function writes what commands print, and it escapes what others' words could do to a terminal. A new command cannot
+/// forget it.
+#[test]
+fn only_one_module_writes_to_standard_output_and_standard_error() {
+    const WRITERS: [&str; 5] = ["io::stdout", "io::stderr", "println!", "print!", "dbg!"];
+    let mut wrong = Vec::new();
+    for path in rust_files(&root().join("src")) {
+        let inner = path
+            .strip_prefix(root().join("src"))
+            .unwrap()
+            .to_str()
+            .unwrap()
+            .to_owned();
+        // Logs have a writer of their own, which quotes what is not gavel's.
+        if inner == "cli/output.rs" || inner == "telemetry.rs" {
+            continue;
+        }
+        let code = code(&path);
+        wrong.extend(
+            WRITERS
+                .iter()
+                .filter(|writer| code.contains(*writer))
+                .map(|writer| format!("{inner}: {writer}")),
+        );
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
 /// Promise 2: one way to a side effect. Whoever calls a tool makes a `CallRequest`.
 #[test]
 fn only_act_and_the_operators_own_hand_call_a_tool() {

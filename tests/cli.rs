@@ -18,6 +18,8 @@ mod eval;
 mod gemini;
 #[path = "cli/harness.rs"]
 mod harness;
+#[path = "cli/hostile.rs"]
+mod hostile;
 #[path = "cli/mcp.rs"]
 mod mcp;
 #[path = "cli/meters.rs"]

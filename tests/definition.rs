@@ -227,12 +227,12 @@ fn of_very_many_mistakes_the_first_are_told_and_the_rest_counted() {
         errors
     };
     let unclosed = told(
-        &format!("{SMALL}${{query}}{}", "${".repeat(500_000)),
+        &format!("{SMALL}${{query}}{}", "${".repeat(9_000)),
         Form::Markdown,
-        500_000,
+        9_000,
     );
     assert!(unclosed.iter().all(|error| error.line == Some(6)), "{}", unclosed[0]);
-    let unknown = told(&format!("{SMALL}{}", "${x}\n".repeat(200_000)), Form::Markdown, 200_000);
+    let unknown = told(&format!("{SMALL}{}", "${x}\n".repeat(9_000)), Form::Markdown, 9_000);
     let lines: Vec<_> = unknown.iter().map(|error| error.line).collect();
     assert_eq!(lines, (6..106).map(Some).collect::<Vec<_>>());
     let text = |more: &str| format!("{{\"name\": \"a\", \"description\": \"d\", \"systemPrompt\": \"Go.\", {more}}}");
@@ -240,21 +240,80 @@ fn of_very_many_mistakes_the_first_are_told_and_the_rest_counted() {
     let twice = text(&format!(
         "\"{}\": [{{\"b\": 1{}}}]",
         "k".repeat(500_000),
-        ", \"b\": 1".repeat(60_000)
+        ", \"b\": 1".repeat(8_000)
     ));
-    told(&twice, Form::Json, 60_001);
-    let input: Vec<_> = (0..60_000).map(|n| format!("\n\"{n}\": \"${{\"")).collect();
+    told(&twice, Form::Json, 8_001);
+    let input: Vec<_> = (0..8_000).map(|n| format!("\n\"{n}\": \"${{\"")).collect();
     let steps = format!("{{\"agent\": \"b\", \"input\": {{{}}}}}", input.join(","));
     let flow =
         format!("{{\"name\": \"a\", \"description\": \"d\", \"flow_type\": \"sequential\", \"steps\": [{steps}]}}");
     // By name, each with its own line.
-    let steps = told(&flow, Form::Json, 60_000);
+    let steps = told(&flow, Form::Json, 8_000);
     let line = |error: &DefinitionError| error.field.rsplit('.').next().unwrap().parse::<u64>().unwrap() + 2;
     assert!(
         steps.iter().all(|error| error.line == Some(line(error))),
         "{}",
         steps[0]
     );
+}
+
+/// What is within the length of a definition and still takes long is refused for what it is, with its line where there is one.
+#[test]
+fn a_definition_of_too_many_values_lines_or_placeholders_is_refused() {
+    let refused = |text: &str, form: Form| {
+        assert!(text.len() <= 1 << 20, "{}", text.len());
+        let began = std::time::Instant::now();
+        let errors = Definition::read(text.as_bytes(), form, "x").expect_err("it has too much");
+        // A tenth of a second in a release; tests are not optimised, and run beside each other.
+        assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
+        errors[0].to_string()
+    };
+    let head = "name: a\ndescription: d\nsystem_prompt: s\n";
+    for (text, says) in [
+        (
+            format!("{head}x: [{}]", "1,".repeat(400_000)),
+            "x:4: the file: found more than 16384 values and names of fields",
+        ),
+        (
+            format!("{head}x: [{}]", "{},".repeat(300_000)),
+            "found more than 16384 values",
+        ),
+        (
+            format!(
+                "{head}{}",
+                (0..60_000).map(|n| format!("k{n}: 1\n")).collect::<String>()
+            ),
+            "found more than 16384 values",
+        ),
+        (
+            format!("{head}x: &x [{}]\ny: [{}]", "1,".repeat(1000), "*x,".repeat(900)),
+            "found more than 16384 values",
+        ),
+        (format!("{head}x: 1\ny: [{}]", "&a 1,".repeat(2000)), "nchors"),
+        (
+            format!("{head}{}", "#\n".repeat(400_000)),
+            "found more than 65536 lines",
+        ),
+    ] {
+        let found = refused(&text, Form::Yaml);
+        assert!(found.contains(says), "{says}: {found}");
+        let found = refused(&format!("---\n{text}\n---\np\n"), Form::Markdown);
+        let says = says.trim_start_matches("x:4: the file: ");
+        assert!(found.contains(says), "{says}: {found}");
+    }
+    let deep = format!(
+        "{{\"x\": {}{}1{}}}",
+        "[".repeat(50),
+        "1,".repeat(400_000),
+        "]".repeat(50)
+    );
+    assert!(
+        refused(&deep, Form::Json).contains("found more than 16384 values"),
+        "{}",
+        refused(&deep, Form::Json)
+    );
+    let marks = format!("{SMALL}{}", "${".repeat(20_000));
+    assert!(refused(&marks, Form::Markdown).contains("20000 times `${`; allowed: at most 10000 times"));
 }
 
 /// DESIGN.md section 4: `max_steps` and `max_turns` are one thing, and so are the time limits.

@@ -160,6 +160,7 @@ impl Subject for Real {
             request_id: Arc::from("eval"),
             traceparent: None,
             idempotency: None,
+            shed: None,
         };
         let answer = self
             .chat

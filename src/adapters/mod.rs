@@ -8,4 +8,5 @@ pub mod queue;
 pub mod quota;
 pub mod store;
 
+mod labels;
 mod upstream;

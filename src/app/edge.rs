@@ -39,8 +39,49 @@ pub(super) fn edge(app: &App) -> anyhow::Result<Edge> {
         auth: auth(&app.config.auth)?,
         surroundings: Arc::new(surroundings),
         google: AtCallback::new(&app.config).map(|callback| Arc::new(callback) as Arc<dyn Callback>),
-        limits: EdgeLimits::default(),
+        limits: EdgeLimits {
+            connections: connections(EdgeLimits::default().connections),
+            ..EdgeLimits::default()
+        },
     })
+}
+
+/// As many connections as wanted, or half of the files that the process may have open: the others are for the database, the
+/// servers and the model. Many systems let a process open 1024 until it asks for more, which it does here.
+#[cfg(unix)]
+fn connections(wanted: usize) -> usize {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+    let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
+    let Some(open) = current else { return wanted };
+    let needed = 2 * wanted as u64;
+    let more = maximum.map_or(needed, |most| most.min(needed));
+    let raised = Rlimit {
+        current: Some(more),
+        maximum,
+    };
+    let open = match (more > open).then(|| setrlimit(Resource::Nofile, raised)) {
+        None => open,
+        Some(Ok(())) => more,
+        Some(Err(error)) => {
+            tracing::warn!(%error, "the limit of open files could not be raised");
+            open
+        }
+    };
+    let most = usize::try_from(open / 2).map_or(wanted, |most| most.min(wanted));
+    if most < wanted {
+        tracing::warn!(
+            open,
+            connections = most,
+            "fewer connections are served than {wanted}: raise the limit of open files"
+        );
+    }
+    most
+}
+
+#[cfg(not(unix))]
+fn connections(wanted: usize) -> usize {
+    wanted
 }
 
 fn auth(config: &config::Auth) -> anyhow::Result<Auth> {

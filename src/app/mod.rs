@@ -51,7 +51,9 @@ use crate::surfaces::sessions::Sessions;
 use crate::surfaces::threads::Threads;
 
 /// How long what is cut short has to be recorded, and then what is answered to be sent.
-const LAST_WORDS: Duration = Duration::from_secs(5);
+pub const LAST_WORDS: Duration = Duration::from_secs(5);
+/// A stop is over so long after the drain, also where a database or a server does not answer: each step of it has its own limit below.
+pub const CLOSED: Duration = Duration::from_secs(40);
 
 /// Everything that runs.
 pub struct App {
@@ -139,7 +141,12 @@ impl App {
         let store = Store::open(store_config(&config, instance))
             .await
             .context("the record store cannot be opened")?;
-        let queue = Queue::open(config.database_url.expose_secret(), instance, QueueOptions::default())
+        let options = QueueOptions {
+            // What it works on has had the drain before.
+            drain: LAST_WORDS,
+            ..QueueOptions::default()
+        };
+        let queue = Queue::open(config.database_url.expose_secret(), instance, options)
             .context("the queue of runs cannot be opened")?;
         let mcp = Mcp::start(servers, servers::options(&config))?;
         let (background, stop) = (TaskTracker::new(), CancellationToken::new());
@@ -259,15 +266,23 @@ impl App {
         self.queue.shutdown().await;
         // Not before: a thread of the server ends when its last client has left, and what runs on it would end too.
         if let Some(serving) = serving {
-            serving.handle.stop(true).await;
-            if let Ok(Err(error)) = serving.task.await {
-                tracing::error!(%error, "the HTTP server ended with an error");
+            let closed = async {
+                serving.handle.stop(true).await;
+                if let Ok(Err(error)) = serving.task.await {
+                    tracing::error!(%error, "the HTTP server ended with an error");
+                }
+            };
+            // A thread of it that is blocked never says that it has stopped.
+            if tokio::time::timeout(2 * LAST_WORDS, closed).await.is_err() {
+                tracing::warn!("the HTTP server did not close in time; it ends with the process");
             }
         }
         self.agents.end();
         self.stop.cancel();
         self.background.close();
-        self.background.wait().await;
+        if tokio::time::timeout(LAST_WORDS, self.background.wait()).await.is_err() {
+            tracing::warn!("some tasks did not end in time; they end with the process");
+        }
         tokio::join!(self.mcp.shutdown(), self.store.shutdown());
     }
 }

@@ -71,6 +71,7 @@ impl Decider {
                     request_id,
                     traceparent: None,
                     idempotency: None,
+                    shed: None,
                 };
                 match chat.decide(caller, user, request, meta, None).await {
                     Ok(answer) => Ok(answer.body.to_string()),

@@ -4,7 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 use anyhow::{Context, anyhow, bail};
-use reqwest::header::{ACCEPT, HeaderValue, RETRY_AFTER};
+use reqwest::header::{ACCEPT, HeaderValue, LOCATION, RETRY_AFTER};
 use reqwest::{RequestBuilder, Response, StatusCode};
 use secrecy::{ExposeSecret, SecretString};
 use serde_json::Value;
@@ -12,12 +12,15 @@ use url::Url;
 
 use super::exit::Usage;
 use crate::domain::ids::UserId;
+use crate::domain::text::capped;
 
 /// Longer than any chat deadline.
 const TIMEOUT: Duration = Duration::from_secs(620);
 /// How long the server may wait for a run.
 const WAIT: Duration = Duration::from_secs(600);
 const CONNECT: Duration = Duration::from_secs(5);
+/// Most bytes of an answer. A page of runs with all that they said has a hundredth.
+const MOST_BYTES: usize = 64 << 20;
 /// The variable with the key or token that is sent along; `…_FILE` names a file that holds it.
 pub(super) const KEY: &str = "GAVEL_API_KEY";
 /// Who acts, where no token says who that is (DESIGN.md section 9, Callers).
@@ -51,7 +54,11 @@ impl Client {
                 Usage(format!("--server {base:?}: {url}"))
             })?;
         // A stream of events may well go on for longer than any answer may take, so each request has its own limit.
-        let http = reqwest::Client::builder().connect_timeout(CONNECT).build()?;
+        // Redirects are refused (`send`): the message, and the key, would go where nobody said.
+        let http = reqwest::Client::builder()
+            .connect_timeout(CONNECT)
+            .redirect(reqwest::redirect::Policy::none())
+            .build()?;
         Ok(Self {
             http,
             base,
@@ -69,7 +76,11 @@ impl Client {
         let status = whole.status;
         // A decision stands in the answer whatever its status (429, 503).
         match serde_json::from_str::<Value>(&whole.text) {
-            Ok(body) if body.get("decision_type").is_some() => Ok(whole.text),
+            // Between values JSON may have carriage returns, which are no output.
+            Ok(body) if body.get("decision_type").is_some() => Ok(match whole.text.contains('\r') {
+                true => body.to_string(),
+                false => whole.text,
+            }),
             Ok(body) if status.is_success() => Err(problem(&body).map_or_else(
                 || anyhow!("{url} answered {status} without a decision"),
                 |(words, _)| anyhow!(words),
@@ -162,8 +173,28 @@ impl Client {
             request = request.bearer_auth(key.expose_secret());
         }
         let sent = request.send().await;
-        sent.map_err(reqwest::Error::without_url)
-            .with_context(|| format!("{self} does not answer"))
+        let response = sent
+            .map_err(reqwest::Error::without_url)
+            .with_context(|| format!("{self} does not answer"))?;
+        if response.status().is_redirection() {
+            let to = response
+                .headers()
+                .get(LOCATION)
+                .map(|to| String::from_utf8_lossy(to.as_bytes()).into_owned());
+            let words = format!(
+                "{self} answered {} and leads on to {}. Redirects are not followed, since the message and the key would go \
+                 there. If that is the server you mean, give it to --server",
+                response.status(),
+                to.map_or_else(|| "no address".to_owned(), |to| format!("{:?}", capped(&to, 500)))
+            );
+            return Err(Refused {
+                status: response.status(),
+                code: None,
+                words,
+            }
+            .into());
+        }
+        Ok(response)
     }
 
     fn url(&self, path: &[&str]) -> Url {
@@ -229,15 +260,29 @@ struct Whole {
     text: String,
 }
 
-async fn whole(response: Response) -> anyhow::Result<Whole> {
+async fn whole(mut response: Response) -> anyhow::Result<Whole> {
     let (status, url) = (response.status(), response.url().clone());
     let retry_after = response.headers().get(RETRY_AFTER);
     let retry_after = retry_after.and_then(|value| value.to_str().ok()?.parse().ok());
-    let text = response.text().await.map_err(reqwest::Error::without_url);
+    let mut bytes = Vec::new();
+    loop {
+        let piece = response.chunk().await.map_err(reqwest::Error::without_url);
+        let Some(piece) = piece.with_context(|| format!("the answer of {url} broke off"))? else {
+            break;
+        };
+        if bytes.len() + piece.len() > MOST_BYTES {
+            bail!(
+                "the answer of {url} has more than {} MiB, and was not read to its end",
+                MOST_BYTES >> 20
+            );
+        }
+        bytes.extend_from_slice(&piece);
+    }
+    let text = String::from_utf8(bytes).with_context(|| format!("the answer of {url} is no text in UTF-8"))?;
     Ok(Whole {
         status,
         retry_after,
-        text: text.with_context(|| format!("the answer of {url} broke off"))?,
+        text,
     })
 }
 

@@ -168,7 +168,7 @@ fn write(args: &Args, report: &Report) -> anyhow::Result<()> {
     if to_stdout {
         output::line(&render::json(report)?)?;
     } else {
-        output::line(&output::printable(&render::table(report)))?;
+        output::line(&render::table(report))?;
     }
     if let Some(path) = args.json.as_deref().filter(|_| !to_stdout) {
         save(path, &render::json(report)?)?;

@@ -36,8 +36,12 @@ pub(super) async fn run(resolved: Resolved) -> anyhow::Result<Exit> {
 pub(super) async fn ask(listen: SocketAddr) -> anyhow::Result<String> {
     let url = format!("http://{}/livez", reachable(listen));
     // A proxy for the way out is not the way to ourselves.
-    let client = reqwest::Client::builder().timeout(TIMEOUT).no_proxy().build()?;
-    let response = client
+    let client = reqwest::Client::builder()
+        .timeout(TIMEOUT)
+        .redirect(reqwest::redirect::Policy::none())
+        .no_proxy()
+        .build()?;
+    let mut response = client
         .get(&url)
         .send()
         .await
@@ -47,7 +51,9 @@ pub(super) async fn ask(listen: SocketAddr) -> anyhow::Result<String> {
         "{url} answers {}",
         response.status()
     );
-    let answer: Option<Value> = response.json().await.ok();
+    // As much as a gavel says, and no more: something else may listen there.
+    let first = response.chunk().await.ok().flatten().unwrap_or_default();
+    let answer: Option<Value> = serde_json::from_slice(&first).ok();
     ensure!(
         answer.is_some_and(|answer| answer["status"] == "ok"),
         "{url} does not answer as a gavel does"

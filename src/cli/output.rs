@@ -1,10 +1,16 @@
-//! Standard output and standard error.
+//! Standard output and standard error: nothing else writes to them (`tests/architecture.rs`).
+//!
+//! What commands show holds words of other people, of models, tools and servers. So there is one rule, kept here for every line of
+//! text and of JSON: what could drive a terminal, turn what it says around, or stand there unseen, is shown as a JSON escape
+//! (`\u202e`). JSON stays the same value.
 
 use std::fmt::Display;
 use std::io::{self, IsTerminal, Write};
 
 use anyhow::Context;
 use serde::Serialize;
+
+use crate::domain::text::escaped;
 
 /// Whoever read standard output has read enough (`gavel decisions list | head`). Ends a verb quietly.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
@@ -17,11 +23,26 @@ pub(super) struct ReaderLeft;
 /// [`ReaderLeft`], or why standard output cannot be written.
 pub(super) fn line(text: &str) -> anyhow::Result<()> {
     let end = if text.ends_with('\n') { "" } else { "\n" };
-    bytes(&[text.as_bytes(), end.as_bytes()].concat())
+    bytes(&[printable(text).as_bytes(), end.as_bytes()].concat())
 }
 
-/// As [`line`], for what is written as it is.
-pub(super) fn bytes(bytes: &[u8]) -> anyhow::Result<()> {
+/// As [`line`], for what is to be a file: exactly as it is, unless a terminal shows it.
+///
+/// # Errors
+/// As [`line`]; a terminal cannot show what is no text.
+pub(super) fn file(content: &[u8]) -> anyhow::Result<()> {
+    if !answers_are_shown() {
+        return bytes(content);
+    }
+    line(std::str::from_utf8(content).context("this is binary, and no terminal shows it")?)
+}
+
+/// Does a terminal show standard output?
+pub(super) fn answers_are_shown() -> bool {
+    io::stdout().is_terminal()
+}
+
+fn bytes(bytes: &[u8]) -> anyhow::Result<()> {
     let mut out = io::stdout().lock();
     let written = out.write_all(bytes).and_then(|()| out.flush());
     match written {
@@ -37,7 +58,7 @@ pub(super) fn json(value: &impl Serialize) -> anyhow::Result<()> {
 
 /// Tells the person something beside the answer, on standard error. There is nobody else to tell when that fails.
 pub(super) fn note(text: &str) {
-    let _ = writeln!(io::stderr().lock(), "{text}");
+    let _ = writeln!(io::stderr().lock(), "{}", printable(text));
 }
 
 /// Asks for the next line, on standard error, so that standard output holds answers alone.
@@ -58,32 +79,7 @@ pub(super) fn person_reads_notes() -> bool {
     io::stderr().is_terminal()
 }
 
-/// `text` without the characters that could drive a terminal, or turn what it says around; tabs and line ends stay.
-///
-/// Messages, arguments and results come from other people and from tools.
+/// `text` as every line of output has it, for what is cut to a width before it is written.
 pub(super) fn printable(text: &str) -> String {
-    text.chars()
-        .map(|c| {
-            // Marks that turn the writing direction can make a line read as another one.
-            let turns = matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
-            if turns || c.is_control() && !matches!(c, '\n' | '\t') {
-                '\u{fffd}'
-            } else {
-                c
-            }
-        })
-        .collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn escape_sequences_do_not_reach_the_terminal() {
-        assert_eq!(
-            printable("a\u{1b}[2Jb\r\n\tc\u{9b}d"),
-            "a\u{fffd}[2Jb\u{fffd}\n\tc\u{fffd}d"
-        );
-    }
+    escaped(text).into_owned()
 }

@@ -6,13 +6,14 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
+use tokio::runtime::Handle;
 
 pub(super) use self::banner::reachable;
 use super::exit::Exit;
-use super::interrupt::{told_to_stop, unless_stopped};
 use super::output;
+use super::stopping::{Limits, Stopping};
 use crate::adapters::mcp::Mcp;
-use crate::app::App;
+use crate::app::{App, CLOSED, LAST_WORDS};
 use crate::config::Resolved;
 use crate::ports::tools::Tools;
 
@@ -22,7 +23,22 @@ const SERVERS: Duration = Duration::from_secs(15);
 pub(super) async fn run(resolved: Resolved) -> anyhow::Result<Exit> {
     let app = App::build(resolved.config).await?;
     // Until here a signal ends the process at once; nothing was begun.
-    let mut stopped = std::pin::pin!(told_to_stop());
+    let (chat, agents) = (Arc::clone(&app.chat), Arc::clone(&app.agents));
+    let stopping = Stopping::listen(
+        Handle::current(),
+        Limits {
+            cut_short: app.config.drain + LAST_WORDS,
+            closed: app.config.drain + CLOSED,
+        },
+        move || {
+            format!(
+                "{} chat requests, {} runs of agents",
+                chat.under_way(),
+                agents.under_way()
+            )
+        },
+    )
+    .context("signals cannot be handled")?;
     let mut serving = match app.serve() {
         Ok(serving) => serving,
         Err(error) => {
@@ -51,15 +67,12 @@ pub(super) async fn run(resolved: Resolved) -> anyhow::Result<Exit> {
                 told = true;
                 tell(&tools);
             }
-            signal = &mut stopped => {
-                signal.context("signals cannot be handled")?;
-                break;
-            }
+            () = stopping.told.cancelled() => break,
         }
     }
     tracing::info!("finishing what is under way (told once more to stop, gavel stops at once)");
-    let drained = unless_stopped(app.shutdown(Some(serving))).await?;
-    if drained.is_none() {
+    let shutdown = app.shutdown(Some(serving));
+    if stopping.at_once.run_until_cancelled(shutdown).await.is_none() {
         tracing::warn!("stopped at once; recovery closes at the next start what was under way");
         return Ok(Exit::Interrupted);
     }

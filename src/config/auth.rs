@@ -267,13 +267,13 @@ impl Entry<'_, '_> {
                 fields,
                 "tenant",
                 |tenant| TenantId::parse(tenant).ok(),
-                "1 to 256 bytes without characters that cannot be seen",
+                "1 to 256 bytes without invisible characters, and not blank",
             )
         } else {
             TenantId::parse(DEFAULT_TENANT).ok()
         };
         let user = fields.contains_key("user").then(|| {
-            let allowed = "1 to 256 bytes without characters that cannot be seen";
+            let allowed = "1 to 256 bytes without invisible characters, and not blank";
             self.text(fields, "user", |user| UserId::parse(user).ok(), allowed)
         });
         let roles = self.roles(fields);

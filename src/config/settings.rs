@@ -179,7 +179,8 @@ pub const SETTINGS: &[Setting] = &[
         "max_in_flight",
         &["GAVEL_MAX_IN_FLIGHT"],
         "a whole number from 1 to 1000000",
-        "Requests worked on at once; more are answered REFUSAL:OVERLOADED.",
+        "Requests worked on at once by one process; more are answered REFUSAL:OVERLOADED. A tenant has seven eighths of them at \
+         most, a user three quarters.",
     )
     .default("1024"),
     setting(
@@ -193,7 +194,8 @@ pub const SETTINGS: &[Setting] = &[
         "runs.background",
         &["GAVEL_RUNS_BACKGROUND"],
         "a whole number from 1 to 1000000",
-        "Runs of agents in the background, worked on at once by one process; more wait in the queue.",
+        "Runs of agents in the background, worked on at once by one process; more wait in the queue. A tenant has seven eighths \
+         of them at most, a user three quarters.",
     )
     .default("64"),
     setting(

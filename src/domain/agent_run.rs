@@ -47,6 +47,10 @@ names! {
         Unavailable = "unavailable",
         /// The process that ran it died.
         Crash = "crash",
+        /// Process after process did not return from working on it, so it was given up.
+        ProcessLost = "process_lost",
+        /// What it was to put together, or to remember, is longer than it may be.
+        SizeLimit = "size_limit",
         /// A step of its flow stopped before its end.
         Step = "step",
     }
@@ -78,12 +82,16 @@ impl RunStatus {
 }
 
 impl AgentRun {
-    /// Why it came to no good end, from a closed list: the subcategory of its outcome in lower case, `in_doubt` or `cancelled`.
+    /// Why it came to no good end, from a closed list: the subcategory of its outcome in lower case, `in_doubt`, `process_lost`,
+    /// `size_limit` or `cancelled`.
     #[must_use]
     pub fn error_code(&self) -> Option<String> {
         match (self.status, self.stop_reason) {
             (RunStatus::Cancelled, _) => Some("cancelled".to_owned()),
-            (RunStatus::Failed, Some(StopReason::InDoubt)) => Some(StopReason::InDoubt.as_str().to_owned()),
+            (
+                RunStatus::Failed,
+                Some(reason @ (StopReason::InDoubt | StopReason::ProcessLost | StopReason::SizeLimit)),
+            ) => Some(reason.as_str().to_owned()),
             (RunStatus::Failed, _) => self.outcome_category.map(Outcome::code),
             (RunStatus::Queued | RunStatus::Running | RunStatus::AwaitingConfirmation, _) => None,
             (RunStatus::Completed | RunStatus::Paused, _) => None,

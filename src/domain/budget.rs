@@ -19,6 +19,20 @@ pub struct Limits {
     pub user: u64,
 }
 
+impl Limits {
+    /// Of places that all share: a tenant leaves an eighth of them to others, and a user of it another eighth. One user alone can have
+    /// three quarters. Of fewer than four places none is kept.
+    #[must_use]
+    pub fn with_reserve(process: u64) -> Self {
+        let reserve = if process < 4 { 0 } else { (process / 8).max(1) };
+        Self {
+            process,
+            tenant: process - reserve,
+            user: process - 2 * reserve,
+        }
+    }
+}
+
 /// Whose limit was reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scope {
@@ -188,6 +202,21 @@ mod tests {
         assert_eq!(scope(budget.take("a", "cy", 1)), Scope::Tenant);
         let _other = budget.take("b", "ann", 4).unwrap();
         assert_eq!(scope(budget.take("c", "ann", 1)), Scope::Process);
+    }
+
+    #[test]
+    fn a_reserve_is_kept_for_others_where_there_is_room_for_one() {
+        for (process, tenant, user) in [
+            (1024, 896, 768),
+            (64, 56, 48),
+            (4, 3, 2),
+            (3, 3, 3),
+            (1, 1, 1),
+            (0, 0, 0),
+        ] {
+            let limits = Limits { process, tenant, user };
+            assert_eq!(Limits::with_reserve(process), limits);
+        }
     }
 
     #[test]

@@ -92,6 +92,9 @@ pub enum IdError {
     /// Over [`MAX_EXTERNAL_ID`] bytes.
     #[error("has {0} bytes; at most {MAX_EXTERNAL_ID} are allowed")]
     TooLong(usize),
+    /// Nothing in it that could be seen.
+    #[error("is blank; at least one character must be visible")]
+    Blank,
     /// Holds a control character (NUL among them), or another one that nobody sees: who reads a name reads all of it.
     #[error("contains the character U+{:04X}, which cannot be seen and is not allowed", u32::from(*.0))]
     Unseen(char),
@@ -100,8 +103,13 @@ pub enum IdError {
 /// Longest caller-given id, in bytes.
 pub const MAX_EXTERNAL_ID: usize = 256;
 
+/// Blank in most fonts, and neither white space nor a control. Texts may have them, a name may not.
+const BLANKS: [char; 3] = ['\u{2800}', '\u{16fe4}', '\u{1d159}'];
+
 fn checked(text: String) -> Result<String, IdError> {
-    let unseen = |c: &char| c.is_control() || is_hidden(*c);
+    let unseen = |c: &char| c.is_control() || is_hidden(*c) || BLANKS.contains(c);
+    // The two joiners belong to some scripts, and join nothing by themselves.
+    let shows_nothing = |c: char| c.is_whitespace() || matches!(c, '\u{200c}' | '\u{200d}');
     match text.len() {
         0 => Err(IdError::Empty),
         n if n > MAX_EXTERNAL_ID => Err(IdError::TooLong(n)),
@@ -109,7 +117,10 @@ fn checked(text: String) -> Result<String, IdError> {
             .chars()
             .find(unseen)
             .map_or(Ok(()), |c| Err(IdError::Unseen(c)))
-            .map(|()| text),
+            .and_then(|()| match text.chars().all(shows_nothing) {
+                true => Err(IdError::Blank),
+                false => Ok(text),
+            }),
     }
 }
 
@@ -121,7 +132,7 @@ macro_rules! external_id {
         pub struct $name(String);
 
         impl $name {
-            /// Checks 1..=256 bytes, each character of which can be seen.
+            /// Checks 1..=256 bytes without invisible characters, and not blank.
             ///
             /// # Errors
             /// [`IdError`] says what is wrong.
@@ -192,6 +203,34 @@ mod tests {
         );
         assert_eq!(UserId::parse("x".repeat(257)), Err(IdError::TooLong(257)));
         assert_eq!(UserId::parse("ünï").expect("valid").as_str(), "ünï");
+    }
+
+    #[test]
+    fn a_name_that_shows_nothing_is_none() {
+        for blank in [" ", "\u{a0}\u{3000} ", "\u{200d}", "\u{200c} \u{2003}"] {
+            assert_eq!(UserId::parse(blank), Err(IdError::Blank), "{blank:?}");
+            assert_eq!(TenantId::parse(blank), Err(IdError::Blank), "{blank:?}");
+        }
+        let unseen = [
+            '\u{3164}',
+            '\u{115f}',
+            '\u{1160}',
+            '\u{2800}',
+            '\u{200b}',
+            '\u{2060}',
+            '\u{feff}',
+            '\u{ffa0}',
+            '\u{1d159}',
+        ];
+        for c in unseen {
+            for text in [c.to_string(), format!("ann{c}")] {
+                assert_eq!(UserId::parse(text.clone()), Err(IdError::Unseen(c)), "{text:?}");
+                assert_eq!(TenantId::parse(text.clone()), Err(IdError::Unseen(c)), "{text:?}");
+            }
+        }
+        for name in ["می\u{200c}خواهم", "Ann Lee", "⠁⠝⠝"] {
+            assert_eq!(UserId::parse(name).unwrap().as_str(), name);
+        }
     }
 
     #[test]

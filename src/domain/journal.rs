@@ -269,6 +269,36 @@ pub struct CallFailure {
     pub message: String,
 }
 
+/// What an entry takes beside its words, in bytes; about.
+const ENTRY: usize = 256;
+
+impl Entry {
+    /// About how much memory it takes, in bytes: its words, and a little for itself.
+    #[must_use]
+    pub fn size(&self) -> usize {
+        let args = |call: &Proposed| call.call.args.get().len();
+        let words = match self {
+            Self::User(text) | Self::Notice(text) | Self::OutputDue(text) | Self::SoftStop { notice: text, .. } => {
+                text.len()
+            }
+            Self::ModelTurn { turn, calls } => turn.content.get().len() + calls.iter().map(args).sum::<usize>(),
+            Self::Step { call, .. } => args(call),
+            Self::Judged { judgement, .. } => match judgement {
+                Judgement::Allow { arguments, .. } | Judgement::RequireApproval { arguments, .. } => {
+                    arguments.get().len()
+                }
+                Judgement::Refuse { message, .. } => message.len(),
+            },
+            Self::Result { result, .. } => match &result.outcome {
+                Ok(data) => data.get().len(),
+                Err(failure) => failure.message.len(),
+            },
+            _ => 0,
+        };
+        ENTRY + words
+    }
+}
+
 /// Why a model call gave no turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

@@ -1,4 +1,5 @@
-//! Plain data and its state machines. No I/O, no clock, no randomness but the making of ids.
+//! Plain data and its state machines. No I/O, no time of day, no randomness but the making of ids. One stopwatch: a check by a
+//! schema that others wrote ends after a while (`schema`).
 
 pub mod action;
 pub mod address;
@@ -16,6 +17,7 @@ pub(crate) mod names;
 pub mod nesting;
 pub mod object;
 pub mod policy;
+pub mod schema;
 pub mod surrogates;
 pub mod templates;
 pub(crate) mod text;

@@ -31,6 +31,32 @@ pub(crate) fn numbered(text: &str) -> Cow<'_, str> {
     Cow::Owned(told)
 }
 
+/// The text, with what [`visible`] would leave out, and separators of lines that terminals take for none, as JSON escapes
+/// (`\\u202e`). JSON is the same value after it. The ends of lines are `\\n`.
+pub(crate) fn escaped(text: &str) -> Cow<'_, str> {
+    let is_plain = |(c, is_seen): (char, bool)| is_seen && !is_separator(c);
+    if each(text).all(is_plain) {
+        return Cow::Borrowed(text);
+    }
+    let text = text.replace("\r\n", "\n");
+    let mut shown = String::with_capacity(text.len() + 16);
+    for (c, is_seen) in each(&text) {
+        if is_plain((c, is_seen)) {
+            shown.push(c);
+            continue;
+        }
+        for unit in c.encode_utf16(&mut [0; 2]) {
+            // Writing to a String cannot fail.
+            let _ = write!(shown, "\\u{unit:04x}");
+        }
+    }
+    Cow::Owned(shown)
+}
+
+fn is_separator(c: char) -> bool {
+    matches!(c, '\u{2028}' | '\u{2029}')
+}
+
 fn seen(text: &str) -> impl Iterator<Item = char> {
     each(text).filter(|(_, is_seen)| *is_seen).map(|(c, _)| c)
 }
@@ -98,6 +124,26 @@ mod tests {
         assert!(cut.len() <= 51, "{}", cut.len());
         assert!(cut.ends_with("… [cut: 200 bytes in all]"), "{cut}");
         assert_eq!(capped("short", 5), "short");
+    }
+
+    #[test]
+    fn what_cannot_be_seen_is_escaped_and_json_stays_what_it_was() {
+        assert_eq!(
+            escaped("a\u{1b}[2Jb\r\n\tc\u{9b}d\u{7f}\r"),
+            "a\\u001b[2Jb\n\tc\\u009bd\\u007f\\u000d"
+        );
+        assert_eq!(
+            escaped("x\u{202e}\u{2066}\u{200f}\u{61c}\u{2028}"),
+            "x\\u202e\\u2066\\u200f\\u061c\\u2028"
+        );
+        assert_eq!(escaped("\u{e0041}"), "\\udb40\\udc41");
+        assert!(matches!(escaped("Grüße, 安\n\t👩\u{200d}💻"), Cow::Borrowed(_)));
+        let value = serde_json::json!({"a\u{202e}": ["\u{1b}[2J", "\u{9b}\u{e0041}\u{2029}", "\\ \"\u{feff}"]});
+        for text in [value.to_string(), serde_json::to_string_pretty(&value).unwrap()] {
+            let shown = escaped(&text);
+            assert!(shown.chars().all(|c| !is_hidden(c) && !is_separator(c)), "{shown}");
+            assert_eq!(serde_json::from_str::<serde_json::Value>(&shown).unwrap(), value);
+        }
     }
 
     #[test]

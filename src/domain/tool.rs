@@ -1,18 +1,17 @@
 //! A tool as a server offers it, what a call of it may do, and how a call can fail.
 
 use std::borrow::Cow;
-use std::fmt::{self, Write};
 use std::sync::Arc;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 use serde_json::value::RawValue;
 use utoipa::openapi::{Object, RefOr, Schema, Type};
 use utoipa::{PartialSchema, ToSchema};
 
 use super::argument_path::ArgumentPath;
 use super::ids::{TenantId, UserId};
+use super::schema::JsonSchema;
 use super::times::Times;
 
 /// May a call be sent twice? (DESIGN.md section 5, `idempotency`.)
@@ -35,91 +34,6 @@ pub enum ApprovalDefault {
     NotRequired,
 }
 
-/// The tool's input schema as its server wrote it, compiled.
-pub struct InputSchema {
-    original: Box<RawValue>,
-    validator: jsonschema::Validator,
-}
-
-impl InputSchema {
-    /// Compiles `original`; nothing is fetched for a remote `$ref`.
-    ///
-    /// # Errors
-    /// The compiler's message when the schema is none.
-    pub fn compile(original: Box<RawValue>) -> Result<Self, String> {
-        let schema: Value = serde_json::from_str(original.get()).map_err(|error| error.to_string())?;
-        let validator = jsonschema::validator_for(&schema).map_err(|error| error.to_string())?;
-        Ok(Self { original, validator })
-    }
-
-    /// The schema's text, as the server sent it.
-    #[must_use]
-    pub fn original(&self) -> &RawValue {
-        &self.original
-    }
-
-    /// The same, read.
-    #[must_use]
-    pub fn value(&self) -> Value {
-        serde_json::from_str(self.original.get()).unwrap_or_default()
-    }
-
-    /// Does it name this argument?
-    #[must_use]
-    pub fn has_property(&self, name: &str) -> bool {
-        self.value()["properties"].get(name).is_some()
-    }
-
-    /// Checks arguments.
-    ///
-    /// # Errors
-    /// Up to 8 messages, each with the JSON pointer of what it speaks of. They quote what was given, in 512 bytes at most.
-    pub fn check(&self, arguments: &Value) -> Result<(), Vec<String>> {
-        if self.validator.is_valid(arguments) {
-            return Ok(());
-        }
-        Err(self
-            .validator
-            .iter_errors(arguments)
-            .take(8)
-            .map(|error| {
-                let mut message = Message::default();
-                // Full, the message writes no more; there is no other error.
-                if write!(message, "{}: {error}", pointer(error.instance_path().as_str())).is_err() {
-                    message.0.push('…');
-                }
-                message.0
-            })
-            .collect())
-    }
-}
-
-/// A message about something that may be of any size.
-#[derive(Default)]
-struct Message(String);
-
-impl Message {
-    const MOST_BYTES: usize = 512;
-}
-
-impl fmt::Write for Message {
-    fn write_str(&mut self, text: &str) -> fmt::Result {
-        let fits = text.floor_char_boundary(Self::MOST_BYTES - self.0.len());
-        self.0.push_str(&text[..fits]);
-        if fits == text.len() { Ok(()) } else { Err(fmt::Error) }
-    }
-}
-
-fn pointer(path: &str) -> &str {
-    if path.is_empty() { "/" } else { path }
-}
-
-impl fmt::Debug for InputSchema {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.original.get())
-    }
-}
-
 /// One tool of one server. Immutable; a changed tool is another value in a later generation.
 #[derive(Debug)]
 pub struct Tool {
@@ -130,7 +44,7 @@ pub struct Tool {
     /// What the server says it does.
     pub description: String,
     /// The schema arguments are checked against, identity argument included.
-    pub input: InputSchema,
+    pub input: JsonSchema,
     /// The schema the model is shown: translated, identity argument taken out.
     pub model_schema: Box<RawValue>,
     /// The server's output schema, if it gave one.
@@ -284,33 +198,3 @@ impl PartialSchema for FailureCode {
 }
 
 impl ToSchema for FailureCode {}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_schema_error_names_the_place() {
-        let schema =
-            r#"{"type":"object","properties":{"id":{"type":"string"}},"required":["id"],"additionalProperties":false}"#;
-        let input = InputSchema::compile(RawValue::from_string(schema.to_owned()).unwrap()).unwrap();
-        let errors = input.check(&serde_json::json!({"id": 7})).unwrap_err();
-        assert!(errors[0].starts_with("/id: "), "{errors:?}");
-        assert!(input.check(&serde_json::json!({"id": "7"})).is_ok());
-    }
-
-    #[test]
-    fn a_schema_error_does_not_grow_with_what_was_given() {
-        let schema = r#"{"type":"object","properties":{"text":{"type":"string","maxLength":5}}}"#;
-        let input = InputSchema::compile(RawValue::from_string(schema.to_owned()).unwrap()).unwrap();
-        let errors = input
-            .check(&serde_json::json!({"text": "ö".repeat(100_000)}))
-            .unwrap_err();
-        assert!(errors[0].starts_with("/text: \"öö"), "{errors:?}");
-        assert!(
-            errors[0].ends_with('…') && errors[0].len() <= 515,
-            "{}",
-            errors[0].len()
-        );
-    }
-}

@@ -16,8 +16,8 @@ pub(super) use self::recover::recover;
 use super::events::tool_name;
 use super::leave::{self, Answer};
 use super::log::{self, Stop};
-use super::policy::{self, Bounds};
-use super::{Engine, Run, agent, derive, spans};
+use super::policy::{self, Bounds, OwnBounds};
+use super::{Engine, Run, agent, checks, derive, spans};
 use crate::domain::event::Event;
 use crate::domain::ids::{ActionId, RunId};
 use crate::domain::journal::{CallFailure, CallResult, Entry, Judgement, Proposed, Target};
@@ -59,7 +59,7 @@ pub(super) async fn act(engine: &Engine, run: &mut Run, calls: &[Proposed]) -> R
     if run.can_wait {
         run.grants = leave::grants(run, calls).await;
     }
-    let cleared = judge_all(engine, run, calls);
+    let cleared = judge_all(engine, run, calls).await;
     ready::look_ahead(engine, run, calls).await;
     if run.log.is_none() {
         let all: Vec<_> = cleared.iter().collect();
@@ -206,7 +206,7 @@ fn cleared<'a>(call: &'a Proposed, what: What<'a>, arguments: Arc<RawValue>) -> 
     }
 }
 
-fn judge_all<'a>(engine: &Engine, run: &mut Run, calls: &'a [Proposed]) -> Vec<Cleared<'a>> {
+async fn judge_all<'a>(engine: &Engine, run: &mut Run, calls: &'a [Proposed]) -> Vec<Cleared<'a>> {
     let mut allowed = Vec::with_capacity(calls.len());
     for call in calls {
         let asked = match leave::answer(&run.journal, call.id) {
@@ -219,7 +219,7 @@ fn judge_all<'a>(engine: &Engine, run: &mut Run, calls: &'a [Proposed]) -> Vec<C
         };
         let judgement = match &call.target {
             Target::Agent(name) => agent::judge(run, name, &call.call.args),
-            _ => policy::judge(call, bounds(engine, run, &run.grants)),
+            _ => judge(engine, call, bounds(engine, run, &run.grants)).await,
         };
         // Leave was given for exactly these arguments, of the tool as it was then; everything else is judged anew.
         let judgement = match (judgement, asked) {
@@ -258,6 +258,23 @@ fn judge_all<'a>(engine: &Engine, run: &mut Run, calls: &'a [Proposed]) -> Vec<C
         }
     }
     allowed
+}
+
+/// Judges a call; where that takes long, on a thread of its own.
+async fn judge(engine: &Engine, call: &Proposed, bounds: Bounds<'_>) -> Judgement {
+    if let Some(judgement) = policy::judge_quickly(call, bounds) {
+        return judgement;
+    }
+    let (owned, proposed) = (OwnBounds::new(bounds, &engine.policy), call.clone());
+    checks::apart(bounds.tenant, bounds.user, move || {
+        policy::judge(&proposed, owned.bounds())
+    })
+    .await
+    .unwrap_or_else(|busy| Judgement::Refuse {
+        code: FailureCode::LimitReached,
+        message: busy,
+        by: Vec::new(),
+    })
 }
 
 /// Within which a run's calls are judged, now.
@@ -474,7 +491,7 @@ async fn may_still(engine: &Engine, run: &Run, call: &Proposed, tool: &Tool) -> 
         Some(_) => leave::grants(run, std::slice::from_ref(call)).await,
         None => Vec::new(),
     };
-    match policy::judge(call, bounds(engine, run, &grants)) {
+    match judge(engine, call, bounds(engine, run, &grants)).await {
         Judgement::Allow { .. } => true,
         Judgement::RequireApproval { .. } => answered,
         // What is not right any more, such as a time that has come, does no harm: it may have been done when it was.

@@ -8,10 +8,10 @@ use tracing::Instrument;
 
 use super::limits::AtLimit;
 use super::verdict::COMPLETE_TASK;
-use super::{Engine, Run, next, spans};
+use super::{Engine, Run, checks, next, spans};
 use crate::domain::event::Event;
 use crate::domain::ids::ActionId;
-use crate::domain::journal::{CallResult, Entry, Proposed, Speaker};
+use crate::domain::journal::{CallResult, Entry, FunctionCall, Proposed, Speaker, Target};
 use crate::ports::model::{CallMode, Content, FunctionResponse, ModelEvent, ModelRequest};
 
 /// Only the verdict, where the journal calls for it: `next` says when.
@@ -85,19 +85,15 @@ pub(super) async fn ask(engine: &Engine, run: &mut Run) {
     }
     match outcome {
         Ok(turn) => {
-            let mut sequence = calls_so_far(&run.journal);
-            let calls = turn
-                .calls()
-                .map(|call| {
-                    sequence += 1;
-                    Proposed {
-                        id: ActionId::new(),
-                        sequence,
-                        call: call.clone(),
-                        target: run.toolset.route(call),
-                    }
-                })
-                .collect();
+            let mut calls = Vec::new();
+            for (sequence, call) in (calls_so_far(&run.journal) + 1..).zip(turn.calls()) {
+                calls.push(Proposed {
+                    id: ActionId::new(),
+                    sequence,
+                    call: call.clone(),
+                    target: route(run, call).await,
+                });
+            }
             run.push(Entry::ModelTurn { turn, calls });
         }
         Err(fault) => {
@@ -113,6 +109,18 @@ pub(super) async fn ask(engine: &Engine, run: &mut Run) {
                 kind: fault.kind,
                 usage: fault.usage,
             });
+        }
+    }
+}
+
+/// Where a call goes. An output that takes long to check is checked on a thread of its own.
+async fn route(run: &Run, call: &FunctionCall) -> Target {
+    match run.toolset.route(call) {
+        Ok(target) => target,
+        Err(verdict) => {
+            let args = call.args.clone();
+            let read = checks::apart(&run.record.tenant, &run.record.user, move || verdict.read(&args)).await;
+            Target::Verdict(read.unwrap_or_else(Err))
         }
     }
 }

@@ -51,6 +51,7 @@ pub fn derive(journal: &[Entry], ending: &Ending) -> Derived {
         | Ending::StepFailed(_)
         | Ending::Unable(_)
         | Ending::Waiting(_)
+        | Ending::TooLong(_)
         | Ending::DoomLoop(_)
         | Ending::Suspended(_)
         | Ending::Rejected(..)
@@ -272,6 +273,7 @@ fn outcome(calls: &[Call<'_>], ending: &Ending) -> Outcome {
         Ending::Rejected(..) => Outcome::PolicyDenied,
         Ending::LoopLimit
         | Ending::DoomLoop(_)
+        | Ending::TooLong(_)
         | Ending::Stopped(StopReason::StepLimit | StopReason::TokenLimit, _) => Outcome::LoopLimit,
         Ending::Deadline | Ending::Stopped(StopReason::TimeLimit, _) => Outcome::Deadline,
         // Of a run that cannot begin its tools are what is missing, or its model.

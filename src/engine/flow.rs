@@ -18,7 +18,7 @@ use crate::domain::decision::Usage;
 use crate::domain::definition::{Flow, InputType, Step};
 use crate::domain::ids::ActionId;
 use crate::domain::journal::{CallResult, Completion, Entry, FunctionCall, Proposed, Target};
-use crate::domain::templates::Template;
+use crate::domain::templates::{MOST_RENDERED, Template};
 
 /// What a step came to, as its result keeps it.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -148,9 +148,12 @@ pub(super) fn spent(journal: &[Entry]) -> (u32, Usage) {
 }
 
 /// The step as an entry: its call, with what its agent is given.
-pub(super) fn step(run: &Run, step: u32, round: u32) -> Entry {
+///
+/// # Errors
+/// What it would be given is too long: which text, and the limit.
+pub(super) fn step(run: &Run, step: u32, round: u32) -> Result<Entry, String> {
     let (agent, arguments) = match run.agent.as_ref() {
-        Some(place) => arguments(place, &run.journal, step),
+        Some(place) => arguments(place, &run.journal, step)?,
         None => (String::new(), Map::new()),
     };
     let call = Proposed {
@@ -163,26 +166,39 @@ pub(super) fn step(run: &Run, step: u32, round: u32) -> Entry {
             args: canonical::to_raw(&Value::Object(arguments)),
         },
     };
-    Entry::Step { step, round, call }
+    Ok(Entry::Step { step, round, call })
 }
 
 /// Who does a step, and with what.
-fn arguments(place: &Place, journal: &[Entry], step: u32) -> (String, Map<String, Value>) {
+fn arguments(place: &Place, journal: &[Entry], step: u32) -> Result<(String, Map<String, Value>), String> {
     let definition = &place.definition;
     let flow = &definition.flow;
     let at = step as usize;
     let Some(step) = flow.steps().get(at) else {
         // The agent itself goes round.
-        return (definition.name.clone(), place.input.clone());
+        return Ok((definition.name.clone(), place.input.clone()));
     };
+    let too_long = |name: &str, what: String| {
+        format!(
+            "the input {name:?} of the step {:?} of the agent {:?}: {what}",
+            step.name, definition.name
+        )
+    };
+    let mut length: usize = 0;
     let known = |name: &str| known(place, flow, journal, at, name);
     let mut arguments = Map::new();
     let takes = place.bundle.get(&step.agent).map(|member| &member.definition.inputs);
     for (name, takes) in takes.into_iter().flatten() {
         let value = match step.input.get(name) {
-            Some(template) => rendered(template, known),
+            Some(template) => rendered(template, known).map_err(|what| too_long(name, what))?,
             None => known(name),
         };
+        length = length.saturating_add(value.as_ref().map_or(0, |value| text(value).len()));
+        if length > MOST_RENDERED {
+            let what =
+                format!("with it the step's inputs would be {length} bytes long; at most {MOST_RENDERED} are allowed");
+            return Err(too_long(name, what));
+        }
         match (value, takes.kind) {
             // A structured output is JSON where a text is asked for.
             (Some(value), InputType::String) => arguments.insert(name.clone(), text(&value).into()),
@@ -194,7 +210,7 @@ fn arguments(place: &Place, journal: &[Entry], step: u32) -> (String, Map<String
             (None, _) => None,
         };
     }
-    (step.agent.clone(), arguments)
+    Ok((step.agent.clone(), arguments))
 }
 
 /// What a step may name: the output of an earlier step (in a loop of any, as the round before left it), else an input of
@@ -214,16 +230,22 @@ fn known(place: &Place, flow: &Flow, journal: &[Entry], by: usize, name: &str) -
 }
 
 /// A template that is one placeholder hands the value on as it is, with its type; else it is text.
-fn rendered(template: &str, known: impl Fn(&str) -> Option<Value>) -> Option<Value> {
+///
+/// # Errors
+/// The text would be too long.
+fn rendered(template: &str, known: impl Fn(&str) -> Option<Value>) -> Result<Option<Value>, String> {
     // Checked when the definition was read.
-    let parsed = Template::parse(template).ok()?;
+    let Ok(parsed) = Template::parse(template) else {
+        return Ok(None);
+    };
     if let Some(name) = template.strip_prefix("${").and_then(|rest| rest.strip_suffix('}'))
         && parsed.names().eq([name])
     {
-        return known(name);
+        return Ok(known(name));
     }
     let text = parsed.render(|name| Some(known(name).as_ref().map_or_else(String::new, text)));
-    text.ok().map(Value::from)
+    text.map(|text| Some(Value::from(text)))
+        .map_err(|error| error.to_string())
 }
 
 /// A value within a text: words as they are, everything else as JSON.

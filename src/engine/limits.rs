@@ -53,6 +53,9 @@ pub const THREAD_TIME: Duration = Duration::from_secs(300);
 pub const MOST_STEPS: u32 = 500;
 /// Model calls of an agent that was called by another and has no limit of its own.
 pub const SUB_AGENT_STEPS: u32 = 50;
+/// About how much memory the journal of one run may take, in bytes, with those of the runs that it resumes: four times as much as the
+/// largest model reads. A run without a limit of its own would grow for as long as its model goes on.
+pub const MOST_JOURNAL: usize = 16 << 20;
 /// Agents that call agents: so many stand below the first one.
 pub const MOST_DEPTH: u32 = 5;
 /// The time to sum up.

@@ -25,6 +25,7 @@ pub mod record;
 pub mod toolset;
 pub mod verdict;
 
+mod checks;
 mod events;
 mod notices;
 mod spans;
@@ -44,6 +45,7 @@ pub use limits::Limits;
 pub use next::{Ending, Next, iterations, next};
 pub use toolset::Toolset;
 
+use limits::MOST_JOURNAL;
 use log::Stop;
 
 use crate::domain::agent_run::StopReason;
@@ -229,6 +231,14 @@ impl Engine {
                 Some(flow) => flow::next(&run.journal, flow, &run.limits, elapsed),
                 None => next(&run.journal, &run.limits, elapsed),
             };
+            if matches!(next, Next::Ask | Next::Step(..)) {
+                let size: usize = run.journal.iter().map(Entry::size).sum();
+                if size > MOST_JOURNAL {
+                    return Ok(Ending::TooLong(format!(
+                        "what it has said and been told is {size} bytes; a run may remember {MOST_JOURNAL}"
+                    )));
+                }
+            }
             match next {
                 Next::Ask => ask::ask(self, run).await,
                 Next::Act(calls) => {
@@ -249,10 +259,10 @@ impl Engine {
                     log::flush(self, run, Vec::new()).await?;
                 }
                 Next::OutputDue => run.push(Entry::OutputDue(notices::output_due())),
-                Next::Step(step, round) => {
-                    let entry = flow::step(run, step, round);
-                    run.push(entry);
-                }
+                Next::Step(step, round) => match flow::step(run, step, round) {
+                    Ok(entry) => run.push(entry),
+                    Err(why) => return Ok(Ending::TooLong(why)),
+                },
                 Next::Refuse(calls, code) => {
                     let answers: Vec<_> = calls.into_iter().map(|call| refusal(call, code)).collect();
                     for answer in answers {

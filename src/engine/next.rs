@@ -55,6 +55,8 @@ pub enum Ending {
     Deadline,
     /// It was cut short, and can be resumed; with the model's words, where it had some to sum up.
     Stopped(StopReason, Option<String>),
+    /// What it was to put together, or to remember, is longer than it may be: what, and the limit.
+    TooLong(String),
     /// The same call again and again: which.
     DoomLoop(String),
     /// The model ended in words, twice, where its output was due.

@@ -23,6 +23,7 @@ use crate::domain::ids::{TenantId, UserId};
 use crate::domain::journal::{Judgement, Proposed, Target};
 use crate::domain::nesting;
 use crate::domain::policy::{DecidedBy, Effect, Facts, Grant, Policy};
+use crate::domain::schema::{CheckError, Effort};
 use crate::domain::tool::{FailureCode, Tool};
 
 /// Whose call it is, and what the run it belongs to allows.
@@ -48,6 +49,51 @@ pub struct Bounds<'a> {
     pub now_us: i64,
 }
 
+/// [`Bounds`] that hold what they name, for a thread of their own.
+pub(in crate::engine) struct OwnBounds {
+    tenant: TenantId,
+    user: UserId,
+    agent: Option<String>,
+    surface: String,
+    approval: Approval,
+    can_wait: bool,
+    policy: Arc<Policy>,
+    grants: Vec<Grant>,
+    now_us: i64,
+}
+
+impl OwnBounds {
+    /// `policy` is the one of `bounds`, shared.
+    pub(in crate::engine) fn new(bounds: Bounds<'_>, policy: &Arc<Policy>) -> Self {
+        Self {
+            tenant: bounds.tenant.clone(),
+            user: bounds.user.clone(),
+            agent: bounds.agent.map(str::to_owned),
+            surface: bounds.surface.to_owned(),
+            approval: bounds.approval,
+            can_wait: bounds.can_wait,
+            policy: Arc::clone(policy),
+            grants: bounds.grants.to_vec(),
+            now_us: bounds.now_us,
+        }
+    }
+
+    /// The same, borrowed.
+    pub(in crate::engine) fn bounds(&self) -> Bounds<'_> {
+        Bounds {
+            tenant: &self.tenant,
+            user: &self.user,
+            agent: self.agent.as_deref(),
+            surface: &self.surface,
+            approval: self.approval,
+            can_wait: self.can_wait,
+            policy: &self.policy,
+            grants: &self.grants,
+            now_us: self.now_us,
+        }
+    }
+}
+
 /// What the gate found of a call of a tool.
 #[derive(Clone, Debug)]
 pub struct Opinion {
@@ -59,45 +105,61 @@ pub struct Opinion {
     pub ruling: Ruling,
 }
 
-/// Judges one call: grant, identity, schema, parameters, policy.
+/// Judges one call: grant, identity, schema, parameters, policy. May take a second, if the schema does.
 #[must_use]
 pub fn judge(call: &Proposed, bounds: Bounds<'_>) -> Judgement {
+    within(call, bounds, Effort::Full)
+        .unwrap_or_else(|| refuse(FailureCode::InvalidArguments, CheckError::TooCostly.to_string()))
+}
+
+/// The same in a moment; `None` where the tool's schema takes longer.
+pub(in crate::engine) fn judge_quickly(call: &Proposed, bounds: Bounds<'_>) -> Option<Judgement> {
+    within(call, bounds, Effort::Quick)
+}
+
+fn within(call: &Proposed, bounds: Bounds<'_>, effort: Effort) -> Option<Judgement> {
     let tool = match &call.target {
         Target::Tool(tool) => tool,
         Target::Unknown => {
-            return refuse(
+            return Some(refuse(
                 FailureCode::UnknownTool,
                 format!("{:?} is not among the functions offered", call.call.name),
-            );
+            ));
         }
         // It was granted when it was proposed; nobody offers it as it was then.
         Target::Gone(tool) => {
-            return refuse(FailureCode::Unavailable, not_as_it_was(&tool.name));
+            return Some(refuse(FailureCode::Unavailable, not_as_it_was(&tool.name)));
         }
         // Judged by its own inputs; what it does is judged call by call, under its own name.
         Target::Agent(name) => {
-            return refuse(FailureCode::UnknownTool, format!("{:?} is an agent", name.as_ref()));
+            let message = format!("{:?} is an agent", name.as_ref());
+            return Some(refuse(FailureCode::UnknownTool, message));
         }
         // `next` answers these itself; a verdict is never a call.
-        Target::Verdict(_) => return refuse(FailureCode::MixedWithVerdict, "a verdict is not a tool call".to_owned()),
-    };
-    let opinion = match opinion(tool, &call.call.args, &bounds) {
-        Ok(opinion) => opinion,
-        Err(unfit) => {
-            return Judgement::Refuse {
-                code: FailureCode::InvalidArguments,
-                message: unfit.message,
-                by: unfit.by.into_iter().collect(),
-            };
+        Target::Verdict(_) => {
+            let message = "a verdict is not a tool call".to_owned();
+            return Some(refuse(FailureCode::MixedWithVerdict, message));
         }
     };
+    match opinion_within(tool, &call.call.args, &bounds, effort) {
+        Ok(opinion) => Some(judgement(opinion, bounds.can_wait)),
+        Err(Unread::TooCostly) => None,
+        Err(Unread::Unfit(unfit)) => Some(Judgement::Refuse {
+            code: FailureCode::InvalidArguments,
+            message: unfit.message,
+            by: unfit.by.into_iter().collect(),
+        }),
+    }
+}
+
+fn judgement(opinion: Opinion, can_wait: bool) -> Judgement {
     let (arguments, ruling) = (opinion.arguments, opinion.ruling);
     match ruling.effect {
         Effect::Allow => Judgement::Allow {
             arguments,
             by: ruling.by.into_iter().next(),
         },
-        Effect::RequireApproval if bounds.can_wait => Judgement::RequireApproval {
+        Effect::RequireApproval if can_wait => Judgement::RequireApproval {
             arguments,
             reason: ruling.reason,
             by: ruling.by,
@@ -128,14 +190,35 @@ pub struct Unfit {
     pub by: Option<DecidedBy>,
 }
 
-/// What the gate thinks of a call, whether or not somebody can be asked.
+/// Why there is no opinion of a call.
+enum Unread {
+    Unfit(Unfit),
+    /// The effort was used up.
+    TooCostly,
+}
+
+/// What the gate thinks of a call, whether or not somebody can be asked. May take a second, if the schema does.
 ///
 /// # Errors
 /// [`Unfit`]: such a call is refused before anybody is asked.
 pub fn opinion(tool: &Tool, given: &RawValue, bounds: &Bounds<'_>) -> Result<Opinion, Unfit> {
-    let unfit = |message, by| Unfit { message, by };
+    opinion_within(tool, given, bounds, Effort::Full).map_err(|unread| match unread {
+        Unread::Unfit(unfit) => unfit,
+        Unread::TooCostly => Unfit {
+            message: CheckError::TooCostly.to_string(),
+            by: None,
+        },
+    })
+}
+
+fn opinion_within(tool: &Tool, given: &RawValue, bounds: &Bounds<'_>, effort: Effort) -> Result<Opinion, Unread> {
+    let unfit = |message, by| Unread::Unfit(Unfit { message, by });
     let value =
         arguments(given, tool, &tool.user(bounds.tenant, bounds.user)).map_err(|message| unfit(message, None))?;
+    tool.input.check(&value, effort).map_err(|error| match error {
+        CheckError::TooCostly => Unread::TooCostly,
+        invalid @ CheckError::Invalid(_) => unfit(invalid.to_string(), None),
+    })?;
     let parameters = parameters::check(tool, &value, bounds.policy.most_recipients, bounds.now_us)
         .map_err(|errors| unfit(errors.join("; "), Some(DecidedBy::Parameters)))?;
     let ruling = rule(&Question {
@@ -177,7 +260,7 @@ fn refuse(code: FailureCode, message: String) -> Judgement {
     }
 }
 
-/// Depth and identity first, then the tool's own schema.
+/// Depth and identity, before the tool's own schema.
 fn arguments(given: &RawValue, tool: &Tool, user: &str) -> Result<Value, String> {
     if !nesting::within(given.get().as_bytes(), nesting::MAX_LEVELS) {
         return Err(format!("the arguments nest deeper than {} levels", nesting::MAX_LEVELS));
@@ -193,7 +276,6 @@ fn arguments(given: &RawValue, tool: &Tool, user: &str) -> Result<Value, String>
         }
         object.insert(name.to_string(), Value::String(user.to_owned()));
     }
-    tool.input.check(&value).map_err(|errors| errors.join("; "))?;
     Ok(value)
 }
 

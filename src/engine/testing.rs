@@ -9,7 +9,8 @@ use super::toolset::Toolset;
 use crate::domain::decision::Usage;
 use crate::domain::ids::ActionId;
 use crate::domain::journal::{FunctionCall, ModelTurn, Part, Proposed, Target};
-use crate::domain::tool::{Idempotency, InputSchema, Tool};
+use crate::domain::schema::JsonSchema;
+use crate::domain::tool::{Idempotency, Tool};
 use crate::ports::tools::Catalog;
 
 pub(crate) fn raw(text: &str) -> Box<RawValue> {
@@ -21,7 +22,7 @@ pub(crate) fn tool_with(name: &str, schema: &str, change: impl FnOnce(&mut Tool)
         server: "tasks".into(),
         name: name.into(),
         description: String::new(),
-        input: InputSchema::compile(raw(schema)).expect("schema"),
+        input: JsonSchema::compile(raw(schema)).expect("schema"),
         model_schema: raw(schema),
         output_schema: None,
         side_effect: true,
@@ -83,7 +84,7 @@ pub(crate) fn turn_of(toolset: &Toolset, text: &str, calls: &[FunctionCall]) -> 
             id: ActionId::new(),
             sequence,
             call: call.clone(),
-            target: toolset.route(call),
+            target: toolset.route(call).expect("a verdict that is read in a moment"),
         })
         .collect();
     let turn = ModelTurn {

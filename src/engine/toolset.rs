@@ -129,14 +129,19 @@ impl Toolset {
     }
 
     /// Where a call goes. Names are compared byte by byte: a look-alike is unknown.
-    #[must_use]
-    pub fn route(&self, call: &FunctionCall) -> Target {
-        match self.routes.get(&call.name) {
+    ///
+    /// # Errors
+    /// The verdict function whose arguments take longer to check than a thread that serves others may be kept.
+    pub(super) fn route(&self, call: &FunctionCall) -> Result<Target, VerdictFunction> {
+        Ok(match self.routes.get(&call.name) {
             Some(Route::Tool(tool)) => Target::Tool(Arc::clone(tool)),
             Some(Route::Agent(name)) => Target::Agent(Arc::clone(name)),
-            Some(Route::Verdict(function)) => Target::Verdict(function.read(&call.args)),
+            Some(Route::Verdict(function)) => match function.read_quickly(&call.args) {
+                Some(read) => Target::Verdict(read),
+                None => return Err(function.clone()),
+            },
             None => Target::Unknown,
-        }
+        })
     }
 
     /// The tool of an earlier process, if it is still granted and the same as it was.
@@ -246,10 +251,13 @@ mod tests {
     fn only_granted_names_have_a_route() {
         let catalog = catalog_of([tool_on("tasks", "add_task"), tool_on("tasks", "drop_all")]);
         let set = Toolset::build(&catalog, &names(&["add_task"]), &VerdictFunction::CHAT);
-        assert!(matches!(set.route(&function_call("add_task", "{}")), Target::Tool(_)));
+        assert!(matches!(
+            set.route(&function_call("add_task", "{}")).unwrap(),
+            Target::Tool(_)
+        ));
         for name in ["drop_all", "tasks__drop_all", "Add_task", "add_task ", "аdd_task", ""] {
             assert!(
-                matches!(set.route(&function_call(name, "{}")), Target::Unknown),
+                matches!(set.route(&function_call(name, "{}")).unwrap(), Target::Unknown),
                 "{name:?}"
             );
         }
@@ -264,9 +272,12 @@ mod tests {
         let set = Toolset::build(&catalog, &names(&["a__search", "b__search"]), &[]);
         let shown: Vec<_> = set.functions.declarations.iter().map(|one| one.name.as_str()).collect();
         assert_eq!(shown, ["a__search", "b__search"], "neither has the bare name");
-        assert!(matches!(set.route(&function_call("search", "{}")), Target::Unknown));
+        assert!(matches!(
+            set.route(&function_call("search", "{}")).unwrap(),
+            Target::Unknown
+        ));
         assert!(
-            matches!(set.route(&function_call("b__search", "{}")), Target::Tool(tool) if tool.server.as_ref() == "b")
+            matches!(set.route(&function_call("b__search", "{}")).unwrap(), Target::Tool(tool) if tool.server.as_ref() == "b")
         );
     }
 
@@ -285,7 +296,9 @@ mod tests {
         let set = Toolset::build(&both, &names(&["google__gmail_send", "evil__google__gmail_send"]), &[]);
         assert_eq!(set.functions.declarations.len(), 2, "{:?}", set.missing);
         let first = &set.functions.declarations[0].name;
-        assert!(matches!(set.route(&function_call(first, "{}")), Target::Tool(tool) if *tool.server == *"google"));
+        assert!(
+            matches!(set.route(&function_call(first, "{}")).unwrap(), Target::Tool(tool) if *tool.server == *"google")
+        );
     }
 
     #[test]
@@ -308,11 +321,11 @@ mod tests {
         let catalog = catalog_of([tool_on("desk", "refuse")]);
         let set = Toolset::build(&catalog, &names(&["refuse"]), &VerdictFunction::CHAT);
         assert!(matches!(
-            set.route(&function_call("desk__refuse", "{}")),
+            set.route(&function_call("desk__refuse", "{}")).unwrap(),
             Target::Tool(_)
         ));
         assert!(matches!(
-            set.route(&function_call("refuse", "{}")),
+            set.route(&function_call("refuse", "{}")).unwrap(),
             Target::Verdict(Err(_))
         ));
     }

@@ -12,8 +12,8 @@ use crate::domain::definition::Output;
 use crate::domain::journal::{Completion, Verdict};
 use crate::domain::model_schema::translate;
 use crate::domain::nesting;
+use crate::domain::schema::{CheckError, Effort, JsonSchema};
 use crate::domain::text::capped;
-use crate::domain::tool::InputSchema;
 use crate::ports::model::Declaration;
 
 /// The function by which an agent hands in its output.
@@ -38,7 +38,7 @@ pub enum VerdictFunction {
 #[derive(Debug)]
 pub struct OutputContract {
     name: String,
-    check: InputSchema,
+    check: JsonSchema,
     parameters: Box<RawValue>,
 }
 
@@ -48,7 +48,7 @@ impl OutputContract {
     /// # Errors
     /// The schema is none.
     pub fn new(output: &Output, schema: &Value) -> Result<Self, String> {
-        let check = InputSchema::compile(canonical::to_raw(schema))?;
+        let check = JsonSchema::compile(canonical::to_raw(schema)).map_err(|error| error.to_string())?;
         // References of the schema begin at its root, which is not the root of what is shown.
         let mut whole = json!({"type": "object", "properties": {&output.name: schema}, "required": [&output.name]});
         for key in ["$defs", "definitions"] {
@@ -74,23 +74,43 @@ impl OutputContract {
     }
 
     /// The output in the arguments of a call.
-    fn read(&self, args: &RawValue) -> Result<Arc<str>, String> {
+    fn read(&self, args: &RawValue, effort: Effort) -> Result<Arc<str>, Unread> {
         if !nesting::within(args.get().as_bytes(), nesting::MAX_LEVELS) {
-            return Err(format!("the output nests deeper than {} levels", nesting::MAX_LEVELS));
+            return Err(Unread::Invalid(format!(
+                "the output nests deeper than {} levels",
+                nesting::MAX_LEVELS
+            )));
         }
-        let mut args: Map<String, Value> = serde_json::from_str(args.get()).map_err(|error| error.to_string())?;
+        let mut args: Map<String, Value> = serde_json::from_str(args.get()).map_err(invalid)?;
         let output = args
             .remove(&self.name)
-            .ok_or_else(|| format!("{:?} is missing; it is required", self.name))?;
+            .ok_or_else(|| Unread::Invalid(format!("{:?} is missing; it is required", self.name)))?;
         if let Some(name) = args.keys().next() {
-            return Err(format!("{name:?} is not known; the only argument is {:?}", self.name));
+            let only = &self.name;
+            return Err(Unread::Invalid(format!(
+                "{name:?} is not known; the only argument is {only:?}"
+            )));
         }
-        self.check.check(&output).map_err(|errors| {
-            let errors: Vec<_> = errors.iter().map(|error| format!("/{}{error}", self.name)).collect();
-            errors.join("; ")
+        self.check.check(&output, effort).map_err(|error| match error {
+            CheckError::TooCostly => Unread::TooCostly,
+            CheckError::Invalid(errors) => {
+                let errors: Vec<_> = errors.iter().map(|error| format!("/{}{error}", self.name)).collect();
+                Unread::Invalid(errors.join("; "))
+            }
         })?;
         Ok(Arc::from(canonical::to_raw(&output).get()))
     }
+}
+
+/// Why the arguments of a verdict say nothing.
+enum Unread {
+    Invalid(String),
+    /// The effort was used up.
+    TooCostly,
+}
+
+fn invalid(error: impl ToString) -> Unread {
+    Unread::Invalid(error.to_string())
 }
 
 /// Most bytes of a schema told in words.
@@ -184,43 +204,59 @@ impl VerdictFunction {
         }
     }
 
-    /// Reads the arguments.
+    /// Reads the arguments. May take a second, if the output's schema does.
     pub(super) fn read(&self, args: &RawValue) -> Result<Verdict, String> {
+        self.read_within(args, Effort::Full).map_err(|unread| match unread {
+            Unread::Invalid(message) => message,
+            Unread::TooCostly => CheckError::TooCostly.to_string(),
+        })
+    }
+
+    /// The same in a moment; `None` where the output's schema takes longer.
+    pub(super) fn read_quickly(&self, args: &RawValue) -> Option<Result<Verdict, String>> {
+        match self.read_within(args, Effort::Quick) {
+            Ok(verdict) => Some(Ok(verdict)),
+            Err(Unread::Invalid(message)) => Some(Err(message)),
+            Err(Unread::TooCostly) => None,
+        }
+    }
+
+    fn read_within(&self, args: &RawValue, effort: Effort) -> Result<Verdict, Unread> {
         match self {
             Self::CompleteTask(contract) => Ok(Verdict::Complete {
-                output: Completion::Output(contract.read(args)?),
+                output: Completion::Output(contract.read(args, effort)?),
                 exits_loop: false,
             }),
             Self::ExitLoop(Some(contract)) => Ok(Verdict::Complete {
-                output: Completion::Output(contract.read(args)?),
+                output: Completion::Output(contract.read(args, effort)?),
                 exits_loop: true,
             }),
             Self::ExitLoop(None) => {
-                let read: LoopResult = serde_json::from_str(args.get()).map_err(|error| error.to_string())?;
+                let read: LoopResult = serde_json::from_str(args.get()).map_err(invalid)?;
                 Ok(Verdict::Complete {
-                    output: Completion::Text(said(read.result, "result")?),
+                    output: Completion::Text(said(read.result, "result").map_err(invalid)?),
                     exits_loop: true,
                 })
             }
             Self::RequestClarification => {
-                let read: Clarification = serde_json::from_str(args.get()).map_err(|error| error.to_string())?;
+                let read: Clarification = serde_json::from_str(args.get()).map_err(invalid)?;
                 let outcome = match read.kind {
                     ClarificationKind::UnclearIntent => Outcome::UnclearIntent,
                     ClarificationKind::MultipleMatches => Outcome::MultipleMatches,
                 };
                 Ok(Verdict::Clarify {
-                    question: said(read.question, "question")?,
+                    question: said(read.question, "question").map_err(invalid)?,
                     outcome,
                 })
             }
             Self::Refuse => {
-                let read: Refusal = serde_json::from_str(args.get()).map_err(|error| error.to_string())?;
+                let read: Refusal = serde_json::from_str(args.get()).map_err(invalid)?;
                 let outcome = match read.kind {
                     RefusalKind::OutOfScope => Outcome::OutOfScope,
                     RefusalKind::MissingPermission => Outcome::MissingPermission,
                 };
                 Ok(Verdict::Refuse {
-                    message: said(read.message, "message")?,
+                    message: said(read.message, "message").map_err(invalid)?,
                     outcome,
                 })
             }

@@ -23,6 +23,8 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use crate::domain::agent_run::AgentRun;
+use crate::domain::canonical;
+use crate::domain::schema::{CheckError, Effort, JsonSchema};
 
 /// The cases of one agent.
 #[derive(Clone, Debug, Deserialize)]
@@ -108,8 +110,8 @@ fn one(file: &Path) -> Result<AgentCases, String> {
     }
     for case in &cases.cases {
         if let Some(schema) = &case.expect.output {
-            jsonschema::validator_for(schema)
-                .map_err(|error| format!("{}: output is no JSON Schema: {error}", case.id))?;
+            JsonSchema::compile(canonical::to_raw(schema))
+                .map_err(|error| format!("{}: output is not a JSON Schema: {error}", case.id))?;
         }
         if let Some(pattern) = &case.expect.summary {
             Regex::new(pattern).map_err(|error| format!("{}: summary is no regular expression: {error}", case.id))?;
@@ -154,11 +156,13 @@ pub fn judge(expected: &Expected, run: &AgentRun, calls: &[String]) -> Vec<Strin
 }
 
 fn differences(schema: &Value, output: &Value) -> Vec<String> {
-    match jsonschema::validator_for(schema) {
-        Ok(validator) => validator
-            .iter_errors(output)
-            .map(|error| format!("output{}: {error}", error.instance_path().as_str()))
-            .collect(),
-        Err(error) => vec![format!("the expectation is no JSON Schema: {error}")],
+    let schema = match JsonSchema::compile(canonical::to_raw(schema)) {
+        Ok(schema) => schema,
+        Err(error) => return vec![format!("the expectation is not a JSON Schema: {error}")],
+    };
+    match schema.check(output, Effort::Full) {
+        Ok(()) => Vec::new(),
+        Err(CheckError::Invalid(errors)) => errors.iter().map(|error| format!("output{error}")).collect(),
+        Err(CheckError::TooCostly) => vec![format!("output: {}", CheckError::TooCostly)],
     }
 }

@@ -1,4 +1,4 @@
-//! The acting user of the routes of agents: the header `X-Gavel-User` (DESIGN.md section 9, Callers).
+//! The acting user of the routes that take no user in their body: the header `X-Gavel-User` (DESIGN.md section 9, Callers).
 
 use actix_web::HttpRequest;
 use actix_web::http::header::HeaderName;
@@ -20,20 +20,37 @@ pub(super) const LOCAL: &str = "local";
 /// # Errors
 /// The header is off, or names somebody else than the token.
 pub(super) fn user(state: &State, caller: &Caller, request: &HttpRequest) -> Result<Option<UserId>, Error> {
-    let named = if request.headers().contains_key(&HEADER) {
-        let value = only(request.headers(), &HEADER).ok_or(Error::InvalidHeader(NAME, "is given more than once"))?;
-        let text = std::str::from_utf8(value.as_bytes()).map_err(|_| Error::InvalidHeader(NAME, "is not UTF-8"))?;
-        let user = UserId::parse(text)
-            .map_err(|_| Error::InvalidHeader(NAME, "must be 1 to 256 bytes without characters that cannot be seen"))?;
-        Some(user)
-    } else {
-        None
-    };
-    match caller.act_for(named) {
+    match caller.act_for(named(request)?) {
         Ok(None) if matches!(state.edge.auth, Auth::None(_)) => Ok(UserId::parse(LOCAL).ok()),
         Ok(user) => Ok(user),
         Err(NotThatUser) => Err(Error::UserMismatch),
     }
+}
+
+/// Whom the header names, where it is there.
+///
+/// # Errors
+/// As [`user`].
+pub(super) fn named_by(caller: &Caller, request: &HttpRequest) -> Result<Option<UserId>, Error> {
+    let Some(named) = named(request)? else {
+        return Ok(None);
+    };
+    caller.act_for(Some(named)).map_err(|NotThatUser| Error::UserMismatch)
+}
+
+fn named(request: &HttpRequest) -> Result<Option<UserId>, Error> {
+    if !request.headers().contains_key(&HEADER) {
+        return Ok(None);
+    }
+    let value = only(request.headers(), &HEADER).ok_or(Error::InvalidHeader(NAME, "is given more than once"))?;
+    let text = std::str::from_utf8(value.as_bytes()).map_err(|_| Error::InvalidHeader(NAME, "is not UTF-8"))?;
+    let user = UserId::parse(text).map_err(|_| {
+        Error::InvalidHeader(
+            NAME,
+            "must be 1 to 256 bytes without invisible characters, and not blank",
+        )
+    })?;
+    Ok(Some(user))
 }
 
 /// Who acts, where somebody has to.

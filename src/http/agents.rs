@@ -82,20 +82,25 @@ async fn one(state: &State, request: &HttpRequest) -> Result<HttpResponse, Error
         .await?;
     let mut response = match asked_for(request.headers()) {
         None => response(StatusCode::OK, &agent),
-        Some((form, media)) => written(&agent, form, media)?,
+        Some((form, media)) => written(&agent, form, media).await?,
     };
     tag(&mut response, &agent.about);
     Ok(response)
 }
 
 /// The definition alone, in the form that `Accept` asks for.
-fn written(agent: &AgentDetail, form: Form, media: &'static str) -> Result<HttpResponse, Error> {
-    let text = agent.definition.to_string();
-    let definition = Definition::read(text.as_bytes(), Form::Json, &agent.about.id).map_err(|_| Error::Internal)?;
+async fn written(agent: &AgentDetail, form: Form, media: &'static str) -> Result<HttpResponse, Error> {
+    let (text, id) = (agent.definition.to_string(), agent.about.id.clone());
+    // A long one takes a while to read and to write.
+    let written = actix_web::web::block(move || {
+        let definition = Definition::read(text.as_bytes(), Form::Json, &id);
+        definition.map(|definition| definition.write(form))
+    });
+    let written = written.await.ok().and_then(Result::ok).ok_or(Error::Internal)?;
     Ok(HttpResponse::Ok()
         .insert_header((header::CONTENT_TYPE, HeaderValue::from_static(media)))
         .insert_header((header::CACHE_CONTROL, headers::NO_STORE))
-        .body(definition.write(form)))
+        .body(written))
 }
 
 async fn taken(state: &State, request: &HttpRequest, payload: Payload) -> Result<HttpResponse, Error> {
@@ -105,7 +110,7 @@ async fn taken(state: &State, request: &HttpRequest, payload: Payload) -> Result
         .and_then(form_of)
         .map(|(form, _)| form)
         .ok_or(Error::NoForm)?;
-    let body = body::read_any(request, payload, &state.edge.limits).await?;
+    let body = body::read_any(state, request, payload, &caller).await?;
     let expected = expected(request.headers())?;
     let (agents, project, agent) = (&state.edge.agents, project(request)?, agent(request)?);
     let put = agents

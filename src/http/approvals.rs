@@ -92,7 +92,7 @@ async fn waiting(state: &State, request: &HttpRequest) -> Result<HttpResponse, E
 async fn resolved(state: &State, request: &HttpRequest, payload: Payload) -> Result<HttpResponse, Error> {
     let caller = state.edge.auth.caller(request).await?;
     let patience = Patience::of(request.headers())?;
-    let body = body::read(request, payload, &state.edge.limits).await?;
+    let body = body::read(state, request, payload, &caller).await?;
     let given: ResolveBody = body::parse(
         &body,
         "{\"approvalId\", \"decision\": \"reject\" | \"approve_once\" | \"approve_and_always_allow_recipient\", \"reason\"?}",
@@ -139,7 +139,7 @@ async fn doubts(state: &State, request: &HttpRequest) -> Result<HttpResponse, Er
 
 async fn settled(state: &State, request: &HttpRequest, payload: Payload) -> Result<HttpResponse, Error> {
     let caller = state.edge.auth.caller(request).await?;
-    let body = body::read(request, payload, &state.edge.limits).await?;
+    let body = body::read(state, request, payload, &caller).await?;
     let given: SettleBody = body::parse(&body, "{\"happened\": true or false}")?;
     let user = acting::user(state, &caller, request)?;
     let id = request

@@ -1,5 +1,6 @@
-//! Request bodies, bounded in size and time.
+//! Request bodies, bounded in size, time and in what they take together.
 
+use std::ops::Deref;
 use std::time::Duration;
 
 use actix_web::HttpRequest;
@@ -11,34 +12,87 @@ use futures_util::StreamExt;
 use serde::Deserialize;
 use serde_path_to_error::{Path, Segment};
 
-use super::EdgeLimits;
 use super::error::Error;
 use super::headers::only;
+use super::{EdgeLimits, State};
+use crate::domain::budget::{Exceeded, Share};
 use crate::domain::object::Object;
+use crate::surfaces::caller::Caller;
 use crate::surfaces::chat::request::FieldError;
 
-/// Reads a JSON body. A body that says or turns out to be over the limit is not read to its end.
+/// Most bytes of a form of the console: a reason of 4 KiB, written in percent signs, and a token.
+const FORM: usize = 64 << 10;
+
+/// A body. While it is held, so is its share of what bodies may take.
+#[derive(Debug)]
+pub(super) struct Body {
+    bytes: Bytes,
+    /// Absent for a body that came whole, and so takes no more than its connection does.
+    _share: Option<Share>,
+}
+
+impl Deref for Body {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+/// Reads a JSON body of a caller. A body that says or turns out to be over the limit is not read to its end.
 ///
 /// # Errors
-/// 415, 413, 408, or 400 when it breaks off.
-pub(super) async fn read(request: &HttpRequest, payload: Payload, limits: &EdgeLimits) -> Result<Bytes, Error> {
+/// 415, 413, 408, 503 where too many are under way, or 400 when it breaks off.
+pub(super) async fn read(
+    state: &State,
+    request: &HttpRequest,
+    payload: Payload,
+    caller: &Caller,
+) -> Result<Body, Error> {
     is_plain_json(request.headers())?;
-    read_any(request, payload, limits).await
+    read_any(state, request, payload, caller).await
 }
 
 /// Reads a body of any type, within the same limits.
 ///
 /// # Errors
-/// 413, 408, or 400 when it breaks off; 415 for a content coding.
-pub(super) async fn read_any(request: &HttpRequest, payload: Payload, limits: &EdgeLimits) -> Result<Bytes, Error> {
+/// 413, 408, 503 where too many are under way, or 400 when it breaks off; 415 for a content coding.
+pub(super) async fn read_any(
+    state: &State,
+    request: &HttpRequest,
+    payload: Payload,
+    caller: &Caller,
+) -> Result<Body, Error> {
+    let take = |bytes| state.room.body(caller, bytes);
+    bounded(request, payload, &state.edge.limits, state.edge.limits.body, take).await
+}
+
+/// Reads a form, of which it is not known yet who sends it.
+///
+/// # Errors
+/// As [`read_any`].
+pub(super) async fn read_form(state: &State, request: &HttpRequest, payload: Payload) -> Result<Body, Error> {
+    let take = |bytes| {
+        let address = request.peer_addr().map(|peer| peer.ip().to_string());
+        state.room.unknown_body(&address.unwrap_or_default(), bytes)
+    };
+    bounded(request, payload, &state.edge.limits, FORM, take).await
+}
+
+async fn bounded(
+    request: &HttpRequest,
+    payload: Payload,
+    limits: &EdgeLimits,
+    most: usize,
+    take: impl FnOnce(u64) -> Result<Share, Exceeded>,
+) -> Result<Body, Error> {
     let headers = request.headers();
     is_plain(headers)?;
     let announced = announced(headers);
-    if announced.is_some_and(|size| size > limits.body) {
-        return Err(Error::BodyTooLarge(limits.body));
+    if announced.is_some_and(|size| size > most) {
+        return Err(Error::BodyTooLarge(most));
     }
-    let collected = collect(payload, limits.body, announced.unwrap_or_default());
-    within(limits.body_time, collected).await
+    within(limits.body_time, collect(payload, most, announced, take)).await
 }
 
 /// What a JSON body says; `allowed` shows how it should look.
@@ -69,7 +123,7 @@ fn pointer(path: &Path) -> String {
     steps.collect()
 }
 
-async fn within(time: Duration, body: impl Future<Output = Result<Bytes, Error>>) -> Result<Bytes, Error> {
+async fn within(time: Duration, body: impl Future<Output = Result<Body, Error>>) -> Result<Body, Error> {
     tokio::time::timeout(time, body)
         .await
         .unwrap_or(Err(Error::BodyTimeout))
@@ -79,28 +133,56 @@ fn announced(headers: &HeaderMap) -> Option<usize> {
     headers.get(header::CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
 }
 
-/// A body that came in one piece, as most do, is not copied.
-async fn collect(mut payload: Payload, limit: usize, announced: usize) -> Result<Bytes, Error> {
-    let first = next(&mut payload).await?.unwrap_or_default();
+/// A body that came in one piece, as most do, is not copied and takes no share. Of any other the share is taken before
+/// more of it is waited for: the announced length, or what has come.
+async fn collect(
+    mut payload: Payload,
+    limit: usize,
+    announced: Option<usize>,
+    take: impl FnOnce(u64) -> Result<Share, Exceeded>,
+) -> Result<Body, Error> {
+    let Some(first) = next(&mut payload).await? else {
+        return Ok(Body {
+            bytes: Bytes::new(),
+            _share: None,
+        });
+    };
     if first.len() > limit {
         return Err(Error::BodyTooLarge(limit));
     }
-    let Some(second) = next(&mut payload).await? else {
-        return Ok(first);
+    let size = announced.unwrap_or_default().max(first.len());
+    let mut share = match announced == Some(first.len()) {
+        true => None,
+        false => Some(take(size as u64)?),
     };
-    let mut whole = BytesMut::with_capacity(announced.max(first.len() + second.len()));
+    let Some(mut piece) = next(&mut payload).await? else {
+        return Ok(Body {
+            bytes: first,
+            _share: share,
+        });
+    };
+    let mut taken = size;
+    let mut whole = BytesMut::with_capacity(size);
     whole.extend_from_slice(&first);
-    let mut piece = second;
     loop {
-        if whole.len() + piece.len() > limit {
+        let size = whole.len() + piece.len();
+        if size > limit {
             return Err(Error::BodyTooLarge(limit));
+        }
+        if let Some(share) = share.as_mut().filter(|_| size > taken) {
+            share.grow((size - taken) as u64)?;
+            taken = size;
         }
         whole.extend_from_slice(&piece);
         piece = match next(&mut payload).await? {
             Some(piece) => piece,
-            None => return Ok(whole.freeze()),
+            None => break,
         };
     }
+    Ok(Body {
+        bytes: whole.freeze(),
+        _share: share,
+    })
 }
 
 async fn next(payload: &mut Payload) -> Result<Option<Bytes>, Error> {

@@ -4,11 +4,15 @@
 //! second head that trickles in, nor a peer that takes no bytes of its answer. Here a connection on
 //! which no request is worked on and nothing was sent for the quiet time is closed, and so is one
 //! whose peer has taken nothing for that long.
+//!
+//! It does not bound what many heads take together, either. A head that grows beyond [`FREE_HEAD`] takes its bytes of a
+//! budget; where that is used up the connection is closed.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::io;
 use std::pin::Pin;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
@@ -16,15 +20,45 @@ use actix_web::HttpRequest;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::Sleep;
 
+use crate::domain::budget::{Budget, Exceeded, Share};
+
+/// Bytes of a head that each connection may hold, several times what browsers send with a token and cookies.
+const FREE_HEAD: usize = 16 << 10;
+/// Most bytes that actix holds of one; what comes beyond is a body that is thrown away.
+const MOST_HEAD: usize = 128 << 10;
+
 /// What goes on on one connection. Shared by the connection and its requests, which live on one thread.
 #[derive(Clone)]
 pub(super) struct Activity(Rc<Inner>);
 
 struct Inner {
-    /// Requests being worked on; several on HTTP/2.
+    /// Requests being worked on.
     busy: Cell<u32>,
     /// When the last one ended, or the last byte was sent.
     last: Cell<Instant>,
+    /// What was read of the next request, until it is worked on.
+    head: RefCell<Head>,
+}
+
+#[derive(Default)]
+struct Head {
+    bytes: usize,
+    /// For those beyond [`FREE_HEAD`].
+    share: Option<Share>,
+}
+
+impl Head {
+    fn grow(&mut self, more: usize, heads: &Arc<Budget>) -> Result<(), Exceeded> {
+        let before = self.bytes.max(FREE_HEAD);
+        self.bytes = (self.bytes + more).min(MOST_HEAD);
+        let beyond = self.bytes.saturating_sub(before) as u64;
+        match &mut self.share {
+            _ if beyond == 0 => Ok(()),
+            Some(share) => share.grow(beyond),
+            // Nobody is known yet whose it would be.
+            None => heads.take("", "", beyond).map(|share| self.share = Some(share)),
+        }
+    }
 }
 
 /// Held while a request is worked on.
@@ -34,8 +68,16 @@ impl Busy {
     /// Marks the request's connection; absent in tests without one.
     pub(super) fn on(request: &HttpRequest) -> Option<Self> {
         let activity = request.conn_data::<Activity>()?.clone();
-        activity.0.busy.set(activity.0.busy.get() + 1);
+        activity.begin();
         Some(Self(activity))
+    }
+}
+
+impl Activity {
+    /// A request is worked on from now on, so its head is whole.
+    fn begin(&self) {
+        self.0.busy.set(self.0.busy.get() + 1);
+        self.0.head.take();
     }
 }
 
@@ -52,21 +94,24 @@ impl Drop for Busy {
 pub(super) struct Guarded<T> {
     io: T,
     activity: Activity,
+    heads: Arc<Budget>,
     quiet: Duration,
     timer: Pin<Box<Sleep>>,
     stuck_since: Option<Instant>,
 }
 
 impl<T> Guarded<T> {
-    /// Guards `io`, which is quiet from now on.
-    pub(super) fn new(io: T, quiet: Duration) -> Self {
+    /// Guards `io`, which is quiet from now on. `heads` has the bytes of all connections' large heads.
+    pub(super) fn new(io: T, quiet: Duration, heads: Arc<Budget>) -> Self {
         let inner = Inner {
             busy: Cell::new(0),
             last: Cell::new(Instant::now()),
+            head: RefCell::default(),
         };
         Self {
             io,
             activity: Activity(Rc::new(inner)),
+            heads,
             quiet,
             timer: Box::pin(tokio::time::sleep(quiet)),
             stuck_since: None,
@@ -108,9 +153,18 @@ impl<T> Guarded<T> {
 
 impl<T: AsyncRead + Unpin> AsyncRead for Guarded<T> {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let before = buffer.filled().len();
         match Pin::new(&mut self.io).poll_read(cx, buffer) {
             // No bytes: as if the peer had closed.
             Poll::Pending if self.is_over(cx) => Poll::Ready(Ok(())),
+            Poll::Ready(Ok(())) if self.activity.0.busy.get() == 0 => {
+                let more = buffer.filled().len() - before;
+                let grown = self.activity.0.head.borrow_mut().grow(more, &self.heads);
+                Poll::Ready(grown.map_err(|exceeded| {
+                    tracing::warn!(%exceeded, "a connection is closed, since its head does not fit beside others");
+                    io::ErrorKind::QuotaExceeded.into()
+                }))
+            }
             read => read,
         }
     }
@@ -149,20 +203,50 @@ mod tests {
     use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
 
     use super::*;
+    use crate::domain::budget::Limits;
 
     const QUIET: Duration = Duration::from_millis(20);
+
+    fn heads(most: u64) -> Arc<Budget> {
+        let limits = Limits {
+            process: most,
+            tenant: most,
+            user: most,
+        };
+        Budget::new("bytes", limits)
+    }
+
+    #[tokio::test]
+    async fn large_heads_share_a_budget_until_they_are_worked_on() {
+        let heads = heads(1024);
+        let connect = || {
+            let (peer, io) = duplex(2 * FREE_HEAD);
+            (peer, Guarded::new(io, QUIET * 100, Arc::clone(&heads)))
+        };
+        let mut bytes = [0; FREE_HEAD + 1000];
+        let (mut one, mut large) = connect();
+        one.write_all(&bytes).await.unwrap();
+        large.read_exact(&mut bytes).await.unwrap();
+        assert_eq!(heads.used(), 1000, "the first bytes of a head are free");
+        let (mut other, mut refused) = connect();
+        other.write_all(&bytes).await.unwrap();
+        let error = refused.read_exact(&mut bytes).await.unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::QuotaExceeded);
+        large.activity.begin();
+        assert_eq!(heads.used(), 0, "a head that has ended holds nothing");
+    }
 
     #[tokio::test]
     async fn a_silent_peer_is_let_go_after_the_quiet_time() {
         let (_peer, io) = duplex(64);
-        let mut guarded = Guarded::new(io, QUIET);
+        let mut guarded = Guarded::new(io, QUIET, heads(0));
         assert_eq!(guarded.read(&mut [0; 8]).await.unwrap(), 0, "as if it had closed");
     }
 
     #[tokio::test]
     async fn a_peer_that_waits_for_its_answer_is_not_let_go() {
         let (mut peer, io) = duplex(64);
-        let mut guarded = Guarded::new(io, QUIET);
+        let mut guarded = Guarded::new(io, QUIET, heads(0));
         guarded.activity.0.busy.set(1);
         let busy = Busy(guarded.activity());
         let read = tokio::time::timeout(QUIET * 5, guarded.read(&mut [0; 8])).await;
@@ -175,7 +259,7 @@ mod tests {
     #[tokio::test]
     async fn a_peer_that_takes_nothing_is_cut_even_while_it_is_served() {
         let (_peer, io) = duplex(4);
-        let mut guarded = Guarded::new(io, QUIET);
+        let mut guarded = Guarded::new(io, QUIET, heads(0));
         guarded.activity.0.busy.set(1);
         let error = guarded.write_all(&[0; 64]).await.unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::TimedOut);

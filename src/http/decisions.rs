@@ -9,9 +9,10 @@ use super::State;
 use super::error::Error;
 use super::exchange::Exchange;
 use super::routes::Route;
-use super::{headers, query};
+use super::{acting, headers, query};
 use crate::domain::ids::DecisionId;
-use crate::surfaces::decisions::Page;
+use crate::surfaces::caller::Caller;
+use crate::surfaces::decisions::{ListQuery, Page};
 
 pub(super) async fn list(state: Data<State>, request: HttpRequest) -> HttpResponse {
     let exchange = Exchange::begin(&state, &request, Some(Route::Decisions));
@@ -30,22 +31,23 @@ pub(super) async fn get(state: Data<State>, request: HttpRequest) -> HttpRespons
 
 async fn page_of_decisions(state: &State, request: &HttpRequest) -> Result<HttpResponse, Error> {
     let caller = state.edge.auth.caller(request).await?;
-    let page = state
-        .edge
-        .decisions
-        .list(&caller, query::list(request.query_string())?)
-        .await?;
+    let page = state.edge.decisions.list(&caller, query(&caller, request)?).await?;
     Ok(page_response("decisions", page))
 }
 
 async fn page_of_tool_invocations(state: &State, request: &HttpRequest) -> Result<HttpResponse, Error> {
     let caller = state.edge.auth.caller(request).await?;
-    let page = state
-        .edge
-        .decisions
-        .tool_invocations(&caller, query::list(request.query_string())?)
-        .await?;
+    let query = query(&caller, request)?;
+    let page = state.edge.decisions.tool_invocations(&caller, query).await?;
     Ok(page_response("tool_invocations", page))
+}
+
+/// The rows that are asked for: of the user that `X-Gavel-User` names, and of all that the caller may see without it.
+fn query(caller: &Caller, request: &HttpRequest) -> Result<ListQuery, Error> {
+    Ok(ListQuery {
+        user: acting::named_by(caller, request)?,
+        ..query::list(request.query_string())?
+    })
 }
 
 /// What is no id names no decision, as does another tenant's or user's.
@@ -57,8 +59,9 @@ async fn one(state: &State, request: &HttpRequest) -> Result<HttpResponse, Error
         .get("id")
         .and_then(DecisionId::parse)
         .ok_or(Error::NotFound)?;
-    let row = state.edge.decisions.get(&caller, id).await?.ok_or(Error::NotFound)?;
-    Ok(response(&row))
+    let user = acting::named_by(&caller, request)?;
+    let row = state.edge.decisions.get(&caller, user.as_ref(), id).await?;
+    Ok(response(&row.ok_or(Error::NotFound)?))
 }
 
 fn page_response(name: &str, page: Page) -> HttpResponse {

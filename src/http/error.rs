@@ -15,6 +15,7 @@ use utoipa::ToSchema;
 use super::headers;
 use crate::domain::action::{ActionStatus, Resolution};
 use crate::domain::agent_run::DoubtfulCall;
+use crate::domain::budget::Exceeded;
 use crate::domain::definition::DefinitionError;
 use crate::domain::ids::{DecisionId, RunId};
 use crate::surfaces::agents::{AgentError, Unheard};
@@ -114,6 +115,9 @@ codes! {
     OutcomeUnrecorded = "outcome_unrecorded", 500;
     /// A fault of gavel.
     Internal = "internal", 500;
+    /// The run is there, and how it stands cannot be read now; `run_id` names it. Look at it later; do not send the request again
+    /// without its idempotency key.
+    RunUnreadable = "run_unreadable", 503;
     /// Nothing can be recorded now, so nothing was done. Safe to send again.
     RecordUnavailable = "record_unavailable", 503;
     /// Too much is under way, or the service is stopping. Safe to send again.
@@ -160,6 +164,10 @@ pub enum Error {
     BodyBroken,
     /// The body has more bytes than this.
     BodyTooLarge(usize),
+    /// As much as this is under way, and no more may be. Nothing was done.
+    TooMuch(Exceeded),
+    /// A page of another site sent it, and nobody is told apart.
+    ForeignPage,
     /// No JSON.
     NotJson,
     /// A `Content-Encoding`.
@@ -256,7 +264,7 @@ pub struct Problem<'a> {
     #[schema(schema_with = super::openapi::schemas::id, required = false)]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub decision_id: Option<DecisionId>,
-    /// The run concerned (`already_resumed`, `part_of_run`, `outcome_unrecorded` of a run).
+    /// The run concerned (`already_resumed`, `part_of_run`, `run_unreadable`, `outcome_unrecorded` of a run).
     #[schema(schema_with = super::openapi::schemas::id, required = false)]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub run_id: Option<RunId>,
@@ -316,6 +324,13 @@ impl Error {
             Self::BodyTimeout => Told::new(Code::RequestTimeout, "The body took too long to arrive."),
             Self::BodyBroken => Told::new(Code::InvalidRequest, "The body broke off, or its framing is wrong."),
             Self::BodyTooLarge(limit) => Told::new(Code::BodyTooLarge, format!("The body has more than {limit} bytes.")),
+            Self::TooMuch(exceeded) => {
+                Told::new(Code::Overloaded, format!("Too much is under way: {exceeded}. Nothing was done; send the request again later.")).later()
+            }
+            Self::ForeignPage => {
+                let detail = "A page of another site sent this (Origin, Sec-Fetch-Site). With auth.mode = none gavel changes nothing for other sites; a service that calls for a page needs api_key or jwt.";
+                Told::new(Code::Forbidden, detail)
+            }
             Self::NotJson => {
                 let detail = "The body must be application/json in UTF-8; say so in Content-Type.";
                 Told::new(Code::UnsupportedMediaType, detail).header(header::ACCEPT, "application/json")
@@ -428,6 +443,16 @@ fn agent(error: AgentError) -> Told {
         AgentError::Begun(run) => Told {
             run: Some(run),
             ..Error::OutcomeUnrecorded(run.decision()).tell()
+        },
+        AgentError::Unreadable(run) => Told {
+            run: Some(run),
+            ..Told::new(
+                Code::RunUnreadable,
+                format!(
+                    "Run {run} is there, and how it stands cannot be read now. Look at it in a moment; do not send the request \
+                     again without its Idempotency-Key."
+                ),
+            )
         },
         AgentError::Unheard(what) => Told {
             run: match what {
@@ -611,6 +636,12 @@ fn doubtful(call: &DoubtfulCall) -> FieldError {
     FieldError {
         pointer: format!("/settled/{}", call.action_id),
         detail: format!("is missing: did the call of {} happen? true or false", call.tool),
+    }
+}
+
+impl From<Exceeded> for Error {
+    fn from(exceeded: Exceeded) -> Self {
+        Self::TooMuch(exceeded)
     }
 }
 

@@ -1,5 +1,6 @@
 //! What operators and their machines ask: alive, ready, meters.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use actix_web::http::StatusCode;
@@ -10,6 +11,7 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 use super::State;
+use super::error::Error;
 use super::exchange::Exchange;
 use super::routes::Route;
 use super::{headers, meters};
@@ -208,7 +210,13 @@ pub(super) async fn metrics(state: Data<State>, request: HttpRequest) -> HttpRes
         HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8"),
     ));
     meters::tools_missing(state.edge.chat.unavailable_tools().len());
-    exchange.finish(Ok(response.body(state.edge.surroundings.metrics())))
+    // Writing the page takes some milliseconds, in which this thread would serve nobody.
+    let surroundings = Arc::clone(&state.edge.surroundings);
+    let page = tokio::task::spawn_blocking(move || surroundings.metrics()).await;
+    exchange.finish(page.map(|page| response.body(page)).map_err(|error| {
+        tracing::error!(%error, "the metrics could not be written");
+        Error::Internal
+    }))
 }
 
 fn json(status: StatusCode, value: &impl Serialize) -> HttpResponse {

@@ -28,6 +28,7 @@ mod lines;
 mod meters;
 mod openapi;
 mod query;
+mod room;
 mod routes;
 mod runs;
 mod server;
@@ -40,7 +41,9 @@ use std::time::Duration;
 use self::caller::Auth;
 use self::health::Surroundings;
 pub use self::openapi::document;
+use self::room::Room;
 pub use self::server::{ServerSettings, server};
+use crate::domain::budget::Limits;
 use crate::surfaces::agents::AgentRuns;
 use crate::surfaces::approvals::Approvals;
 use crate::surfaces::chat::Chat;
@@ -87,10 +90,18 @@ pub struct EdgeLimits {
     pub quiet_time: Duration,
     /// How often a silent stream shows that it is alive; proxies commonly give up after 30 s or a minute.
     pub heartbeat: Duration,
+    /// Most connections of the process; more wait until one is closed.
+    pub connections: usize,
+    /// Bytes of bodies that callers have under way.
+    pub bodies: Limits,
+    /// Streams that callers have open.
+    pub streams: Limits,
 }
 
 impl Default for EdgeLimits {
-    /// Bodies of 1 MiB in 30 s; heads in 10 s; 75 s of quiet, 10 s in a stream.
+    /// Bodies of 1 MiB in 30 s; heads in 10 s; 75 s of quiet, 10 s in a stream. Bodies of 16 MiB of a user at once are more
+    /// than honest callers send in many pieces, and 64 MiB in all leave memory for the work; a user with 64 streams open
+    /// has ten tabs in six browsers.
     fn default() -> Self {
         Self {
             body: 1024 * 1024,
@@ -98,6 +109,17 @@ impl Default for EdgeLimits {
             head_time: Duration::from_secs(10),
             quiet_time: Duration::from_secs(75),
             heartbeat: Duration::from_secs(10),
+            connections: 4096,
+            bodies: Limits {
+                process: 64 << 20,
+                tenant: 32 << 20,
+                user: 16 << 20,
+            },
+            streams: Limits {
+                process: 1024,
+                tenant: 512,
+                user: 64,
+            },
         }
     }
 }
@@ -108,11 +130,13 @@ struct State {
     meters: meters::Meters,
     docs: docs::Docs,
     attempts: console::Attempts,
+    room: Room,
 }
 
 impl State {
     fn new(edge: Edge) -> Self {
         Self {
+            room: Room::new(&edge.limits),
             edge,
             meters: meters::Meters::default(),
             docs: docs::Docs::new(),

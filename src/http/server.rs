@@ -1,19 +1,23 @@
-//! The listener: HTTP/1.1 and cleartext HTTP/2 on one port, bounded in time.
+//! The listener: HTTP/1.1, bounded in time and in connections.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::num::NonZeroUsize;
+use std::sync::Arc;
+use std::thread::available_parallelism;
 use std::time::Duration;
 
 use actix_http::error::DispatchError;
-use actix_http::{HttpService, KeepAlive, Protocol};
+use actix_http::{HttpService, KeepAlive};
 use actix_service::{IntoServiceFactory, ServiceFactoryExt, map_config};
 use actix_web::dev::{AppConfig, Server, fn_service};
 use actix_web::rt::net::TcpStream;
 use actix_web::{App, web};
+use tokio::io::AsyncWriteExt;
 
 use super::connection::Guarded;
 use super::{Edge, State, meters, routes};
+use crate::domain::budget::{Budget, Limits};
 
 /// How the server runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,7 +32,16 @@ pub struct ServerSettings {
 const DISCONNECT: Duration = Duration::from_secs(1);
 
 /// What a connection of HTTP/2 with prior knowledge begins with (RFC 9113 section 3.4).
-const PREFACE: &[u8; 12] = b"PRI * HTTP/2";
+const HTTP_2: &[u8; 12] = b"PRI * HTTP/2";
+
+/// The answer to such a connection, which a person who looks at the bytes understands.
+const HTTP_1_1_ALONE: &[u8] = b"HTTP/1.1 505 HTTP Version Not Supported\r\n\
+    content-type: text/plain; charset=utf-8\r\ncontent-length: 77\r\nconnection: close\r\n\r\n\
+    This port speaks HTTP/1.1 and not HTTP/2. Set the client or the proxy to 1.1.";
+
+/// Bytes of heads that have not ended yet, in the process, beside what each connection may hold of one: a head may
+/// have 128 KiB, and many connections that send one slowly would hold as much each.
+const HEADS: u64 = 32 << 20;
 
 /// Builds the server on a bound listener; it runs when the returned future is awaited, and stops by
 /// its handle. Signals are the caller's.
@@ -41,17 +54,25 @@ const PREFACE: &[u8; 12] = b"PRI * HTTP/2";
 pub fn server(edge: Edge, listener: TcpListener, settings: ServerSettings) -> io::Result<Server> {
     meters::describe();
     let (head, quiet) = (edge.limits.head_time, edge.limits.quiet_time);
+    let connections = edge.limits.connections;
     let state = web::Data::new(State::new(edge));
-    let mut builder = Server::build()
+    let workers = settings.workers.or_else(|| available_parallelism().ok());
+    let workers = workers.map_or(1, NonZeroUsize::get);
+    let builder = Server::build()
         .disable_signals()
-        .shutdown_timeout(settings.drain.as_secs().max(1));
-    if let Some(workers) = settings.workers {
-        builder = builder.workers(workers.get());
-    }
+        .shutdown_timeout(settings.drain.as_secs().max(1))
+        .workers(workers)
+        .max_concurrent_connections((connections / workers).max(1));
     let stopping = builder.graceful_shutdown_signal();
     let local = listener.local_addr()?;
+    let whole = Limits {
+        process: HEADS,
+        tenant: HEADS,
+        user: HEADS,
+    };
+    let heads = Budget::new("bytes of request heads", whole);
     let service = move || {
-        let (state, stopping) = (state.clone(), stopping.clone());
+        let (state, stopping, heads) = (state.clone(), stopping.clone(), Arc::clone(&heads));
         let app = App::new().configure(move |config| routes::configure(config, &state));
         let app = app
             .into_factory()
@@ -70,8 +91,8 @@ pub fn server(edge: Edge, listener: TcpListener, settings: ServerSettings) -> io
             .on_connect_ext(|io: &Guarded<TcpStream>, data| {
                 data.insert(io.activity());
             })
-            .finish(map_config(app, |_| AppConfig::default()));
-        fn_service(move |io: TcpStream| accept(io, head, quiet)).and_then(http)
+            .h1(map_config(app, |_| AppConfig::default()));
+        fn_service(move |io: TcpStream| accept(io, head, quiet, Arc::clone(&heads))).and_then(http)
     };
     Ok(builder.listen("gavel", listener, service)?.run())
 }
@@ -80,18 +101,44 @@ async fn accept(
     io: TcpStream,
     head: Duration,
     quiet: Duration,
-) -> Result<(Guarded<TcpStream>, Protocol, Option<SocketAddr>), DispatchError> {
+    heads: Arc<Budget>,
+) -> Result<(Guarded<TcpStream>, Option<SocketAddr>), DispatchError> {
     // Without it the last small part of an answer waits for the peer's delayed acknowledgement.
     io.set_nodelay(true)?;
-    let mut first = [0; PREFACE.len()];
+    let mut first = [0; HTTP_2.len()];
     let seen = tokio::time::timeout(head, io.peek(&mut first))
         .await
         .map_err(io::Error::from)??;
-    let protocol = if first[..seen] == *PREFACE {
-        Protocol::Http2
-    } else {
-        Protocol::Http1
-    };
+    if first[..seen] == *HTTP_2 {
+        tokio::time::timeout(DISCONNECT, refuse_http_2(io))
+            .await
+            .map_err(io::Error::from)??;
+        return Err(io::Error::from(io::ErrorKind::Unsupported).into());
+    }
     let peer = io.peer_addr().ok();
-    Ok((Guarded::new(io, quiet), protocol, peer))
+    Ok((Guarded::new(io, quiet, heads), peer))
+}
+
+/// Answers, and takes what the client still sends: the reset of a connection with unread bytes would overtake the answer.
+async fn refuse_http_2(mut io: TcpStream) -> io::Result<()> {
+    io.write_all(HTTP_1_1_ALONE).await?;
+    io.shutdown().await?;
+    tokio::io::copy(&mut io, &mut tokio::io::sink()).await?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_answer_to_http_2_is_as_long_as_it_says() {
+        let text = std::str::from_utf8(HTTP_1_1_ALONE).unwrap();
+        let (head, body) = text.split_once("\r\n\r\n").unwrap();
+        assert!(
+            head.contains(&format!("content-length: {}\r\n", body.len())),
+            "{}",
+            body.len()
+        );
+    }
 }

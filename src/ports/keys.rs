@@ -11,8 +11,8 @@ pub trait KeySource: Send + Sync {
     /// The keys known now; fetched first when there are none yet.
     fn current(&self) -> BoxFuture<'_, Result<Arc<KeySet>, KeysUnavailable>>;
 
-    /// Asked when a token names a key that is not in the set of generation `seen`: a newer set if
-    /// there is one by now, else the same. How often this leads to a fetch is bounded.
+    /// Asked when no key of the set of generation `seen` verifies a token: a newer set if there is one by now, else the
+    /// same. How often this leads to a fetch is bounded.
     fn newer(&self, seen: u64) -> BoxFuture<'_, Result<Arc<KeySet>, KeysUnavailable>>;
 
     /// Tells one shared secret from another: logins that were made under one do not count under the next. The keys of an issuer

@@ -14,7 +14,7 @@ pub trait RunQueue: Send + Sync {
 
 /// Works on runs.
 pub trait RunWorker: Send + Sync {
-    /// Takes the run up, if it still waits for somebody, and drives it to its end.
+    /// A run waits: takes up the one whose turn it is, perhaps another one, and drives it to its end, and those that wait after it.
     fn work(&self, run: RunId) -> BoxFuture<'_, ()>;
 }
 

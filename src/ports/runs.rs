@@ -33,7 +33,8 @@ pub trait Runs: Send + Sync {
     /// that is there already counts as made.
     fn create(&self, run: NewRun) -> BoxFuture<'_, Result<Created, RecordError>>;
 
-    /// Takes a run up: one that is queued, or whose holder's lease has run out. `None`: somebody else has it, or it is over.
+    /// Takes a run up: one that is queued, or whose holder's lease has run out. `None`: somebody else has it, it has ended, or
+    /// [`MOST_TAKES`] processes in a row did not return it.
     fn take(&self, run: RunId) -> BoxFuture<'_, Result<Option<Lease>, RecordError>>;
 
     /// Appends to a journal, and makes the intents of side effects durable, in one commit. Written before counts as written.
@@ -56,8 +57,13 @@ pub trait Runs: Send + Sync {
     /// Asks for a run to be cancelled, by name. One that is queued is cancelled at once, with its decision.
     fn cancel<'a>(&'a self, run: RunId, by: &'a str) -> BoxFuture<'a, Result<(), RecordError>>;
 
-    /// Runs that need somebody: whose holder's lease has run out, and those queued for longer than `queued_for_us`. The oldest first.
-    fn due(&self, queued_for_us: i64, most: u32) -> BoxFuture<'_, Result<Vec<RunId>, RecordError>>;
+    /// Ends runs that [`MOST_TAKES`] processes in a row took up and did not return, as failed, without reading their journals: at most so
+    /// many, which it returns. What had been sent and has no result is in doubt.
+    fn give_up(&self, most: u32) -> BoxFuture<'_, Result<Vec<RunId>, RecordError>>;
+
+    /// The run whose turn it is among those that nobody works on, queued or left by their holder: see [`Turn`]. One that was taken
+    /// `takes` times in a row without being returned is passed over.
+    fn waiting<'a>(&'a self, turn: Turn<'a>, takes: u32) -> BoxFuture<'a, Result<Option<Waiting>, RecordError>>;
 
     /// The run that the idempotency claim of this scope made, and the claim's fingerprint; `None` while nobody claims it.
     /// What it says may change at once: [`Runs::create`] and [`Runs::claim_key`] alone claim.
@@ -109,6 +115,32 @@ pub trait Runs: Send + Sync {
         project: &'a ProjectId,
         query: &'a ListQuery,
     ) -> BoxFuture<'a, Result<RunPage, QueryError>>;
+}
+
+/// So many processes in a row may take a run up and not return it: killed, frozen, or parted from the database. Then it is given up. An
+/// end, a wait for an approval and a hand-over at a stop return it.
+pub const MOST_TAKES: u32 = 3;
+
+/// Tenants and users take turns in the order of their names. Who asks remembers who was last.
+#[derive(Clone, Copy, Debug)]
+pub enum Turn<'a> {
+    /// Of the first tenant whose name comes after this one.
+    Tenant(&'a str),
+    /// Of this tenant, the oldest run of the first user whose name comes after this one.
+    User(&'a TenantId, &'a str),
+}
+
+/// A run that waits for a process.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Waiting {
+    /// Which.
+    pub run: RunId,
+    /// Whose.
+    pub tenant: TenantId,
+    /// On whose behalf.
+    pub user: UserId,
+    /// Processes in a row that took it up and did not return it.
+    pub takes: u32,
 }
 
 /// One page of runs.

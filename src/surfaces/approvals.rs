@@ -292,7 +292,7 @@ impl Approvals {
             }
             Resolved::Late(status, resolution, by) => return Err(AgentError::Resolved(status, resolution, by)),
         }
-        self.agents.go_on(action.root);
+        self.agents.go_on(action.root, &caller.tenant, action.user.as_str());
         Ok(Answered {
             run: action.root,
             thread: action.thread,

@@ -38,13 +38,18 @@ impl DecisionQueries {
         self.store.tool_invocations(&caller.tenant, &bound(caller, query)).await
     }
 
-    /// One decision; `None` also when it is somebody else's.
+    /// One decision, of `user` where one is named; `None` also when it is somebody else's.
     ///
     /// # Errors
     /// [`QueryError`].
-    pub async fn get(&self, caller: &Caller, id: DecisionId) -> Result<Option<Value>, QueryError> {
+    pub async fn get(
+        &self,
+        caller: &Caller,
+        user: Option<&UserId>,
+        id: DecisionId,
+    ) -> Result<Option<Value>, QueryError> {
         let found = self.store.get(&caller.tenant, id).await?;
-        Ok(found.filter(|row| match only_user(caller) {
+        Ok(found.filter(|row| match only_user(caller).or(user) {
             None => true,
             Some(user) => row.get("user_id").and_then(Value::as_str) == Some(user.as_str()),
         }))

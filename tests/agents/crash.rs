@@ -13,7 +13,7 @@ use gavel::ports::BoxFuture;
 use gavel::ports::records::{ListQuery, QueryError, RecordError};
 use gavel::ports::runs::{
     Append, Claimant, Created, FinishedRun, Held, Lease, NewRun, Renewed, RunPage, Runs, Standing, StoredEntry,
-    StoredRun, Suspend, Suspended,
+    StoredRun, Suspend, Suspended, Turn, Waiting,
 };
 use serde_json::json;
 use tokio::sync::Notify;
@@ -120,8 +120,11 @@ impl Runs for Dying {
     fn cancel<'a>(&'a self, run: RunId, by: &'a str) -> BoxFuture<'a, Result<(), RecordError>> {
         self.store.cancel(run, by)
     }
-    fn due(&self, queued_for_us: i64, most: u32) -> BoxFuture<'_, Result<Vec<RunId>, RecordError>> {
-        self.store.due(queued_for_us, most)
+    fn give_up(&self, most: u32) -> BoxFuture<'_, Result<Vec<RunId>, RecordError>> {
+        self.store.give_up(most)
+    }
+    fn waiting<'a>(&'a self, turn: Turn<'a>, takes: u32) -> BoxFuture<'a, Result<Option<Waiting>, RecordError>> {
+        self.store.waiting(turn, takes)
     }
     fn claimed<'a>(&'a self, scope: &'a str) -> BoxFuture<'a, Result<Option<Claimant>, QueryError>> {
         self.store.claimed(scope)

@@ -964,17 +964,6 @@ async fn two_hundred_answers_are_not_two_hundred_crashes() {
     assert_eq!((begun.lease.fence, rig.tools.effects().len()), (209, 208));
 }
 
-/// DESIGN.md section 8: but one whose processes die again and again is given up.
-#[tokio::test]
-async fn two_hundred_crashes_are() {
-    let rig = Rig::new(&[CLERK]).await;
-    let begun = rig.begin("clerk", go(), None).await;
-    rig.db.run("UPDATE agent_run SET fence = 200, lease_until = 0").await;
-    let run = rig.finish(rig.taken_up(begun.id).await).await;
-    assert_eq!(run.status(), RunStatus::Failed);
-    assert!(run.error().contains("taken up 200 times"), "{}", run.error());
-}
-
 /// Promise 4: leave is for the tool as it was. Another one under its name does not run.
 #[tokio::test]
 async fn leave_does_not_cover_a_tool_that_has_changed() {

@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 
 use gavel::domain::argument_path::ArgumentPath;
 use gavel::domain::journal::CallFailure;
-use gavel::domain::tool::{FailureCode, Idempotency, InputSchema, Tool};
+use gavel::domain::schema::JsonSchema;
+use gavel::domain::tool::{FailureCode, Idempotency, Tool};
 use gavel::ports::BoxFuture;
 use gavel::ports::tools::{CallReply, CallRequest, Catalog, Tools};
 use serde_json::Value;
@@ -185,7 +186,7 @@ fn tool(name: &str, side_effect: bool, idempotency: Idempotency) -> Arc<Tool> {
         server: "desk".into(),
         name: name.into(),
         description: format!("{name}s"),
-        input: InputSchema::compile(schema()).unwrap(),
+        input: JsonSchema::compile(schema()).unwrap(),
         model_schema: schema(),
         output_schema: None,
         side_effect,

@@ -7,6 +7,7 @@ mod approved;
 mod at_once;
 mod audit;
 mod between;
+mod bounded;
 mod brake;
 mod console;
 mod crash;

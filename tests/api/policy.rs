@@ -113,6 +113,33 @@ async fn a_rule_that_cannot_be_evaluated_denies() {
     assert!(app.tasks().await.is_empty());
 }
 
+/// Promise 5: what the conditions of all rules take for one call is bounded, and what exceeds it is denied by name.
+#[tokio::test]
+async fn conditions_that_could_take_too_long_deny_the_call_and_name_the_rule() {
+    let numbers = (0..60).map(|n| n.to_string()).collect::<Vec<_>>().join(",");
+    let when = format!("!arguments.description.startsWith('x') && ![{numbers}].all(a, [{numbers}].all(b, a + b >= 0))");
+    let rules: String = (0..100)
+        .map(|n| format!("- {{name: slow-{n}, tools: add_task, when: \"{when}\", then: deny, reason: r}}\n"))
+        .collect();
+    let (_folder, path) = policy(&format!("rules:\n{rules}"));
+    let began = std::time::Instant::now();
+    let (app, decision) = add(Setup::stdio_sqlite().env("GAVEL_POLICY", path), "call mom").await;
+    assert_eq!(decision["outcome_category"], "REFUSAL:POLICY_DENIED", "{decision}");
+    let message = decision["tool_calls"][0]["result"]["error"]["message"]
+        .as_str()
+        .unwrap();
+    assert!(
+        message.contains("steps") && message.contains("(rule \"slow-99\")"),
+        "{message}"
+    );
+    assert!(
+        !message.contains("(rule \"slow-0\")"),
+        "the first are within what all may take: {message}"
+    );
+    assert!(app.tasks().await.is_empty());
+    assert!(began.elapsed().as_secs() < 20, "{:?}", began.elapsed());
+}
+
 /// refused in the gate, with words that name the place, and the model can put it right.
 #[tokio::test]
 async fn recipients_that_are_wrong_reach_the_model_as_invalid_arguments() {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{TcpSocket, TcpStream};
 use tokio::sync::Notify;
@@ -14,6 +15,8 @@ use crate::gemini::{Gemini, Reply};
 use crate::harness::until;
 
 const READERS: usize = 500;
+/// Services that read for them; each may have 64 streams open.
+const SERVICES: usize = 8;
 /// Of them come together.
 const AT_ONCE: usize = 20;
 /// What the model says: so many pieces of so many bytes.
@@ -75,23 +78,32 @@ async fn hardly_read(place: Place) {
         let words = Reply::Words(Duration::from_millis(40), pieces);
         Gemini::scripted(vec![Reply::Held(Arc::clone(&go), Box::new(words))]).await
     };
-    let process = place.start_with(&gemini, &json!({"trustHints": true})).await;
+    let names: Vec<_> = (0..SERVICES).map(|n| format!("reader-{n}")).collect();
+    let keys = names
+        .iter()
+        .map(|name| json!({"name": name, "sha256": hex::encode(Sha256::digest(name)), "tenant": "default"}));
+    let keys = Value::from_iter(keys).to_string();
+    let settings = [("GAVEL_AUTH_MODE", "api_key"), ("GAVEL_AUTH_KEYS", keys.as_str())];
+    let process = place.start_set(&gemini, &settings).await;
     let pid = process.child.0.id();
     let body = json!({"prompt": "Tell me a lot."}).to_string();
     let say = format!(
-        "POST /api/agent/run/stream HTTP/1.1\r\nhost: HOST\r\nconnection: close\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
+        "POST /api/agent/run/stream HTTP/1.1\r\nhost: HOST\r\nconnection: close\r\nx-api-key: reader-0\r\nx-gavel-user: ann\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
         body.len()
     );
     let mut said = ask(&process.url, &say).await;
     let first: Value = serde_json::from_str(&line_with(&mut said, "\"status\"").await).unwrap();
     let run = first["runId"].as_str().unwrap().to_owned();
     let before = resident(pid);
-    let watch = format!("GET /api/agent/runs/{run}/events HTTP/1.1\r\nhost: HOST\r\n\r\n");
+    let watch = |n: usize| {
+        let key = &names[n % SERVICES];
+        format!("GET /api/agent/runs/{run}/events HTTP/1.1\r\nhost: HOST\r\nx-api-key: {key}\r\n\r\n")
+    };
     let mut readers = Vec::new();
     while readers.len() + 1 < READERS {
         let (come, more) = (readers.len(), AT_ONCE.min(READERS - 1 - readers.len()));
-        for _ in 0..more {
-            readers.push(ask(&process.url, &watch).await);
+        for n in come..come + more {
+            readers.push(ask(&process.url, &watch(n)).await);
         }
         for reader in &mut readers[come..] {
             line_with(reader, "200 OK").await;
@@ -103,7 +115,8 @@ async fn hardly_read(place: Place) {
     let path = format!("{}/api/agent/runs/{run}", process.url);
     until("the run to be over, whoever reads", || async {
         look();
-        let run: Value = reqwest::get(&path).await.unwrap().json().await.unwrap();
+        let asked = reqwest::Client::new().get(&path).header("x-api-key", "reader-0");
+        let run: Value = asked.send().await.unwrap().json().await.unwrap();
         run["status"] == "completed"
     })
     .await;

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use crate::agents::types;
 use crate::docs::execute;
 use crate::gemini::{Mouth, Reply};
-use crate::harness::{App, spawn_app, until};
+use crate::harness::{Answer, App, spawn_app, until};
 use crate::threads::{add, both, no_leave, said};
 
 /// Long enough for a sign of life, on a busy machine too.
@@ -343,7 +343,7 @@ async fn a_stream_that_cannot_be_told_ends_with_a_problem_and_its_run_goes_on() 
         let (problem, id, run) = a_run_that_cannot_be_told(&app, mouth).await;
         assert_eq!(problem["request_id"], json!(id), "{problem}");
         assert!(
-            ["record_unavailable", "outcome_unrecorded"].contains(&problem["code"].as_str().unwrap()),
+            ["run_unreadable", "outcome_unrecorded"].contains(&problem["code"].as_str().unwrap()),
             "{problem}"
         );
         for field in ["title", "detail"] {
@@ -366,11 +366,7 @@ async fn a_stream_that_breaks_off_after_an_effect_does_not_say_that_nothing_was_
         let setup = setup.env("GAVEL_POLICY", policy.path().display().to_string());
         let app = spawn_app(setup.script(adds_and_tells(spoken))).await;
         let (problem, _, run) = a_run_that_cannot_be_told(&app, mouth).await;
-        assert_eq!(
-            (&problem["code"], &problem["run_id"]),
-            (&json!("outcome_unrecorded"), &run["runId"]),
-            "{problem}"
-        );
+        assert_eq!(problem["run_id"], run["runId"], "{problem}");
         assert!(!problem.to_string().contains("Nothing was done"), "{problem}");
         app.stop().await;
     }
@@ -432,4 +428,66 @@ async fn a_reader_outlasts_a_moment_in_which_the_record_cannot_be_read() {
         );
         app.stop().await;
     }
+}
+
+/// Promise 5: streams are bounded by user, so that one who opens many shuts nobody else out. For a stream that has no room nothing is
+/// made, and what goes on loses nothing by it.
+#[tokio::test]
+async fn one_stream_too_many_of_a_user_is_refused_before_anything_is_made_and_others_are_served() {
+    let [setup, _] = both();
+    let (mouth, spoken) = Mouth::new();
+    let model = vec![spoken, Reply::Text("Hello, Bob."), Reply::Text("Hello again.")];
+    let app = spawn_app(setup.script(model)).await;
+    let mut told = Told::by(&app, "Take your time.").await;
+    let begun = told.line().await;
+    let (path, by_ann) = (format!("{}/events", run_path(&begun)), [("x-gavel-user", "ann")]);
+    let mut open = Vec::new();
+    // One is told already.
+    for _ in 1..64 {
+        open.push(Told::of(app.request("GET", &path, &by_ann)).await);
+    }
+    let refused = Answer::of(app.request("GET", &path, &by_ann)).await;
+    assert_eq!(refused.header("retry-after"), "1");
+    let problem = refused.problem(503, "overloaded");
+    let detail = problem["detail"].as_str().unwrap();
+    assert!(
+        detail.contains("64 open streams at once are allowed for a user"),
+        "{detail}"
+    );
+    let say = app.request("POST", "/api/agent/run/stream", &by_ann);
+    let refused = Answer::of(say.json(&json!({"prompt": "One more."}))).await;
+    assert_eq!(refused.header("retry-after"), "1");
+    refused.problem(503, "overloaded");
+    let threads = app.get_by("ann", "/api/agent/threads").await.expect(200);
+    assert_eq!(threads["threads"].as_array().unwrap().len(), 1, "{threads}");
+    let chat = json!({"message": "One more.", "user_id": "ann"});
+    let refused = Answer::of(app.request("POST", "/v1/chat/stream", &[]).json(&chat)).await;
+    assert_eq!((refused.status, refused.header("retry-after")), (503, "1"));
+    assert_eq!(refused.body["outcome_category"], "REFUSAL:OVERLOADED");
+    let (_, page) = app.get("/v1/decisions?page_size=1000").await;
+    let shed = page["decisions"].as_array().unwrap().iter();
+    let shed = shed
+        .filter(|row| row["outcome_category"] == "REFUSAL:OVERLOADED")
+        .count();
+    assert_eq!(shed, 2, "every request that parses is on record: {page}");
+
+    let bob = app.request("POST", "/api/agent/run/stream", &[("x-gavel-user", "bob")]);
+    let rest = Told::of(bob.json(&json!({"prompt": "Hello."}))).await.rest().await;
+    assert_eq!(rest.last().unwrap()["type"], "result", "{rest:?}");
+    mouth.ends("Done.");
+    let rest = told.rest().await;
+    assert_eq!(rest.last().unwrap()["result"]["status"], "completed", "{rest:?}");
+    drop(open);
+    until("the places of those who left to be free", || async {
+        let request = app.request("POST", "/api/agent/run/stream", &by_ann);
+        request
+            .json(&json!({"prompt": "One more."}))
+            .send()
+            .await
+            .unwrap()
+            .status()
+            == 200
+    })
+    .await;
+    app.stop().await;
 }

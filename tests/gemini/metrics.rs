@@ -1,9 +1,12 @@
 //! What operators can count.
 
+use std::collections::HashSet;
+
 use gavel::domain::journal::FaultKind;
+use gavel::ports::model::ModelSettings;
 use metrics_exporter_prometheus::PrometheusBuilder;
 
-use crate::helpers::{ask, assert_fault, error, gemini, said};
+use crate::helpers::{Question, ask, assert_fault, error, gemini, said};
 use crate::server::{Far, json};
 
 #[test]
@@ -41,4 +44,47 @@ fn attempts_retries_faults_and_tokens_are_counted() {
         );
     }
     assert!(text.contains("gavel_model_attempt_seconds"), "{text}");
+}
+
+/// Definitions name models, and a metric is kept for each label for ever: thousands of names take the room of some.
+#[test]
+fn models_that_others_name_take_bounded_room() {
+    let recorder = PrometheusBuilder::new().build_recorder();
+    let handle = recorder.handle();
+    metrics::with_local_recorder(&recorder, || {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .unwrap();
+        runtime.block_on(async {
+            let refused = std::iter::repeat_with(|| json(403, &error(403, "X", ""))).take(300);
+            let far = Far::start(refused).await;
+            let gemini = gemini(&far.url);
+            for n in 0..300 {
+                let model = format!("model-{n}-{}", "x".repeat(200));
+                let settings = ModelSettings {
+                    model: Some(model),
+                    ..ModelSettings::default()
+                };
+                let question = Question {
+                    settings,
+                    ..Question::default()
+                };
+                question.ask(&gemini).await.unwrap_err();
+            }
+        });
+    });
+    let text = handle.render();
+    let models: HashSet<_> = text
+        .lines()
+        .filter_map(|line| line.split_once("model=\"")?.1.split_once('"'))
+        .map(|(model, _)| model)
+        .collect();
+    assert!(
+        (2..=65).contains(&models.len()) && models.contains("other"),
+        "{}",
+        models.len()
+    );
+    assert!(models.iter().all(|model| model.len() <= 128), "{models:?}");
+    assert!(text.len() < 512 << 10, "{} bytes", text.len());
 }

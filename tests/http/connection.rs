@@ -1,14 +1,19 @@
-//! Connections: both protocols, slow peers, stopping.
+//! Connections: slow peers, many of them, stopping.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use gavel::domain::budget::Limits;
+use gavel::domain::ids::TenantId;
 use gavel::http::EdgeLimits;
-use tokio::io::AsyncWriteExt;
+use gavel::http::caller::{Auth, ServiceKey};
+use gavel::surfaces::caller::{Caller, Identity};
+use sha2::{Digest, Sha256};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::Semaphore;
 
-use crate::harness::{Answer, HI, Setup, client, read_to_end, serve, until};
+use crate::harness::{HI, Setup, client, read_to_end, serve, until};
 
 /// Impatient, so that tests need not wait.
 fn hasty() -> Setup {
@@ -27,28 +32,16 @@ fn hasty() -> Setup {
 const HEAD: &str = "POST /v1/chat HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n";
 
 #[tokio::test]
-async fn http_2_with_prior_knowledge_is_served_on_the_same_port() {
+async fn a_client_of_http_2_is_told_in_http_1_1_that_it_is_not_served() {
     let edge = serve(Setup::default()).await;
+    let settings = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
+    // It does not close its side, and is let go all the same.
+    let answer = edge.raw(settings).await;
+    assert!(answer.starts_with("HTTP/1.1 505 "), "{answer}");
+    assert!(answer.contains("speaks HTTP/1.1 and not HTTP/2"), "{answer}");
     let h2 = client(|builder| builder.http2_prior_knowledge());
-    let request = h2
-        .post(format!("{}/v1/chat", edge.url))
-        .header("content-type", "application/json")
-        .body(HI);
-    let response = request.send().await.unwrap();
-    assert_eq!(response.version(), reqwest::Version::HTTP_2);
-    assert_eq!(Answer::of(response).await.json()["response"], "Hello there.");
-    let streamed = h2
-        .post(format!("{}/v1/chat/stream", edge.url))
-        .header("content-type", "application/json")
-        .body(HI);
-    assert!(
-        Answer::of(streamed.send().await.unwrap())
-            .await
-            .text
-            .contains(r#""type":"decision""#)
-    );
-    let head = h2.head(format!("{}/livez", edge.url)).send().await.unwrap();
-    assert_eq!(Answer::of(head).await.text, "");
+    assert!(h2.get(format!("{}/livez", edge.url)).send().await.is_err());
+    assert_eq!(edge.get("/livez").await.status, 200);
 }
 
 #[tokio::test]
@@ -112,6 +105,149 @@ async fn a_decision_may_take_longer_than_the_quiet_time() {
     .await;
     hold.add_permits(1);
     assert_eq!(sent.await.unwrap().unwrap().status(), 200);
+}
+
+/// A caller whose requests are never whole, and one of another tenant.
+fn two_tenants() -> Auth {
+    let key = |name: &str, tenant: &str| ServiceKey {
+        name: Arc::from(name),
+        sha256: Sha256::digest(name).into(),
+        caller: Caller {
+            tenant: TenantId::parse(tenant).unwrap(),
+            identity: Identity::Service(Arc::from(name)),
+            roles: Arc::default(),
+        },
+    };
+    Auth::ApiKeys(vec![key("half", "acme"), key("whole", "rival")])
+}
+
+/// A chat request of whoever holds `key`, up to the middle of its body, and the rest.
+fn in_two(key: &str) -> [String; 2] {
+    let body = format!(r#"{{"message":"{}","user_id":"ann"}}"#, "x".repeat(900));
+    let (first, rest) = body.split_at(400);
+    let head = format!(
+        "{HEAD}x-api-key: {key}\r\nconnection: close\r\ncontent-length: {}\r\n\r\n",
+        body.len()
+    );
+    [head + first, rest.to_owned()]
+}
+
+/// Promise 5: many half bodies take no more together than their caller may hold, and nobody else waits for them.
+#[tokio::test]
+async fn half_bodies_of_one_caller_share_its_bytes_and_others_are_served() {
+    let limits = EdgeLimits {
+        body_time: Duration::from_secs(2),
+        bodies: Limits {
+            process: 100_000,
+            tenant: 100_000,
+            user: 4_000,
+        },
+        ..EdgeLimits::default()
+    };
+    let setup = Setup {
+        auth: two_tenants(),
+        limits,
+        ..Setup::default()
+    };
+    let edge = serve(setup).await;
+    let [half, rest] = in_two("half");
+    let half_bodies = async || {
+        let mut held = Vec::new();
+        for _ in 0..8 {
+            let mut peer = edge.connect().await;
+            peer.write_all(half.as_bytes()).await.unwrap();
+            held.push(peer);
+        }
+        held
+    };
+    let mut held = half_bodies().await;
+    let [other, other_rest] = in_two("whole");
+    let mut peer = edge.connect().await;
+    peer.write_all(other.as_bytes()).await.unwrap();
+    peer.write_all(other_rest.as_bytes()).await.unwrap();
+    let served = read_to_end(&mut peer).await;
+    assert!(served.starts_with("HTTP/1.1 200 "), "{served}");
+    // Its own small requests come in one piece and take no share.
+    assert_eq!(edge.post_with(&[("x-api-key", "half")], HI).await.status, 200);
+
+    let mut answers = Vec::new();
+    for peer in &mut held {
+        answers.push(read_to_end(peer).await);
+    }
+    let of = |status: &str| {
+        answers
+            .iter()
+            .filter(|answer| answer.starts_with(&format!("HTTP/1.1 {status} ")))
+            .count()
+    };
+    assert_eq!((of("408"), of("503")), (4, 4), "{answers:?}");
+    let refused = answers
+        .iter()
+        .find(|answer| answer.starts_with("HTTP/1.1 503 "))
+        .unwrap();
+    assert!(
+        refused.contains("retry-after: 1") && refused.contains(r#""code":"overloaded""#),
+        "{refused}"
+    );
+    assert!(
+        refused.contains("4000 bytes of request bodies at once are allowed for a user"),
+        "{refused}"
+    );
+    assert_eq!(edge.record.closed.lock().unwrap().len(), 2, "those that were answered");
+
+    // What ended holds nothing.
+    let mut peer = edge.connect().await;
+    peer.write_all(half.as_bytes()).await.unwrap();
+    peer.write_all(rest.as_bytes()).await.unwrap();
+    let served = read_to_end(&mut peer).await;
+    assert!(served.starts_with("HTTP/1.1 200 "), "{served}");
+}
+
+/// Who has not shown who it is makes gavel hold no body: it is answered before one is read.
+#[tokio::test]
+async fn a_body_of_who_is_not_known_is_not_waited_for() {
+    let setup = Setup {
+        auth: two_tenants(),
+        ..Setup::default()
+    };
+    let edge = serve(setup).await;
+    let began = Instant::now();
+    for request in [
+        in_two("nobody")[0].clone(),
+        format!("{HEAD}content-length: 1000\r\n\r\n{{"),
+    ] {
+        let answer = edge.raw(request.as_bytes()).await;
+        assert!(answer.starts_with("HTTP/1.1 401 "), "{answer}");
+    }
+    assert!(
+        began.elapsed() < EdgeLimits::default().body_time / 2,
+        "the connection is closed soon"
+    );
+}
+
+/// Beyond the most connections others wait; they are served when one is closed.
+#[tokio::test]
+async fn connections_are_bounded() {
+    let limits = EdgeLimits {
+        connections: 2,
+        ..hasty().limits
+    };
+    let edge = serve(Setup {
+        limits,
+        ..Setup::default()
+    })
+    .await;
+    let (mut one, mut two, mut three) = (edge.connect().await, edge.connect().await, edge.connect().await);
+    three
+        .write_all(b"GET /livez HTTP/1.1\r\nhost: x\r\n\r\n")
+        .await
+        .unwrap();
+    let mut first = [0; 12];
+    let early = tokio::time::timeout(Duration::from_millis(100), three.read_exact(&mut first)).await;
+    assert!(early.is_err(), "it waits");
+    let _ = tokio::join!(read_to_end(&mut one), read_to_end(&mut two));
+    three.read_exact(&mut first).await.unwrap();
+    assert_eq!(&first, b"HTTP/1.1 200");
 }
 
 #[tokio::test]

@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 use gavel::domain::decision::Usage;
 use gavel::domain::ids::{DecisionId, TenantId, UserId};
 use gavel::domain::journal::{FaultKind, FunctionCall, ModelTurn, Part};
-use gavel::domain::tool::{Idempotency, InputSchema, Tool};
+use gavel::domain::schema::JsonSchema;
+use gavel::domain::tool::{Idempotency, Tool};
 use gavel::http::google;
 use gavel::http::health::{McpServer, McpState, Surroundings};
 use gavel::ports::BoxFuture;
@@ -216,7 +217,7 @@ impl OneTool {
             server: "tasks".into(),
             name: "add_task".into(),
             description: String::new(),
-            input: InputSchema::compile(raw(schema)).unwrap(),
+            input: JsonSchema::compile(raw(schema)).unwrap(),
             model_schema: raw(schema),
             output_schema: None,
             side_effect: true,

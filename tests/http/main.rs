@@ -5,6 +5,7 @@ mod auth;
 mod chat;
 mod connection;
 mod fakes;
+mod foreign;
 mod harness;
 mod misuse;
 mod pages;

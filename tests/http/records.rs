@@ -62,6 +62,43 @@ async fn a_list_passes_its_parameters_on_and_tells_the_next_page() {
     assert_eq!(edge.record.queries.lock().unwrap().pop().unwrap().1.page_size, 50);
 }
 
+/// A service that names a user sees that user's rows, as on every other route.
+#[tokio::test]
+async fn the_record_is_of_the_user_that_the_header_names() {
+    let edge = serve(Setup::default()).await;
+    let id = DecisionId::new();
+    edge.record
+        .rows
+        .lock()
+        .unwrap()
+        .insert(id, json!({"decision_id": "d", "user_id": "bob"}));
+    let get = async |path: &str, user: Option<&str>| {
+        let request = edge.request(Method::GET, path);
+        let request = match user {
+            Some(user) => request.header("x-gavel-user", user),
+            None => request,
+        };
+        Answer::of(request.send().await.unwrap()).await
+    };
+    let one = format!("/v1/decisions/{id}");
+    for path in ["/v1/decisions", "/v1/tool-invocations"] {
+        for (user, asked) in [(Some("ann"), Some("ann")), (None, None)] {
+            assert_eq!(get(path, user).await.status, 200);
+            let (_, query) = edge.record.queries.lock().unwrap().pop().unwrap();
+            assert_eq!(query.user.as_ref().map(|user| user.as_str()), asked, "{path}");
+        }
+    }
+    assert_eq!(get(&one, Some("bob")).await.status, 200);
+    assert_eq!(get(&one, None).await.status, 200);
+    get(&one, Some("ann")).await.problem(404, "not_found");
+    for path in ["/v1/decisions", "/v1/tool-invocations", &one] {
+        for blank in [" \u{a0}\u{3000}", "\u{3164}", "\u{115f}", "\u{2800}", "\u{200b}"] {
+            let problem = get(path, Some(blank)).await.problem(400, "invalid_request");
+            assert_eq!(problem["errors"][0]["pointer"], "X-Gavel-User", "{blank:?}");
+        }
+    }
+}
+
 #[tokio::test]
 async fn a_wrong_parameter_is_named_by_the_edge_or_by_the_store() {
     let edge = serve(Setup::default()).await;

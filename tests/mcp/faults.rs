@@ -1128,7 +1128,7 @@ async fn half_a_character_in_an_error_leaves_no_call_in_doubt() {
 /// Promise 5: what one tool says of itself costs no other its place.
 #[tokio::test]
 async fn a_tool_that_readers_refuse_does_not_hide_the_others() {
-    let deep = |levels| format!(r#"{}"x"{}"#, r#"{"not":"#.repeat(levels), "}".repeat(levels));
+    let deep = |levels| format!(r#"{}true{}"#, r#"{"items":"#.repeat(levels), "}".repeat(levels));
     let list = format!(
         r#"{{"tools":[{{"name":"act","description":"cut \ud83d","inputSchema":{{"type":"object"}}}},
         {{"name":"deep","inputSchema":{{"type":"object","properties":{{"a":{}}}}}}},

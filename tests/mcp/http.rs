@@ -67,12 +67,13 @@ async fn what_the_tool_says_is_told_apart_from_what_the_protocol_says() {
 
 /// A tool of an older generation that the server does not have any more.
 fn renamed(tool: &gavel::domain::tool::Tool, name: &str) -> std::sync::Arc<gavel::domain::tool::Tool> {
-    use gavel::domain::tool::{InputSchema, Tool};
+    use gavel::domain::schema::JsonSchema;
+    use gavel::domain::tool::Tool;
     std::sync::Arc::new(Tool {
         server: tool.server.clone(),
         name: name.into(),
         description: tool.description.clone(),
-        input: InputSchema::compile(tool.input.original().to_owned()).unwrap(),
+        input: JsonSchema::compile(tool.input.original().to_owned()).unwrap(),
         model_schema: tool.model_schema.clone(),
         output_schema: None,
         side_effect: tool.side_effect,

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use gavel::adapters::store::{Store, StoreConfig};
 use gavel::domain::agent_run::RunStatus;
-use gavel::domain::ids::{InstanceId, RunId};
+use gavel::domain::ids::{InstanceId, RunId, TenantId, UserId};
 use gavel::ports::definitions::{Definitions, NewVersion, PutVersion};
-use gavel::ports::runs::{Append, Created, FinishedRun, Held, Lease, NewRun, Renewed, Runs};
+use gavel::ports::runs::{Append, Created, FinishedRun, Held, Lease, MOST_TAKES, NewRun, Renewed, Runs, Turn};
 
 use crate::support::{
     T0, TestDb, begin, called_run, closed, done, entries, entry, eventually, finished, intent, new_run, open_decision,
@@ -230,10 +230,10 @@ pub(crate) async fn a_lease_that_is_given_up_is_taken_at_once(db: TestDb) {
     let (leaving, next) = (db.open().await, db.open().await);
     let (run, other) = (new_run(), new_run());
     let (lease, second) = (begin(&leaving, &run).await, begin(&leaving, &other).await);
-    assert!(next.due(0, 10).await.unwrap().is_empty());
+    assert!(in_turn(&next).await.is_empty());
     leaving.release(vec![lease, second]).await.unwrap();
     assert_eq!(leaving.renew(vec![lease]).await.unwrap().lost, [lease]);
-    assert_eq!(next.due(0, 10).await.unwrap(), [run.id, other.id]);
+    assert_eq!(in_turn(&next).await, [run.id]);
     let taken = next.take(run.id).await.unwrap().unwrap();
     assert_eq!(taken.fence, 2);
     leaving.release(vec![lease]).await.unwrap();
@@ -246,43 +246,143 @@ pub(crate) async fn a_lease_that_is_given_up_is_taken_at_once(db: TestDb) {
         assert_eq!(leaving.finish(end).await.unwrap(), Held::Yes);
     }
     assert_eq!(next.take(other.id).await.unwrap(), None);
-    assert!(next.due(0, 10).await.unwrap().is_empty());
+    assert!(in_turn(&next).await.is_empty());
 }
 
-/// Issue 3.6: what the dead left, and what was queued and never begun, is found, the oldest first; nothing else is.
-pub(crate) async fn what_is_due_is_found(db: TestDb) {
+/// The runs whose turn it is, of the first user of each tenant.
+async fn in_turn(store: &Store) -> Vec<RunId> {
+    let (mut after, mut found) = (String::new(), Vec::new());
+    while let Some(waiting) = store.waiting(Turn::Tenant(&after), MOST_TAKES).await.unwrap() {
+        after = waiting.tenant.as_str().to_owned();
+        found.push(waiting.run);
+    }
+    found
+}
+
+/// Issue 3.6: what the dead left, and what was queued and never begun, is found; nothing else is.
+pub(crate) async fn what_waits_for_a_process_is_found(db: TestDb) {
     let store = db.open().await;
-    let (living, over, fresh) = (new_run(), new_run(), queued_run());
+    let (living, over, dead, queued) = (new_run(), new_run(), new_run(), queued_run());
     begin(&store, &living).await;
     let lease = begin(&store, &over).await;
     store
         .finish(finished(lease, &over, RunStatus::Completed, vec![]))
         .await
         .unwrap();
-    store.create(fresh.clone()).await.unwrap();
     let cancelled = queued_run();
     store.create(cancelled.clone()).await.unwrap();
     store.cancel(cancelled.id, "ann").await.unwrap();
-    let (dead, forgotten, long_dead) = (new_run(), queued_run(), new_run());
-    for (run, since) in [(&dead, 30), (&forgotten, 20), (&long_dead, 10)] {
-        if let Created::New(Some(lease)) = store.create(run.clone()).await.unwrap() {
-            begin(&store, &called_run(lease, run.id)).await;
+    assert!(in_turn(&store).await.is_empty());
+    let lease = begin(&store, &dead).await;
+    begin(&store, &called_run(lease, dead.id)).await;
+    db.run(&format!(
+        "UPDATE agent_run SET lease_until = 1 WHERE id = '{}'",
+        dead.id
+    ))
+    .await;
+    store.create(queued).await.unwrap();
+    let found = store.waiting(Turn::Tenant(""), MOST_TAKES).await.unwrap().unwrap();
+    assert_eq!((found.run, found.takes), (dead.id, 1), "the oldest");
+    assert!(store.take(dead.id).await.unwrap().is_some());
+    let next = in_turn(&store).await;
+    assert!(store.take(next[0]).await.unwrap().is_some());
+    assert!(in_turn(&store).await.is_empty());
+}
+
+/// Issue 21: tenants take turns, and in a tenant its users, however many runs one of them has queued before.
+pub(crate) async fn tenants_and_their_users_take_turns(db: TestDb) {
+    let store = db.open().await;
+    for (tenant, user, runs) in [("a", "ann", 3), ("a", "bob", 1), ("b", "ann", 1)] {
+        for _ in 0..runs {
+            let mut run = queued_run();
+            run.decision.tenant = TenantId::parse(tenant).unwrap();
+            run.decision.user = UserId::parse(user).unwrap();
+            store.create(run).await.unwrap();
         }
-        db.run(&format!(
-            "UPDATE agent_run SET lease_until = {since} WHERE id = '{}'",
-            run.id
-        ))
-        .await;
     }
-    let minute = 60_000_000;
-    let due = [long_dead.id, forgotten.id, dead.id];
-    assert_eq!(store.due(minute, 10).await.unwrap(), due);
-    assert_eq!(store.due(minute, 2).await.unwrap(), due[..2]);
-    assert_eq!(store.due(0, 10).await.unwrap(), [due.as_slice(), &[fresh.id]].concat());
-    for run in due {
-        assert!(store.take(run).await.unwrap().is_some());
+    let whose = async |turn: Turn<'_>| {
+        let waiting = store.waiting(turn, MOST_TAKES).await.unwrap();
+        waiting.map(|run| format!("{} {}", run.tenant.as_str(), run.user.as_str()))
+    };
+    let a = TenantId::parse("a").unwrap();
+    assert_eq!(whose(Turn::Tenant("")).await.as_deref(), Some("a ann"));
+    assert_eq!(whose(Turn::Tenant("a")).await.as_deref(), Some("b ann"));
+    assert_eq!(whose(Turn::Tenant("b")).await, None);
+    assert_eq!(whose(Turn::User(&a, "ann")).await.as_deref(), Some("a bob"));
+    assert_eq!(whose(Turn::User(&a, "bob")).await, None);
+}
+
+/// Issue 21: a run that three processes in a row took up and did not return has failed, with all that belongs to it, and nobody takes it
+/// up again. What had been sent is in doubt.
+pub(crate) async fn a_run_that_no_process_returns_is_given_up(db: TestDb) {
+    let run = new_run();
+    let (first, last) = (db.open().await, db.open().await);
+    let lease = begin(&first, &run).await;
+    let mut lease = Some(lease);
+    for store in [db.open().await, db.open().await] {
+        time_passes(&db).await;
+        assert!(last.give_up(10).await.unwrap().is_empty());
+        lease = store.take(run.id).await.unwrap();
+        // The one who works on it now is not lost yet.
+        assert!(last.give_up(10).await.unwrap().is_empty());
+        if lease.unwrap().fence < 3 {
+            continue;
+        }
+        let child = called_run(lease.unwrap(), run.id);
+        begin(&store, &child).await;
+        let append = |of: &NewRun| Append {
+            run: of.id,
+            intents: vec![intent(&of.decision, 1)],
+            ..entries(lease.unwrap(), 1..=1)
+        };
+        assert_eq!(store.append(append(&run)).await.unwrap(), Held::Yes);
+        assert_eq!(store.append(append(&child)).await.unwrap(), Held::Yes);
     }
-    assert!(store.due(minute, 10).await.unwrap().is_empty());
+    let other = new_run();
+    let alive = begin(&last, &other).await;
+    time_passes(&db).await;
+    last.renew(vec![alive]).await.unwrap();
+    assert!(in_turn(&last).await.is_empty(), "nobody takes it up");
+    assert_eq!(last.take(run.id).await.unwrap(), None);
+    assert_eq!(last.give_up(10).await.unwrap(), [run.id]);
+    assert!(last.give_up(10).await.unwrap().is_empty(), "once");
+    let ended = last.get(&tenant(), None, run.id).await.unwrap().unwrap();
+    assert_eq!(
+        (ended.status, ended.error_code().as_deref(), ended.in_doubt.len()),
+        (RunStatus::Failed, Some("process_lost"), 2)
+    );
+    let why = ended.error_message.unwrap();
+    assert!(why.contains("3 processes in a row were lost"), "{why}");
+    let open = "SELECT COUNT(*) FROM decision_log WHERE surface = 'agent' AND status = 'open'";
+    assert_eq!(db.count(open).await, 1, "that of the other run");
+    let doubts = "SELECT COUNT(*) FROM tool_invocation_log WHERE status = 'in_doubt'";
+    assert_eq!(db.count(doubts).await, 2);
+    assert_eq!(
+        db.count("SELECT COUNT(*) FROM agent_run WHERE completed_at IS NULL")
+            .await,
+        1
+    );
+    // Its last holder was alive after all: what it says comes too late.
+    assert_eq!(first.append(entries(lease.unwrap(), 2..=2)).await.unwrap(), Held::No);
+}
+
+/// Issue 21: one that its processes return, in order, is never given up, however often it is taken up.
+pub(crate) async fn a_run_that_is_handed_over_in_order_is_never_given_up(db: TestDb) {
+    let (run, other) = (new_run(), db.open().await);
+    let mut store = db.open().await;
+    let mut lease = begin(&store, &run).await;
+    for _ in 0..6 {
+        store.release(vec![lease]).await.unwrap();
+        assert!(other.give_up(10).await.unwrap().is_empty());
+        store = db.open().await;
+        lease = store.take(run.id).await.unwrap().unwrap();
+    }
+    // Nor is one whose holder could not write for a while, and takes it up again itself.
+    for _ in 0..6 {
+        time_passes(&db).await;
+        assert!(other.give_up(10).await.unwrap().is_empty());
+        assert!(store.take(run.id).await.unwrap().is_some());
+    }
 }
 
 /// An append that nobody heard of is there whole or not at all, and whoever takes the run up goes on from what there is.

@@ -7,7 +7,7 @@ use gavel::domain::action::Resolution;
 use gavel::domain::agent_run::RunStatus;
 use gavel::domain::ids::{ActionId, ApprovalId, GrantId};
 use gavel::ports::actions::{Actions, Resolve, Settle, SettleDone};
-use gavel::ports::runs::{Append, Created, Held, Lease, NewRun, Runs, Suspend, Suspended};
+use gavel::ports::runs::{Append, Created, Held, Lease, MOST_TAKES, NewRun, Runs, Suspend, Suspended, Turn};
 
 use crate::audit::asked;
 use crate::support::{T0, TestDb, begin, called_run, entries, finished, intent, new_run};
@@ -225,8 +225,9 @@ pub(crate) async fn nothing_that_is_tried_changes_a_run_that_is_over(db: TestDb)
                 assert_eq!(case.told(&db).await, before, "{tried:?} of {status:?}");
                 assert_eq!(store.take(case.run.id).await.unwrap(), None, "{tried:?} of {status:?}");
             }
-            let due = last.due(0, 10_000).await.unwrap();
-            assert!(!due.contains(&case.run.id), "{tried:?} of {status:?}");
+            let waits = last.waiting(Turn::Tenant(""), MOST_TAKES).await.unwrap();
+            assert_eq!(waits, None, "{tried:?} of {status:?}");
+            assert!(last.give_up(10).await.unwrap().is_empty(), "{tried:?} of {status:?}");
         }
     }
     let (mut changed, mut threats) = (BTreeSet::new(), BTreeSet::new());

@@ -10,7 +10,8 @@ use gavel::domain::decision::{DecisionType, Outcome, Usage};
 use gavel::domain::ids::{ActionId, ConversationId, DecisionId, InstanceId, ProjectId, RunId, TenantId, UserId};
 use gavel::domain::journal::CallFailure;
 use gavel::domain::policy::Effect;
-use gavel::domain::tool::{FailureCode, Idempotency, InputSchema, Tool};
+use gavel::domain::schema::JsonSchema;
+use gavel::domain::tool::{FailureCode, Idempotency, Tool};
 use gavel::ports::records::{CallRecord, Claim, ClosedDecision, Intent, OpenDecision, Ruled, StoredAnswer};
 use gavel::ports::runs::{Append, Created, FinishedRun, Lease, NewRun, Parent, Runs, Snapshot, StoredEntry};
 use serde_json::value::RawValue;
@@ -214,7 +215,7 @@ pub(crate) fn tool(name: &str) -> Arc<Tool> {
         server: "tasks".into(),
         name: name.into(),
         description: String::new(),
-        input: InputSchema::compile(schema()).unwrap(),
+        input: JsonSchema::compile(schema()).unwrap(),
         model_schema: schema(),
         output_schema: None,
         side_effect: true,

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use metrics::{Counter, Gauge, Histogram, Label, counter, gauge, histogram};
 
+use super::super::labels::Labels;
 use super::breaker::BreakerState;
 use crate::domain::decision::Usage;
 use crate::domain::journal::FaultKind;
@@ -23,8 +24,12 @@ pub(super) struct Meters {
     model: String,
 }
 
+/// Definitions name models.
+static MODELS: Labels = Labels::new();
+
 impl Meters {
     pub(super) fn of(endpoint: &'static str, model: &str) -> Self {
+        let model = MODELS.of(model);
         let both = || {
             [
                 Label::from_static_parts("endpoint", endpoint),
@@ -92,10 +97,15 @@ fn count(name: &'static str, [endpoint, model]: [Label; 2], label: &'static str,
 }
 
 /// The default model's meters, made at their first use: a recorder installed after the adapter was made still gets them.
-#[derive(Default)]
 pub(super) struct DefaultMeters(OnceLock<Meters>);
 
 impl DefaultMeters {
+    /// Its name is told, however many others are asked before it.
+    pub(super) fn of(model: &str) -> Self {
+        MODELS.of(model);
+        Self(OnceLock::new())
+    }
+
     pub(super) fn get(&self, endpoint: &'static str, model: &str) -> &Meters {
         self.0.get_or_init(|| Meters::of(endpoint, model))
     }

@@ -31,6 +31,8 @@ mod delivery;
 mod failure;
 mod family;
 mod finish;
+#[cfg(fuzzing)]
+pub(crate) mod fuzzing;
 mod meters;
 mod reply;
 mod request;
@@ -126,6 +128,7 @@ impl Gemini {
             auth,
             endpoint,
             default_targets,
+            meters: DefaultMeters::of(&default_model),
             default_model,
             address,
             timeouts: config.timeouts,
@@ -135,7 +138,6 @@ impl Gemini {
             breaker: Breaker::new(config.breaker),
             system: SystemCache::default(),
             warned: Warned::default(),
-            meters: DefaultMeters::default(),
         })
     }
 

@@ -15,8 +15,9 @@ use super::config::{Identity, ServerConfig, ToolSettings};
 use super::source::Source;
 use crate::domain::canonical;
 use crate::domain::model_schema::translate;
+use crate::domain::schema::{JsonSchema, SchemaError};
 use crate::domain::text::{capped, is_visible, visible};
-use crate::domain::tool::{Idempotency, InputSchema, Tool};
+use crate::domain::tool::{Idempotency, Tool};
 use crate::ports::tools::LeftOut;
 
 /// Tools taken of one server; Gemini takes 512 functions in a request (WIRE.md section 2).
@@ -33,6 +34,9 @@ const MAX_NAME: usize = 128;
 const MAX_DESCRIPTION: usize = 8 * 1024;
 /// Largest input or output schema as the server sends it, in bytes.
 const MAX_SCHEMA: usize = 512 * 1024;
+
+/// All patterns of one server's input schemas, in bytes of text.
+const MAX_PATTERNS: u64 = 256 * 1024;
 
 /// Deepest definition, in levels. A reader of JSON stops at 128, and three of them are around it.
 pub(super) const MAX_LEVELS: usize = 120;
@@ -52,6 +56,7 @@ pub(super) struct Offer {
 pub(super) fn read(server: &ServerConfig, source: &Source, list: &[Value], known: &[Arc<Tool>]) -> Offer {
     let mut offer = Offer::default();
     let mut more: usize = 0;
+    let mut patterns = 0;
     for (n, definition) in list.iter().take(MAX_LISTED).enumerate() {
         let name = definition.get("name").and_then(Value::as_str);
         let label = name.map_or_else(|| format!("#{n}"), |name| line(source, name, MAX_NAME));
@@ -63,7 +68,15 @@ pub(super) fn read(server: &ServerConfig, source: &Source, list: &[Value], known
         } else if offer.tools.iter().any(|tool| Some(&*tool.name) == name) {
             Err("the server lists this name twice; the first one counts".to_owned())
         } else {
-            tool(server, definition, known)
+            tool(server, definition, known).and_then(|tool| {
+                patterns += tool.input.pattern_bytes();
+                match patterns <= MAX_PATTERNS {
+                    true => Ok(tool),
+                    false => Err(format!(
+                        "the schemas of the server's tools have more than {MAX_PATTERNS} bytes of patterns, those of this one among them"
+                    )),
+                }
+            })
         };
         match read {
             Ok(tool) => offer.tools.push(tool),
@@ -110,14 +123,22 @@ fn tool(server: &ServerConfig, definition: &Value, known: &[Arc<Tool>]) -> Resul
     let original = bounded(schema, "input")?;
     let output_schema = match definition.get("outputSchema") {
         None | Some(Value::Null) => None,
-        Some(schema) => Some(bounded(schema, "output")?),
+        Some(schema) => {
+            let raw = bounded(schema, "output")?;
+            JsonSchema::estimate(schema)
+                .map_err(|error| format!("its output schema costs too much to check by: {error}"))?;
+            Some(raw)
+        }
     };
     let identity_argument = match &server.gavel.identity {
         Identity::Argument(argument) => Some(argument.clone()),
         Identity::None | Identity::Token => None,
     };
+    let input = JsonSchema::compile(original).map_err(|error| match error {
+        SchemaError::Invalid(_) => format!("its input schema is not valid: {error}"),
+        SchemaError::TooCostly { .. } => format!("its input schema costs too much to check by: {error}"),
+    })?;
     let shown = translate(schema, identity_argument.as_deref())?;
-    let input = InputSchema::compile(original).map_err(|error| format!("its input schema is none: {error}"))?;
     let settings = server.gavel.tools.get(name).cloned().unwrap_or_default();
     let hints = Hints::of(definition, server.gavel.trust_hints);
     Ok(Arc::new(Tool {

@@ -5,8 +5,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use serde_json::Value;
 use serde_json::value::RawValue;
+use tokio::sync::Semaphore;
 
-use super::log::{self, LogLines};
+use super::log;
+use super::source::Source;
+use crate::domain::schema::{CheckError, Effort, JsonSchema};
 use crate::domain::tool::Tool;
 
 /// Results of a definition that are compared; one that keeps its word eight times is believed.
@@ -14,37 +17,73 @@ const CHECKS: u8 = 8;
 /// Definitions that are remembered; a server has fewer at a time, and may change them without end.
 const REMEMBERED: usize = 1024;
 
-/// How often each definition, by its digest, was held to its word.
-#[derive(Default)]
-pub(super) struct Outputs(Mutex<HashMap<Arc<str>, u8>>);
+/// Longest words of a reason, in bytes.
+const WORDS: usize = 512;
+/// The largest result that is compared, in bytes.
+const LARGEST: usize = 1 << 20;
+
+/// How often each definition, by its digest, was compared.
+pub(super) struct Outputs {
+    compared: Mutex<HashMap<Arc<str>, u8>>,
+    /// Held by the comparison that is under way.
+    place: Arc<Semaphore>,
+}
+
+impl Default for Outputs {
+    fn default() -> Self {
+        Self {
+            compared: Mutex::default(),
+            place: Arc::new(Semaphore::new(1)),
+        }
+    }
+}
+
+/// Why the data does not fit. What is not to be told in a moment is not told: nothing hangs on it.
+fn compared(schema: Box<RawValue>, data: &RawValue) -> Result<(), String> {
+    let schema = JsonSchema::compile(schema).map_err(|error| format!("its output schema is not usable: {error}"))?;
+    let Ok(data) = serde_json::from_str::<Value>(data.get()) else {
+        return Ok(());
+    };
+    match schema.check(&data, Effort::Full) {
+        Ok(()) | Err(CheckError::TooCostly) => Ok(()),
+        // The errors quote the data.
+        Err(CheckError::Invalid(errors)) => Err(format!("{} parts of it are not valid", errors.len())),
+    }
+}
 
 impl Outputs {
-    /// Warns when data does not fit the tool's own output schema.
-    pub(super) fn check(&self, tool: &Tool, data: &RawValue, log: &LogLines) {
+    /// Warns when data does not fit the tool's own output schema. The comparison is made on a thread of its own, one at a time;
+    /// nobody waits for it, and where one is under way this one is not made.
+    pub(super) fn check(&self, tool: &Tool, data: &RawValue, source: &Arc<Source>) {
         let Some(schema) = &tool.output_schema else { return };
-        if !self.is_due(&tool.digest) {
+        if data.get().len() > LARGEST || !self.is_due(&tool.digest) {
             return;
         }
-        let (Ok(schema), Ok(data)) = (
-            serde_json::from_str::<Value>(schema.get()),
-            serde_json::from_str::<Value>(data.get()),
-        ) else {
+        let Ok(place) = Arc::clone(&self.place).try_acquire_owned() else {
             return;
         };
-        let fits = jsonschema::validator_for(&schema).is_ok_and(|validator| validator.is_valid(&data));
-        if !fits {
+        let (schema, data) = (schema.clone(), data.to_owned());
+        let (source, name) = (Arc::clone(source), Arc::clone(&tool.name));
+        tokio::task::spawn_blocking(move || {
+            let _place = place;
+            let why = match compared(schema, &data) {
+                Ok(()) => return,
+                Err(why) => why,
+            };
+            let why = source.words(&why, WORDS);
             log::line!(
-                *log,
+                source.log,
                 warn,
                 "result does not fit",
-                tool = &*tool.name,
+                tool = &*name,
+                why,
                 "a result does not fit the tool's output schema"
             );
-        }
+        });
     }
 
     fn is_due(&self, digest: &Arc<str>) -> bool {
-        let mut checked = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut checked = self.compared.lock().unwrap_or_else(PoisonError::into_inner);
         if checked.len() >= REMEMBERED && !checked.contains_key(digest) {
             // Those that are still there are looked at a few times more.
             checked.clear();
@@ -70,7 +109,7 @@ mod tests {
         }
         for n in 0..10 * REMEMBERED {
             assert!(outputs.is_due(&digest(n + 1)));
-            let remembered = outputs.0.lock().map(|checked| checked.len());
+            let remembered = outputs.compared.lock().map(|checked| checked.len());
             assert!(remembered.is_ok_and(|n| n <= REMEMBERED));
         }
     }

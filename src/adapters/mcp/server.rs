@@ -235,7 +235,7 @@ impl Server {
             // What it takes of the budget is given back when what is left of it is made.
             Attempt::Result(text, _held) => match result::read(&text, self.common.result_bytes, &self.source) {
                 Said::Reply(CallReply::Data(data)) => {
-                    self.outputs.check(tool, &data, &self.source.log);
+                    self.outputs.check(tool, &data, &self.source);
                     return CallReply::Data(data);
                 }
                 Said::Reply(reply) => return reply,

@@ -384,7 +384,8 @@ mod tests {
     use serde_json::value::RawValue;
 
     use crate::domain::ids::{ActionId, ConversationId, InstanceId, TenantId, UserId};
-    use crate::domain::tool::{Idempotency, InputSchema, Tool};
+    use crate::domain::schema::JsonSchema;
+    use crate::domain::tool::{Idempotency, Tool};
 
     fn tool() -> Tool {
         let schema = RawValue::from_string("{}".to_owned()).unwrap();
@@ -392,7 +393,7 @@ mod tests {
             server: "tasks".into(),
             name: "add_task".into(),
             description: String::new(),
-            input: InputSchema::compile(schema.clone()).unwrap(),
+            input: JsonSchema::compile(schema.clone()).unwrap(),
             model_schema: schema,
             output_schema: None,
             side_effect: true,

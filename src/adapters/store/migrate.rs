@@ -41,6 +41,7 @@ const MIGRATIONS: &[Migration] = &[
     migration!(6, "audit", "0006_audit"),
     migration!(7, "console", "0007_console"),
     migration!(8, "record", "0008_record"),
+    migration!(9, "takes", "0009_takes"),
 ];
 
 /// How long `gavel migrate` waits for another process that is migrating.

@@ -1,7 +1,7 @@
 //! `gavel agents convert`: the same definition in another form.
 
 use std::fs;
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
@@ -105,11 +105,11 @@ pub(super) fn run(args: &Args) -> anyhow::Result<Exit> {
             }
             done => done.with_context(|| format!("{} cannot be written", file.display()))?,
         },
-        None if args.to.form() == Form::Proto && io::stdout().is_terminal() => {
+        None if args.to.form() == Form::Proto && output::answers_are_shown() => {
             output::note("error: protobuf is binary, and no terminal shows it; name a file with -o");
             return Ok(Exit::Wrong);
         }
-        None => output::bytes(&written)?,
+        None => output::file(&written)?,
     }
     Ok(Exit::Done)
 }

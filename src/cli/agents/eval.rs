@@ -224,7 +224,7 @@ async fn one(app: &App, agent: &str, case: &AgentCase, most: Duration) -> anyhow
         );
     };
     let run = run?;
-    let decision = app.decisions.get(&caller, run.id.decision()).await?;
+    let decision = app.decisions.get(&caller, None, run.id.decision()).await?;
     Ok((run, called(decision.unwrap_or_default())))
 }
 
@@ -249,6 +249,7 @@ async fn begin(app: &App, caller: &Caller, agent: &str, case: &AgentCase) -> any
             request_id: Arc::from(format!("eval-{}", RunId::new())),
             traceparent: None,
             idempotency: None,
+            shed: None,
         },
     };
     Ok(app.agents.trigger(caller, user, trigger).await?)

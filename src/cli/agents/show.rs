@@ -53,7 +53,7 @@ pub(super) fn run(args: &Args, flags: &Flags) -> anyhow::Result<Exit> {
         if let Some(schema) = &agent.output_schema {
             whole.put_in_schema(schema);
         }
-        output::bytes(&whole.write(Form::Markdown))?;
+        output::file(&whole.write(Form::Markdown))?;
     } else if args.json {
         output::json(&json!({
             "name": args.name,
@@ -64,7 +64,7 @@ pub(super) fn run(args: &Args, flags: &Flags) -> anyhow::Result<Exit> {
             "output_schema": agent.output_schema,
         }))?;
     } else {
-        output::line(&output::printable(&text(agent)))?;
+        output::line(&text(agent))?;
     }
     Ok(Exit::Done)
 }

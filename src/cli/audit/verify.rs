@@ -108,7 +108,7 @@ fn told(verified: &Verifier, as_json: bool) -> anyhow::Result<Exit> {
         }))?;
     } else {
         for finding in findings {
-            output::line(&output::printable(&format!("✗ {finding}")))?;
+            output::line(&format!("✗ {finding}"))?;
         }
         let rows = output::count(verified.rows(), "row");
         let after = match verified.after().number {

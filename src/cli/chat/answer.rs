@@ -50,7 +50,7 @@ mod tests {
             ],
             "model": "demo", "duration_ms": 12,
         });
-        assert_eq!(words(&decision), "Done\u{fffd}[0m.");
+        assert_eq!(words(&decision), "Done\\u001b[0m.");
         assert_eq!(
             footer(&decision),
             "  (INVOKE_TOOL SUCCESS:TASK_COMPLETED · add_task ✓ · wipe ✗ unknown_tool · demo · 12 ms)"

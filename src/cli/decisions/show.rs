@@ -28,7 +28,7 @@ fn id(text: &str) -> Result<DecisionId, &'static str> {
 }
 
 pub(super) async fn run(args: &Args, reader: &Reader) -> anyhow::Result<Exit> {
-    let Some(decision) = reader.queries.get(&reader.caller, args.id).await? else {
+    let Some(decision) = reader.queries.get(&reader.caller, None, args.id).await? else {
         bail!("there is no decision {} of the tenant {}", args.id, args.tenant);
     };
     if args.json {
@@ -102,7 +102,7 @@ mod tests {
         });
         let shown = text(&decision);
         assert!(
-            shown.contains("response            a\u{fffd}b\n                    c\n"),
+            shown.contains("response            a\\u001bb\n                    c\n"),
             "{shown}"
         );
         assert!(!shown.contains("error_detail"));

@@ -83,6 +83,7 @@ impl Subject for ChatSubject {
             request_id,
             traceparent: None,
             idempotency: None,
+            shed: None,
         };
         let answer = self.chat.decide(&self.caller, user.clone(), request, meta, None).await;
         let answer = answer.map_err(|error| error.to_string())?;

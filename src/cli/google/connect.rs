@@ -50,7 +50,7 @@ pub(super) async fn run(args: Args, connector: &Connector) -> anyhow::Result<Exi
     let lacks = account.lacks().map(|lacks| format!(", but without {lacks}"));
     let lacks = lacks.unwrap_or_default();
     let told = format!("{} is connected for {}{lacks}", address(&account), account.user);
-    output::line(&output::printable(&told))?;
+    output::line(&told)?;
     if !lacks.is_empty() {
         output::note(TICKED);
     }
@@ -120,10 +120,10 @@ async fn connection(connector: &Connector, user: &str) -> anyhow::Result<Option<
 }
 
 fn show(args: &Args, url: &str, open: bool) -> anyhow::Result<()> {
-    output::note(&output::printable(&format!(
+    output::note(&format!(
         "Open this address as the person behind {}, and consent:",
         args.user
-    )));
+    ));
     output::line(url)?;
     output::note("Waiting until that is done, for ten minutes at most.");
     if open && output::person_reads_notes() {

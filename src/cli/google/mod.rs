@@ -106,7 +106,7 @@ async fn disconnect(args: &Disconnect, connector: &Connector) -> anyhow::Result<
     let user = &args.user;
     let error = match connector.disconnect(user).await? {
         Disconnected::TakenBack => {
-            output::line(&output::printable(&format!("the account of {user} is disconnected")))?;
+            output::line(&format!("the account of {user} is disconnected"))?;
             return Ok(Exit::Done);
         }
         Disconnected::Forgotten => format!(
@@ -117,7 +117,7 @@ async fn disconnect(args: &Disconnect, connector: &Connector) -> anyhow::Result<
             format!("error: {user} has no account connected; `gavel google list` shows who has")
         }
     };
-    output::note(&output::printable(&error));
+    output::note(&error);
     Ok(Exit::Failed)
 }
 

@@ -12,6 +12,7 @@ use crate::cli::exit::{Exit, Usage};
 use crate::cli::{operator, output};
 use crate::domain::canonical;
 use crate::domain::ids::{ActionId, DEFAULT_TENANT, UserId};
+use crate::domain::schema::{CheckError, Effort};
 use crate::domain::tool::Tool;
 use crate::ports::tools::{CallReply, CallRequest, Tools};
 
@@ -123,8 +124,12 @@ fn arguments(args: &Args, tool: &Tool) -> anyhow::Result<Map<String, Value>> {
         let given = arguments.insert(name.to_string(), args.user.as_str().into());
         ensure!(given.is_none(), "{name:?} is set from --user");
     }
-    if let Err(errors) = tool.input.check(&Value::Object(arguments.clone())) {
-        bail!("the arguments do not fit the tool's schema:\n  {}", errors.join("\n  "));
+    match tool.input.check(&Value::Object(arguments.clone()), Effort::Full) {
+        Ok(()) => {}
+        Err(CheckError::Invalid(errors)) => {
+            bail!("the arguments do not fit the tool's schema:\n  {}", errors.join("\n  "));
+        }
+        Err(CheckError::TooCostly) => bail!("{}", CheckError::TooCostly),
     }
     Ok(arguments)
 }

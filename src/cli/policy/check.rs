@@ -209,7 +209,7 @@ fn refused(args: &Args, code: FailureCode, message: &str, surface: &str) -> anyh
         output::json(&json!({"answer": code.as_str(), "surface": surface, "reason": message}))?;
     } else {
         let line = format!("{}, before anybody is asked: {message}", code.as_str());
-        output::line(&output::printable(&line))?;
+        output::line(&line)?;
     }
     Ok(Exit::Denied)
 }
@@ -228,7 +228,7 @@ fn told(args: &Args, opinion: &Opinion, policy: &Policy, surface: &str) -> anyho
             "checks": checks, "arguments": opinion.arguments,
         }))?;
     } else {
-        output::line(&output::printable(&text(opinion, policy)))?;
+        output::line(&text(opinion, policy))?;
         if surface == CHAT && ruling.effect == Effect::RequireApproval {
             output::note("on the chat surface nobody can be asked: there it is denied");
         }

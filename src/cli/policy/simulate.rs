@@ -24,7 +24,8 @@ use crate::cli::{operator, output};
 use crate::config::Config;
 use crate::domain::ids::{TenantId, UserId};
 use crate::domain::policy::{DecidedBy, Effect, Policy};
-use crate::domain::tool::{FailureCode, Idempotency, InputSchema, Tool};
+use crate::domain::schema::JsonSchema;
+use crate::domain::tool::{FailureCode, Idempotency, Tool};
 use crate::engine::policy::{Bounds, opinion};
 
 /// Options of `gavel policy simulate`.
@@ -305,7 +306,7 @@ impl Judge {
             server: Arc::from(server),
             name: Arc::from(call.tool.as_str()),
             description: String::new(),
-            input: InputSchema::compile(any()?).map_err(|error| anyhow!("{error}"))?,
+            input: JsonSchema::compile(any()?).map_err(|error| anyhow!("{error}"))?,
             model_schema: any()?,
             output_schema: None,
             side_effect: settings.side_effect.unwrap_or(call.side_effect),

@@ -58,7 +58,7 @@ pub(super) fn run(args: &Args, config: &Config) -> anyhow::Result<Exit> {
                     result.found
                 ));
             }
-            output::line(&output::printable(&line))?;
+            output::line(&line)?;
         }
         output::line(&format!(
             "{}, {}, {failed} failed",

@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
-use reqwest::Response;
+use reqwest::{Response, StatusCode};
 use serde_json::Value;
 
 use super::place::There;
@@ -14,6 +14,8 @@ use crate::surfaces::agents::{Told, Watch};
 
 /// Without a word, or a sign of life, for so long, a connection is taken for dead. The server gives one every 10 s.
 const SILENCE: Duration = Duration::from_secs(45);
+/// Longest line. An event holds the result of one tool call at most.
+const MOST_LINE: usize = 32 << 20;
 /// Waits between two tries to join again: the first, and the longest.
 const PAUSES: [Duration; 2] = [Duration::from_millis(250), Duration::from_secs(5)];
 /// A server that is away for longer is given up.
@@ -41,6 +43,8 @@ pub(super) struct Joined<'a> {
     response: Option<Response>,
     /// Bytes of a line that has not ended yet.
     line: Vec<u8>,
+    /// Of which so many bytes hold no end.
+    scanned: usize,
     /// Since when nothing came.
     lost: Option<Instant>,
     pause: Duration,
@@ -54,6 +58,7 @@ impl<'a> Events<'a> {
             after: None,
             response: None,
             line: Vec::new(),
+            scanned: 0,
             lost: None,
             pause: PAUSES[0],
         }))
@@ -89,7 +94,7 @@ impl Joined<'_> {
             Err(Break::Final(error)) => Err(error),
             Err(Break::Lost(error)) => {
                 let reason = format!("{error:#}");
-                (self.response, self.line) = (None, Vec::new());
+                (self.response, self.line, self.scanned) = (None, Vec::new(), 0);
                 let since = *self.lost.get_or_insert_with(Instant::now);
                 if since.elapsed() > PATIENCE {
                     return Err(error).context("the server is away");
@@ -101,11 +106,17 @@ impl Joined<'_> {
 
     async fn event(&mut self) -> Result<Value, Break> {
         loop {
-            while let Some(end) = self.line.iter().position(|byte| *byte == b'\n') {
+            while let Some(end) = memchr::memchr(b'\n', &self.line[self.scanned..]).map(|end| self.scanned + end) {
+                self.scanned = 0;
                 let line: Vec<u8> = self.line.drain(..=end).collect();
                 if let Some(event) = self.read(&line)? {
                     return Ok(event);
                 }
+            }
+            self.scanned = self.line.len();
+            if self.scanned > MOST_LINE {
+                let words = format!("the server sent a line of more than {} MiB", MOST_LINE >> 20);
+                return Err(Break::Final(anyhow::anyhow!(words)));
             }
             if self.response.is_none() {
                 self.join().await?;
@@ -177,5 +188,8 @@ impl From<anyhow::Error> for Break {
 
 fn is_final(error: &anyhow::Error) -> bool {
     let refused = error.downcast_ref::<Refused>();
-    refused.is_some_and(|refused| refused.status.is_client_error() && refused.status.as_u16() != 429)
+    refused.is_some_and(|refused| {
+        let status = refused.status;
+        status.is_redirection() || (status.is_client_error() && status != StatusCode::TOO_MANY_REQUESTS)
+    })
 }

@@ -193,7 +193,7 @@ fn tell(run: &Value, place: &Where, showing: &Showing) -> anyhow::Result<()> {
     } else if !showing.events
         && let Some(summary) = run["summary"].as_str().filter(|summary| !summary.is_empty())
     {
-        output::line(&output::printable(summary))?;
+        output::line(summary)?;
     }
     let is_completed = run["status"] == RunStatus::Completed.as_str();
     if !is_completed || !showing.quiet && !showing.events {

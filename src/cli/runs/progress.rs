@@ -60,7 +60,7 @@ impl Progress {
 
     pub(super) fn note(&mut self, line: &str) {
         match &self.bar {
-            Some(bar) => bar.println(line),
+            Some(bar) => bar.println(printable(line)),
             None if self.told => output::note(line),
             None => {}
         }
@@ -69,7 +69,7 @@ impl Progress {
     /// Something that is said also to who wants no progress.
     pub(super) fn warn(&mut self, line: &str) {
         match &self.bar {
-            Some(bar) => bar.println(line),
+            Some(bar) => bar.println(printable(line)),
             None => output::note(line),
         }
     }

@@ -196,7 +196,7 @@ impl Record {
         let decision = match self {
             Self::Here(own) => {
                 let queries = DecisionQueries::new(own.record.clone());
-                queries.get(&own.caller, run.decision()).await?
+                queries.get(&own.caller, None, run.decision()).await?
             }
             Self::There(there) => {
                 let id = run.decision().to_string();

@@ -352,6 +352,7 @@ fn meta() -> RequestMeta {
         request_id: Arc::from(format!("cli-{}", DecisionId::new())),
         traceparent: None,
         idempotency: None,
+        shed: None,
     }
 }
 

@@ -163,7 +163,7 @@ mod tests {
 
 2026-11-22 10:00:00  ann add_task: completed
     Add milk.
-      add_task: completed\u{fffd}[2J
+      add_task: completed\\u001b[2J
     
     2026-11-22 10:00:02  workspace
   pin: failed (timeout)

@@ -13,7 +13,7 @@ use super::node::{Content, Key, Node};
 
 /// A field of a definition, whatever it is called.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Field {
+pub(crate) enum Field {
     Name,
     DisplayName,
     Description,
@@ -342,7 +342,7 @@ impl Field {
     }
 
     /// The portable spelling, with its group.
-    pub(super) fn portable(self) -> String {
+    pub(crate) fn portable(self) -> String {
         self.row().spellings().remove(0)
     }
 }

@@ -5,10 +5,15 @@ use std::path::Path;
 use super::node::{Key, Node, SyntaxError};
 use super::read::{self, Refused, Text};
 use super::tree::Tree;
+use crate::domain::templates::MOST_RENDERED;
+
 use super::{Definition, canonical, json, markdown, proto};
 
 /// The longest definition taken, in bytes. A system prompt is pages long, not a book.
 pub const MAX_BYTES: usize = 1 << 20;
+
+// So no text of a definition is too long by itself, whatever is put into it.
+const _: () = assert!(MAX_BYTES <= MOST_RENDERED);
 
 /// How a definition is written down.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -106,7 +111,10 @@ fn read_any_length(bytes: &[u8], form: Form, file: &str) -> read::Result {
             let text = &*text;
             read::read(&root, None, Text { file, text, twice })
         }
-        Err((error, name)) => fail(error.line, format!("text that is not {name} ({})", error.message), name),
+        Err((error, name)) => {
+            let (found, allowed) = error.told(name);
+            fail(error.line, found, allowed)
+        }
     }
 }
 

@@ -4,11 +4,11 @@
 
 use std::fmt;
 
-use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
-use serde_json::Value;
+use serde::de::{Deserialize, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
 use serde_json::value::RawValue;
+use serde_json::{Map, Value};
 
-use super::node::{Content, Key, Node, SyntaxError};
+use super::node::{Content, Key, MOST_NODES, Node, SyntaxError, quoted, too_many};
 use crate::domain::nesting;
 
 /// Reads one JSON value, with the keys that are given a second time, by their paths; what they say first is kept.
@@ -20,12 +20,125 @@ pub(super) fn parse(text: &str) -> Result<(Node, Vec<Key>), SyntaxError> {
             message: format!("more than {} levels of it", nesting::MAX_LEVELS),
         });
     }
+    if has_more(text.as_bytes(), MOST_NODES) {
+        return Err(SyntaxError {
+            line: None,
+            message: too_many(MOST_NODES),
+        });
+    }
     let ends = memchr::memchr_iter(b'\n', text.as_bytes()).collect();
     let reader = Reader { text, ends };
     let whole: &RawValue = serde_json::from_str(text).map_err(|error| reader.no_json(&error))?;
     let mut node = reader.node(whole)?;
     let twice = node.take_twice();
     Ok((node, twice))
+}
+
+/// Reads one JSON value in which no key stands twice, in one pass. As [`parse`], but for lines.
+///
+/// # Errors
+/// What is wrong, with its line.
+pub(super) fn strict(text: &str) -> Result<Value, SyntaxError> {
+    if !nesting::within(text.as_bytes(), nesting::MAX_LEVELS) {
+        return Err(SyntaxError {
+            line: None,
+            message: format!("more than {} levels of it", nesting::MAX_LEVELS),
+        });
+    }
+    if has_more(text.as_bytes(), MOST_VALUES) {
+        return Err(SyntaxError {
+            line: None,
+            message: too_many(MOST_VALUES),
+        });
+    }
+    serde_json::from_str(text).map(|Strict(value)| value).map_err(|error| {
+        if error.is_data() {
+            let message = error.to_string();
+            return SyntaxError {
+                line: Some(error.line() as u64),
+                message: message.split(" at line ").next().unwrap_or_default().to_owned(),
+            };
+        }
+        let ends = memchr::memchr_iter(b'\n', text.as_bytes()).collect();
+        Reader { text, ends }.no_json(&error)
+    })
+}
+
+struct Strict(Value);
+
+impl<'de> Deserialize<'de> for Strict {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(StrictVisitor)
+    }
+}
+
+struct StrictVisitor;
+
+impl<'de> Visitor<'de> for StrictVisitor {
+    type Value = Strict;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("JSON")
+    }
+    fn visit_unit<E>(self) -> Result<Strict, E> {
+        Ok(Strict(Value::Null))
+    }
+    fn visit_bool<E>(self, value: bool) -> Result<Strict, E> {
+        Ok(Strict(value.into()))
+    }
+    fn visit_i64<E>(self, value: i64) -> Result<Strict, E> {
+        Ok(Strict(value.into()))
+    }
+    fn visit_u64<E>(self, value: u64) -> Result<Strict, E> {
+        Ok(Strict(value.into()))
+    }
+    fn visit_f64<E>(self, value: f64) -> Result<Strict, E> {
+        Ok(Strict(value.into()))
+    }
+    fn visit_str<E>(self, text: &str) -> Result<Strict, E> {
+        Ok(Strict(text.into()))
+    }
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Strict, A::Error> {
+        let mut list = Vec::new();
+        while let Some(Strict(item)) = items.next_element()? {
+            list.push(item);
+        }
+        Ok(Strict(Value::Array(list)))
+    }
+    fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Strict, A::Error> {
+        let mut map = Map::new();
+        while let Some(key) = entries.next_key::<String>()? {
+            if map.contains_key(&key) {
+                return Err(A::Error::custom(format_args!("the key {} a second time", quoted(&key))));
+            }
+            let Strict(value) = entries.next_value()?;
+            map.insert(key, value);
+        }
+        Ok(Strict(Value::Object(map)))
+    }
+}
+
+/// Values of what a caller gives to a run, names of fields counted as well.
+const MOST_VALUES: usize = 65_536;
+
+/// Has a text more values and names of fields? Told without reading it.
+fn has_more(json: &[u8], most: usize) -> bool {
+    // Text with no more signs than that, as nearly all is, cannot have more.
+    let signs = memchr::memchr2_iter(b'{', b'[', json).chain(memchr::memchr2_iter(b',', b':', json));
+    if signs.take(most).count() < most {
+        return false;
+    }
+    let (mut nodes, mut quoted, mut escaped) = (1, false, false);
+    for byte in json {
+        match byte {
+            _ if escaped => escaped = false,
+            b'\\' if quoted => escaped = true,
+            b'"' => quoted = !quoted,
+            b'{' | b'[' | b',' | b':' if !quoted => nodes += 1,
+            _ => {}
+        }
+    }
+    nodes > most
 }
 
 struct Reader<'a> {
@@ -242,6 +355,49 @@ mod tests {
         fn no_text_makes_it_panic(text in "[\\[\\]{}\",:0-9a\\\\ud\n .e-]{0,30}") {
             let read = parse(&text);
             prop_assert!(read.is_err() || serde_json::from_str::<Value>(&text).is_ok(), "{:?}", read);
+        }
+    }
+
+    #[test]
+    fn values_are_counted_outside_of_texts() {
+        let list = |values: usize| format!("[{}1]", "1,".repeat(values - 1));
+        assert!(!has_more(list(10).as_bytes(), 11) && has_more(list(10).as_bytes(), 10));
+        assert!(!has_more(format!("{:?}", ",:[{\\\",".repeat(1000)).as_bytes(), 10));
+        assert!(
+            parse(&list(MOST_NODES))
+                .unwrap_err()
+                .message
+                .starts_with("more than 16384 values")
+        );
+        assert!(strict(&list(MOST_NODES)).is_ok());
+        assert!(
+            strict(&list(MOST_VALUES))
+                .unwrap_err()
+                .message
+                .starts_with("more than 65536 values")
+        );
+    }
+
+    #[test]
+    fn strict_json_is_what_serde_json_reads_but_for_keys_that_stand_twice() {
+        for text in [
+            r#"{"a":[1,-1,18446744073709551615,1.5,null,true,"\u0041"],"b":{}}"#,
+            "7",
+            " [ ] ",
+        ] {
+            assert_eq!(strict(text).unwrap(), serde_json::from_str::<Value>(text).unwrap());
+        }
+        let error = strict("{\"a\": 1,\n\"b\": {\"c\": 1,\n\"c\": 2}}").unwrap_err();
+        assert_eq!(
+            (error.line, error.message.as_str()),
+            (Some(3), "the key \"c\" a second time")
+        );
+        for text in ["{\"a\":1,}", "[1,", "", "{a:1}"] {
+            assert_eq!(
+                strict(text).unwrap_err().message,
+                parse(text).unwrap_err().message,
+                "{text}"
+            );
         }
     }
 }

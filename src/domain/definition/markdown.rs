@@ -19,7 +19,8 @@ pub(super) fn read(text: &str, file: &str) -> read::Result {
         Ok(read) => read,
         Err(error) => {
             let line = error.line.map(|line| line + 1);
-            return fail(line, format!("text that is not YAML ({})", error.message), "YAML");
+            let (found, allowed) = error.told("YAML");
+            return fail(line, found, allowed);
         }
     };
     // Line 1 of the front matter is line 2 of the file.

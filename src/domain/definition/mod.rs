@@ -41,7 +41,7 @@ pub use arguments::ArgumentError;
 pub use constitution::{ChatLimits, Constitution};
 pub use error::DefinitionError;
 pub(crate) use error::MOST_TOLD;
-pub(crate) use fields::unknown_name_message;
+pub(crate) use fields::{Field, unknown_name_message};
 pub use flow::{Flow, Step};
 pub use form::{Form, MAX_BYTES};
 pub use json_schema::{json_schema, json_schema_of_front_matter};
@@ -56,16 +56,10 @@ pub use reference::reference;
 /// What is wrong, with its line.
 pub(crate) fn strict_json(bytes: &[u8]) -> Result<Value, String> {
     let text = std::str::from_utf8(bytes).map_err(|error| error.to_string())?;
-    match json::parse(text) {
-        Ok((node, twice)) => match twice.first() {
-            None => Ok(node.to_json()),
-            Some(Key { line, name }) => Err(format!("the key {} a second time at line {line}", node::quoted(name))),
-        },
-        Err(SyntaxError { line, message }) => Err(match line {
-            Some(line) => format!("{message} at line {line}"),
-            None => message,
-        }),
-    }
+    json::strict(text).map_err(|SyntaxError { line, message }| match line {
+        Some(line) => format!("{message} at line {line}"),
+        None => message,
+    })
 }
 
 /// An agent: persona, grant, model and limits.

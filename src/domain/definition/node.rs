@@ -5,7 +5,7 @@ use std::fmt;
 
 use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_json::Value;
-use serde_saphyr::{DuplicateKeyPolicy, Spanned, UserMessageFormatter, options};
+use serde_saphyr::{DuplicateKeyPolicy, Error, Spanned, UserMessageFormatter, alias_limits, budget, options};
 
 use crate::domain::text;
 
@@ -40,6 +40,21 @@ pub(crate) struct Key {
 /// Bytes of a path of a key that are kept, at least as many as are told.
 const LONGEST_PATH: usize = 256;
 
+/// Values of a definition, names of fields counted as well. Each takes some microseconds in each of several passes, and none
+/// that is written by hand has a tenth of them.
+pub(super) const MOST_NODES: usize = 16_384;
+
+/// Lines of a text: a comment on each is no value, and takes its time all the same.
+const MOST_LINES: usize = 65_536;
+
+/// Anchors and aliases of a text.
+const MOST_ALIASES: usize = 1000;
+
+/// Said of a text with more.
+pub(super) fn too_many(nodes: usize) -> String {
+    format!("{MORE}{nodes} values and names of fields")
+}
+
 /// Text that is not YAML.
 #[derive(Clone, Debug)]
 pub(crate) struct SyntaxError {
@@ -47,21 +62,34 @@ pub(crate) struct SyntaxError {
     pub(crate) message: String,
 }
 
+impl SyntaxError {
+    /// What was found and what is allowed, of a text that should be of a form.
+    pub(super) fn told(&self, form: &'static str) -> (String, &'static str) {
+        match self.message.starts_with(MORE) {
+            true => (self.message.clone(), "no more than that"),
+            false => (format!("text that is not {form} ({})", self.message), form),
+        }
+    }
+}
+
+/// How the message of a text begins that has too much of something.
+const MORE: &str = "more than ";
+
 impl Node {
-    /// Reads YAML. Aliases, nesting and size are bounded by serde-saphyr's budget, and only
-    /// `true` and `false` are booleans (YAML 1.2).
-    pub(crate) fn parse(text: &str) -> Result<Self, SyntaxError> {
-        Self::parse_with(text, DuplicateKeyPolicy::Error)
+    /// Reads YAML of at most `nodes` values, keys counted as well. Only `true` and `false` are booleans (YAML 1.2).
+    pub(crate) fn parse(text: &str, nodes: usize) -> Result<Self, SyntaxError> {
+        Self::parse_with(text, nodes, DuplicateKeyPolicy::Error).map_err(|(error, _)| error)
     }
 
     /// As [`Node::parse`], with the keys that are given a second time, by their paths; what they say first is kept.
     pub(super) fn parse_all(text: &str) -> Result<(Self, Vec<Key>), SyntaxError> {
-        let error = match Self::parse(text) {
+        let error = match Self::parse_with(text, MOST_NODES, DuplicateKeyPolicy::Error) {
             Ok(node) => return Ok((node, Vec::new())),
-            Err(error) => error,
+            Err((error, true)) => error,
+            Err((error, false)) => return Err(error),
         };
         // With this policy the reader hands out every key, and what comes twice is found here.
-        let Ok(mut node) = Self::parse_with(text, DuplicateKeyPolicy::LastWins) else {
+        let Ok(mut node) = Self::parse_with(text, MOST_NODES, DuplicateKeyPolicy::LastWins) else {
             return Err(error);
         };
         let twice = node.take_twice();
@@ -71,25 +99,41 @@ impl Node {
         Ok((node, twice))
     }
 
-    fn parse_with(text: &str, duplicate_keys: DuplicateKeyPolicy) -> Result<Self, SyntaxError> {
+    /// With whether a key that is given twice is what is wrong.
+    fn parse_with(text: &str, nodes: usize, duplicate_keys: DuplicateKeyPolicy) -> Result<Self, (SyntaxError, bool)> {
+        if memchr::memchr_iter(b'\n', text.as_bytes()).count() > MOST_LINES {
+            let (line, message) = (None, format!("{MORE}{MOST_LINES} lines"));
+            return Err((SyntaxError { line, message }, false));
+        }
         let options = options! {
+            budget: budget! {
+                max_nodes: nodes,
+                max_aliases: MOST_ALIASES,
+                max_anchors: MOST_ALIASES,
+            },
+            alias_limits: alias_limits! {
+                max_total_replayed_events: nodes,
+            },
             duplicate_keys: duplicate_keys,
             strict_booleans: true,
             with_snippet: false,
         };
         match serde_saphyr::from_str_with_options::<Spanned<Content>>(text, options) {
             Ok(spanned) => Ok(spanned.into()),
-            Err(error) => Err(SyntaxError {
-                line: error.location().map(|location| location.line()),
+            Err(error) => {
+                let line = error.location().map(|location| location.line());
+                let error = error.without_snippet();
+                let is_twice = matches!(error, Error::DuplicateMappingKey { .. });
                 // It ends in its own place, which is that of the front matter and not of the file.
-                message: {
-                    let message = error.without_snippet().render_with_formatter(&UserMessageFormatter);
-                    message
-                        .rsplit_once(" at line ")
-                        .map_or(message.as_str(), |(words, _)| words)
-                        .to_owned()
-                },
-            }),
+                let message = error.render_with_formatter(&UserMessageFormatter);
+                let message = match message.rsplit_once(" at line ") {
+                    // Also of the values that an alias stands for.
+                    _ if message.contains("limits breached: Nodes") => too_many(nodes),
+                    Some((words, _)) => words.to_owned(),
+                    None => message,
+                };
+                Err((SyntaxError { line, message }, is_twice))
+            }
         }
     }
 
@@ -302,7 +346,7 @@ mod tests {
 
     #[test]
     fn every_value_knows_its_line() {
-        let node = Node::parse("a: 1\nb:\n  - x\n  - c: true\n    d: 0.5\ne: on\n").unwrap();
+        let node = Node::parse("a: 1\nb:\n  - x\n  - c: true\n    d: 0.5\ne: on\n", MOST_NODES).unwrap();
         let Content::Map(entries) = &node.content else {
             panic!("{node:?}")
         };
@@ -323,21 +367,34 @@ mod tests {
 
     #[test]
     fn a_key_given_twice_is_an_error_with_its_line() {
-        let error = Node::parse("a: 1\nb: 2\na: 3\n").unwrap_err();
+        let error = Node::parse("a: 1\nb: 2\na: 3\n", MOST_NODES).unwrap_err();
         assert_eq!(error.line, Some(3), "{}", error.message);
+    }
+
+    #[test]
+    fn aliases_make_no_more_of_a_text_than_it_may_have() {
+        let many = format!("a: &a [{}]\nb: [{}]\n", "x,".repeat(200), "*a,".repeat(200));
+        let error = Node::parse(&many, MOST_NODES).unwrap_err();
+        assert_eq!(error.message, "more than 16384 values and names of fields");
+        assert!(Node::parse("a: &a [x]\nb: *a\nc: {<<: {d: 1}, e: 2}\n", MOST_NODES).is_ok());
+        let error = Node::parse(&format!("a: [{}]", "1,".repeat(100)), 50).unwrap_err();
+        assert_eq!(
+            (error.line, error.message.as_str()),
+            (Some(1), "more than 50 values and names of fields")
+        );
     }
 
     proptest! {
         #[test]
         fn json_is_read_as_what_it_is(text in "[ -~äß\n]{0,40}", number in any::<i32>(), half in -1.0e6..1.0e6f64) {
             let value = serde_json::json!({"t": text, "l": [number, half, null, true], "m": {"x": {}}});
-            let read = Node::parse(&value.to_string()).unwrap().to_json();
+            let read = Node::parse(&value.to_string(), MOST_NODES).unwrap().to_json();
             prop_assert_eq!(read, value);
         }
 
         #[test]
         fn no_text_makes_the_reader_panic(text in "\\PC*") {
-            let _ = Node::parse(&text);
+            let _ = Node::parse(&text, MOST_NODES);
         }
     }
 }

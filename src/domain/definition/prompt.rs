@@ -8,6 +8,9 @@ use super::values::{Values, lines_of};
 use super::{Input, Prompt};
 use crate::domain::templates::{Template, malformed_at};
 
+/// Placeholders of a text, and `${` that stand for themselves. Each is looked for in the file.
+const MOST_MARKS: usize = 10_000;
+
 /// Checks the placeholders of both texts: each names an input, and each input is named.
 pub(super) fn prompt(values: &mut Values<'_>, inputs: &BTreeMap<String, Input>) -> Option<Prompt> {
     let query = values.text(Field::Query);
@@ -25,6 +28,19 @@ pub(super) fn prompt(values: &mut Values<'_>, inputs: &BTreeMap<String, Input>) 
         }
     };
     let system_prompt = system_prompt?;
+    for (field, text) in [(Field::Query, &query), (Field::SystemPrompt, &system_prompt)] {
+        let marks = memchr::memmem::find_iter(text.as_bytes(), "${").count();
+        if marks > MOST_MARKS {
+            let line = values.line(field);
+            values.error(
+                line,
+                &field.portable(),
+                &format!("{marks} times `${{`"),
+                &format!("at most {MOST_MARKS} times"),
+            );
+            return None;
+        }
+    }
     let mut named = HashSet::new();
     for (field, text) in [(Field::Query, &query), (Field::SystemPrompt, &system_prompt)] {
         let (template, malformed) = Template::read(text);

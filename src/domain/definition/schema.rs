@@ -6,9 +6,13 @@ use super::error::DefinitionError;
 use super::node::Node;
 use crate::domain::canonical;
 use crate::domain::nesting;
+use crate::domain::schema::{JsonSchema, SchemaError};
 
 /// Levels of a schema; room for the levels of a definition around it in every form.
 const MAX_LEVELS: usize = nesting::MAX_LEVELS - 6;
+
+/// The largest schema, in bytes of JSON; a model is shown no larger one.
+const LARGEST: usize = 128 * 1024;
 
 /// Errors told of one schema.
 const MOST_ERRORS: usize = 8;
@@ -29,9 +33,14 @@ pub(super) fn errors(node: &Node, file: &str, path: &str) -> Vec<DefinitionError
         found,
         allowed: allowed.to_owned(),
     };
-    if !nesting::within(canonical::to_raw(&schema).get().as_bytes(), MAX_LEVELS) {
+    let text = canonical::to_raw(&schema);
+    if !nesting::within(text.get().as_bytes(), MAX_LEVELS) {
         let allowed = format!("at most {MAX_LEVELS} levels");
         return vec![error("", "more levels".to_owned(), &allowed)];
+    }
+    if text.get().len() > LARGEST {
+        let found = format!("{} bytes", text.get().len());
+        return vec![error("", found, &format!("at most {LARGEST} bytes"))];
     }
     let meta = match jsonschema::meta::validator_for(&schema) {
         Ok(meta) => meta,
@@ -57,13 +66,16 @@ pub(super) fn errors(node: &Node, file: &str, path: &str) -> Vec<DefinitionError
     if !wrong.is_empty() {
         return wrong;
     }
-    match jsonschema::validator_for(&schema) {
+    match JsonSchema::compile(text) {
         Ok(_) => Vec::new(),
-        Err(wrong) => vec![error(
+        Err(SchemaError::Invalid(message)) => vec![error(
             "",
-            clipped(&wrong.to_string()),
+            clipped(&message),
             "a schema whole in itself, each $ref to a part of it",
         )],
+        Err(SchemaError::TooCostly { place, what, limit }) => {
+            vec![error(&place, what, &format!("at most {limit}"))]
+        }
     }
 }
 

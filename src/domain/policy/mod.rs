@@ -5,6 +5,7 @@
 //! decides the gate, `engine/policy`.
 
 mod condition;
+mod cost;
 mod grant;
 mod read;
 
@@ -14,7 +15,7 @@ use globset::GlobSet;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-pub use condition::Condition;
+pub use condition::{Condition, Evaluation};
 pub use grant::Grant;
 
 use super::address::{MOST_RECIPIENTS, Recipients};
@@ -168,7 +169,8 @@ impl Rule {
     ///
     /// # Errors
     /// Why its condition cannot be evaluated.
-    pub fn applies(&self, facts: &Facts<'_>) -> Result<bool, String> {
+    pub fn applies(&self, evaluation: &mut Evaluation<'_>) -> Result<bool, String> {
+        let facts = evaluation.facts();
         match &self.when {
             _ if !self.is_about(facts) => Ok(false),
             None => Ok(true),
@@ -180,7 +182,7 @@ impl Rule {
             {
                 Ok(false)
             }
-            Some(condition) => condition.holds(facts),
+            Some(condition) => condition.holds(evaluation),
         }
     }
 }

@@ -15,6 +15,10 @@ use crate::domain::definition::{Approval, Content, DefinitionError, Key, Node, q
 const MOST_BYTES: usize = 1 << 20;
 /// Most rules, and most tests.
 const MOST_ITEMS: usize = 1000;
+/// Values of the file, names of fields counted as well: as many rules and tests as there may be have a third.
+const MOST_NODES: usize = 100_000;
+/// Mistakes that are told.
+const MOST_ERRORS: usize = 100;
 /// Longest reason: it is shown to people and to models.
 const MOST_REASON: usize = 500;
 
@@ -37,12 +41,21 @@ pub(super) fn read(text: &str, file: &str) -> Result<Policy, Vec<DefinitionError
     let mut reader = Reader {
         file,
         errors: Vec::new(),
+        more: 0,
     };
     let policy = reader.policy(text);
     match policy {
         Some(policy) if reader.errors.is_empty() => Ok(policy),
         _ => {
             reader.errors.sort_by_key(|error| error.line);
+            let more = reader.more;
+            reader.errors.extend((more > 0).then(|| DefinitionError {
+                file: file.to_owned(),
+                line: None,
+                field: "the policy".to_owned(),
+                found: format!("{more} more errors"),
+                allowed: format!("none; the first {MOST_ERRORS} are listed"),
+            }));
             Err(reader.errors)
         }
     }
@@ -51,6 +64,8 @@ pub(super) fn read(text: &str, file: &str) -> Result<Policy, Vec<DefinitionError
 struct Reader<'a> {
     file: &'a str,
     errors: Vec<DefinitionError>,
+    /// Errors that are not listed.
+    more: usize,
 }
 
 /// A map whose keys are known ones.
@@ -80,6 +95,10 @@ impl<'a> Fields<'a> {
 
 impl Reader<'_> {
     fn wrong(&mut self, line: u64, field: &str, found: impl Into<String>, allowed: impl Into<String>) {
+        if self.errors.len() == MOST_ERRORS {
+            self.more += 1;
+            return;
+        }
         self.errors.push(DefinitionError {
             file: self.file.to_owned(),
             line: Some(line),
@@ -95,7 +114,7 @@ impl Reader<'_> {
             self.wrong(1, "the policy", found, format!("at most {MOST_BYTES}"));
             return None;
         }
-        let root = match Node::parse(text) {
+        let root = match Node::parse(text, MOST_NODES) {
             Ok(root) => root,
             Err(error) => {
                 self.wrong(
@@ -520,7 +539,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
 
     use super::*;
-    use crate::domain::policy::Facts;
+    use crate::domain::policy::{Evaluation, Facts};
 
     fn errors(text: &str) -> Vec<String> {
         let errors = read(text, "policy.yaml").unwrap_err();
@@ -610,7 +629,7 @@ tests:
                 arguments: &json!({}),
                 recipients: None,
             };
-            policy.rules[0].applies(&facts).unwrap()
+            policy.rules[0].applies(&mut Evaluation::new(facts)).unwrap()
         };
         assert!(applies("gmail_send", "google", "gmail_send"));
         assert!(applies("google__gmail_send", "google", "gmail_send"));
@@ -633,7 +652,7 @@ tests:
     fn a_bare_name_that_looks_like_another_servers_tool_lifts_nothing() {
         let applies = |then: &str, server: &str, tool: &str| {
             let text = format!("rules:\n- {{name: a, tools: 'google__*', then: {then}, reason: r}}\n");
-            read(&text, "p").unwrap().rules[0].applies(&Facts {
+            read(&text, "p").unwrap().rules[0].applies(&mut Evaluation::new(Facts {
                 server,
                 tool,
                 user: "u",
@@ -641,7 +660,7 @@ tests:
                 surface: "chat",
                 arguments: &json!({}),
                 recipients: None,
-            })
+            }))
         };
         for then in ["allow", "require_approval", "deny"] {
             assert_eq!(applies(then, "google", "gmail_send"), Ok(true), "{then}");
@@ -682,7 +701,7 @@ tests:
             "rules:\n- {name: a, tools: x, agents: [w*], users: ann, surfaces: [agent, t*], then: deny, reason: r}\n";
         let policy = read(text, "p").unwrap();
         let applies = |agent, user, surface| {
-            policy.rules[0].applies(&Facts {
+            policy.rules[0].applies(&mut Evaluation::new(Facts {
                 server: "s",
                 tool: "x",
                 user,
@@ -690,7 +709,7 @@ tests:
                 surface,
                 arguments: &json!({}),
                 recipients: None,
-            })
+            }))
         };
         assert_eq!(applies(Some("workspace"), "ann", "agent"), Ok(true));
         assert_eq!(applies(Some("workspace"), "ann", "thread"), Ok(true));

@@ -5,4 +5,4 @@ mod template;
 
 pub use replies::{Progress, ReplyArgs, Templates, TemplatesError};
 pub(crate) use template::malformed_at;
-pub use template::{Template, TemplateError};
+pub use template::{MOST_RENDERED, RenderError, Template, TemplateError};

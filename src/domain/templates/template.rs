@@ -3,6 +3,24 @@
 //! No recursion, no conditions, no environment: a value is put in as it is, once. `$${` stands for a
 //! literal `${`; any other `$` is itself.
 
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+
+/// The longest text that comes of putting values into one, in bytes: twice the longest body of a request, so that the longest input fits
+/// beside the longest text. It is known before the text is made.
+pub const MOST_RENDERED: usize = 2 << 20;
+
+/// Why values cannot be put into a text.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RenderError<'t> {
+    /// There is no value of this name.
+    #[error("no value for ${{{0}}}")]
+    Missing(&'t str),
+    /// It would be longer than [`MOST_RENDERED`]: so many bytes.
+    #[error("it would be {0} bytes long with its values put in; at most {MOST_RENDERED} are allowed")]
+    TooLong(usize),
+}
+
 /// A text, split at its placeholders.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Template {
@@ -97,17 +115,39 @@ impl Template {
         })
     }
 
-    /// Puts the values in.
+    /// How long it is without any value, in bytes.
+    #[must_use]
+    pub fn fixed(&self) -> usize {
+        let lengths = self.pieces.iter().map(|piece| match piece {
+            Piece::Text(text) => text.len(),
+            Piece::Name(..) => 0,
+        });
+        lengths.sum()
+    }
+
+    /// Puts the values in. Each is asked for once, however often its name stands there.
     ///
     /// # Errors
-    /// The first name for which `value` has none.
-    pub fn render(&self, value: impl Fn(&str) -> Option<String>) -> Result<String, &str> {
-        let mut out = String::new();
+    /// The first name for which `value` has none; the text would be too long.
+    pub fn render(&self, value: impl Fn(&str) -> Option<String>) -> Result<String, RenderError<'_>> {
+        let mut values: HashMap<&str, String> = HashMap::new();
+        let mut length = self.fixed();
+        for (name, _) in self.places() {
+            let value = match values.entry(name) {
+                Entry::Occupied(known) => known.into_mut(),
+                Entry::Vacant(new) => new.insert(value(name).ok_or(RenderError::Missing(name))?),
+            };
+            length = length.saturating_add(value.len());
+        }
+        if length > MOST_RENDERED {
+            return Err(RenderError::TooLong(length));
+        }
+        let mut out = String::with_capacity(length);
         for piece in &self.pieces {
-            match piece {
-                Piece::Text(text) => out.push_str(text),
-                Piece::Name(name, _) => out.push_str(&value(name).ok_or(name.as_str())?),
-            }
+            out.push_str(match piece {
+                Piece::Text(text) => text,
+                Piece::Name(name, _) => values.get(name.as_str()).map_or("", String::as_str),
+            });
         }
         Ok(out)
     }
@@ -173,8 +213,25 @@ mod tests {
             Template::parse("${a}${b}")
                 .unwrap()
                 .render(|name| (name == "a").then(String::new)),
-            Err("b")
+            Err(RenderError::Missing("b"))
         );
+    }
+
+    #[test]
+    fn a_text_that_would_be_too_long_is_not_made() {
+        let half = "x".repeat(MOST_RENDERED / 2);
+        let asked = std::cell::Cell::new(0);
+        let value = |_: &str| {
+            asked.set(asked.get() + 1);
+            Some(half.clone())
+        };
+        let fits = Template::parse("${a}${a}").unwrap();
+        assert_eq!(fits.render(value).unwrap().len(), MOST_RENDERED);
+        // Made, it would be a terabyte.
+        let many = Template::parse(&"${a}".repeat(1 << 20)).unwrap();
+        assert_eq!(many.render(value), Err(RenderError::TooLong((1 << 20) * half.len())));
+        assert_eq!(asked.get(), 2, "each value is asked for once");
+        assert_eq!(Template::parse("a ${b} $${c}").unwrap().fixed(), "a  ${c}".len());
     }
 
     proptest! {

@@ -9,7 +9,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
 
 use super::call::unread;
-use super::ended::{Ended, ended, exits_loop, in_doubt, recovered_from, says_nothing, thread_words, told};
+use super::ended::{Ended, ended, exits_loop, formatted, in_doubt, recovered_from, says_nothing, thread_words, told};
 use super::history::History;
 use super::inflate::{self, Parts};
 use super::{Agents, Bundle};
@@ -28,9 +28,6 @@ use crate::engine::next::{Ending, iterations};
 use crate::engine::{Engine, Run, derive, flow, leave, notices, record, spans};
 use crate::ports::BoxFuture;
 use crate::ports::runs::{FinishedRun, Held, Hold, Standing, StoredRun, Suspend, Suspended};
-
-/// A run that is taken up more often, not counting those times when it was handed over in order, fells whoever works on it.
-const MOST_TAKES: i64 = 200;
 
 /// Waits until somebody else may have the run, since its lease was not prolonged in time: whatever became of the renewals.
 async fn run_out(hold: &Hold) {
@@ -114,10 +111,6 @@ impl Agents {
             // What it holds is not known, so nobody can go on with it.
             Err(why) => return self.unable(&stored, Vec::new(), log, Ending::Unable(why)).await,
         };
-        if takes_after_deaths(&stored, &journal[log.inherited..]) > MOST_TAKES {
-            let why = format!("it was taken up {MOST_TAKES} times after a crash and did not come to its end");
-            return self.unable(&stored, journal, log, Ending::Unable(why)).await;
-        }
         let is_new = journal.len() == log.inherited;
         if stored.cancel {
             cancel.cancel();
@@ -139,12 +132,10 @@ impl Agents {
                 return self.unable(&stored, journal, log, Ending::Cancelled).await;
             }
             // What was done is not lost because a server is away: it can be resumed when that is back.
-            Err(why) if !is_new || stored.resumes.is_some() => {
+            Err(Ending::Unable(why)) if !is_new || stored.resumes.is_some() => {
                 return self.unable(&stored, journal, log, Ending::Waiting(why)).await;
             }
-            Err(why) => {
-                return self.unable(&stored, journal, log, Ending::Unable(why)).await;
-            }
+            Err(ending) => return self.unable(&stored, journal, log, ending).await,
         };
         let place = run.agent.as_ref().map(|place| Arc::clone(&place.definition));
         let engine = self.engine_for(place.as_deref());
@@ -360,8 +351,11 @@ impl Agents {
     /// Its row, the rest of its journal and its decision, in one commit.
     async fn finish(&self, stored: &StoredRun, run: Run, ending: &Ending) -> Result<Ended, Stop> {
         let own = record::own(&run);
+        let formatted = formatted(run.agent.as_ref(), ending);
+        let too_long = formatted.as_ref().err().cloned().map(Ending::TooLong);
+        let ending = too_long.as_ref().unwrap_or(ending);
         let derived = derive::derive(own, ending);
-        let mut told = told(&run, ending);
+        let mut told = told(&run, ending, formatted.unwrap_or_default());
         if stored.thread.is_some() && told.status == RunStatus::Paused {
             // Nobody goes on with a run of a thread: its user says something else there, within the bounds of threads.
             told.status = RunStatus::Failed;
@@ -512,14 +506,6 @@ impl Agents {
             None => Ok(None),
         }
     }
-}
-
-/// How often a run was taken up, but for the times when it had waited for a person or its process was stopped in order.
-fn takes_after_deaths(stored: &StoredRun, own: &[Entry]) -> i64 {
-    let handed_over = own
-        .iter()
-        .filter(|entry| matches!(entry, Entry::Halted | Entry::Suspended));
-    stored.fence - i64::try_from(handed_over.count()).unwrap_or(i64::MAX)
 }
 
 /// What a person said of calls in doubt, when the run was resumed.

@@ -9,8 +9,9 @@ use serde_json::value::RawValue;
 use super::{Bundle, Place};
 use crate::domain::agent_run::{DoubtfulCall, RunStatus, StopReason};
 use crate::domain::decision::Usage;
+use crate::domain::definition::Field;
 use crate::domain::journal::{Completion, Entry, FaultKind, Proposed, Target, Verdict};
-use crate::domain::templates::Template;
+use crate::domain::templates::{RenderError, Template};
 use crate::domain::thread::end_words;
 use crate::engine::limits::Limits;
 use crate::engine::next::{self, Ending};
@@ -88,7 +89,8 @@ impl Told {
     }
 }
 
-pub(super) fn told(run: &Run, ending: &Ending) -> Told {
+/// `formatted`: the final text, where the definition formats the output.
+pub(super) fn told(run: &Run, ending: &Ending, formatted: Option<String>) -> Told {
     let mut told = Told {
         status: RunStatus::Failed,
         summary: None,
@@ -104,7 +106,6 @@ pub(super) fn told(run: &Run, ending: &Ending) -> Told {
         }
         Ending::Verdict(Verdict::Complete { output, .. }) | Ending::Flow(output) => {
             told.status = RunStatus::Completed;
-            let formatted = formatted(run.agent.as_ref(), output);
             told.formatted = formatted.is_some();
             told.summary = Some(formatted.unwrap_or_else(|| derive::words(output)));
             if let Completion::Output(json) = output {
@@ -144,6 +145,11 @@ pub(super) fn told(run: &Run, ending: &Ending) -> Told {
             told.stop_reason = Some(StopReason::MissingOutput);
             told.summary = Some(words.clone()).filter(|words| !words.trim().is_empty());
             told.error_message = Some("it ended twice without the output that its definition asks for".to_owned());
+        }
+        Ending::TooLong(why) => {
+            told.stop_reason = Some(StopReason::SizeLimit);
+            told.summary = so_far(run);
+            told.error_message = Some(why.clone());
         }
         Ending::StepFailed(why) | Ending::Unable(why) => {
             told.summary = so_far(run);
@@ -232,18 +238,31 @@ fn stopped(reason: StopReason, limits: &Limits) -> String {
         StopReason::TokenLimit => format!("its {} tokens are spent", limits.tokens.unwrap_or_default()),
         StopReason::InDoubt => "it is not known whether a call had its effect; resume it with what happened".to_owned(),
         StopReason::Step => "a step of its flow was cut short".to_owned(),
-        StopReason::DoomLoop | StopReason::MissingOutput | StopReason::Crash | StopReason::Unavailable => {
-            reason.as_str().to_owned()
-        }
+        StopReason::DoomLoop
+        | StopReason::MissingOutput
+        | StopReason::Crash
+        | StopReason::Unavailable
+        | StopReason::ProcessLost
+        | StopReason::SizeLimit => reason.as_str().to_owned(),
     }
 }
 
 /// The final text, where the definition formats the output (D-6).
-fn formatted(place: Option<&Place>, output: &Completion) -> Option<String> {
-    let definition = &place?.definition;
-    let template = Template::parse(definition.process_output.as_deref()?).ok()?;
-    let Completion::Output(json) = output else { return None };
-    let value: Value = serde_json::from_str(json).ok()?;
+///
+/// # Errors
+/// It would be too long.
+pub(super) fn formatted(place: Option<&Place>, ending: &Ending) -> Result<Option<String>, String> {
+    let (Ending::Verdict(Verdict::Complete { output, .. }) | Ending::Flow(output)) = ending else {
+        return Ok(None);
+    };
+    let (Some(place), Completion::Output(json)) = (place, output) else {
+        return Ok(None);
+    };
+    let definition = &place.definition;
+    let template = definition.process_output.as_deref().map(Template::parse);
+    let (Some(Ok(template)), Ok(value)) = (template, serde_json::from_str::<Value>(json)) else {
+        return Ok(None);
+    };
     let whole = definition.output.as_ref().map(|output| output.name.as_str());
     let find = |name: &str| match value.get(name) {
         Some(property) => Some(flow::text(property)),
@@ -251,7 +270,15 @@ fn formatted(place: Option<&Place>, output: &Completion) -> Option<String> {
         // A property that may be absent.
         None => Some(String::new()),
     };
-    template.render(find).ok()
+    match template.render(find) {
+        Ok(text) => Ok(Some(text)),
+        Err(RenderError::Missing(_)) => Ok(None),
+        Err(error) => Err(format!(
+            "{} of the agent {:?}: {error}",
+            Field::ProcessOutput.portable(),
+            definition.name
+        )),
+    }
 }
 
 /// How far a run came: the last words of its model, or the last output of its steps.

@@ -1,5 +1,6 @@
 //! A definition, inputs and settings made into a run (D-R1 to D-R3).
 
+use std::fmt::Display;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -7,10 +8,11 @@ use serde_json::{Map, Value};
 use tokio_util::sync::CancellationToken;
 
 use super::{Agents, Bundle, Place, Round, Settings};
-use crate::domain::definition::{Approval, Definition};
+use crate::domain::definition::{Approval, Definition, Field};
 use crate::domain::journal::{Entry, Target};
-use crate::domain::templates::Template;
+use crate::domain::templates::{MOST_RENDERED, RenderError, Template};
 use crate::engine::log::Log;
+use crate::engine::next::Ending;
 use crate::engine::verdict::{OutputContract, VerdictFunction};
 use crate::engine::{Run, Toolset, context, flow};
 use crate::ports::model::Declaration;
@@ -29,6 +31,8 @@ pub(super) struct Parts {
     pub(super) input: Map<String, Value>,
     toolset: Arc<Toolset>,
     system: Arc<str>,
+    /// What the model is told first; a flow tells its steps.
+    task: Option<String>,
     output_due: bool,
 }
 
@@ -36,28 +40,29 @@ pub(super) struct Parts {
 /// that are not there.
 ///
 /// # Errors
-/// Why it cannot run, in words for whoever triggered it.
+/// [`Ending::Unable`], or [`Ending::TooLong`] with the text that is, in words for whoever triggered it.
 pub(super) async fn parts(
     agents: &Agents,
     stored: &StoredRun,
     known: Option<&Arc<Bundle>>,
     goes_on: bool,
-) -> Result<Parts, String> {
-    let bundle = Bundle::read_once(&stored.snapshot, known)
-        .map_err(|error| format!("its definition cannot be read: {error}"))?;
+) -> Result<Parts, Ending> {
+    let unable = |what: &str, error: &dyn Display| Ending::Unable(format!("{what}: {error}"));
+    let bundle =
+        Bundle::read_once(&stored.snapshot, known).map_err(|error| unable("its definition cannot be read", &error))?;
     let member = bundle
         .get(&stored.agent)
-        .ok_or_else(|| format!("its definition does not hold {:?}", stored.agent.as_ref()))?
+        .ok_or_else(|| Ending::Unable(format!("its definition does not hold {:?}", stored.agent.as_ref())))?
         .clone();
     let settings: Settings =
-        serde_json::from_str(stored.settings.get()).map_err(|error| format!("its settings cannot be read: {error}"))?;
+        serde_json::from_str(stored.settings.get()).map_err(|error| unable("its settings cannot be read", &error))?;
     let input: Map<String, Value> =
-        serde_json::from_str(stored.input.get()).map_err(|error| format!("its inputs cannot be read: {error}"))?;
+        serde_json::from_str(stored.input.get()).map_err(|error| unable("its inputs cannot be read", &error))?;
     let definition = member.definition;
-    agents.models.of(&definition)?;
+    agents.models.of(&definition).map_err(Ending::Unable)?;
     let contract = match (&definition.output, &member.output_schema) {
         (Some(output), Some(schema)) => Some(Arc::new(
-            OutputContract::new(output, schema).map_err(|error| format!("its output schema is none: {error}"))?,
+            OutputContract::new(output, schema).map_err(|error| unable("its output schema is none", &error))?,
         )),
         _ => None,
     };
@@ -70,12 +75,18 @@ pub(super) async fn parts(
     let toolset = if settings.flow(&definition).is_some() {
         Arc::new(Toolset::build(&Catalog::default(), &[], &[]))
     } else {
-        toolset(agents, &bundle, &definition, &verdicts, goes_on).await?
+        toolset(agents, &bundle, &definition, &verdicts, goes_on)
+            .await
+            .map_err(Ending::Unable)?
     };
-    let prompt = definition.prompt.as_ref();
-    let system = prompt.map_or_else(String::new, |prompt| {
-        rendered(&prompt.system_prompt, &definition, &input)
-    });
+    let (mut system, mut task) = (String::new(), None);
+    if let Some(prompt) = &definition.prompt {
+        system = rendered(Field::SystemPrompt, &prompt.system_prompt, &definition, &input)?;
+        if settings.flow(&definition).is_none() {
+            let words = rendered(Field::Query, &prompt.query, &definition, &input)?;
+            task = Some(with_round(words, settings.round.as_ref(), &definition)?);
+        }
+    }
     Ok(Parts {
         bundle,
         definition,
@@ -83,6 +94,7 @@ pub(super) async fn parts(
         input,
         toolset,
         system: system.into(),
+        task,
         output_due,
     })
 }
@@ -134,15 +146,9 @@ fn declaration(definition: &Definition) -> Declaration {
 impl Parts {
     /// The first entries of a new run's journal: the task. A flow has none, its steps have.
     pub(super) fn task(&self, now_us: i64) -> Vec<Entry> {
-        let prompt = self.definition.prompt.as_ref();
-        let (Some(prompt), None) = (prompt, self.settings.flow(&self.definition)) else {
-            return Vec::new();
-        };
-        let mut words = rendered(&prompt.query, &self.definition, &self.input);
-        if let Some(round) = &self.settings.round {
-            words.push_str(&told(round));
-        }
-        vec![Entry::User(context::message(&words, now_us, self.settings.zone, &[]))]
+        let words = self.task.iter();
+        let told = words.map(|words| Entry::User(context::message(words, now_us, self.settings.zone, &[])));
+        told.collect()
     }
 
     /// The run. `journal` is what has happened, tools of earlier processes not found yet.
@@ -196,6 +202,27 @@ impl Parts {
     }
 }
 
+/// The task, and what is told of its round after it.
+fn with_round(words: String, round: Option<&Round>, definition: &Definition) -> Result<String, Ending> {
+    let Some(round) = round else { return Ok(words) };
+    let words = words + &told(round);
+    match words.len() {
+        length if length > MOST_RENDERED => {
+            let what = format!("with what the round before came to {}", RenderError::TooLong(length));
+            Err(too_long(Field::Query, definition, &what))
+        }
+        _ => Ok(words),
+    }
+}
+
+fn too_long(field: Field, definition: &Definition, what: &str) -> Ending {
+    Ending::TooLong(format!(
+        "{} of the agent {:?}: {what}",
+        field.portable(),
+        definition.name
+    ))
+}
+
 /// What is told of a round after the task.
 fn told(round: &Round) -> String {
     let mut words = format!(
@@ -211,16 +238,20 @@ fn told(round: &Round) -> String {
 }
 
 /// A text with the inputs put in: words as they are, everything else as JSON, an optional one that is absent as nothing.
-fn rendered(text: &str, definition: &Definition, input: &Map<String, Value>) -> String {
+fn rendered(field: Field, text: &str, definition: &Definition, input: &Map<String, Value>) -> Result<String, Ending> {
     let value = |name: &str| match input.get(name) {
         Some(value) => Some(flow::text(value)),
         None if definition.inputs.contains_key(name) => Some(String::new()),
         None => None,
     };
     // Checked when the definition was read: each placeholder is an input.
-    match Template::parse(text) {
-        Ok(template) => template.render(value).unwrap_or_else(|_| text.to_owned()),
-        Err(_) => text.to_owned(),
+    let Ok(template) = Template::parse(text) else {
+        return Ok(text.to_owned());
+    };
+    match template.render(value) {
+        Ok(rendered) => Ok(rendered),
+        Err(RenderError::Missing(_)) => Ok(text.to_owned()),
+        Err(error) => Err(too_long(field, definition, &error.to_string())),
     }
 }
 

@@ -6,7 +6,7 @@
 //! reaches, a rule that looks at recipients does not allow it, and one that would be stricter asks.
 
 use crate::domain::definition::Approval;
-use crate::domain::policy::{DecidedBy, Effect, Facts, Grant, Policy, THREAD};
+use crate::domain::policy::{DecidedBy, Effect, Evaluation, Facts, Grant, Policy, THREAD};
 use crate::domain::tool::ApprovalDefault;
 
 /// All that a ruling depends on.
@@ -98,9 +98,10 @@ fn own_word(question: &Question<'_>, checks: &mut Vec<Check>) {
 }
 
 fn rules(question: &Question<'_>, checks: &mut Vec<Check>) {
+    let mut evaluation = Evaluation::new(question.facts);
     for rule in &question.policy.rules {
         let uncertain = question.reaches_others && rule.looks_at_recipients();
-        let (says, reason) = match rule.applies(&question.facts) {
+        let (says, reason) = match rule.applies(&mut evaluation) {
             Ok(true) if uncertain && rule.then == Effect::Allow => continue,
             Ok(false) if uncertain && rule.then != Effect::Allow && rule.is_about(&question.facts) => {
                 (Effect::RequireApproval, format!("{REACHES_OTHERS}: {}", rule.reason))

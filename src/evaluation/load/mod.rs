@@ -109,6 +109,9 @@ fn yaml_files(path: &Path) -> std::io::Result<Vec<std::path::PathBuf>> {
     Ok(files)
 }
 
+/// Values of a file of cases.
+const MOST_NODES: usize = 250_000;
+
 /// Reads the text of one file; `file` is only named in errors.
 ///
 /// # Errors
@@ -118,7 +121,7 @@ pub fn parse(text: &str, file: &str) -> Result<Vec<Case>, Vec<CaseError>> {
         file,
         errors: Vec::new(),
     };
-    let root = match Node::parse(text) {
+    let root = match Node::parse(text, MOST_NODES) {
         Ok(root) => root,
         Err(error) => {
             reader.error(error.line, "the file", &error.message, "YAML");

@@ -51,11 +51,15 @@ impl Auth {
     /// Finds out who is asking.
     ///
     /// # Errors
-    /// [`Error::Unauthenticated`], [`Error::NotAccepted`], [`Error::AuthUnavailable`].
+    /// [`Error::Unauthenticated`], [`Error::NotAccepted`], [`Error::AuthUnavailable`]; where callers are not told apart,
+    /// [`Error::NotThisHost`] and [`Error::ForeignPage`]. A key or a token stands in a header that no page of another site can
+    /// set, so that where it came from does not matter.
     pub(super) async fn caller(&self, request: &HttpRequest) -> Result<Caller, Error> {
         match self {
             // A page elsewhere could reach us by a name of its own (DNS rebinding), and would be everybody then.
             Self::None(_) if origin::is_foreign(request) => Err(Error::NotThisHost),
+            // Nor may it act by what a browser sends to every site: forms, and requests whose answers it never sees.
+            Self::None(_) if !request.method().is_safe() && !origin::is_own(request) => Err(Error::ForeignPage),
             Self::None(caller) => Ok(caller.clone()),
             Self::ApiKeys(keys) => api_key::find(keys, key(request.headers())?)
                 .map(|key| key.caller.clone())

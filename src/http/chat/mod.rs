@@ -63,7 +63,7 @@ async fn ask(
     route: Route,
 ) -> Result<Ask, Error> {
     let caller = state.edge.auth.caller(request).await?;
-    let body = body::read(request, payload, &state.edge.limits).await?;
+    let body = body::read(state, request, payload, &caller).await?;
     let mut chat = ChatRequest::from_json(&body).map_err(Error::Invalid)?;
     let user = match caller.act_for(chat.user.take()) {
         Ok(Some(user)) => user,
@@ -77,6 +77,7 @@ async fn ask(
         request_id: Arc::clone(&exchange.id.text),
         traceparent: headers::traceparent(request.headers()),
         idempotency,
+        shed: None,
     };
     Ok(Ask {
         caller,

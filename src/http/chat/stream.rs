@@ -19,6 +19,7 @@ use tokio::time::{Interval, MissedTickBehavior};
 use tracing::Instrument;
 
 use super::{Ask, Shape, ask, is_decision};
+use crate::domain::budget::Share;
 use crate::domain::event::Numbered;
 use crate::http::State;
 use crate::http::error::Error;
@@ -42,9 +43,11 @@ pub(in crate::http) async fn decide(state: Data<State>, request: HttpRequest, pa
     }
 }
 
-async fn begin(state: &Data<State>, exchange: Exchange, ask: Ask, form: Form) -> HttpResponse {
+async fn begin(state: &Data<State>, exchange: Exchange, mut ask: Ask, form: Form) -> HttpResponse {
     let (sink, mut events) = EventSink::channel();
     let keyed = ask.keyed;
+    let share = state.room.stream(&ask.caller, Some(&ask.user));
+    ask.meta.shed = share.as_ref().err().copied();
     let mut deciding = put(state, &exchange, ask, sink);
     // Events first: when both are there, what happened comes before how it ended.
     let first = tokio::select! {
@@ -58,7 +61,7 @@ async fn begin(state: &Data<State>, exchange: Exchange, ask: Ask, form: Form) ->
     response.insert_header((headers::REQUEST_ID, exchange.id.header.clone()));
     response.insert_header((header::CACHE_CONTROL, headers::NO_STORE));
     response.streaming(stream::unfold(
-        Telling::new(exchange, form, events, deciding, state.edge.limits.heartbeat, &first),
+        Telling::new(exchange, form, events, deciding, state.edge.limits.heartbeat, &first).with(share.ok()),
         Telling::next,
     ))
 }
@@ -118,6 +121,7 @@ struct Telling {
     number: u64,
     heartbeat: Interval,
     out: BytesMut,
+    share: Option<Share>,
 }
 
 impl Telling {
@@ -140,9 +144,16 @@ impl Telling {
             number: 0,
             heartbeat,
             out: BytesMut::new(),
+            share: None,
         };
         telling.tell(first);
         telling
+    }
+
+    /// Holds the stream's share as long as it is told.
+    fn with(mut self, share: Option<Share>) -> Self {
+        self.share = share;
+        self
     }
 
     fn tell(&mut self, event: &Numbered) {

@@ -47,7 +47,7 @@ impl Form {
         if !kind.trim().eq_ignore_ascii_case("application/x-www-form-urlencoded") {
             return Err(Turned::NotOurs("This is no form of a page of gavel's."));
         }
-        let body = body::read_any(request, payload, &state.edge.limits).await?;
+        let body = body::read_form(state, request, payload).await?;
         let fields: Vec<(String, String)> = url::form_urlencoded::parse(&body)
             .take(MOST_FIELDS)
             .map(|(name, value)| (name.into_owned(), value.into_owned()))

@@ -175,7 +175,7 @@ fn who(shown: &Shown, named: &str) -> Result<Option<UserId>, &'static str> {
         "" => None,
         named => Some(
             UserId::parse(named)
-                .map_err(|_| "The name must be 1 to 256 bytes without characters that cannot be seen.")?,
+                .map_err(|_| "The name must be 1 to 256 bytes without invisible characters, and not blank.")?,
         ),
     };
     let user = shown

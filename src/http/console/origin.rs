@@ -29,9 +29,9 @@ pub(in crate::http) fn is_foreign(request: &HttpRequest) -> bool {
     authority(request).is_some_and(|authority| !is_loopback(host(authority)))
 }
 
-/// Was a form sent from one of our own pages? Browsers say so in `Sec-Fetch-Site`, whatever proxies do to the host; those that do not, in
+/// Was something sent from one of our own pages? Browsers say so in `Sec-Fetch-Site`, whatever proxies do to the host; those that do not, in
 /// `Origin`. What is no browser says neither: it has no cookies of somebody else's that could be misused.
-pub(super) fn is_own(request: &HttpRequest) -> bool {
+pub(in crate::http) fn is_own(request: &HttpRequest) -> bool {
     let headers = request.headers();
     if headers.contains_key(&FETCH_SITE) {
         return only(headers, &FETCH_SITE).is_some_and(|site| site.as_bytes() == b"same-origin");

@@ -48,9 +48,11 @@ pub(super) const STOP: &[Code] = &[
     Code::InvalidRequest,
     CALLER[0],
     Code::UserMismatch,
+    Code::Forbidden,
     Code::NotFound,
     Code::OutcomeUnrecorded,
     Code::RecordUnavailable,
+    Code::RunUnreadable,
     CALLER[1],
 ];
 const PUT: &[Code] = &[
@@ -67,12 +69,14 @@ const PUT: &[Code] = &[
     Code::WrongDefinition,
     Code::OutcomeUnrecorded,
     Code::RecordUnavailable,
+    Code::Overloaded,
     CALLER[1],
 ];
 const TRIGGER: &[Code] = &[
     Code::InvalidRequest,
     CALLER[0],
     Code::UserMismatch,
+    Code::Forbidden,
     Code::NotFound,
     Code::RequestTimeout,
     Code::BodyTooLarge,
@@ -82,6 +86,7 @@ const TRIGGER: &[Code] = &[
     Code::RateLimited,
     Code::OutcomeUnrecorded,
     Code::RecordUnavailable,
+    Code::RunUnreadable,
     Code::Overloaded,
     CALLER[1],
 ];
@@ -89,6 +94,7 @@ const RESUME: &[Code] = &[
     Code::InvalidRequest,
     CALLER[0],
     Code::UserMismatch,
+    Code::Forbidden,
     Code::NotFound,
     Code::RequestTimeout,
     Code::NotPaused,
@@ -102,6 +108,7 @@ const RESUME: &[Code] = &[
     Code::RateLimited,
     Code::OutcomeUnrecorded,
     Code::RecordUnavailable,
+    Code::RunUnreadable,
     Code::Overloaded,
     CALLER[1],
 ];
@@ -321,8 +328,21 @@ fn run() -> Parameter {
 }
 
 pub(super) fn user() -> Parameter {
-    let about = "The acting user, for a caller that is a service (`auth.mode` `none` or `api_key`). With `none` absent means \
-                 `local`; a service that reads may leave it out to see its whole tenant.";
+    named(
+        "The acting user, for a caller that is a service (`auth.mode` `none` or `api_key`). With `none` absent means `local`; a \
+         service that reads may leave it out to see its whole tenant.",
+    )
+}
+
+/// The user whose rows of the record are asked for.
+pub(super) fn of_user() -> Parameter {
+    named(
+        "Whose rows, for a caller that is a service (`auth.mode` `none` or `api_key`). Absent: those of the whole tenant. A \
+         user names none but themselves.",
+    )
+}
+
+fn named(about: &str) -> Parameter {
     let schema = parts::string().min_length(Some(1)).max_length(Some(256));
     // Letters beyond ASCII are taken as UTF-8, which a schema of a header cannot say.
     parts::header("X-Gavel-User", about, schema.pattern(Some("^[!-~]{1,256}$")))

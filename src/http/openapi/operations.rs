@@ -9,6 +9,7 @@ use utoipa::openapi::response::{ResponseBuilder, ResponsesBuilder};
 use utoipa::openapi::security::SecurityRequirement;
 use utoipa::openapi::{Content, Required};
 
+use super::agents::of_user;
 use super::parts::{self, content, response};
 use crate::http::error::Code;
 use crate::http::routes::Route;
@@ -34,6 +35,7 @@ const CHAT_PROBLEMS: &[Code] = &[
     Code::InvalidRequest,
     CALLER[0],
     Code::UserMismatch,
+    Code::Forbidden,
     Code::RequestTimeout,
     Code::StillRunning,
     Code::BodyTooLarge,
@@ -42,12 +44,22 @@ const CHAT_PROBLEMS: &[Code] = &[
     Code::OutcomeUnrecorded,
     Code::Internal,
     Code::RecordUnavailable,
+    Code::Overloaded,
     CALLER[1],
 ];
 const LIST_PROBLEMS: &[Code] = &[
     Code::InvalidRequest,
     CALLER[0],
+    Code::UserMismatch,
     Code::QueryTooSlow,
+    Code::RecordUnavailable,
+    CALLER[1],
+];
+const ONE_PROBLEMS: &[Code] = &[
+    Code::InvalidRequest,
+    CALLER[0],
+    Code::UserMismatch,
+    Code::NotFound,
     Code::RecordUnavailable,
     CALLER[1],
 ];
@@ -113,7 +125,11 @@ fn about(route: Route) -> Option<About> {
         Route::Chat => chat(),
         Route::ChatStream => chat_stream(),
         Route::Decisions => About {
-            parameters: listed(parts::listing(DECISION_FIELDS, "outcome_category = \"ERROR:*\"")),
+            parameters: listed(
+                [of_user()]
+                    .into_iter()
+                    .chain(parts::listing(DECISION_FIELDS, "outcome_category = \"ERROR:*\"")),
+            ),
             problems: LIST_PROBLEMS,
             ..get(
                 "listDecisions",
@@ -125,8 +141,8 @@ fn about(route: Route) -> Option<About> {
             )
         },
         Route::Decision => About {
-            parameters: listed([parts::path("id", "`decision_id` of an answer.")]),
-            problems: GET_PROBLEMS,
+            parameters: listed([of_user(), parts::path("id", "`decision_id` of an answer.")]),
+            problems: ONE_PROBLEMS,
             ..get(
                 "getDecision",
                 "record",
@@ -137,7 +153,11 @@ fn about(route: Route) -> Option<About> {
             )
         },
         Route::ToolInvocations => About {
-            parameters: listed(parts::listing(CALL_FIELDS, "tool = \"add_task\" AND success = false")),
+            parameters: listed(
+                [of_user()]
+                    .into_iter()
+                    .chain(parts::listing(CALL_FIELDS, "tool = \"add_task\" AND success = false")),
+            ),
             problems: LIST_PROBLEMS,
             ..get(
                 "listToolInvocations",

@@ -268,10 +268,10 @@ struct ChatRequest {
     /// What the person says. Not blank, no NUL; over 32 KiB the decision is `ERROR:USER_INPUT`.
     #[schema(min_length = 1)]
     message: String,
-    /// On whose behalf; required unless the caller's token says it. No characters that cannot be seen.
+    /// On whose behalf; required unless the caller's token says it. No invisible characters, and not blank.
     #[schema(min_length = 1, max_length = 256)]
     user_id: Option<String>,
-    /// Your conversation; absent: one is made. No characters that cannot be seen.
+    /// Your conversation; absent: one is made. No invisible characters, and not blank.
     #[schema(min_length = 1, max_length = 256)]
     conversation_id: Option<String>,
     /// Earlier lines, oldest first; over 200 entries or 256 KiB the decision is `ERROR:USER_INPUT`.

@@ -14,6 +14,7 @@ const SAY: &[Code] = &[
     Code::InvalidRequest,
     CALLER[0],
     Code::UserMismatch,
+    Code::Forbidden,
     Code::NotFound,
     Code::RequestTimeout,
     Code::ThreadBusy,
@@ -24,6 +25,7 @@ const SAY: &[Code] = &[
     Code::RateLimited,
     Code::OutcomeUnrecorded,
     Code::RecordUnavailable,
+    Code::RunUnreadable,
     Code::AgentUnavailable,
     Code::Overloaded,
     CALLER[1],
@@ -77,6 +79,8 @@ const RESOLVE: &[Code] = &[
     Code::IdempotencyKeyReused,
     Code::OutcomeUnrecorded,
     Code::RecordUnavailable,
+    Code::RunUnreadable,
+    Code::Overloaded,
     CALLER[1],
 ];
 const SETTLE: &[Code] = &[
@@ -94,6 +98,8 @@ const SETTLE: &[Code] = &[
     Code::IdempotencyKeyReused,
     Code::OutcomeUnrecorded,
     Code::RecordUnavailable,
+    Code::RunUnreadable,
+    Code::Overloaded,
     CALLER[1],
 ];
 

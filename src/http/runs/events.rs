@@ -13,6 +13,7 @@ use serde::Serialize;
 use tokio::time::{Interval, MissedTickBehavior};
 
 use super::id;
+use crate::domain::budget::Share;
 use crate::http::error::Error;
 use crate::http::exchange::Exchange;
 use crate::http::headers::{self, ACCEL_BUFFERING, only};
@@ -30,7 +31,7 @@ pub(in crate::http) async fn tell(state: Data<State>, request: HttpRequest) -> H
 async fn told(state: &Data<State>, request: &HttpRequest, route: Route) -> HttpResponse {
     let exchange = Exchange::begin(state, request, Some(route));
     match watch(state, request).await {
-        Ok(Some(watch)) => begin(state, exchange, watch, Form::asked_for(request.headers())),
+        Ok(Some((watch, share))) => begin(state, exchange, watch, share, Form::asked_for(request.headers())),
         // To an EventSource an empty 200 is a stream that broke off, and it would come back for ever; 204 ends it.
         Ok(None) => exchange.finish(Ok(HttpResponse::NoContent().finish())),
         Err(error) => exchange.finish(Err(error)),
@@ -43,13 +44,14 @@ pub(in crate::http) async fn tell_of_thread(state: Data<State>, request: HttpReq
 }
 
 /// `None` for a reader who has had the end.
-async fn watch(state: &State, request: &HttpRequest) -> Result<Option<Watch>, Error> {
+async fn watch(state: &State, request: &HttpRequest) -> Result<Option<(Watch, Share)>, Error> {
     let caller = state.edge.auth.caller(request).await?;
     let user = acting::user(state, &caller, request)?;
     let cursor = cursor(request)?;
+    let share = state.room.stream(&caller, user.as_ref())?;
     let agents = &state.edge.agents;
     let watch = agents.watch(&caller, user.as_ref(), id(request)?, cursor).await?;
-    Ok((!watch.is_told().await?).then_some(watch))
+    Ok((!watch.is_told().await?).then_some((watch, share)))
 }
 
 /// `Last-Event-ID`, or `after` for who cannot set headers.
@@ -75,7 +77,7 @@ fn cursor(request: &HttpRequest) -> Result<Cursor, Error> {
     ))
 }
 
-fn begin(state: &Data<State>, exchange: Exchange, watch: Watch, form: Form) -> HttpResponse {
+fn begin(state: &Data<State>, exchange: Exchange, watch: Watch, share: Share, form: Form) -> HttpResponse {
     let mut heartbeat = tokio::time::interval(state.edge.limits.heartbeat);
     heartbeat.set_missed_tick_behavior(MissedTickBehavior::Delay);
     heartbeat.reset();
@@ -91,6 +93,7 @@ fn begin(state: &Data<State>, exchange: Exchange, watch: Watch, form: Form) -> H
         form,
         watch: Some(watch),
         heartbeat,
+        _share: share,
     };
     response.streaming(stream::unfold(telling, Telling::next))
 }
@@ -103,6 +106,7 @@ struct Telling {
     /// Absent when the last line was told.
     watch: Option<Watch>,
     heartbeat: Interval,
+    _share: Share,
 }
 
 /// A line: the event, and its id for who reads NDJSON.

@@ -24,7 +24,7 @@ use crate::domain::agent_run::{AgentRun, RunStatus};
 use crate::domain::definition::strict_json;
 use crate::domain::ids::{ActionId, RunId, UserId};
 use crate::domain::text;
-use crate::surfaces::agents::{AgentError, MOST_TIME, Resume, Trigger, Triggered};
+use crate::surfaces::agents::{MOST_TIME, Resume, Trigger, Triggered};
 use crate::surfaces::caller::Caller;
 use crate::surfaces::chat::request::FieldError;
 use crate::surfaces::chat::{Idempotency, RequestMeta};
@@ -69,7 +69,7 @@ async fn triggered(
     payload: Payload,
 ) -> Result<HttpResponse, Error> {
     let caller = state.edge.auth.caller(request).await?;
-    let body = body::read(request, payload, &state.edge.limits).await?;
+    let body = body::read(state, request, payload, &caller).await?;
     let inputs = object(&body)?;
     let (timeout, time_zone) = options(request.query_string(), "timeout_s, time_zone")?;
     let patience = Patience::of(request.headers())?;
@@ -140,7 +140,7 @@ async fn resumed(
     payload: Payload,
 ) -> Result<HttpResponse, Error> {
     let caller = state.edge.auth.caller(request).await?;
-    let body = body::read(request, payload, &state.edge.limits).await?;
+    let body = body::read(state, request, payload, &caller).await?;
     let settled = settled(&body)?;
     let (timeout, _) = options(request.query_string(), "timeout_s")?;
     let patience = Patience::of(request.headers())?;
@@ -252,8 +252,6 @@ async fn wait(
     keyed: bool,
 ) -> Result<HttpResponse, Error> {
     let agents = &state.edge.agents;
-    // The run is there and may have had effects: what cannot be read now must not be sent again.
-    let begun = AgentError::Begun(triggered.run);
     let waited = match patience {
         Patience::All => agents.wait(caller, &mut triggered).await.map(Some),
         Patience::Some(most) => tokio::time::timeout(most, agents.wait(caller, &mut triggered))
@@ -267,10 +265,8 @@ async fn wait(
         Ok(None) => agents.get(caller, None, triggered.run).await,
         Err(error) => Err(error),
     };
-    let run = run.map_err(|error| {
-        tracing::error!(run_id = %triggered.run, %error, "how a run stands cannot be read");
-        begun
-    })?;
+    // The run is there and may have had effects: what cannot be read now must not be sent again.
+    let run = run.map_err(|error| agents.unreadable(triggered.run, &error))?;
     let rests = run.status.is_over() || run.status == RunStatus::AwaitingConfirmation;
     let status = if rests { StatusCode::OK } else { StatusCode::ACCEPTED };
     let mut response = response(status, &run);
@@ -314,6 +310,7 @@ pub(super) fn meta(
         request_id: Arc::clone(&exchange.id.text),
         traceparent: headers::traceparent(request.headers()),
         idempotency: key(request, caller, Some(user), body)?,
+        shed: None,
     })
 }
 

@@ -18,9 +18,11 @@ use super::headers::{self, IDEMPOTENCY_REPLAYED};
 use super::routes::Route;
 use super::runs::{Patience, id, key, meta, time_zone};
 use super::{State, acting, body, query};
+use crate::domain::budget::Share;
 use crate::domain::ids::ThreadId;
 use crate::surfaces::agents::{AgentError, Triggered};
 use crate::surfaces::caller::Caller;
+use crate::surfaces::chat::RequestMeta;
 use crate::surfaces::threads::{Message, RunAnswer};
 
 /// `POST /api/agent/run`.
@@ -65,33 +67,57 @@ pub(super) async fn thread(state: Data<State>, request: HttpRequest) -> HttpResp
     exchange.finish(whole(&state, &request).await)
 }
 
-/// Auth, limits and parse, user, idempotency; quota and admission are the surface's.
+/// A message that was taken, and the run it made.
+struct Said {
+    caller: Caller,
+    triggered: Triggered,
+    /// Did it come with an `Idempotency-Key`?
+    keyed: bool,
+    patience: Patience,
+    /// Where the run is to be told as a stream.
+    stream: Option<Share>,
+}
+
+/// Auth, limits and parse, user, idempotency; quota and admission are the surface's. Room for a stream is taken before
+/// there is a run to be told.
 async fn said(
     state: &State,
     exchange: &Exchange,
     request: &HttpRequest,
     payload: Payload,
     streamed: bool,
-) -> Result<(Caller, Triggered, bool, Patience), Error> {
+) -> Result<Said, Error> {
     let caller = state.edge.auth.caller(request).await?;
     let patience = match streamed {
         true => Patience::All,
         false => Patience::of(request.headers())?,
     };
-    let body = body::read(request, payload, &state.edge.limits).await?;
+    let body = body::read(state, request, payload, &caller).await?;
     query::none(request.query_string())?;
     let given: SayBody = body::parse(&body, "{\"prompt\", \"threadId\"?, \"timeZone\"?}")?;
     let user = acting::required(state, &caller, request)?;
+    let stream = streamed.then(|| state.room.stream(&caller, Some(&user))).transpose();
+    let shed = stream.as_ref().err().copied();
+    let meta = meta(exchange, request, &caller, &user, &body)?;
     let message = Message {
         prompt: given.prompt,
         thread: given.thread_id,
         time_zone: given.time_zone.map(|name| time_zone(&name, "/timeZone")).transpose()?,
         background: patience == Patience::None,
-        meta: meta(exchange, request, &caller, &user, &body)?,
+        meta: RequestMeta { shed, ..meta },
     };
     let keyed = message.meta.idempotency.is_some();
-    let triggered = state.edge.threads.say(&caller, user, message).await?;
-    Ok((caller, triggered, keyed, patience))
+    let triggered = match (state.edge.threads.say(&caller, user, message).await, shed) {
+        (Err(AgentError::Overloaded), Some(exceeded)) => return Err(exceeded.into()),
+        (triggered, _) => triggered?,
+    };
+    Ok(Said {
+        caller,
+        triggered,
+        keyed,
+        patience,
+        stream: stream?,
+    })
 }
 
 async fn answered(
@@ -100,7 +126,13 @@ async fn answered(
     request: &HttpRequest,
     payload: Payload,
 ) -> Result<HttpResponse, Error> {
-    let (caller, mut triggered, keyed, patience) = said(state, exchange, request, payload, false).await?;
+    let Said {
+        caller,
+        mut triggered,
+        keyed,
+        patience,
+        ..
+    } = said(state, exchange, request, payload, false).await?;
     let threads = &state.edge.threads;
     let waited = match patience {
         Patience::All => threads.wait(&caller, &mut triggered).await.map(Some),
@@ -116,10 +148,7 @@ async fn answered(
         Err(error) => Err(error),
     };
     // The run is there and may have had effects: what cannot be read now must not be sent again.
-    let run = run.map_err(|error| {
-        tracing::error!(run_id = %triggered.run, %error, "how a run stands cannot be read");
-        AgentError::Begun(triggered.run)
-    })?;
+    let run = run.map_err(|error| state.edge.agents.unreadable(triggered.run, &error))?;
     Ok(told(&run, Some((&triggered, keyed))))
 }
 

@@ -17,8 +17,9 @@ use sha2::{Digest, Sha256};
 use tokio::time::{Interval, MissedTickBehavior};
 use tracing::Instrument;
 
-use super::{dressed, said};
+use super::{Said, dressed, said};
 use crate::domain::agent_run::RunStatus;
+use crate::domain::budget::Share;
 use crate::domain::ids::RunId;
 use crate::http::State;
 use crate::http::error::Error;
@@ -48,10 +49,17 @@ struct Begun {
     status: &'static str,
     headers: Vec<(HeaderName, HeaderValue)>,
     watch: Watch,
+    stream: Option<Share>,
 }
 
 async fn begun(state: &State, exchange: &Exchange, request: &HttpRequest, payload: Payload) -> Result<Begun, Error> {
-    let (caller, triggered, keyed, _) = said(state, exchange, request, payload, true).await?;
+    let Said {
+        caller,
+        triggered,
+        keyed,
+        stream,
+        ..
+    } = said(state, exchange, request, payload, true).await?;
     let run = triggered.run;
     let threads = &state.edge.threads;
     let begun = async {
@@ -60,7 +68,8 @@ async fn begun(state: &State, exchange: &Exchange, request: &HttpRequest, payloa
         Ok::<_, AgentError>((answer, watch))
     };
     // The run is there and may have had effects: what cannot be told now must not be sent again.
-    let (answer, watch) = begun.await.map_err(|_| AgentError::Begun(run))?;
+    let begun = begun.await;
+    let (answer, watch) = begun.map_err(|error| state.edge.agents.unreadable(run, &error))?;
     let status = match triggered.waits_its_turn {
         true => "queued",
         false if triggered.replayed => answer.status,
@@ -73,6 +82,7 @@ async fn begun(state: &State, exchange: &Exchange, request: &HttpRequest, payloa
         run,
         thread: json!(answer.thread_id),
         watch,
+        stream,
     })
 }
 
@@ -106,6 +116,7 @@ fn tell(state: &Data<State>, exchange: Exchange, begun: Begun) -> HttpResponse {
         heartbeat,
         first: Some(first.freeze()),
         told: Words::default(),
+        _share: begun.stream,
     };
     response.streaming(stream::unfold(telling, Telling::next))
 }
@@ -134,6 +145,7 @@ struct Telling {
     first: Option<Bytes>,
     /// The words of this turn that were told as they came.
     told: Words,
+    _share: Option<Share>,
 }
 
 /// Words that were told, by their length and hash: a stream that nobody reads keeps none.
@@ -244,8 +256,8 @@ impl Telling {
 
     /// The run is there and may have had effects: what cannot be told now must not be sent again.
     fn fail(&mut self, error: &AgentError, out: &mut BytesMut) {
-        tracing::error!(run_id = %self.run, %error, "how a run goes on cannot be told");
-        let (_, problem, _) = Error::from(AgentError::Begun(self.run)).problem(&self.exchange.id.text);
+        let error = self.state.edge.agents.unreadable(self.run, error);
+        let (_, problem, _) = Error::from(error).problem(&self.exchange.id.text);
         let problem: Value = serde_json::from_str(&problem).unwrap_or_default();
         line(&json!({"type": "error", "error": problem}), out);
         self.exchange.answered(StatusCode::OK);

@@ -77,9 +77,12 @@ pub enum AgentError {
     /// The idempotency key was used with another request.
     #[error("this idempotency key was used with another request")]
     KeyReused,
-    /// The run was made and may have had effects, and how it stands cannot be told now.
-    #[error("run {0} may have had effects, and how it stands cannot be told now")]
+    /// The run may have had effects, and what it did could not be recorded.
+    #[error("run {0} may have had effects, and its outcome is not recorded")]
     Begun(RunId),
+    /// The run is there, and what it did is recorded as far as this process knows. How it stands cannot be read now.
+    #[error("how run {0} stands cannot be read now")]
+    Unreadable(RunId),
     /// A commit was begun and nobody heard how it ended: it may have been done.
     #[error("{0}")]
     Unheard(Unheard),

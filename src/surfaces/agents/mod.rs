@@ -34,10 +34,11 @@ use super::caller::{Caller, Identity};
 use super::chat::request::FieldError;
 use super::chat::{Idempotency, RequestMeta};
 use crate::domain::agent_run::{AgentRun, RunStatus};
+use crate::domain::budget::{Budget, Exceeded, Limits};
 use crate::domain::canonical;
 use crate::domain::decision::{DecisionType, Outcome, Usage};
 use crate::domain::definition::answerer;
-use crate::domain::ids::{ActionId, ConversationId, ProjectId, RunId, ThreadId, UserId};
+use crate::domain::ids::{ActionId, ConversationId, ProjectId, RunId, TenantId, ThreadId, UserId};
 use crate::domain::thread::WhileBusy;
 use crate::engine::agent::{Agents, Bundle, OnReject, Settings};
 use crate::engine::calls::{CallState, Calls};
@@ -58,8 +59,8 @@ pub use super::threads::SURFACE as THREAD_SURFACE;
 pub const MOST_TIME: Duration = Duration::from_secs(24 * 3600);
 /// How long a run that is cancelled is waited for.
 const TO_END: Duration = Duration::from_secs(2);
-/// Readers of runs at once; more are shed. Each may ask the store every second.
-const MOST_WATCHES: usize = 1000;
+/// Looks at the store at once by all that wait for runs: the others of its few connections that read are for requests.
+const LOOKS: usize = 2;
 
 /// Everything the surface is made of.
 pub struct AgentRuns {
@@ -74,11 +75,11 @@ pub struct AgentRuns {
     leases: work::Leases,
     unrecorded: Arc<work::Unrecorded>,
     /// Runs that somebody waits for, at once.
-    admission: Arc<Semaphore>,
-    /// Runs in the background, at once.
-    background: Arc<Semaphore>,
-    /// Readers of runs, at once.
-    watches: Arc<Semaphore>,
+    admission: Arc<Budget>,
+    /// Runs in the background.
+    background: work::Background,
+    /// Looks of those that wait, at once.
+    looks: Arc<Semaphore>,
     working: TaskTracker,
     halt: CancellationToken,
     halt_waited_for: CancellationToken,
@@ -162,9 +163,12 @@ impl AgentRuns {
             queue: OnceLock::new(),
             leases: work::Leases::default(),
             unrecorded: Arc::default(),
-            admission: Arc::new(Semaphore::new(at_once.waited_for)),
-            background: Arc::new(Semaphore::new(at_once.background)),
-            watches: Arc::new(Semaphore::new(MOST_WATCHES)),
+            admission: Budget::new(
+                "runs that a caller waits for",
+                Limits::with_reserve(at_once.waited_for as u64),
+            ),
+            background: work::Background::new(at_once.background),
+            looks: Arc::new(Semaphore::new(LOOKS)),
             working: TaskTracker::new(),
             halt: CancellationToken::new(),
             halt_waited_for: CancellationToken::new(),
@@ -216,6 +220,7 @@ impl AgentRuns {
         if let Some(before) = self.made_before(&trigger.meta).await? {
             return Ok(before);
         }
+        let shed = trigger.meta.shed;
         let project = self.directory.project(&caller.tenant, &trigger.project).await?;
         let agent = match (project.agents.get(&trigger.agent), project.broken.get(&trigger.agent)) {
             _ if let Some(place) = &thread => match answerer(&project.agents, &trigger.agent) {
@@ -282,7 +287,7 @@ impl AgentRuns {
             claim: claim(&trigger.meta),
             thread,
         };
-        self.set_going(new).await
+        self.set_going(new, shed).await
     }
 
     /// Goes on with a paused run, as a run of its own with a fresh budget.
@@ -299,6 +304,7 @@ impl AgentRuns {
         if let Some(before) = self.made_before(&resume.meta).await? {
             return Ok(before);
         }
+        let shed = resume.meta.shed;
         let paused = self.stored(caller, user.as_ref(), run).await?;
         if let Some((parent, _)) = paused.parent {
             return Err(AgentError::PartOf(self.outermost(parent).await?));
@@ -354,7 +360,7 @@ impl AgentRuns {
             claim: claim(&resume.meta),
             thread: None,
         };
-        self.set_going(new).await
+        self.set_going(new, shed).await
     }
 
     /// The run that the same request made before. It costs no quota, and is found also where the request would make none
@@ -389,40 +395,46 @@ impl AgentRuns {
 
     /// As [`AgentRuns::made`], in a task of its own: a client that hangs up meanwhile leaves neither a run that nobody works
     /// on nor a request without a record.
-    async fn set_going(self: &Arc<Self>, new: NewRun) -> Result<Triggered, AgentError> {
+    async fn set_going(self: &Arc<Self>, new: NewRun, shed: Option<Exceeded>) -> Result<Triggered, AgentError> {
         let (run, asked) = (new.id, new.clone());
-        let made = self.working.spawn(Arc::clone(self).made(new).in_current_span());
+        let made = self.working.spawn(Arc::clone(self).made(new, shed).in_current_span());
         match made.await {
             Ok(made) => made,
             Err(error) => {
                 tracing::error!(run_id = %run, %error, "the making of a run broke down");
                 // Where the run is there already, its decision is its own, and stays as it is.
-                if let Err(error) = self.unmade(asked, DecisionType::RespondOnly, Outcome::Internal).await {
+                if let Err(error) = self
+                    .unmade(asked, DecisionType::RespondOnly, Outcome::Internal, None)
+                    .await
+                {
                     tracing::debug!(run_id = %run, ?error, "no record but the run's own");
                 }
-                Err(AgentError::Begun(run))
+                Err(AgentError::Unheard(Unheard::Run(run)))
             }
         }
     }
 
     /// Quota, admission, the row; then the work, here or wherever the queue's job is taken.
-    async fn made(self: Arc<Self>, new: NewRun) -> Result<Triggered, AgentError> {
+    async fn made(self: Arc<Self>, new: NewRun, shed: Option<Exceeded>) -> Result<Triggered, AgentError> {
         let (id, queued) = (new.id, new.queued);
         let quota = self.quota.take(&new.decision.tenant, &new.decision.user).await;
         if !quota.allowed {
-            self.refused(new, Outcome::RateLimited).await?;
+            self.refused(new, Outcome::RateLimited, None).await?;
             return Err(AgentError::RateLimited(quota));
         }
-        if self.working.is_closed() || self.halt.is_cancelled() {
-            self.refused(new, Outcome::Overloaded).await?;
+        if self.working.is_closed() || self.halt.is_cancelled() || shed.is_some() {
+            self.refused(new, Outcome::Overloaded, shed).await?;
             return Err(AgentError::Overloaded);
         }
         let place = match queued {
             true => None,
-            false => match Arc::clone(&self.admission).try_acquire_owned() {
+            false => match self
+                .admission
+                .take(new.decision.tenant.as_str(), new.decision.user.as_str(), 1)
+            {
                 Ok(place) => Some(place),
-                Err(_) => {
-                    self.refused(new, Outcome::Overloaded).await?;
+                Err(exceeded) => {
+                    self.refused(new, Outcome::Overloaded, Some(exceeded)).await?;
                     return Err(AgentError::Overloaded);
                 }
             },
@@ -522,18 +534,25 @@ impl AgentRuns {
     }
 
     /// Every request leaves a record, also one that came to no run (promise 1).
-    async fn refused(&self, new: NewRun, outcome: Outcome) -> Result<(), AgentError> {
-        self.unmade(new, DecisionType::Refuse, outcome).await
+    async fn refused(&self, new: NewRun, outcome: Outcome, why: Option<Exceeded>) -> Result<(), AgentError> {
+        self.unmade(new, DecisionType::Refuse, outcome, why).await
     }
 
-    async fn unmade(&self, new: NewRun, decision_type: DecisionType, outcome: Outcome) -> Result<(), AgentError> {
+    async fn unmade(
+        &self,
+        new: NewRun,
+        decision_type: DecisionType,
+        outcome: Outcome,
+        why: Option<Exceeded>,
+    ) -> Result<(), AgentError> {
         // Whether a thread is the user's is looked at with the making of the run.
         let conversation = conversation(new.id);
         let open = OpenDecision {
             conversation,
             ..new.decision
         };
-        self.undecided(open, decision_type, outcome, None).await
+        let why = why.map(|exceeded| exceeded.to_string().into());
+        self.undecided(open, decision_type, outcome, why).await
     }
 
     async fn undecided(
@@ -591,7 +610,10 @@ impl AgentRuns {
         let mut patience = watch::LOOK;
         loop {
             let mut watch = self.agents.running.live(run).map(|live| live.watch().1);
-            let found = self.agents.runs.get(&caller.tenant, None, run).await?;
+            let found = {
+                let _look = self.looks.acquire().await;
+                self.agents.runs.get(&caller.tenant, None, run).await?
+            };
             let found = found.ok_or(AgentError::NotFound)?;
             // What stops with the service goes on elsewhere; nobody needs to wait for that here.
             if enough(found.status) || self.cut.is_cancelled() {
@@ -604,6 +626,18 @@ impl AgentRuns {
                 () = watch::pause(&mut watch, &mut patience) => {}
                 () = self.cut.cancelled() => {}
             }
+        }
+    }
+
+    /// Why there is no answer about a run that is there, where `error` kept it from being read. That it may have had effects
+    /// which are not on record is said where this process could not record them, and of no other run.
+    #[must_use]
+    pub fn unreadable(&self, run: RunId, error: &AgentError) -> AgentError {
+        tracing::error!(run_id = %run, %error, "how a run stands cannot be read");
+        match error {
+            AgentError::Begun(_) => AgentError::Begun(run),
+            _ if self.unrecorded.has(run) => AgentError::Begun(run),
+            _ => AgentError::Unreadable(run),
         }
     }
 
@@ -669,15 +703,18 @@ impl AgentRuns {
 
     /// Takes a run up that somebody has answered, or cancelled, where nobody else has. It takes a place of those that somebody
     /// waits for; where none is free, it is found a moment later, as all runs are that nobody works on.
-    pub(super) fn go_on(self: &Arc<Self>, run: RunId) {
+    pub(super) fn go_on(self: &Arc<Self>, run: RunId, tenant: &TenantId, user: &str) {
         // Whatever became of it before, possibly elsewhere: who speaks now waits for what comes of that.
         self.unrecorded.went_on(run);
         if self.working.is_closed() {
             return;
         }
-        let Ok(place) = Arc::clone(&self.admission).try_acquire_owned() else {
-            tracing::debug!(run_id = %run, "as many runs are worked on as may be, so this one goes on a little later");
-            return;
+        let place = match self.admission.take(tenant.as_str(), user, 1) {
+            Ok(place) => place,
+            Err(exceeded) => {
+                tracing::debug!(run_id = %run, %exceeded, "this run continues a little later");
+                return;
+            }
         };
         let this = Arc::clone(self);
         self.working.spawn(async move {
@@ -723,7 +760,7 @@ impl AgentRuns {
         tracing::info!(run_id = %run, by = %caller.name(), "a run is to be cancelled");
         self.agents.running.cancel(run);
         // One that waits for a person, or its turn, is worked on by nobody who would end it.
-        self.go_on(run);
+        self.go_on(run, &caller.tenant, &caller.name_for(user));
         // It is asked for, whatever can be read now: as it was a moment ago it says no less.
         Ok(self.get(caller, user, run).await.unwrap_or_else(|error| {
             tracing::warn!(run_id = %run, %error, "how a run stands that is to be cancelled cannot be read");
@@ -734,7 +771,7 @@ impl AgentRuns {
     /// Tells what a run does, from after `cursor` on, until it is over.
     ///
     /// # Errors
-    /// There is no such run; too many are read already; the store is away.
+    /// There is no such run; the store is away.
     pub async fn watch(
         &self,
         caller: &Caller,
@@ -742,13 +779,11 @@ impl AgentRuns {
         run: RunId,
         cursor: Cursor,
     ) -> Result<Watch, AgentError> {
-        let place = Arc::clone(&self.watches).try_acquire_owned();
-        let place = place.map_err(|_| AgentError::Overloaded)?;
         self.get(caller, user, run).await?;
-        let stop = self.cut.clone();
+        let (stop, looks) = (self.cut.clone(), Arc::clone(&self.looks));
         let (agents, unrecorded) = (Arc::clone(&self.agents), Arc::clone(&self.unrecorded));
         let tenant = caller.tenant.clone();
-        Ok(Watch::new(agents, unrecorded, tenant, run, cursor, stop, place))
+        Ok(Watch::new(agents, unrecorded, tenant, run, cursor, stop, looks))
     }
 
     /// The run as it is stored, if the caller may see it.

@@ -9,7 +9,7 @@ use std::time::Duration;
 use serde::Serialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
-use tokio::sync::OwnedSemaphorePermit;
+use tokio::sync::Semaphore;
 use tokio::sync::broadcast::Receiver;
 use tokio::sync::broadcast::error::RecvError;
 use tokio::time::{Instant, timeout};
@@ -28,7 +28,7 @@ use crate::engine::{log, tool_name};
 
 /// Entries read at once, and their bytes but for the last: a reader that takes nothing holds no more of a journal than this.
 const PAGE: u32 = 32;
-const PAGE_BYTES: usize = 256 << 10;
+const PAGE_BYTES: usize = 64 << 10;
 /// Between two looks for more at a run that this process works on: it tells what it has written, and the looks are for what got
 /// lost on the way.
 pub(super) const TOLD: Duration = Duration::from_secs(5);
@@ -264,8 +264,8 @@ pub struct Watch {
     /// Fires when the service ends: the reader goes on elsewhere.
     stop: CancellationToken,
     ended: bool,
-    /// Among all readers of this process.
-    _place: OwnedSemaphorePermit,
+    /// Looks at the store at once, of all that wait for runs in this process.
+    looks: Arc<Semaphore>,
 }
 
 /// One run that is read.
@@ -284,7 +284,7 @@ impl Watch {
         run: RunId,
         cursor: Cursor,
         stop: CancellationToken,
-        place: OwnedSemaphorePermit,
+        looks: Arc<Semaphore>,
     ) -> Self {
         Self {
             agents,
@@ -300,7 +300,7 @@ impl Watch {
             faults: 0,
             stop,
             ended: false,
-            _place: place,
+            looks,
         }
     }
 
@@ -313,6 +313,7 @@ impl Watch {
         let Some(last) = self.ahead.front().and_then(|had| had.checked_sub(1)) else {
             return Ok(false);
         };
+        let _look = self.looks.acquire().await;
         let run = self.agents.runs.get(&self.tenant, None, self.root).await?;
         if !run.is_some_and(|run| run.status.is_over()) {
             return Ok(false);
@@ -349,7 +350,9 @@ impl Watch {
 
     /// One entry, or one wait for more.
     async fn step(&mut self) -> Result<Option<Told>, AgentError> {
-        if !self.caught_up {
+        if !self.caught_up && self.levels.last().is_some_and(|level| level.read.is_empty()) {
+            let looks = Arc::clone(&self.looks);
+            let _look = looks.acquire().await;
             self.read().await?;
         }
         let skip = self.ahead.front().copied();
@@ -440,6 +443,8 @@ impl Watch {
         let Some(run) = self.levels.last().map(|level| level.run) else {
             return Ok(None);
         };
+        let looks = Arc::clone(&self.looks);
+        let _look = looks.acquire().await;
         let row = self.agents.runs.get(&self.tenant, None, run).await?;
         let is_over = row.as_ref().is_some_and(|row| row.status.is_over());
         let waits = row

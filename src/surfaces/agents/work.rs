@@ -1,34 +1,39 @@
 //! Working on runs: taking them up, holding their leases, letting them go.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use futures_util::FutureExt;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 
 use super::AgentRuns;
-use crate::domain::ids::RunId;
+use crate::domain::budget::{Budget, Limits, Scope, Share};
+use crate::domain::ids::{RunId, TenantId};
 use crate::domain::thread::WhileBusy;
 use crate::engine::live::Live;
 use crate::engine::log::{Halt, Stop};
 use crate::ports::BoxFuture;
+use crate::ports::records::RecordError;
 use crate::ports::run_queue::RunWorker;
-use crate::ports::runs::{Hold, Lease};
+use crate::ports::runs::{Hold, Lease, MOST_TAKES, Turn};
 
 /// Between two looks for runs that nobody works on.
 const SWEEP: Duration = Duration::from_secs(2);
-/// A queued run whose job has not come after so long is taken up without it.
-const FORGOTTEN: Duration = Duration::from_secs(10);
 /// How long a run that is cut short may take to say so in its journal.
 const LAST_ENTRY: Duration = Duration::from_secs(2);
 /// So often in a row the work on a run breaks off unrecorded, until who waits for it is told so.
 const PATIENCE: u32 = 2;
 /// How long is remembered that the work on a run broke off.
 const REMEMBERED: Duration = Duration::from_secs(3600);
-/// Runs taken up at one look.
+/// Approvals that expire, and runs that are given up, at one look.
 const AT_ONCE: u32 = 16;
+/// So often another process may be quicker to take a run up, until this one waits for the next look.
+const TRIES: u32 = 64;
+/// Tenants whose last user is remembered, until all are forgotten: their turns then begin anew.
+const TENANTS_REMEMBERED: usize = 4096;
 
 /// The leases this process holds.
 #[derive(Default)]
@@ -54,6 +59,44 @@ impl Leases {
     }
 }
 
+/// The runs in the background: how many there may be, and whose turn it is.
+///
+/// Tenants take turns, and within a tenant its users, whichever process asks: what waits is read from the runs' rows. A job of the queue
+/// only says that something waits. A tenant may not hold all places ([`Limits::with_reserve`]), so slow runs of one leave room for others.
+pub(super) struct Background {
+    places: Arc<Budget>,
+    turns: tokio::sync::Mutex<Turns>,
+    /// A run that the processes before did not return is worked on beside no other such run: when this process is lost as well, it
+    /// is known which of them it was.
+    last_take: Arc<Semaphore>,
+}
+
+/// Who was last.
+#[derive(Default)]
+struct Turns {
+    tenant: String,
+    users: HashMap<TenantId, String>,
+}
+
+/// A run that was taken up in its turn, with its place.
+struct Taken {
+    lease: Lease,
+    /// The instant before the store was asked for the lease.
+    asked: Instant,
+    _place: Share,
+    _last_take: Option<OwnedSemaphorePermit>,
+}
+
+impl Background {
+    pub(super) fn new(places: usize) -> Self {
+        Self {
+            places: Budget::new("runs in the background", Limits::with_reserve(places as u64)),
+            turns: tokio::sync::Mutex::default(),
+            last_take: Arc::new(Semaphore::new(1)),
+        }
+    }
+}
+
 /// Runs that were worked on here and could not be recorded, since they last could: when that was last, and how often in a row.
 #[derive(Default)]
 pub(super) struct Unrecorded(Mutex<HashMap<RunId, (Instant, u32)>>);
@@ -76,6 +119,11 @@ impl Unrecorded {
     /// What others have taken up meanwhile is not heard of here.
     fn forget_old(&self) {
         self.lock().retain(|_, (last, _)| last.elapsed() < REMEMBERED);
+    }
+
+    /// Did the last work on this run here end without a record?
+    pub(super) fn has(&self, run: RunId) -> bool {
+        self.lock().contains_key(&run)
     }
 
     /// Is it of no use to wait for this run?
@@ -233,32 +281,132 @@ impl AgentRuns {
         }
     }
 
+    /// Ends runs that process after process did not return. Nobody works on them, and nothing of them is read.
+    async fn give_up(self: &Arc<Self>) {
+        match self.agents.runs.give_up(AT_ONCE).await {
+            Ok(runs) => {
+                for run in runs {
+                    tracing::error!(
+                        run_id = %run,
+                        "a run was given up: {MOST_TAKES} processes in a row were lost while they worked on it"
+                    );
+                    self.next_after(run).await;
+                }
+            }
+            Err(error) => tracing::debug!(%error, "runs that are to be given up cannot be looked for"),
+        }
+    }
+
+    /// Takes up the run whose turn it is, if there is one and a place for it.
+    async fn take_next(&self) -> Result<Option<Taken>, RecordError> {
+        let background = &self.background;
+        let runs = &self.agents.runs;
+        // One after another, or all of them would ask for the same run.
+        let mut turns = background.turns.lock().await;
+        let last_take = Arc::clone(&background.last_take).try_acquire_owned().ok();
+        let takes = MOST_TAKES - u32::from(last_take.is_none());
+        let mut full = HashSet::new();
+        let mut after = turns.tenant.clone();
+        'tenants: for _ in 0..TRIES {
+            if self.halt.is_cancelled() {
+                break;
+            }
+            let first = match runs.waiting(Turn::Tenant(&after), takes).await? {
+                None if after.is_empty() => break,
+                // Round again, from the first.
+                None => {
+                    after.clear();
+                    continue;
+                }
+                Some(first) => first,
+            };
+            let tenant = first.tenant.clone();
+            if full.contains(tenant.as_str()) {
+                break;
+            }
+            let mut full_users = HashSet::new();
+            let mut user = turns.users.get(&tenant).cloned().unwrap_or_default();
+            for _ in 0..TRIES {
+                let Some(next) = runs.waiting(Turn::User(&tenant, &user), takes).await? else {
+                    if user.is_empty() {
+                        break;
+                    }
+                    user.clear();
+                    continue;
+                };
+                if full_users.contains(next.user.as_str()) {
+                    break;
+                }
+                let place = match background.places.take(tenant.as_str(), next.user.as_str(), 1) {
+                    Ok(place) => place,
+                    Err(exceeded) => match exceeded.scope {
+                        Scope::Process => break 'tenants,
+                        Scope::Tenant => break,
+                        Scope::User => {
+                            user = next.user.as_str().to_owned();
+                            full_users.insert(user.clone());
+                            continue;
+                        }
+                    },
+                };
+                // One that is let go of here just now is taken up at the next look.
+                if self.leases.has(next.run) {
+                    break;
+                }
+                let asked = self.now();
+                if let Some(lease) = runs.take(next.run).await? {
+                    if turns.users.len() >= TENANTS_REMEMBERED {
+                        turns.users.clear();
+                    }
+                    turns.users.insert(tenant.clone(), next.user.as_str().to_owned());
+                    turns.tenant = tenant.as_str().to_owned();
+                    return Ok(Some(Taken {
+                        lease,
+                        asked,
+                        _place: place,
+                        _last_take: last_take.filter(|_| next.takes + 1 >= MOST_TAKES),
+                    }));
+                }
+            }
+            after = tenant.as_str().to_owned();
+            full.insert(after.clone());
+        }
+        Ok(None)
+    }
+
+    /// Works on runs that wait, one after another, beginning with this one.
+    async fn work_on(self: &Arc<Self>, taken: Taken) {
+        let mut next = Some(taken);
+        while let Some(taken) = next {
+            self.hold(taken.lease, taken.asked, self.halt.clone()).await;
+            drop(taken);
+            next = self.next_in_turn().await;
+        }
+    }
+
+    /// As [`AgentRuns::take_next`]; what cannot be taken up now is looked for again.
+    async fn next_in_turn(&self) -> Option<Taken> {
+        self.take_next().await.unwrap_or_else(|error| {
+            tracing::debug!(%error, "runs that wait cannot be taken up; they are looked for again");
+            None
+        })
+    }
+
     /// Looks for runs that nobody works on, until the service stops.
     pub async fn sweep(self: Arc<Self>) {
         let mut ticks = tokio::time::interval(SWEEP);
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-        let forgotten = i64::try_from(FORGOTTEN.as_micros()).unwrap_or(i64::MAX);
         loop {
             tokio::select! {
                 _ = ticks.tick() => {}
                 () = self.halt.cancelled() => return,
             }
             self.expire().await;
+            self.give_up().await;
             self.unrecorded.forget_old();
-            match self.agents.runs.due(forgotten, AT_ONCE).await {
-                Ok(runs) => {
-                    for run in runs {
-                        let Ok(place) = Arc::clone(&self.background).try_acquire_owned() else {
-                            break;
-                        };
-                        let this = Arc::clone(&self);
-                        self.working.spawn(async move {
-                            this.take_up(run).await;
-                            drop(place);
-                        });
-                    }
-                }
-                Err(error) => tracing::debug!(%error, "runs that nobody works on cannot be looked for"),
+            while let Some(taken) = self.next_in_turn().await {
+                let this = Arc::clone(&self);
+                self.working.spawn(async move { this.work_on(taken).await });
             }
         }
     }
@@ -266,6 +414,12 @@ impl AgentRuns {
     /// What is in the background stops between two steps, and is there for whoever looks next.
     pub fn stop_background(&self) {
         self.halt.cancel();
+    }
+
+    /// How many runs are worked on, or being made.
+    #[must_use]
+    pub fn under_way(&self) -> usize {
+        self.working.len()
     }
 
     /// Waits until nothing is worked on any more.
@@ -294,13 +448,13 @@ impl AgentRuns {
 pub struct Worker(pub Arc<AgentRuns>);
 
 impl RunWorker for Worker {
-    fn work(&self, run: RunId) -> BoxFuture<'_, ()> {
+    /// A job says that a run waits, and the run whose turn it is is taken up: perhaps another one.
+    fn work(&self, _: RunId) -> BoxFuture<'_, ()> {
         let this = Arc::clone(&self.0);
         let tracked = this.working.track_future(async move {
-            let Ok(_place) = Arc::clone(&self.0.background).acquire_owned().await else {
-                return;
-            };
-            self.0.take_up(run).await;
+            if let Some(taken) = self.0.next_in_turn().await {
+                self.0.work_on(taken).await;
+            }
         });
         Box::pin(tracked)
     }

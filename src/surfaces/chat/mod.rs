@@ -11,13 +11,13 @@ use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwapOption;
 use futures_util::FutureExt;
-use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::{Instrument, Span};
 
 use self::request::{ChatRequest, FieldError, OverLimit};
 use super::caller::Caller;
+use crate::domain::budget::{self, Budget, Exceeded};
 use crate::domain::decision::{AgentDecision, DecisionType, Outcome};
 use crate::domain::definition::Constitution;
 use crate::domain::event::Event;
@@ -48,7 +48,7 @@ pub struct Chat {
     templates: Templates,
     toolset: ArcSwapOption<Toolset>,
     no_tools: Arc<Toolset>,
-    admission: Arc<Semaphore>,
+    admission: Arc<Budget>,
     running: TaskTracker,
     stop: CancellationToken,
 }
@@ -62,6 +62,8 @@ pub struct RequestMeta {
     pub traceparent: Option<String>,
     /// `Idempotency-Key`, if the caller sent one.
     pub idempotency: Option<Idempotency>,
+    /// The edge has no room for the answer: the request is refused as one too many, and the refusal is on record.
+    pub shed: Option<Exceeded>,
 }
 
 /// An `Idempotency-Key` with what it is bound to.
@@ -143,7 +145,7 @@ impl Chat {
             templates,
             toolset: ArcSwapOption::empty(),
             no_tools: Arc::new(Toolset::build(&Catalog::default(), &[], &[])),
-            admission: Arc::new(Semaphore::new(max_in_flight)),
+            admission: Budget::new("requests", budget::Limits::with_reserve(max_in_flight as u64)),
             running: TaskTracker::new(),
             stop: CancellationToken::new(),
             constitution,
@@ -172,6 +174,12 @@ impl Chat {
     pub async fn drained(&self) {
         self.running.close();
         self.running.wait().await;
+    }
+
+    /// How many decisions are under way.
+    #[must_use]
+    pub fn under_way(&self) -> usize {
+        self.running.len()
     }
 
     /// Ends every decision under way where it stands. Each is still recorded and answered, as `ERROR:INTERNAL`.
@@ -309,11 +317,16 @@ impl Chat {
             return self.refused(accepted, Outcome::RateLimited, None).await;
         }
         // What comes while the service drains is sent elsewhere.
-        if self.running.is_closed() {
+        if self.running.is_closed() || accepted.meta.shed.is_some() {
             return self.refused(accepted, Outcome::Overloaded, None).await;
         }
-        let Ok(_place) = Arc::clone(&self.admission).try_acquire_owned() else {
-            return self.refused(accepted, Outcome::Overloaded, None).await;
+        let (tenant, user) = (accepted.record.tenant.as_str(), accepted.record.user.as_str());
+        let _place = match self.admission.take(tenant, user, 1) {
+            Ok(place) => place,
+            Err(exceeded) => {
+                tracing::debug!(%exceeded, "a chat request was shed");
+                return self.refused(accepted, Outcome::Overloaded, None).await;
+            }
         };
         if let Some(why) = accepted.request.over_limit() {
             return self.refused(accepted, Outcome::UserInput, Some(why)).await;

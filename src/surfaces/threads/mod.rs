@@ -134,13 +134,10 @@ impl Threads {
     /// approver is told also of another user's. What was done counts, whatever can be read now.
     ///
     /// # Errors
-    /// [`AgentError::Begun`] alone.
+    /// As [`AgentRuns::unreadable`].
     pub async fn after(&self, caller: &Caller, run: RunId) -> Result<RunAnswer, AgentError> {
         let read = async { self.told(&self.agents.of_tenant(caller, run).await?).await };
-        read.await.map_err(|error| {
-            tracing::error!(run_id = %run, %error, "how a run stands after a person's word cannot be read");
-            AgentError::Begun(run)
-        })
+        read.await.map_err(|error| self.agents.unreadable(run, &error))
     }
 
     async fn told(&self, run: &AgentRun) -> Result<RunAnswer, AgentError> {
@@ -196,7 +193,7 @@ impl Threads {
     /// Cancels a run, and what it waits for: told as it stands when it is over, or a moment later.
     ///
     /// # Errors
-    /// There is none; the store is away; [`AgentError::Begun`] where it is cancelled and cannot be read.
+    /// There is none; the store is away; as [`AgentRuns::unreadable`] where it is cancelled and cannot be read.
     pub async fn cancel(
         &self,
         caller: &Caller,

@@ -376,27 +376,3 @@ async fn a_reader_where_the_run_is_worked_on_leaves_the_store_alone_while_nothin
         assert_eq!((told.first(), told.last()), (Some(&"input"), Some(&"end")), "{text}");
     }
 }
-
-/// DESIGN.md section 1, promise 5: readers are bounded as everything else is; who leaves makes room.
-#[tokio::test]
-async fn one_reader_too_many_is_shed_until_another_one_leaves() {
-    let [setup, _] = both();
-    let app = spawn_app(setup.script(vec![Reply::Hang])).await;
-    let run = app.queued("helper", "x").await;
-    app.asked(1).await;
-    let (id, runs) = (RunId::parse(&run).unwrap(), &app.service().agents);
-    let mut watches = Vec::new();
-    for _ in 0..1000 {
-        watches.push(runs.watch(&reader(), None, id, Cursor::default()).await.unwrap());
-    }
-    let path = format!("/api/runs/{run}/events");
-    let shed = Answer::of(app.request("GET", &path, &[])).await;
-    assert_eq!(shed.header("retry-after"), "1");
-    shed.problem(503, "overloaded");
-    watches.pop();
-    let answer = app.request("GET", &path, &[]).send().await.unwrap();
-    assert_eq!(answer.status(), 200);
-    drop((answer, watches));
-    app.cancel(&run).await;
-    app.over(&run).await;
-}

@@ -7,10 +7,12 @@ mod definitions;
 mod events;
 mod idempotency;
 mod killed;
+mod lengths;
 pub mod processes;
 mod records;
 mod resume;
 mod trigger;
+mod turns;
 
 use serde_json::{Value, json};
 use sqlx::{Connection, PgConnection, SqliteConnection};

@@ -62,7 +62,7 @@ impl Place {
     }
 
     /// With these settings.
-    async fn start_set(&self, gemini: &Gemini, settings: &[(&str, &str)]) -> Process {
+    pub async fn start_set(&self, gemini: &Gemini, settings: &[(&str, &str)]) -> Process {
         let mut command = self.command();
         command.envs(settings.iter().copied());
         let hints = json!({"trustHints": true});
@@ -323,6 +323,47 @@ async fn killed_at_any_question_a_run_ends_as_if_nothing_had_happened_on_sqlite(
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn killed_at_any_question_a_run_ends_as_if_nothing_had_happened_on_postgres() {
     killed_at_every_question(true).await;
+}
+
+/// Issue 21: a run that takes its process with it three times has failed, and says so; the next process does not touch it, and works.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_run_that_fells_three_processes_is_given_up() {
+    for postgres in [false, true] {
+        let place = Place::on(postgres).await;
+        let gemini = Gemini::scripted(vec![Reply::from(|request| {
+            match request.to_string().contains("fell") {
+                true => Reply::Hang,
+                false => Reply::Text("Hello."),
+            }
+        })])
+        .await;
+        let mut run = None;
+        for times in 1..=3 {
+            let mut process = place.start(&gemini).await;
+            let run = &mut run;
+            if run.is_none() {
+                let (_, made) = post(&process, &super::path_of("helper"), json!({"query": "fell it"})).await;
+                *run = Some(id(&made));
+            }
+            until("the run to be taken up", || async { gemini.requests().len() == times }).await;
+            process.child.0.kill().unwrap();
+            process.child.0.wait().unwrap();
+        }
+        let next = place.start(&gemini).await;
+        let told = over(&next, &run.unwrap()).await;
+        assert_eq!(
+            (&told["status"], &told["stop_reason"], &told["outcome_category"]),
+            (&json!("failed"), &json!("process_lost"), &json!("ERROR:INTERNAL")),
+            "{told}"
+        );
+        let why = told["error_message"].as_str().unwrap();
+        assert!(why.contains("3 processes in a row were lost"), "{why}");
+        let decisions = get(&next, "/v1/decisions").await;
+        assert_eq!(decisions["decisions"][0]["status"], "closed", "{decisions}");
+        let (_, other) = post(&next, &super::path_of("helper"), json!({"query": "greet"})).await;
+        assert_eq!(over(&next, &id(&other)).await["status"], "completed");
+        assert_eq!(gemini.requests().len(), 4, "nobody worked on it again");
+    }
 }
 
 /// Promise 3: killed in the middle of a tool's call, that call is sent again under its key, and the task is there once.

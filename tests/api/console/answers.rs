@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 
 use super::login::{run, token, with_tokens};
-use super::rig::{ALL, Browser, Office, approval, asks, key, keys, mail, meeting, offices};
+use super::rig::{ALL, Browser, Office, approval, asks, key, keys, mail, meeting, offices, offices_with};
 use crate::harness::{Answer, App, Setup, spawn_app};
 
 /// a person sees who asks, to whom it goes, all of the text, why, and what is odd; the rest is one click away.
@@ -102,6 +102,65 @@ async fn no_text_of_the_model_can_lie_by_its_form() {
             "{page}"
         );
         assert!(page.contains("Show all of it (1 line, 9000 characters)"), "{page}");
+    }
+}
+
+/// The most that a page of the console may have, in bytes.
+const MOST_PAGE: usize = 8 << 20;
+
+#[tokio::test]
+async fn however_large_a_call_is_its_page_is_bounded_and_says_what_is_not_on_it() {
+    // Each of these characters becomes ninety on a page.
+    let call = json!({"to": ["ann@example.org"], "subject": "Late", "body": "b",
+        "attachments": [{"name": "x", "content": "\u{e0041}".repeat(300_000)}, {"name": "y", "headers": {"z": vec![""; 50_000]}}]});
+    for (_office, app) in offices(vec![("gmail_send", call)]).await {
+        let run = app.says("ann").await;
+        let ann = Browser::of(&app, "desk", "ann").await;
+        let own = format!("/console/approvals/{}", approval(&run, 0));
+        for path in ["/console/approvals", &own, "/console/threads"] {
+            let page = ann.get(path).await.is(200);
+            assert!(page.len() < MOST_PAGE, "{path}: {}", page.len());
+        }
+        let page = ann.get("/console/approvals").await.is(200);
+        for told in [
+            "Not all of the arguments is shown here",
+            "more characters",
+            "ann@example.org",
+            "Approve once",
+        ] {
+            assert!(page.contains(told), "{told}");
+        }
+        let thread = format!("/console/threads/{}", run["threadId"].as_str().unwrap());
+        let page = ann.get(&thread).await.is(200);
+        assert!(page.len() < MOST_PAGE, "{}", page.len());
+    }
+}
+
+/// What an approver must have seen is never cut off without a word: where it does not fit, nothing can be approved.
+#[tokio::test]
+async fn recipients_that_do_not_fit_a_page_cannot_be_approved_on_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let policy = folder.path().join("policy.yaml");
+    std::fs::write(&policy, "max_recipients: 10000\n").unwrap();
+    for (many, on_list, on_own) in [(10, true, true), (2000, false, true), (9000, false, false)] {
+        let to: Vec<_> = (0..many).map(|n| format!("a{n}@example.org")).collect();
+        let call = json!({"to": to, "subject": "Late", "body": "b"});
+        let with = |setup: crate::harness::Setup| setup.env("GAVEL_POLICY", policy.to_str().unwrap());
+        for (_office, app) in offices_with(vec![("gmail_send", call.clone())], with).await {
+            let run = app.says("ann").await;
+            let ann = Browser::of(&app, "desk", "ann").await;
+            let own = format!("/console/approvals/{}", approval(&run, 0));
+            for (path, offered) in [("/console/approvals", on_list), (&own, on_own)] {
+                let page = ann.get(path).await.is(200);
+                assert_eq!(page.contains("Approve once"), offered, "{many} {path}");
+                assert_eq!(page.contains("it cannot be approved here"), !offered, "{many} {path}");
+                assert!(
+                    page.contains("Reject…") && page.contains(&format!("Goes to {many} recipients")),
+                    "{many} {path}"
+                );
+                assert!(page.len() < MOST_PAGE, "{many} {path}: {}", page.len());
+            }
+        }
     }
 }
 
@@ -523,16 +582,24 @@ async fn what_was_done_and_cannot_be_read_is_not_told_as_nothing() {
             assert_eq!(problem["run_id"], run["runId"], "{problem}");
             let detail = problem["detail"].as_str().unwrap();
             assert!(
-                detail.contains("may have had effects") && !detail.contains("Nothing was done"),
+                (detail.contains("cannot be read now") || detail.contains("may have had effects"))
+                    && !detail.contains("Nothing was done"),
                 "{detail}"
             );
+        };
+        // What goes on with the run cannot be recorded either, which this process may have found out already.
+        let either = |answer: &Answer| {
+            let known = [(503, "run_unreadable"), (500, "outcome_unrecorded")];
+            let said = (answer.status, answer.body["code"].as_str().unwrap());
+            assert!(known.contains(&said), "{}", answer.body);
+            answer.body.clone()
         };
         let action = |run: &Value| text(&run["actions"][0]["actionId"]);
 
         spoil_at(&app, "settle").await;
         let path = format!("/api/agent/actions/{}/settle", action(&doubtful[0]));
         let settled = send("POST", path, json!({"happened": true})).await;
-        told(settled.problem(500, "outcome_unrecorded"), &doubtful[0]);
+        told(settled.problem(503, "run_unreadable"), &doubtful[0]);
         let ann = Browser::of(&app, "desk", "ann").await;
         let token = ann.get("/console/approvals").await.form_token();
         let path = format!("/console/actions/{}", action(&doubtful[1]));
@@ -541,14 +608,12 @@ async fn what_was_done_and_cannot_be_read_is_not_told_as_nothing() {
 
         spoil_at(&app, "run").await;
         let path = format!("/api/agent/runs/{}/cancel", text(&cancelled["runId"]));
-        told(
-            send("POST", path, json!({})).await.problem(500, "outcome_unrecorded"),
-            &cancelled,
-        );
+        let stopped = send("POST", path, json!({})).await;
+        told(either(&stopped), &cancelled);
         // What it sets going comes to no end here: it is not waited for.
         let headers = [&headers[..], &[("prefer", "respond-async")]].concat();
         let answer = Answer::of(app.request("POST", resolve, &headers).json(&yes(&answered))).await;
-        told(answer.problem(500, "outcome_unrecorded"), &answered);
+        told(either(&answer), &answered);
         assert!(office.names().len() >= 2);
     }
 }

@@ -165,7 +165,7 @@ impl ActionStatements {
             waits: "SELECT id FROM agent_run WHERE id = $1 AND status = 'awaiting_confirmation'".into(),
             suspend: format!(
                 "UPDATE agent_run SET status = 'awaiting_confirmation', holder = NULL, lease_id = NULL, \
-                 lease_until = NULL WHERE id = $1 AND {}",
+                 lease_until = NULL, takes = 0 WHERE id = $1 AND {}",
                 run_may_become(RunStatus::AwaitingConfirmation)
             )
             .into(),

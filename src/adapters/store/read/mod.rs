@@ -36,6 +36,12 @@ use crate::domain::thread::ThreadSummary;
 use crate::ports::BoxFuture;
 use crate::ports::records::{Decisions, ListQuery, Page, QueryError};
 
+/// Reads a filter of the decisions.
+#[cfg(fuzzing)]
+pub(crate) fn filter_of_decisions(text: &str) {
+    let _ = Filter::parse(&DECISIONS, text);
+}
+
 /// Connections for analysts' reads.
 const READERS: u32 = 4;
 /// A database that does not end a read by itself is waited for so much longer.

@@ -28,7 +28,7 @@ use crate::ports::BoxFuture;
 use crate::ports::records::{ListQuery, QueryError, RecordError};
 use crate::ports::runs::{
     Append, Claimant, Created, FinishedRun, Held, Lease, NewRun, Renewed, RunPage, Runs, Standing, StoredEntry,
-    StoredRun, Suspend, Suspended,
+    StoredRun, Suspend, Suspended, Turn, Waiting,
 };
 
 impl Store {
@@ -95,8 +95,18 @@ impl Runs for Store {
         Box::pin(async move { self.run("cancel run", op).await.map(drop) })
     }
 
-    fn due(&self, queued_for_us: i64, most: u32) -> BoxFuture<'_, Result<Vec<RunId>, RecordError>> {
-        Box::pin(self.due_runs(queued_for_us, most))
+    fn give_up(&self, most: u32) -> BoxFuture<'_, Result<Vec<RunId>, RecordError>> {
+        Box::pin(async move {
+            let lost = self.lost_runs(most).await?;
+            if !lost.is_empty() {
+                self.run("give up runs", RunOp::GiveUp(lost.clone())).await?;
+            }
+            Ok(lost)
+        })
+    }
+
+    fn waiting<'a>(&'a self, turn: Turn<'a>, takes: u32) -> BoxFuture<'a, Result<Option<Waiting>, RecordError>> {
+        Box::pin(self.waiting_run(turn, takes))
     }
 
     fn claimed<'a>(&'a self, scope: &'a str) -> BoxFuture<'a, Result<Option<Claimant>, QueryError>> {

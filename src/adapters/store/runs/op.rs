@@ -29,6 +29,8 @@ pub(in super::super) enum RunOp {
     Expire(Vec<RunId>),
     Revoke(Revoke),
     Renew(Vec<Lease>),
+    /// Runs that were taken too often without being returned.
+    GiveUp(Vec<RunId>),
     Release(Vec<Lease>),
     /// By whom.
     Cancel(RunId, Arc<str>),
@@ -77,7 +79,12 @@ impl RunOp {
     pub(in super::super) fn survives_power_loss(&self) -> bool {
         match self {
             Self::Create(_) | Self::Finish(_) | Self::Define(..) | Self::Cancel(..) | Self::Abandon(_) => true,
-            Self::Suspend(_) | Self::Resolve(_) | Self::Settle(_) | Self::Expire(_) | Self::Revoke(_) => true,
+            Self::Suspend(_)
+            | Self::Resolve(_)
+            | Self::Settle(_)
+            | Self::Expire(_)
+            | Self::Revoke(_)
+            | Self::GiveUp(_) => true,
             Self::Append(append) => append.announces() || !append.outcomes.is_empty(),
             // What it is claimed for is written after it.
             Self::Claim(..) | Self::Take(..) | Self::Renew(_) | Self::Release(_) => false,
@@ -111,7 +118,7 @@ impl RunOp {
             Self::Suspend(suspend) => into.extend([suspend.lease.run]),
             Self::Resolve(resolve) => into.extend([resolve.root]),
             Self::Settle(settle) => into.extend([settle.root]),
-            Self::Expire(roots) => into.extend(roots),
+            Self::Expire(roots) | Self::GiveUp(roots) => into.extend(roots),
             Self::Renew(leases) | Self::Release(leases) => into.extend(leases.iter().map(|lease| lease.run)),
             Self::Define(..) | Self::Revoke(_) | Self::Claim(..) => {}
         }

@@ -9,12 +9,12 @@ use super::super::config::ContentMode;
 use super::super::db::{Dialect, Row, Value};
 use super::super::read::rfc3339;
 use super::super::{ReadOnly, Store};
-use super::statements::{CANCELLED, FIRST_OF_THREAD, WORKED_ON};
+use super::statements::{CANCELLED, FIRST_OF_THREAD, WORKED_ON, taken_too_often};
 use crate::domain::agent_run::{AgentRun, DoubtfulCall, RunStatus, StopReason};
 use crate::domain::decision::{Outcome, Usage};
 use crate::domain::ids::{ActionId, ConversationId, ProjectId, RunId, TenantId, ThreadId, UserId};
 use crate::ports::records::{OpenDecision, QueryError, RecordError};
-use crate::ports::runs::{Claimant, Snapshot, Standing, StoredEntry, StoredRun};
+use crate::ports::runs::{Claimant, Snapshot, Standing, StoredEntry, StoredRun, Turn, Waiting};
 
 /// The surface of a run's decision, of those there are.
 const SURFACES: [&str; 2] = ["agent", "thread"];
@@ -42,18 +42,41 @@ pub(in super::super) const SHOWN: &str = "created_at, id, project_id, agent_id, 
      (SELECT decision.outcome_category FROM decision_log decision WHERE decision.id = agent_run.id) AS outcome_category";
 
 impl Store {
-    pub(super) async fn due_runs(&self, queued_for_us: i64, most: u32) -> Result<Vec<RunId>, RecordError> {
-        let sql = due(self.shared.target.dialect());
-        let values = vec![Value::Int(Some(queued_for_us)), Value::Int(Some(i64::from(most)))];
-        let mut due = Vec::new();
+    pub(super) async fn lost_runs(&self, most: u32) -> Result<Vec<RunId>, RecordError> {
+        let sql = lost(self.shared.target.dialect());
+        let values = vec![self.shared.writing.owner.clone(), Value::Int(Some(i64::from(most)))];
+        let mut lost = Vec::new();
         self.working
             .rows(sql.into(), values, &mut |row| {
-                due.push(run_id(&row, 0)?);
+                lost.push(run_id(&row, 0)?);
                 Ok(ControlFlow::Continue(()))
             })
             .await
-            .map_err(|error| RecordError::Unavailable(error.to_string().into()))?;
-        Ok(due)
+            .map_err(away)?;
+        Ok(lost)
+    }
+
+    pub(super) async fn waiting_run(&self, turn: Turn<'_>, takes: u32) -> Result<Option<Waiting>, RecordError> {
+        let sql = waiting(self.shared.target.dialect(), turn);
+        let mut values = vec![Value::Int(Some(i64::from(takes)))];
+        match turn {
+            Turn::Tenant(after) => values.push(Value::text(after)),
+            Turn::User(tenant, after) => values.extend([Value::text(tenant.as_str()), Value::text(after)]),
+        }
+        let mut found = None;
+        self.working
+            .rows(sql.into(), values, &mut |row| {
+                found = Some(Waiting {
+                    run: run_id(&row, 0)?,
+                    tenant: parsed(&row, 1, |text| TenantId::parse(text).ok())?,
+                    user: parsed(&row, 2, |text| UserId::parse(text).ok())?,
+                    takes: row.int(3)?.try_into().unwrap_or(u32::MAX),
+                });
+                Ok(ControlFlow::Break(()))
+            })
+            .await
+            .map_err(away)?;
+        Ok(found)
     }
 
     pub(super) async fn claimant(&self, scope: &str) -> Result<Option<Claimant>, QueryError> {
@@ -183,22 +206,30 @@ impl ReadOnly {
     }
 }
 
-/// age in microseconds, number of rows → runs. The conditions of the partial indexes, as their definition spells them: each
-/// branch reads only what is due.
-fn due(dialect: Dialect) -> String {
-    let now = dialect.now();
-    let branch = |status: &str, until: &str, and: &str| {
-        format!(
-            "SELECT * FROM (SELECT id, lease_until FROM agent_run WHERE status = '{status}' \
-             AND lease_until IS NOT NULL AND lease_until <= {until} {and} ORDER BY lease_until, id LIMIT $2) AS {status}"
-        )
+/// holder, number of rows → runs that were taken too often without being returned.
+fn lost(dialect: Dialect) -> String {
+    format!(
+        "SELECT id FROM agent_run WHERE {} ORDER BY lease_until, id LIMIT $2",
+        taken_too_often(dialect, "$1")
+    )
+}
+
+/// takes, name (or tenant and name) → run, tenant, user, takes. The condition of the partial index, as its definition spells it.
+fn waiting(dialect: Dialect, turn: Turn<'_>) -> String {
+    let (whose, order) = match turn {
+        Turn::Tenant(_) => ("tenant > $2", "tenant, user_id"),
+        Turn::User(..) => ("tenant = $2 AND user_id > $3", "user_id"),
     };
     format!(
-        "SELECT id FROM ({} UNION ALL {}) AS due ORDER BY lease_until, id LIMIT $2",
-        branch("running", now, ""),
-        // Those that wait behind a run of their thread would keep the others from being seen.
-        branch("queued", &format!("{now} - $1"), &format!("AND {FIRST_OF_THREAD}")),
+        "SELECT id, tenant, user_id, takes FROM agent_run WHERE parent_run_id IS NULL \
+         AND (status = 'queued' OR status = 'running') AND lease_until <= {} AND takes < $1 AND {whose} \
+         AND (status <> 'queued' OR {FIRST_OF_THREAD}) ORDER BY {order}, created_at, id LIMIT 1",
+        dialect.now()
     )
+}
+
+fn away(error: QueryError) -> RecordError {
+    RecordError::Unavailable(error.to_string().into())
 }
 
 /// scope → run, fingerprint.
@@ -365,13 +396,17 @@ mod tests {
         let mut conn = target.writer().await.unwrap();
         migrate::migrate(&mut conn, migrate::PATIENCE).await.unwrap();
         let texts = RunStatements::new(Dialect::Sqlite);
-        // The rows that the branches of a question have found are gone through once more.
-        let found = ["SCAN due", "SCAN running", "SCAN queued"];
-        let reads = |step: &str| !found.contains(&step) && (step.starts_with("SEARCH") || step.starts_with("SCAN"));
+        let reads = |step: &str| step.starts_with("SEARCH") || step.starts_with("SCAN");
+        let tenant = TenantId::parse("t").unwrap();
         for (sql, indexes) in [
+            (lost(Dialect::Sqlite).into(), &["agent_run_running"][..]),
             (
-                due(Dialect::Sqlite).into(),
-                &["agent_run_running", "agent_run_queued", "agent_run_open_in_thread"][..],
+                waiting(Dialect::Sqlite, Turn::Tenant("")).into(),
+                &["agent_run_in_turn", "agent_run_open_in_thread"],
+            ),
+            (
+                waiting(Dialect::Sqlite, Turn::User(&tenant, "")).into(),
+                &["agent_run_in_turn", "agent_run_open_in_thread"],
             ),
             (
                 texts.prunable,

@@ -4,7 +4,11 @@ use super::super::db::{Dialect, Sql};
 use super::super::insert::Insert;
 use super::super::statements::recovered;
 use super::super::transition::{any, run_may_become};
+use std::sync::LazyLock;
+
 use crate::domain::agent_run::RunStatus::{self, Cancelled, Completed, Failed, Paused};
+use crate::domain::agent_run::StopReason;
+use crate::ports::runs::MOST_TAKES;
 
 /// Outermost runs that are dropped in one transaction: few, since their journals may be long.
 const PRUNED_AT_ONCE: usize = 8;
@@ -55,10 +59,10 @@ pub(in super::super) struct RunStatements {
     pub(super) end_called: Sql,
     /// root: the open decisions of the runs below it.
     pub(super) close_called: Sql,
-    /// root: their started calls → call, decision, tool, has it consequences?
-    pub(super) doubt_called: Sql,
+    /// root: the started calls of its runs → call, decision, tool, has it consequences?
+    pub(super) doubt_started: Sql,
     /// root → run, call, tool and arguments of these.
-    pub(super) started_below: Sql,
+    pub(super) started: Sql,
     /// run, calls in doubt.
     pub(super) doubt: Sql,
     /// lease in microseconds, holder, [`MANY`] runs → run, fence of those that are the holder's, or were when they ended.
@@ -67,6 +71,12 @@ pub(in super::super) struct RunStatements {
     pub(super) cancelled: Sql,
     /// run, fence, holder.
     pub(super) release: Sql,
+    /// run, holder → completed at: it was taken too often without being returned, and not by this holder.
+    pub(super) give_up: Sql,
+    /// run: its decision, when it was given up.
+    pub(super) close_given_up: Sql,
+    /// root → tool and status of the effects of its actions, completed or in doubt.
+    pub(super) effects: Sql,
     /// run that is queued.
     pub(super) cancel_queued: Sql,
     /// run: its decision, when it was cancelled before it began.
@@ -104,7 +114,7 @@ pub(in super::super) struct RunStatements {
 
 const CREATE_HEAD: &str = "INSERT INTO agent_run (id, root_id, parent_run_id, parent_action_id, tenant, user_id, \
      project_id, agent_id, version, definition_hash, snapshot_hash, input, settings, status, holder, lease_until, fence, \
-     created_at, started_at, resumed_from, thread_id)";
+     takes, created_at, started_at, resumed_from, thread_id)";
 // Written before: the commit was not acknowledged, and this is the second try.
 const CREATE_TAIL: &str = "ON CONFLICT (id) DO NOTHING";
 
@@ -121,6 +131,23 @@ pub(super) const CANCELLED: &str = "WITH RECURSIVE caller(id, parent, cancelled)
      SELECT id, parent_run_id, cancel_requested FROM agent_run WHERE id = $1 UNION ALL \
      SELECT run.id, run.parent_run_id, run.cancel_requested FROM agent_run run JOIN caller ON run.id = caller.parent) \
      SELECT 1 FROM caller WHERE cancelled";
+
+/// What is said of a run that was given up.
+pub(super) static GIVEN_UP: LazyLock<String> = LazyLock::new(|| {
+    format!(
+        "{MOST_TAKES} processes in a row were lost while they worked on it (killed, frozen, or parted from the database), so it was \
+         given up"
+    )
+});
+
+/// Of a run: it was taken too often without being returned, and its lease has run out. A holder that is still there has returned: what it
+/// could not write it goes on to write.
+pub(super) fn taken_too_often(dialect: Dialect, holder: &str) -> String {
+    let now = dialect.now();
+    format!(
+        "status = 'running' AND lease_until IS NOT NULL AND lease_until <= {now} AND takes >= {MOST_TAKES} AND holder <> {holder}"
+    )
+}
 
 const NOT_OVER: &str = "status IN ('queued', 'running', 'awaiting_confirmation')";
 
@@ -165,7 +192,7 @@ impl RunStatements {
             create: Insert::new(
                 dialect,
                 CREATE_HEAD,
-                &format!("(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, {now} + CAST(? AS BIGINT), ?, ?, ?, ?, ?)"),
+                &format!("(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, {now} + CAST(? AS BIGINT), ?, ?, ?, ?, ?, ?)"),
                 CREATE_TAIL,
             ),
             resume: "UPDATE agent_run SET resumed_by = $2 WHERE id = $1 AND status = 'paused' \
@@ -186,7 +213,7 @@ impl RunStatements {
             take: {
                 let free = format!(
                     "id = $1 AND parent_run_id IS NULL AND (status = 'queued' OR (status = 'running' AND lease_until <= {now})) \
-                     AND (status <> 'queued' OR {FIRST_OF_THREAD})"
+                     AND (status <> 'queued' OR {FIRST_OF_THREAD}) AND (takes < {MOST_TAKES} OR holder = $2)"
                 );
                 let free = match dialect {
                     Dialect::Sqlite => free,
@@ -196,7 +223,8 @@ impl RunStatements {
                 };
                 format!(
                     "UPDATE agent_run SET status = 'running', holder = $2, lease_id = $3, lease_until = {now} + $4, \
-                     fence = fence + 1, started_at = COALESCE(started_at, {now}) WHERE {free} RETURNING fence"
+                     fence = fence + 1, takes = CASE WHEN holder = $2 THEN takes ELSE takes + 1 END, \
+                     started_at = COALESCE(started_at, {now}) WHERE {free} RETURNING fence"
                 )
                 .into()
             },
@@ -225,14 +253,14 @@ impl RunStatements {
                 recovered("the run that called it was over first")
             )
             .into(),
-            doubt_called: "UPDATE tool_invocation_log SET status = 'in_doubt', error_code = 'in_doubt', \
+            doubt_started: "UPDATE tool_invocation_log SET status = 'in_doubt', error_code = 'in_doubt', \
                            error_message = 'sent, and its outcome was not recorded' WHERE status = 'started' \
-                           AND decision_id IN (SELECT id FROM agent_run WHERE root_id = $1 AND id <> $1) \
+                           AND decision_id IN (SELECT id FROM agent_run WHERE root_id = $1) \
                            RETURNING id, decision_id, tool, side_effect"
                 .into(),
-            started_below: "SELECT decision_id, id, tool, arguments FROM tool_invocation_log WHERE status = 'started' \
-                            AND decision_id IN (SELECT id FROM agent_run WHERE root_id = $1 AND id <> $1) \
-                            ORDER BY decision_id, sequence"
+            started: "SELECT decision_id, id, tool, arguments FROM tool_invocation_log WHERE status = 'started' \
+                      AND decision_id IN (SELECT id FROM agent_run WHERE root_id = $1) \
+                      ORDER BY decision_id, sequence"
                 .into(),
             doubt: "UPDATE agent_run SET in_doubt = $2 WHERE id = $1".into(),
             renew: text(format!(
@@ -245,10 +273,22 @@ impl RunStatements {
                  AND (run.cancel_requested OR root.cancel_requested) ORDER BY run.id"
             )),
             release: format!(
-                "UPDATE agent_run SET lease_until = {now}, holder = NULL WHERE id = $1 AND fence = $2 AND holder = $3 \
+                "UPDATE agent_run SET lease_until = {now}, holder = NULL, takes = 0 WHERE id = $1 AND fence = $2 AND holder = $3 \
                  AND status = 'running'"
             )
             .into(),
+            give_up: format!(
+                "UPDATE agent_run SET status = 'failed', completed_at = {now}, lease_until = NULL, \
+                 stop_reason = '{}', error_message = '{}' WHERE id = $1 AND {} RETURNING completed_at",
+                StopReason::ProcessLost.as_str(),
+                *GIVEN_UP,
+                taken_too_often(dialect, "$2")
+            )
+            .into(),
+            close_given_up: format!("{} WHERE id = $1 AND status = 'open'", recovered(&GIVEN_UP)).into(),
+            effects: "SELECT tool, status FROM agent_action WHERE root_id = $1 AND side_effect \
+                      AND (status = 'completed' OR status = 'in_doubt') ORDER BY created_at, id"
+                .into(),
             cancel_queued: format!(
                 "UPDATE agent_run SET status = 'cancelled', cancel_requested = TRUE, completed_at = {now}, \
                  lease_until = NULL, error_message = 'cancelled before it began' WHERE id = $1 AND status = 'queued'"

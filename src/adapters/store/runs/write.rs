@@ -15,11 +15,12 @@ use super::super::definitions::CURRENT_NUMBERS;
 use super::super::error::Fault;
 use super::super::op::Op;
 use super::op::{Abandoned, RunDone, RunOp};
-use super::statements::{MANY, RunStatements};
+use super::statements::{GIVEN_UP, MANY, RunStatements};
+use crate::domain::action::ActionStatus;
 use crate::domain::agent_run::{DoubtfulCall, RunStatus};
 use crate::domain::decision::Usage;
 use crate::domain::ids::{ActionId, ProjectId, RunId, TenantId};
-use crate::domain::thread::MessageRole;
+use crate::domain::thread::{self, MessageRole};
 use crate::domain::tool::FailureCode;
 use crate::ports::definitions::{NewVersion, PutVersion};
 use crate::ports::runs::{Append, Created, FinishedRun, Held, Lease, NewRun, Renewed, StoredEntry};
@@ -118,6 +119,12 @@ impl Batch<'_> {
             RunOp::Expire(roots) => {
                 for root in roots {
                     self.expire_actions(conn, *root).await?;
+                }
+                RunDone::Written
+            }
+            RunOp::GiveUp(roots) => {
+                for root in roots {
+                    self.give_up(conn, *root).await?;
                 }
                 RunDone::Written
             }
@@ -240,6 +247,8 @@ impl Batch<'_> {
             Value::text(status.as_str()),
             holder,
             lease,
+            int(fence),
+            // It is this process's first.
             int(fence),
             int(created_at),
             Value::Int(begun.then_some(created_at)),
@@ -397,7 +406,7 @@ impl Batch<'_> {
         self.close_for(conn, &run.decision, id(run.run)).await?;
         self.close_questions(conn, run.run).await?;
         if run.run == run.lease.run {
-            self.end_called(conn, run).await?;
+            self.end_called(conn, run.run, run.completed_at).await?;
             self.doubt_actions(conn, run.run).await?;
         }
         if let Some(words) = &run.words {
@@ -409,34 +418,67 @@ impl Batch<'_> {
 
     /// Nobody could write the end of a run that was called, once the outermost is over: so it ends here, as far as its
     /// intents tell.
-    async fn end_called(&self, conn: &mut Conn, root: &FinishedRun) -> Result<(), Fault> {
+    async fn end_called(&self, conn: &mut Conn, root: RunId, completed_at: i64) -> Result<(), Fault> {
         if let Some(lock) = &self.texts().lock_called {
-            each(conn, lock, vec![id(root.run)], |_| Ok(())).await?;
+            each(conn, lock, vec![id(root)], |_| Ok(())).await?;
         }
-        let values = vec![id(root.run), int(root.completed_at)];
-        if conn.execute(&self.texts().end_called, values).await? > 0 {
-            for (run, calls) in self.doubts_of_called(conn, root.run).await? {
+        if conn
+            .execute(&self.texts().end_called, vec![id(root), int(completed_at)])
+            .await?
+            > 0
+        {
+            for (run, calls) in self.started_calls(conn, root).await? {
                 let values = vec![Value::text(&run), doubts(&calls)?];
                 conn.execute(&self.texts().doubt, values).await?;
             }
-            conn.execute(&self.texts().close_called, vec![id(root.run)]).await?;
-            let calls = &self.texts().doubt_called;
-            self.end_untold(conn, calls, vec![id(root.run)], FailureCode::InDoubt)
-                .await?;
+            conn.execute(&self.texts().close_called, vec![id(root)]).await?;
+            self.doubt_started(conn, root).await?;
         }
         Ok(())
     }
 
-    /// The calls below a root that were sent and have no result, by their runs. What they were called with is told where the
+    /// What was sent for a root or below it, and has no result, is in doubt.
+    async fn doubt_started(&self, conn: &mut Conn, root: RunId) -> Result<(), Fault> {
+        let calls = &self.texts().doubt_started;
+        self.end_untold(conn, calls, vec![id(root)], FailureCode::InDoubt)
+            .await?;
+        Ok(())
+    }
+
+    /// Ends a run that no process returned, as far as its intents tell: its journal is for those alone who work on it.
+    async fn give_up(&self, conn: &mut Conn, root: RunId) -> Result<(), Fault> {
+        let values = vec![id(root), self.writing.owner.clone()];
+        // No row: somebody has taken it up meanwhile, or it was given up in a commit that was not acknowledged.
+        let Some(ended) = conn.first(&self.texts().give_up, values).await? else {
+            return Ok(());
+        };
+        let started: Vec<_> = self.started_calls(conn, root).await?.into_values().flatten().collect();
+        self.end_called(conn, root, ended.int(0)?).await?;
+        // Those of the runs that it called are its own as well: whoever looks at it finds them.
+        conn.execute(&self.texts().doubt, vec![id(root), doubts(&started)?])
+            .await?;
+        conn.execute(&self.texts().close_given_up, vec![id(root)]).await?;
+        self.doubt_started(conn, root).await?;
+        self.close_questions(conn, root).await?;
+        self.doubt_actions(conn, root).await?;
+        let (mut done, mut doubtful) = (Vec::new(), Vec::new());
+        each(conn, &self.texts().effects, vec![id(root)], |row| {
+            let doubt = row.text(1)? == ActionStatus::InDoubt.as_str();
+            if doubt { &mut doubtful } else { &mut done }.push(row.text(0)?);
+            Ok(())
+        })
+        .await?;
+        let effects = thread::deeds(&done, &doubtful).map_or_else(String::new, |effects| format!("\n\n{effects}"));
+        let words = format!("{}.{effects}", *GIVEN_UP).into();
+        self.tell_thread(conn, root, None, MessageRole::Assistant, &words).await
+    }
+
+    /// The calls of a root's runs that were sent and have no result, by their runs. What they were called with is told where the
     /// log keeps it.
-    async fn doubts_of_called(
-        &self,
-        conn: &mut Conn,
-        root: RunId,
-    ) -> Result<BTreeMap<String, Vec<DoubtfulCall>>, Fault> {
+    async fn started_calls(&self, conn: &mut Conn, root: RunId) -> Result<BTreeMap<String, Vec<DoubtfulCall>>, Fault> {
         let keeps_words = matches!(self.writing.content, ContentMode::Full);
         let mut found: BTreeMap<_, Vec<_>> = BTreeMap::new();
-        each(conn, &self.texts().started_below, vec![id(root)], |row| {
+        each(conn, &self.texts().started, vec![id(root)], |row| {
             let arguments = row.opt_text(3)?.filter(|_| keeps_words);
             let call = (row.text(1)?, row.text(2)?, arguments);
             found.entry(row.text(0)?).or_default().push(call);

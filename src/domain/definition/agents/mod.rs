@@ -361,7 +361,10 @@ fn named_schema(source: &SchemaSource) -> Result<Value, (Vec<DefinitionError>, O
     };
     let (node, twice) = match json::parse(text.trim_start_matches('\u{feff}')) {
         Ok(node) => node,
-        Err(error) => return fail(error.line, format!("text that is not JSON ({})", error.message), "JSON"),
+        Err(error) => {
+            let (found, allowed) = error.told("JSON");
+            return fail(error.line, found, allowed);
+        }
     };
     let mut errors = Mistakes::default();
     for key in &twice {

@@ -1,3 +1,4 @@
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use jsonwebtoken::{EncodingKey, Header, encode};
@@ -26,11 +27,21 @@ fn ed_signer() -> EncodingKey {
     EncodingKey::from_ed_der(&der)
 }
 
+/// RFC 8032 section 7.1, test 2: the public key of another pair.
+const OTHER_PUBLIC: [u8; 32] = [
+    0x3d, 0x40, 0x17, 0xc3, 0xe8, 0x43, 0x89, 0x5a, 0x92, 0xb7, 0x0a, 0xa7, 0x4d, 0x1b, 0x7e, 0xbc, 0x9c, 0x98, 0x2c,
+    0xcf, 0x2e, 0xc4, 0x96, 0x8c, 0xc0, 0xcd, 0x55, 0xf1, 0x2a, 0xf4, 0x66, 0x0c,
+];
+
 fn ed_key(id: Option<&str>) -> VerifyingKey {
+    public_key(id, &ED_PUBLIC)
+}
+
+fn public_key(id: Option<&str>, key: &[u8]) -> VerifyingKey {
     VerifyingKey {
         id: id.map(str::to_owned),
         algorithms: vec![Algorithm::EdDSA],
-        key: DecodingKey::from_ed_der(&ED_PUBLIC),
+        key: DecodingKey::from_ed_der(key),
     }
 }
 
@@ -38,6 +49,18 @@ fn ed_key(id: Option<&str>) -> VerifyingKey {
 struct Rotating {
     now: Arc<KeySet>,
     then: Arc<KeySet>,
+    asked: Arc<AtomicUsize>,
+}
+
+impl Rotating {
+    fn new(now: Vec<VerifyingKey>, then: Vec<VerifyingKey>) -> Self {
+        let set = |generation, keys| Arc::new(KeySet { generation, keys });
+        Self {
+            now: set(1, now),
+            then: set(2, then),
+            asked: Arc::default(),
+        }
+    }
 }
 
 impl KeySource for Rotating {
@@ -45,12 +68,9 @@ impl KeySource for Rotating {
         Box::pin(std::future::ready(Ok(Arc::clone(&self.now))))
     }
     fn newer(&self, _: u64) -> BoxFuture<'_, Result<Arc<KeySet>, KeysUnavailable>> {
+        self.asked.fetch_add(1, Ordering::Relaxed);
         Box::pin(std::future::ready(Ok(Arc::clone(&self.then))))
     }
-}
-
-fn set(keys: Vec<VerifyingKey>) -> Arc<KeySet> {
-    Arc::new(KeySet { generation: 1, keys })
 }
 
 fn tokens(keys: impl KeySource + 'static) -> Tokens {
@@ -68,10 +88,7 @@ fn shared() -> Tokens {
 }
 
 fn fixed(keys: Vec<VerifyingKey>) -> Tokens {
-    tokens(Rotating {
-        now: set(keys),
-        then: set(Vec::new()),
-    })
+    tokens(Rotating::new(keys, Vec::new()))
 }
 
 fn claims() -> Value {
@@ -235,11 +252,35 @@ async fn a_key_is_chosen_by_its_id_or_tried_without_one() {
 
 #[tokio::test]
 async fn a_key_that_is_not_known_yet_is_asked_for_once() {
-    let rotated = tokens(Rotating {
-        now: set(vec![ed_key(Some("old"))]),
-        then: set(vec![ed_key(Some("new"))]),
-    });
+    let rotated = tokens(Rotating::new(vec![ed_key(Some("old"))], vec![ed_key(Some("new"))]));
     assert!(rotated.verify(&ed(Some("new"))).await.is_ok());
+}
+
+/// Issuers put a new key in the place of the old one, and some give their keys no names.
+#[tokio::test]
+async fn a_key_that_was_replaced_under_its_name_or_without_one_is_found() {
+    for id in [Some("k"), None] {
+        let rotating = Rotating::new(vec![public_key(id, &OTHER_PUBLIC)], vec![ed_key(id)]);
+        let asked = Arc::clone(&rotating.asked);
+        assert!(tokens(rotating).verify(&ed(id)).await.is_ok(), "{id:?}");
+        assert_eq!(asked.load(Ordering::Relaxed), 1);
+        // The other way round, the old key verifies nothing any more.
+        let withdrawn = Rotating::new(vec![public_key(id, &OTHER_PUBLIC)], vec![public_key(id, &OTHER_PUBLIC)]);
+        assert!(refused(&tokens(withdrawn), &ed(id)).await, "{id:?}");
+    }
+}
+
+#[tokio::test]
+async fn the_issuer_is_not_asked_for_a_token_that_its_keys_verify() {
+    let rotating = Rotating::new(vec![ed_key(Some("k"))], Vec::new());
+    let asked = Arc::clone(&rotating.asked);
+    let tokens = tokens(rotating);
+    assert!(tokens.verify(&ed(Some("k"))).await.is_ok());
+    let mut over = claims();
+    over["exp"] = json!(1_000_000);
+    let header = Header::new(Algorithm::EdDSA);
+    assert!(refused(&tokens, &signed(&header, &ed_signer(), &over)).await);
+    assert_eq!(asked.load(Ordering::Relaxed), 0);
 }
 
 #[test]

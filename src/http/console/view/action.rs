@@ -7,6 +7,7 @@ use serde_json::Value;
 
 use super::super::approvals::waits;
 use super::super::session::Visitor;
+use super::room::{self, ALONE, IN_LIST, Room};
 use super::{arguments, token, words};
 use crate::domain::action::{Action, ActionStatus, DID_NOT_HAPPEN, Resolution, in_words};
 use crate::domain::address::Recipients;
@@ -49,8 +50,8 @@ pub(in crate::http::console) fn card(card: &Card<'_>, place: Place) -> Markup {
     html! {
         article.card aria-labelledby={ "a-" (action.id) } {
             (heading(card, place))
-            @if waits(action, card.now_us) { (warnings(card)) } @else { p.state { (state(action)) } }
-            (body(card))
+            @if waits(action, card.now_us) { (warnings(card, place)) } @else { p.state { (state(action)) } }
+            (body(card, place))
             @if let Some(id) = action.approval.filter(|_| waits(action, card.now_us)) {
                 (answers(card, place, &id.to_string()))
             } @else if action.status == ActionStatus::InDoubt {
@@ -66,8 +67,17 @@ pub(in crate::http::console) fn doubt(card: &Card<'_>) -> Markup {
         article.card.doubt aria-labelledby={ "a-" (card.action.id) } {
             (heading(card, Place::List))
             p.state { (state(card.action)) }
-            (body(card))
+            (body(card, Place::List))
             (settle(card))
+        }
+    }
+}
+
+impl Place {
+    fn room(self) -> Room {
+        match self {
+            Self::List => IN_LIST,
+            Self::Own => ALONE,
         }
     }
 }
@@ -106,18 +116,23 @@ fn heading(card: &Card<'_>, place: Place) -> Markup {
 }
 
 /// What is odd about it, in plain sight.
-fn warnings(card: &Card<'_>) -> Markup {
+fn warnings(card: &Card<'_>, place: Place) -> Markup {
     let action = card.action;
+    let fits = room::must_see_fits(&action.details, place.room());
     let changed = card
         .tool
         .as_ref()
         .is_some_and(|tool| *tool.digest != *action.tool_digest);
     html! {
-        @if changed || card.tool.is_none() || !action.details.warnings.is_empty() {
+        @if changed || !fits || card.tool.is_none() || !action.details.warnings.is_empty() {
             div.warnings role="note" {
                 p { b { "Look twice" } }
                 ul {
-                    @for warning in &action.details.warnings { li { (words::text(&words::placed(warning))) } }
+                    @if fits {
+                        @for warning in &action.details.warnings { li { (words::text(&words::placed(warning))) } }
+                    } @else {
+                        li { (too_much(card, place)) }
+                    }
                     @if changed {
                         li { "The tool has changed since this was asked: approved, it will not run." }
                     }
@@ -130,23 +145,43 @@ fn warnings(card: &Card<'_>) -> Markup {
     }
 }
 
-fn body(card: &Card<'_>) -> Markup {
+/// That this page cannot show all that an approver must have seen.
+fn too_much(card: &Card<'_>, place: Place) -> Markup {
+    let details = &card.action.details;
+    let recipients = details
+        .recipients
+        .as_ref()
+        .map_or(0, |recipients| recipients.all().len());
+    let own = card.action.approval.filter(|_| place == Place::List);
+    html! {
+        "This page has no room for all that you must see to approve this: it has "
+        (words::count(details.warnings.len() as u64, "warning")) " and " (words::count(recipients as u64, "recipient"))
+        ". So it cannot be approved here. "
+        @if let Some(id) = own { a href={ (Route::ConsoleApprovals.path()) "/" (id) } { "Its own page" } " has more room. " }
+        code { "gavel approvals list" } " and " code { "GET /api/agent/approvals/pending" } " show all of it."
+    }
+}
+
+fn body(card: &Card<'_>, place: Place) -> Markup {
     let action = card.action;
+    let fits = room::must_see_fits(&action.details, place.room());
     let given: Value = serde_json::from_str(action.arguments.get()).unwrap_or_default();
+    let fit = room::fit(&given, place.room());
     let recipients = action.details.recipients.as_ref();
     html! {
         @if !action.details.reason.is_empty() {
-            p.why { b { "Why it needs leave: " } (words::text(&action.details.reason)) }
+            p.why { b { "Why it needs leave: " } (words::beginning(&action.details.reason, place.room().must_see())) }
         }
         @if let Some(recipients) = recipients {
-            p.reach { b { "Goes to " (words::count(recipients.all().len() as u64, "recipient")) ":" } " " (people(recipients, card.tool.as_deref())) }
+            p.reach { b { "Goes to " (words::count(recipients.all().len() as u64, "recipient")) ":" } " " @if fits { (people(recipients, card.tool.as_deref())) } @else { (first(recipients)) } }
         }
-        (arguments::arguments(card.tool.as_deref(), &given))
+        (fit.note())
+        (arguments::arguments(card.tool.as_deref(), &fit.arguments, fit.cuts.is_empty()))
         details.exactly {
             summary { "Exactly what is sent" }
-            (arguments::raw(&given))
+            (arguments::raw(&fit.arguments))
             @if let Some(tool) = card.tool.as_ref().filter(|tool| !tool.description.is_empty()) {
-                p { "What the tool says of itself: " q { (words::text(&tool.description)) } }
+                p { "What the tool says of itself: " q { (words::beginning(&tool.description, room::TEXT)) } }
             }
         }
         @if let Some(thread) = action.thread.filter(|_| card.visitor.may_read(&action.user)) {
@@ -189,12 +224,15 @@ fn answers(card: &Card<'_>, place: Place, approval: &str) -> Markup {
         .as_ref()
         .filter(|_| action.details.is_grantable());
     let what = format!("a-{}", action.id);
+    let fits = room::must_see_fits(&action.details, place.room());
     html! {
         div.answers {
-            (form(Resolution::ApproveOnce, html! {
-                button.yes type="submit" aria-describedby=(what) { "Approve once" }
-            }))
-            @if let Some(recipients) = grantable {
+            @if fits {
+                (form(Resolution::ApproveOnce, html! {
+                    button.yes type="submit" aria-describedby=(what) { "Approve once" }
+                }))
+            }
+            @if let Some(recipients) = grantable.filter(|_| fits) {
                 details {
                     summary.button { "Always for these recipients…" }
                     (form(Resolution::ApproveAndAlwaysAllowRecipient, html! {
@@ -290,7 +328,7 @@ pub(super) fn state(action: &Action) -> Markup {
                     @if is_tools_own(action) {
                         ". Whether a part of it was done, its server may say."
                     } @else { ": it had no effect." }
-                    @if let Some(words) = &action.error_message { " It said: " q { (words::text(&in_words(words))) } }
+                    @if let Some(words) = &action.error_message { " It said: " q { (words::beginning(&in_words(words), room::TEXT)) } }
                 }
             },
             ActionStatus::InDoubt => {
@@ -307,7 +345,7 @@ pub(super) fn state(action: &Action) -> Markup {
 }
 
 /// The first of those whom it goes to.
-fn first(recipients: &Recipients) -> Markup {
+pub(super) fn first(recipients: &Recipients) -> Markup {
     const MOST: usize = 3;
     let all = recipients.all();
     html! {

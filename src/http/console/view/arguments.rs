@@ -21,15 +21,28 @@ const MOST_ODD: usize = 6;
 const ODD: usize = 40;
 /// Of an address in a warning so many characters: its site stands in front.
 const ADDRESS: usize = 120;
+/// HTML that is read out, in bytes of the page.
+const MOST_READ: usize = 256 * 1024;
+/// A title of a schema, in characters, and a reference in one, in bytes: both are looked at for each value.
+const MOST_TITLE: usize = 120;
+const MOST_REFERENCE: usize = 1000;
 /// Values inside of values; what lies deeper is shown as JSON.
 const DEEPEST: usize = 6;
 
-/// All arguments of a call.
-pub(super) fn arguments(tool: Option<&Tool>, arguments: &Value) -> Markup {
+/// The schema that references lead into, and whether nothing of the arguments was cut off.
+#[derive(Clone, Copy)]
+struct Whole<'a> {
+    root: &'a Value,
+    whole: bool,
+}
+
+/// All arguments of a call. Where they are not `whole`, HTML among them is not read out: what was cut off could make it read
+/// otherwise.
+pub(super) fn arguments(tool: Option<&Tool>, arguments: &Value, whole: bool) -> Markup {
     let schema = tool.and_then(|tool| serde_json::from_str(tool.input.original().get()).ok());
     let schema: Value = schema.unwrap_or_default();
     let Value::Object(fields) = arguments else {
-        return value(arguments, &schema, &schema, 0);
+        return value(arguments, &schema, Whole { root: &schema, whole }, 0);
     };
     if fields.is_empty() {
         return html! { p.empty { "It takes no arguments." } };
@@ -37,7 +50,7 @@ pub(super) fn arguments(tool: Option<&Tool>, arguments: &Value) -> Markup {
     object(
         fields,
         &schema,
-        &schema,
+        Whole { root: &schema, whole },
         0,
         &|name| {
             let is_long = is_long(&fields[name]);
@@ -68,11 +81,12 @@ fn is_long(value: &Value) -> bool {
 fn object(
     fields: &Map<String, Value>,
     schema: &Value,
-    root: &Value,
+    whole: Whole<'_>,
     depth: usize,
     rank: &dyn Fn(&str) -> (usize, usize),
     note: &dyn Fn(&str) -> Option<Markup>,
 ) -> Markup {
+    let root = whole.root;
     let schema = resolved(schema, root);
     let mut names: Vec<&String> = fields.keys().collect();
     names.sort_by_key(|name| rank(name));
@@ -91,7 +105,7 @@ fn object(
                 @let of = &schema["properties"][name];
                 div class=[is_long(&fields[name]).then_some("long")] {
                     dt { (label(name, of, root, unclear(name))) }
-                    dd { (value(&fields[name], of, root, depth + 1)) @if let Some(note) = note(name) { (note) } }
+                    dd { (value(&fields[name], of, whole, depth + 1)) @if let Some(note) = note(name) { (note) } }
                 }
             }
         }
@@ -109,12 +123,13 @@ fn label(name: &str, schema: &Value, root: &Value, unclear: bool) -> Markup {
         @if title.is_empty() || title.eq_ignore_ascii_case(&own) || title.eq_ignore_ascii_case(name) {
             (words::text(&own)) @if unclear { " " (words::code(name)) }
         } @else {
-            (words::text(title)) " " (words::code(name))
+            (words::text(&title.chars().take(MOST_TITLE).collect::<String>())) " " (words::code(name))
         }
     }
 }
 
-fn value(value: &Value, schema: &Value, root: &Value, depth: usize) -> Markup {
+fn value(value: &Value, schema: &Value, whole: Whole<'_>, depth: usize) -> Markup {
+    let root = whole.root;
     if depth > DEEPEST {
         return raw(value);
     }
@@ -122,26 +137,30 @@ fn value(value: &Value, schema: &Value, root: &Value, depth: usize) -> Markup {
         Value::Null => html! { span.none { "none" } },
         Value::Bool(yes) => html! { (if *yes { "Yes" } else { "No" }) },
         Value::Number(number) => html! { (number) },
-        Value::String(text) if resolved(schema, root)["contentMediaType"] == "text/html" => hypertext(text),
+        Value::String(text) if resolved(schema, root)["contentMediaType"] == "text/html" => {
+            hypertext(text, whole.whole)
+        }
         Value::String(text) => string(text),
         Value::Array(items) if items.is_empty() => html! { span.none { "none" } },
         Value::Array(items) => {
             let of = &resolved(schema, root)["items"];
             html! {
-                ul.items { @for item in items { li { (self::value(item, of, root, depth + 1)) } } }
+                ul.items { @for item in items { li { (self::value(item, of, whole, depth + 1)) } } }
             }
         }
         Value::Object(fields) if fields.is_empty() => html! { span.none { "none" } },
         Value::Object(fields) => {
             let rank = |name: &str| (usize::from(is_long(&fields[name])), 0);
-            object(fields, schema, root, depth, &rank, &|_| None)
+            object(fields, schema, whole, depth, &rank, &|_| None)
         }
     }
 }
 
 /// HTML as whoever gets it reads it, and more, and below it the markup.
-fn hypertext(text: &str) -> Markup {
-    match hypertext::read_out(text) {
+fn hypertext(text: &str, whole: bool) -> Markup {
+    // Its words can be more than its markup: a reference to a character that cannot be seen becomes a note.
+    let read = whole.then(|| hypertext::read_out(text)).flatten();
+    match read.filter(|read| words::length(&read.text) <= MOST_READ) {
         Some(read) if !text.is_empty() => html! {
             (string(&read.text))
             p {
@@ -169,7 +188,7 @@ fn hypertext(text: &str) -> Markup {
             }
         },
         None => html! {
-            p { small { "This is HTML that is too long to be read out here; this is the markup." } }
+            p { small { "This is HTML that is too long or too intricate to be read out here; this is the markup." } }
             (string(text))
         },
         Some(_) => string(text),
@@ -265,7 +284,10 @@ pub(super) fn raw(value: &Value) -> Markup {
 /// A schema, or the one in the same document that it refers to.
 fn resolved<'a>(schema: &'a Value, root: &'a Value) -> &'a Value {
     let target = schema["$ref"].as_str().and_then(|target| target.strip_prefix('#'));
-    target.and_then(|pointer| root.pointer(pointer)).unwrap_or(schema)
+    target
+        .filter(|target| target.len() <= MOST_REFERENCE)
+        .and_then(|pointer| root.pointer(pointer))
+        .unwrap_or(schema)
 }
 
 #[cfg(test)]
@@ -277,7 +299,8 @@ mod tests {
 
     use super::*;
     use crate::domain::argument_path::ArgumentPath;
-    use crate::domain::tool::{Idempotency, InputSchema};
+    use crate::domain::schema::JsonSchema;
+    use crate::domain::tool::Idempotency;
 
     fn tool(schema: Value) -> Tool {
         let schema = RawValue::from_string(schema.to_string()).unwrap();
@@ -286,7 +309,7 @@ mod tests {
             server: "s".into(),
             name: "t".into(),
             description: String::new(),
-            input: InputSchema::compile(schema.clone()).unwrap(),
+            input: JsonSchema::compile(schema.clone()).unwrap(),
             model_schema: schema,
             output_schema: None,
             side_effect: true,
@@ -305,7 +328,7 @@ mod tests {
     }
 
     fn shown(schema: Value, given: Value) -> String {
-        arguments(Some(&tool(schema)), &given).into_string()
+        arguments(Some(&tool(schema)), &given, true).into_string()
     }
 
     #[test]
@@ -330,7 +353,7 @@ mod tests {
             zone: None,
             allow_past: None,
         });
-        let shown = |end: &str| arguments(Some(&tool), &json!({"start": "2026-12-24", "end": end})).into_string();
+        let shown = |end: &str| arguments(Some(&tool), &json!({"start": "2026-12-24", "end": end}), true).into_string();
         assert!(shown("2026-12-25").contains("<b>The last day is Thursday, 24 December 2026.</b>"));
         assert!(!shown("2026-12-24T11:00:00Z").contains("last day"));
     }
@@ -419,7 +442,7 @@ mod tests {
         assert!(!text.contains("Programs that show HTML show this"), "{text}");
         let text = shown(schema, json!({"html_body": "<b>".repeat(100_000)}));
         assert!(
-            text.contains("too long to be read out") && text.contains("&lt;b&gt;"),
+            text.contains("too long or too intricate to be read out") && text.contains("&lt;b&gt;"),
             "{text}"
         );
     }

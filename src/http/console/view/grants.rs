@@ -4,7 +4,8 @@ use maud::{Markup, html};
 
 use super::super::nothing;
 use super::super::session::Visitor;
-use super::action::people;
+use super::action::{first, people};
+use super::room::{self, IN_LIST};
 use super::{next, token, words};
 use crate::domain::action::Grant;
 use crate::domain::ids::GrantId;
@@ -56,7 +57,14 @@ fn one(visitor: &Visitor, grant: &Grant) -> Markup {
                 }
                 @if let Some(at) = &grant.revoked_at { div { dt { "Taken back" } dd { (words::written(at)) } } }
             }
-            p.reach { b { "Goes to " } (people(&grant.recipients_by_argument, None)) }
+            p.reach {
+                b { "Goes to " }
+                @if room::recipients_fit(&grant.recipients_by_argument, IN_LIST) { (people(&grant.recipients_by_argument, None)) }
+                @else {
+                    (first(&grant.recipients_by_argument)) ". " code { "gavel approvals grants" } " and "
+                    code { "GET /api/agent/grants" } " show all of them."
+                }
+            }
             @if grant.revoked_at.is_none() {
                 div.answers {
                     form method="post" action={ (Route::ConsoleGrants.path()) "/" (grant.grant_id) } {

@@ -12,14 +12,21 @@ use std::collections::BTreeSet;
 
 use html5ever::tokenizer::states::RawKind;
 use html5ever::tokenizer::{
-    BufferQueue, CharacterTokens, CommentToken, EndTag, StartTag, Tag, TagToken, Token, TokenSink, TokenSinkResult,
-    Tokenizer, TokenizerOpts,
+    BufferQueue, CharacterTokens, CommentToken, EndTag, ParseError, StartTag, Tag, TagToken, Token, TokenSink,
+    TokenSinkResult, Tokenizer, TokenizerOpts,
 };
 
 use layout::Layout;
 
-/// Bytes of HTML that is read out: the time that one tag takes grows with the square of its attributes.
+/// Bytes of HTML that is read out.
 const MOST: usize = 64 * 1024;
+
+/// Attributes of one tag, at most as many as there are characters that can end one: the time that a tag takes grows with
+/// their square. The address of a picture that is sent along has fewer in 64 KiB.
+const MOST_ATTRIBUTES: usize = 3000;
+
+/// Bytes that the reader is given at once.
+const PIECE: usize = 1024;
 
 /// Attributes that hold an address, or words that some program shows.
 const TOLD: [&str; 22] = [
@@ -66,17 +73,34 @@ pub(super) struct ReadOut {
     pub fetches: bool,
 }
 
-/// HTML as text; `None` for what is too long, of which the markup is to be shown.
+/// HTML as text; `None` for what is too long, or has too many attributes in a tag, of which the markup is to be shown.
 pub(super) fn read_out(html: &str) -> Option<ReadOut> {
     if html.len() > MOST {
         return None;
     }
     let input = BufferQueue::default();
-    input.push_back(html.into());
     let reader = Tokenizer::new(Reader::default(), TokenizerOpts::default());
-    // It stops at scripts, which nobody runs here.
-    while !input.is_empty() {
-        let _ = reader.feed(&input);
+    let mut rest = html;
+    let mut ends = 0;
+    while !rest.is_empty() {
+        let (piece, more) = rest.split_at(rest.ceil_char_boundary(PIECE.min(rest.len())));
+        rest = more;
+        input.push_back(piece.into());
+        // It stops at scripts, which nobody runs here.
+        while !input.is_empty() {
+            let _ = reader.feed(&input);
+        }
+        // As long as a tag has not ended, nothing is read.
+        if reader.sink.0.borrow_mut().has_read() {
+            ends = 0;
+        }
+        ends += piece
+            .bytes()
+            .filter(|byte| byte.is_ascii_whitespace() || b"/'\"".contains(byte))
+            .count();
+        if ends > MOST_ATTRIBUTES {
+            return None;
+        }
     }
     reader.end();
     let mut read = reader.sink.0.into_inner();
@@ -107,9 +131,15 @@ struct Reading {
     layout: Layout,
     fetches: bool,
     odd: BTreeSet<String>,
+    /// Was something read since this was last asked?
+    read: bool,
 }
 
 impl Reading {
+    fn has_read(&mut self) -> bool {
+        std::mem::take(&mut self.read)
+    }
+
     /// White space is one blank, as almost everywhere in HTML.
     fn words(&mut self, words: &str) {
         if let Some((_, unseen)) = &mut self.unseen {
@@ -244,6 +274,8 @@ impl TokenSink for Reader {
 
     fn process_token(&self, token: Token, _line: u64) -> TokenSinkResult<()> {
         let mut reading = self.0.borrow_mut();
+        // Within a tag that has not ended, mistakes are told.
+        reading.read |= !matches!(token, ParseError(_));
         match token {
             CharacterTokens(words) => reading.words(&words),
             // The end of a line break is one as well, in every browser.
@@ -527,7 +559,16 @@ mod tests {
         for part in ["<div>", "<table><tr><td>", "<a href=x>", "<", "&", "<!--", "<script>"] {
             assert!(read_out(&part.repeat(MOST / part.len())).is_some(), "{part}");
         }
-        let attributes: String = (0..10_000).map(|n| format!("a{n} ")).collect();
-        assert_eq!(read(&format!("<p {attributes}>x")), "x");
+        let attributes = |many: usize| (0..many).map(|n| format!("a{n} ")).collect::<String>();
+        assert_eq!(read(&format!("<p {}>x", attributes(1000))), "x");
+        // The time that one tag takes grows with the square of its attributes, however they are set apart.
+        for apart in [" ", "/", "='' ", "=\"\" "] {
+            let html = format!("<p {}>x", attributes(5000).replace(' ', apart));
+            assert!(read_out(&html[..html.len().min(MOST)]).is_none(), "{apart}");
+        }
+        let many = format!("<p {}>", attributes(200)).repeat(50);
+        assert!(read_out(&many).is_some());
+        let sent_along = format!("<img src='data:image/png;base64,{}'>x", "iVBO/Rw0".repeat(2000));
+        assert!(read(&sent_along).ends_with('x'));
     }
 }

@@ -10,6 +10,7 @@ pub(super) mod words;
 
 mod arguments;
 mod hypertext;
+mod room;
 
 use maud::{DOCTYPE, Markup, html};
 

@@ -4,6 +4,7 @@ use maud::{Markup, html};
 
 use super::super::nothing;
 use super::super::session::Visitor;
+use super::room::TEXT;
 use super::{action, next, words};
 use crate::domain::action::{Action, ActionStatus};
 use crate::domain::thread::{MessageRole, Thread, ThreadMessage, ThreadSummary};
@@ -31,7 +32,7 @@ fn summary(visitor: &Visitor, thread: &ThreadSummary) -> Markup {
             div.heading {
                 h2 #(title) dir="auto" {
                     a href={ (Route::ConsoleThreads.path()) "/" (thread.thread_id) } {
-                        @match &thread.title { Some(title) => (words::text(title)), None => "Nothing of it is kept" }
+                        @match &thread.title { Some(title) => (words::beginning(title, TEXT)), None => "Nothing of it is kept" }
                     }
                 }
             }
@@ -79,7 +80,7 @@ fn one(thread: &Thread, line: &Line<'_>) -> Markup {
     html! {
         li class=(class) {
             p.said-by { b { bdi { (words::text(who)) } } " " small { (words::written(&message.created_at)) } }
-            div.prose dir="auto" { (words::text(&message.text)) }
+            div.prose dir="auto" { (words::beginning(&message.text, TEXT)) }
             @for asked in &line.actions {
                 p.state {
                     @if message.role == MessageRole::User { b { (words::text(&words::name(&asked.tool))) } ": " }

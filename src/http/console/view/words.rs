@@ -20,6 +20,40 @@ pub(in crate::http::console) fn text(text: &str) -> Markup {
     }
 }
 
+/// The beginning of a text, in at most so many bytes of a page, and how many more characters it has.
+pub(in crate::http::console) fn beginning(whole: &str, most: usize) -> Markup {
+    let (shown, more) = cut(whole, most);
+    html! { (text(shown)) @if more > 0 { " … " small { "(" (count(more as u64, "more character")) ")" } } }
+}
+
+/// As much of a text as becomes at most so many bytes of a page, and how many characters are left out.
+pub(super) fn cut(text: &str, most: usize) -> (&str, usize) {
+    let mut length = 0;
+    for (at, c) in text.char_indices() {
+        length += shown_length(c);
+        if length > most {
+            return (&text[..at], text[at..].chars().count());
+        }
+    }
+    (text, 0)
+}
+
+/// Bytes that a text becomes on a page, at most.
+pub(super) fn length(text: &str) -> usize {
+    text.chars().map(shown_length).sum()
+}
+
+fn shown_length(c: char) -> usize {
+    match c {
+        '&' | '<' | '>' => 5,
+        '"' => 6,
+        // With what it is, in words.
+        '\u{200c}' | '\u{200d}' | '\u{2028}' | '\u{2029}' => 100,
+        c if c != '\n' && c != '\t' && is_hidden(c) => 100,
+        c => c.len_utf8(),
+    }
+}
+
 #[derive(Debug, PartialEq, Eq)]
 enum Piece<'a> {
     Plain(&'a str),

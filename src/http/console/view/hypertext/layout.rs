@@ -5,7 +5,7 @@
 
 use std::collections::BTreeSet;
 
-use html5ever::LocalName;
+use html5ever::{LocalName, local_name};
 
 use super::IN_LINE;
 use crate::domain::text::is_hidden;
@@ -14,8 +14,8 @@ use crate::domain::text::is_hidden;
 const MOST_LINES: usize = 3;
 /// Blanks in a row, where HTML does not make one of them.
 const MOST_BLANKS: usize = 60;
-/// Elements within each other. Browsers count no further than this either.
-const DEEPEST: usize = 500;
+/// Elements within each other: each tag may be compared with all of them. Letters made of tables within tables have half.
+const DEEPEST: usize = 128;
 
 /// What begins and ends no element that holds something.
 const VOID: [&str; 9] = ["area", "base", "br", "col", "hr", "img", "input", "meta", "wbr"];
@@ -23,7 +23,7 @@ const VOID: [&str; 9] = ["area", "base", "br", "col", "hr", "img", "input", "met
 /// What an order of reading depends on.
 #[derive(Default)]
 pub(super) struct Layout {
-    open: Vec<LocalName>,
+    open: Vec<Open>,
     /// The tables among them.
     tables: Vec<Parts>,
     /// Empty lines and blanks since the last word.
@@ -32,6 +32,34 @@ pub(super) struct Layout {
     /// Has a block begun that holds nothing yet?
     is_empty: bool,
     pub(super) odd: BTreeSet<&'static str>,
+}
+
+/// An element that has begun, with what matters of its name: names are compared once.
+#[derive(Clone)]
+struct Open {
+    name: LocalName,
+    in_line: bool,
+    part: bool,
+    scope: bool,
+    sized: bool,
+    heading: bool,
+    preformatted: bool,
+    table: bool,
+}
+
+impl From<&LocalName> for Open {
+    fn from(name: &LocalName) -> Self {
+        Self {
+            name: name.clone(),
+            in_line: is_in_line(name),
+            part: is_part(name),
+            scope: is_scope(name),
+            sized: is_sized(name),
+            heading: is_heading(name),
+            preformatted: &**name == "pre",
+            table: &**name == "table",
+        }
+    }
 }
 
 /// Which parts of a table have begun.
@@ -74,26 +102,27 @@ impl Layout {
             self.odd.insert("very deep nesting");
             return;
         }
-        let within = |group: fn(&LocalName) -> bool| group(name) && self.open.iter().any(group);
-        if within(is_sized) || within(is_heading) {
+        let new = Open::from(name);
+        let within = |group: fn(&Open) -> bool| group(&new) && self.open.iter().any(group);
+        if within(|open| open.sized) || within(|open| open.heading) {
             self.odd.insert("small or raised text within another");
         }
         if &**name == "table" {
             self.tables.push(Parts::default());
         }
-        self.open.push(name.clone());
+        self.open.push(new);
     }
 
     /// Outside of tables their parts mean nothing.
     fn begins_part(&mut self, name: &LocalName) -> bool {
-        let Some(table) = self.open.iter().rposition(|open| &**open == "table") else {
+        let Some(table) = self.open.iter().rposition(|open| open.table) else {
             return false;
         };
-        let is_kept = |open: &LocalName| match &**name {
-            "td" | "th" => matches!(&**open, "tr" | "thead" | "tbody" | "tfoot" | "table"),
-            "tr" => matches!(&**open, "thead" | "tbody" | "tfoot" | "table"),
-            "col" => matches!(&**open, "colgroup" | "table"),
-            _ => &**open == "table",
+        let is_kept = |open: &Open| match &**name {
+            "td" | "th" => matches!(&*open.name, "tr" | "thead" | "tbody" | "tfoot" | "table"),
+            "tr" => matches!(&*open.name, "thead" | "tbody" | "tfoot" | "table"),
+            "col" => matches!(&*open.name, "colgroup" | "table"),
+            _ => open.table,
         };
         let kept = self.open.iter().rposition(is_kept).unwrap_or(table);
         if kept + 1 < self.open.len() {
@@ -102,7 +131,7 @@ impl Layout {
             }
             self.close(kept + 1);
         }
-        let in_foot = self.open[table..].iter().any(|open| &**open == "tfoot");
+        let in_foot = self.open[table..].iter().any(|open| &*open.name == "tfoot");
         let Some(parts) = self.tables.last_mut() else {
             return false;
         };
@@ -120,15 +149,25 @@ impl Layout {
 
     /// What begins on a line of its own ends a paragraph, and an item the one before it.
     fn end_line(&mut self, name: &LocalName) {
-        let ended: (&[&str], &[&str]) = match &**name {
-            "li" => (&["li"], &["ul", "ol"]),
-            "dt" | "dd" => (&["dt", "dd"], &["dl"]),
-            _ => (&["p"], &[]),
+        const PARAGRAPH: ([LocalName; 2], [LocalName; 2]) = (
+            [local_name!("p"), local_name!("p")],
+            [local_name!("table"), local_name!("table")],
+        );
+        let ended = match &**name {
+            "li" => (
+                [local_name!("li"), local_name!("li")],
+                [local_name!("ul"), local_name!("ol")],
+            ),
+            "dt" | "dd" => (
+                [local_name!("dt"), local_name!("dd")],
+                [local_name!("dl"), local_name!("dl")],
+            ),
+            _ => PARAGRAPH,
         };
-        for (ended, stops) in [(&["p"][..], &[][..]), ended] {
+        for (ended, stops) in [PARAGRAPH, ended] {
             let at = self.found(
-                |open| ended.contains(&&**open),
-                |open| is_scope(open) || stops.contains(&&**open),
+                |open| ended.contains(&open.name),
+                |open| open.scope || stops.contains(&open.name),
             );
             if let Some(at) = at {
                 self.end_block();
@@ -138,12 +177,13 @@ impl Layout {
     }
 
     pub(super) fn ends(&mut self, name: &LocalName) {
-        let is_it = |open: &LocalName| open == name || (is_heading(name) && is_heading(open));
+        let ends_headings = is_heading(name);
+        let is_it = |open: &Open| open.name == *name || (ends_headings && open.heading);
         let at = match &**name {
             "table" => self.found(is_it, |_| false),
-            _ if is_part(name) => self.found(is_it, |open| &**open == "table"),
-            _ if is_in_line(name) => self.found(is_it, |open| !is_in_line(open)),
-            _ => self.found(is_it, is_scope),
+            _ if is_part(name) => self.found(is_it, |open| open.table),
+            _ if is_in_line(name) => self.found(is_it, |open| !open.in_line),
+            _ => self.found(is_it, |open| open.scope),
         };
         let Some(at) = at else {
             return;
@@ -160,7 +200,7 @@ impl Layout {
     }
 
     /// The innermost element that is it, unless another one stops the search.
-    fn found(&self, is_it: impl Fn(&LocalName) -> bool, stops: impl Fn(&LocalName) -> bool) -> Option<usize> {
+    fn found(&self, is_it: impl Fn(&Open) -> bool, stops: impl Fn(&Open) -> bool) -> Option<usize> {
         for (at, open) in self.open.iter().enumerate().rev() {
             if is_it(open) {
                 return Some(at);
@@ -180,21 +220,21 @@ impl Layout {
     /// Ends all elements from one on. What draws small goes on behind the end of what it stands in, but for a cell.
     fn close(&mut self, from: usize) {
         let ended = self.open.split_off(from);
-        let tables = ended.iter().filter(|name| &***name == "table").count();
+        let tables = ended.iter().filter(|open| open.table).count();
         self.tables.truncate(self.tables.len().saturating_sub(tables));
-        let goes_on = ended.into_iter().take_while(|name| !is_scope(name));
+        let goes_on = ended.into_iter().take_while(|open| !open.scope);
         self.open
-            .extend(goes_on.filter(|name| matches!(&**name, "small" | "big")));
+            .extend(goes_on.filter(|open| matches!(&*open.name, "small" | "big")));
     }
 
     /// Does white space stand as it is written?
     pub(super) fn is_preformatted(&self) -> bool {
-        self.open.iter().any(|open| &**open == "pre")
+        self.open.iter().any(|open| open.preformatted)
     }
 
     fn is_beside_cells(&self) -> bool {
         let last = self.open.last();
-        last.is_some_and(|name| &**name == "table" || (is_part(name) && !matches!(&**name, "td" | "th" | "caption")))
+        last.is_some_and(|open| open.table || (open.part && !matches!(&*open.name, "td" | "th" | "caption")))
     }
 
     pub(super) fn words(&mut self, words: &str) {

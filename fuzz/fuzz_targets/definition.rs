@@ -1,0 +1,4 @@
+//! Definitions in each form, and policy files.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| gavel::fuzzing::definition(bytes));

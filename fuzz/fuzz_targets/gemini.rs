@@ -1,0 +1,9 @@
+//! Gemini's answers: whole, and as streams that arrive in pieces.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
+    gavel::fuzzing::gemini::unary(bytes);
+    for piece in [1, 7, bytes.len()] {
+        gavel::fuzzing::gemini::stream(bytes, piece);
+    }
+});

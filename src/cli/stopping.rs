@@ -1,0 +1,239 @@
+//! How the service is told to stop, and that it does: on a thread of its own, since workers that are blocked handle no signal and end no
+//! drain.
+
+use std::io;
+use std::process;
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
+
+use tokio::runtime::{Builder, Handle};
+use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
+
+use super::interrupt::Signals;
+
+/// How long workers may take to begin something, until they count as blocked; how long they may take to end after a second signal; and how
+/// long a last line may take to be written.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// The exit status where the stop did not come to its end.
+const NOT_IN_ORDER: i32 = 1;
+/// The exit status after a second signal.
+const AT_ONCE: i32 = 130;
+
+/// How long a stop may take.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Limits {
+    /// By then what was under way has ended or was cut short, unless the workers are blocked.
+    pub(super) cut_short: Duration,
+    /// By then everything is closed.
+    pub(super) closed: Duration,
+}
+
+/// Signals to this process.
+#[derive(Clone, Debug)]
+pub(super) struct Stopping {
+    /// Fires with the first one.
+    pub(super) told: CancellationToken,
+    /// Fires with the second one.
+    pub(super) at_once: CancellationToken,
+}
+
+impl Stopping {
+    /// Listens from now on. After the first signal the process ends within `limits`, whatever the workers of `runtime` do; soon after the
+    /// second one. `under_way` says what was abandoned then.
+    ///
+    /// # Errors
+    /// The system has no thread, or takes no handler.
+    pub(super) fn listen(
+        runtime: Handle,
+        limits: Limits,
+        under_way: impl Fn() -> String + Send + Sync + 'static,
+    ) -> io::Result<Self> {
+        let stopping = Self {
+            told: CancellationToken::new(),
+            at_once: CancellationToken::new(),
+        };
+        let own = Builder::new_current_thread().enable_all().build()?;
+        let signals = {
+            let _entered = own.enter();
+            Signals::listen()?
+        };
+        let tokens = stopping.clone();
+        // It ends with the process.
+        thread::Builder::new().name("signals".to_owned()).spawn(move || {
+            own.block_on(tokens.watch(signals, &runtime, limits, &under_way));
+        })?;
+        Ok(stopping)
+    }
+
+    async fn watch(
+        &self,
+        mut signals: Signals,
+        runtime: &Handle,
+        limits: Limits,
+        under_way: &(impl Fn() -> String + Sync),
+    ) {
+        if let Err(error) = signals.next().await {
+            tracing::error!(%error, "signals cannot be handled");
+            return;
+        }
+        self.told.cancel();
+        tokio::select! {
+            second = signals.next() => {
+                if let Err(error) = second {
+                    tracing::error!(%error, "a second signal cannot be handled");
+                }
+                self.at_once.cancel();
+                tokio::time::sleep(PATIENCE).await;
+                end("stopped at once", under_way(), AT_ONCE);
+            }
+            () = blocked(runtime, limits) => end("the stop did not end in time", under_way(), NOT_IN_ORDER),
+        }
+    }
+}
+
+/// Comes back when a stop that has begun is not going to end by itself.
+async fn blocked(runtime: &Handle, limits: Limits) {
+    tokio::time::sleep(limits.cut_short).await;
+    if answers(runtime).await {
+        tokio::time::sleep(limits.closed.saturating_sub(limits.cut_short)).await;
+    }
+}
+
+/// Is there a worker that takes up work?
+#[expect(
+    clippy::disallowed_methods,
+    reason = "it is awaited here, and the process ends where it never comes back"
+)]
+async fn answers(runtime: &Handle) -> bool {
+    timeout(PATIENCE, runtime.spawn(async {})).await.is_ok()
+}
+
+/// Ends the process. The line is written by a thread of its own: a blocked worker may hold the log, and nobody need read it.
+fn end(why: &str, abandoned: String, status: i32) {
+    let line = format!("{why}; abandoned: {abandoned}. The next start, or another process, closes or continues it");
+    let (written, told) = mpsc::channel();
+    let writing = thread::Builder::new().spawn(move || {
+        tracing::error!("{line}");
+        // Received or not: the process ends.
+        written.send(()).ok();
+    });
+    if writing.is_ok() {
+        told.recv_timeout(PATIENCE).ok();
+    }
+    process::exit(status);
+}
+
+#[cfg(all(test, unix))]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use std::io::{BufRead, BufReader, Lines, Read};
+    use std::process::{Child, ChildStdout, Command, Stdio};
+    use std::time::Instant;
+
+    use super::*;
+
+    /// Not a test: a service whose workers are all blocked.
+    #[test]
+    #[ignore = "the process that other tests start and stop"]
+    fn child_whose_workers_are_blocked() {
+        tracing_subscriber::fmt().with_writer(io::stderr).init();
+        let runtime = Builder::new_multi_thread()
+            .worker_threads(2)
+            .enable_all()
+            .build()
+            .unwrap();
+        let limits = Limits {
+            cut_short: Duration::from_millis(200),
+            closed: Duration::from_secs(3600),
+        };
+        let under_way = || "7 runs of agents".to_owned();
+        let stopping = Stopping::listen(runtime.handle().clone(), limits, under_way).unwrap();
+        let (blocks, blocked) = mpsc::channel();
+        for _ in 0..2 {
+            let blocks = blocks.clone();
+            runtime.spawn(async move {
+                blocks.send(()).unwrap();
+                loop {
+                    thread::park();
+                }
+            });
+        }
+        for _ in 0..2 {
+            blocked.recv().unwrap();
+        }
+        println!("blocked");
+        runtime.block_on(async {
+            stopping.told.cancelled().await;
+            println!("told");
+            // Workers keep the time, too.
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        });
+    }
+
+    struct Blocked(Child, Lines<BufReader<ChildStdout>>);
+
+    impl Drop for Blocked {
+        fn drop(&mut self) {
+            // It has ended, where the test has not failed.
+            self.0.kill().ok();
+        }
+    }
+
+    impl Blocked {
+        fn start() -> Self {
+            let mut child = Command::new(std::env::current_exe().unwrap())
+                .args(["--exact", "cli::stopping::tests::child_whose_workers_are_blocked"])
+                .args(["--ignored", "--nocapture"])
+                .stdout(Stdio::piped())
+                .stderr(Stdio::piped())
+                .spawn()
+                .unwrap();
+            let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+            let mut started = Self(child, lines);
+            started.says("blocked");
+            started
+        }
+
+        fn says(&mut self, word: &str) {
+            assert!(self.1.any(|line| line.unwrap().ends_with(word)), "{word}");
+        }
+
+        fn told(&self) {
+            let told = Command::new("kill").args(["-TERM", &self.0.id().to_string()]).status();
+            assert!(told.unwrap().success());
+        }
+
+        fn ends(mut self) -> (Option<i32>, String) {
+            let began = Instant::now();
+            let status = self.0.wait().unwrap().code();
+            assert!(began.elapsed() < Duration::from_secs(15), "{:?}", began.elapsed());
+            let mut said = String::new();
+            self.0.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+            (status, said)
+        }
+    }
+
+    #[test]
+    fn a_service_whose_workers_are_all_blocked_ends_with_its_drain_and_says_what_it_abandons() {
+        let blocked = Blocked::start();
+        blocked.told();
+        let (status, said) = blocked.ends();
+        assert_eq!(status, Some(NOT_IN_ORDER), "{said}");
+        assert!(
+            said.contains("did not end in time; abandoned: 7 runs of agents"),
+            "{said}"
+        );
+    }
+
+    #[test]
+    fn a_second_signal_ends_it_at_once() {
+        let mut blocked = Blocked::start();
+        blocked.told();
+        blocked.says("told");
+        blocked.told();
+        assert_eq!(blocked.ends().0, Some(AT_ONCE));
+    }
+}

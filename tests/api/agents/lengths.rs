@@ -1,0 +1,86 @@
+//! What definitions and models make gavel put together, and remember, has a limit (issue 21).
+
+use serde_json::json;
+
+use super::both;
+use crate::gemini::Reply;
+use crate::harness::spawn_app;
+
+const ECHO: &str = "---\nname: echo\ndescription: Says it again.\n---\n\nSay it again.\n";
+
+fn loops() -> String {
+    "---\nname: loops\ndescription: Goes round.\nflow_type: loop\nmax_iterations: 50\nsteps:\n\
+     \x20 - {name: first, agent: echo, input: {query: \"${query} ${second}\"}}\n\
+     \x20 - {name: second, agent: echo, input: {query: \"${first}${first}${first}${first}\"}}\n---\n"
+        .to_owned()
+}
+
+/// A text that names its input often is not made; the run says which, and others are served.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_prompt_that_would_be_too_long_fails_its_run_and_names_the_field() {
+    for setup in both() {
+        let often = "${query} ".repeat(50_000);
+        let setup = setup.agent(
+            "often.md",
+            &format!("---\nname: often\ndescription: Says it often.\n---\n\n{often}\n"),
+        );
+        let app = spawn_app(setup.script(vec![Reply::Text("Hello.")])).await;
+        let run = app.triggered("often", &"x".repeat(900_000)).await;
+        assert_eq!(
+            (&run["status"], &run["stop_reason"]),
+            (&json!("failed"), &json!("size_limit")),
+            "{run}"
+        );
+        let why = run["error_message"].as_str().unwrap();
+        assert!(
+            why.contains("of the agent \"often\"") && why.contains("2097152"),
+            "{why}"
+        );
+        assert!(why.to_lowercase().contains("system"), "{why}");
+        assert!(app.gemini.requests().is_empty());
+        assert_eq!(app.triggered("helper", "hi").await["status"], "completed");
+    }
+}
+
+/// What a loop hands from step to step does not grow without end.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_step_whose_input_would_be_too_long_fails_its_flow_and_names_the_input() {
+    for setup in both() {
+        let setup = setup.agent("echo.md", ECHO).agent("loops.md", &loops());
+        let app = spawn_app(setup.script(vec![Reply::Text("x".repeat(600_000).leak())])).await;
+        let run = app.triggered("loops", "go").await;
+        assert_eq!(
+            (&run["status"], &run["stop_reason"]),
+            (&json!("failed"), &json!("size_limit")),
+            "{run}"
+        );
+        let why = run["error_message"].as_str().unwrap();
+        for word in ["\"query\"", "\"second\"", "\"loops\"", "2097152"] {
+            assert!(why.contains(word), "{word}: {why}");
+        }
+    }
+}
+
+/// A run without a limit of turns does not grow for as long as its model goes on.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_run_that_would_remember_too_much_fails() {
+    for setup in both() {
+        let turns = std::sync::atomic::AtomicUsize::new(0);
+        let goes_on = Reply::from(move |_| {
+            let turn = turns.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
+            Reply::call(
+                "add_task",
+                json!({"description": format!("{turn}{}", "x".repeat(3 << 20))}),
+            )
+        });
+        let app = spawn_app(setup.script(vec![goes_on])).await;
+        let queued = app.queued("helper", "go").await;
+        let run = app.over(&queued).await;
+        assert_eq!(
+            (&run["status"], &run["stop_reason"]),
+            (&json!("failed"), &json!("size_limit")),
+            "{run}"
+        );
+        assert!(app.gemini.requests().len() < 8);
+    }
+}

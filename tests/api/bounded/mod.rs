@@ -1,0 +1,45 @@
+//! Bounded work: whatever the data of others makes gavel do, others are served meanwhile (promise 5).
+
+mod schemas;
+
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use crate::harness::App;
+
+/// How long others may have to wait while an attack runs. On a machine that builds and tests at once a bare answer takes a
+/// tenth of it.
+const AT_ONCE: Duration = Duration::from_secs(1);
+
+/// Looks after others while `attack` runs: `/livez` answers within a second, over and over, and another user is served.
+///
+/// Returns what came of the attack, and how often `/livez` was asked meanwhile.
+async fn others_are_served<T>(app: &App, attack: impl Future<Output = T>) -> T {
+    let watch = async {
+        loop {
+            let asked = Instant::now();
+            let (status, _) = app.get("/livez").await;
+            assert_eq!(status, 200);
+            assert!(asked.elapsed() < AT_ONCE, "/livez took {:?}", asked.elapsed());
+            let listed = app.request("GET", "/api/agent/approvals/pending", &[("x-gavel-user", "bob")]);
+            let asked = Instant::now();
+            assert_eq!(listed.send().await.unwrap().status(), 200);
+            assert!(
+                asked.elapsed() < 2 * AT_ONCE,
+                "another user waited {:?}",
+                asked.elapsed()
+            );
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    tokio::select! {
+        done = attack => done,
+        () = watch => unreachable!("it has no end"),
+    }
+}
+
+/// A tool as a server lists it.
+fn tool(name: &str, schema: &Value) -> Value {
+    json!({"name": name, "description": "Takes what it is given.", "inputSchema": schema})
+}

@@ -1,0 +1,196 @@
+//! What other people, models and servers say, as commands print it: nothing of it drives a terminal, turns what it says around, or
+//! stands there unseen; and a server that is none takes neither the key nor the time.
+
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::sync::{Arc, Mutex};
+use std::thread;
+
+use serde_json::{Value, json};
+
+use crate::harness::Place;
+
+/// Moves the cursor, sets a title, by C0 and by C1; turns the direction; is not seen.
+const EVIL: &str =
+    "a\u{1b}[2J\u{1b}]0;t\u{7}\u{9b}2J\u{7f}\r\u{202e}b\u{2066}c\u{200f}\u{61c}\u{200b}\u{e0041}\u{feff}z";
+
+fn assert_harmless(command: &[&str], text: &str) {
+    let evil: Vec<_> = text
+        .chars()
+        .filter(|c| EVIL.contains(*c) && !c.is_ascii_graphic())
+        .collect();
+    assert!(evil.is_empty(), "{command:?} printed {evil:?}: {text:?}");
+}
+
+type Answer = Arc<dyn Fn(&str, &mut TcpStream) + Send + Sync>;
+
+/// A server that answers as it is told, and its URL. Keeps the requests.
+fn server(answer: Answer) -> (String, Arc<Mutex<Vec<String>>>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let asked: Arc<Mutex<Vec<String>>> = Arc::default();
+    let keeping = Arc::clone(&asked);
+    thread::spawn(move || {
+        for stream in listener.incoming() {
+            let Ok(mut stream) = stream else { break };
+            let (answer, keeping) = (Arc::clone(&answer), Arc::clone(&keeping));
+            thread::spawn(move || {
+                let mut request = Vec::new();
+                let mut piece = [0; 4096];
+                while !request.windows(4).any(|end| end == b"\r\n\r\n") {
+                    match stream.read(&mut piece) {
+                        Ok(read @ 1..) => request.extend_from_slice(&piece[..read]),
+                        _ => return,
+                    }
+                }
+                let request = String::from_utf8_lossy(&request).into_owned();
+                keeping.lock().unwrap().push(request.clone());
+                answer(&request, &mut stream);
+            });
+        }
+    });
+    (url, asked)
+}
+
+fn says(status: u16, body: &Value) -> Answer {
+    let body = body.to_string();
+    Arc::new(move |_, stream| {
+        let head = format!(
+            "HTTP/1.1 {status} X\r\ncontent-type: application/json\r\ncontent-length: {}\r\nconnection: close\r\n\r\n",
+            body.len()
+        );
+        let _ = stream
+            .write_all(head.as_bytes())
+            .and_then(|()| stream.write_all(body.as_bytes()));
+        // What is left of the request is read, or the answer would be lost with it.
+        let _ = stream.shutdown(std::net::Shutdown::Write);
+        let _ = stream.read_to_end(&mut Vec::new());
+    })
+}
+
+/// Every command that asks another gavel. The others print by the same functions, which `tests/architecture.rs` sees to.
+const ASKING: [&[&str]; 11] = [
+    &["chat", "hi"],
+    &["runs", "list"],
+    &["runs", "show", ID],
+    &["runs", "watch", ID],
+    &["runs", "cancel", ID],
+    &["approvals", "list"],
+    &["approvals", "grants"],
+    &["approvals", "approve", ID],
+    &["approvals", "reject", ID],
+    &["threads", "list"],
+    &["threads", "show", ID],
+];
+const ID: &str = "01890a5d-ac96-774b-bcce-b302099a8057";
+
+#[test]
+fn what_a_server_says_of_a_refusal_is_printed_escaped() {
+    let problem = json!({"title": EVIL, "detail": EVIL, "code": EVIL, "errors": [{"pointer": EVIL, "detail": EVIL}]});
+    let (url, _) = server(says(400, &problem));
+    let place = Place::new();
+    for command in ASKING {
+        let args = [command, &["--server", &url]].concat();
+        let ran = place.run(&args);
+        assert_harmless(&args, &(ran.out + &ran.err));
+        assert!(
+            ran.err.contains("\\u202e") && ran.err.contains("\\u009b"),
+            "{args:?}: {}",
+            ran.err
+        );
+        assert_ne!(ran.status, 0, "{args:?}");
+    }
+}
+
+#[test]
+fn what_a_server_answers_is_printed_escaped_and_its_json_is_the_same() {
+    let call = json!({"tool": EVIL, "server": EVIL, "result": {"success": false, "error": {"code": EVIL, "message": EVIL}}, "parameters": {EVIL: EVIL}});
+    let decision = json!({"decision_type": "RESPOND", "outcome_category": EVIL, "response": EVIL, "tool_calls": [call], "model": EVIL, "duration_ms": 1});
+    let (url, _) = server(says(200, &decision));
+    let place = Place::new();
+    let text = place.run(&["chat", "--server", &url, "hi"]);
+    assert_harmless(&["chat"], &(text.out.clone() + &text.err));
+    assert!(text.ended(0).contains("a\\u001b[2J"));
+    let whole = place.run(&["chat", "--json", "--server", &url, "hi"]);
+    assert_harmless(&["chat", "--json"], &whole.out);
+    assert_eq!(whole.json(), decision);
+
+    let one = json!({
+        "runId": ID, "run_id": ID, "threadId": ID, "thread_id": ID, "actionId": ID, "approvalId": ID, "grantId": ID, "userId": EVIL, "agentId": EVIL,
+        "user_id": EVIL, "agent": EVIL, "agent_id": EVIL, "status": EVIL, "state": EVIL, "title": EVIL, "tool": EVIL, "server": EVIL,
+        "arguments": {EVIL: EVIL}, "reason": EVIL, "warnings": [EVIL], "recipients": [EVIL], "createdAt": EVIL, "created_at": EVIL,
+        "updatedAt": EVIL, "text": EVIL, "error": {"code": EVIL, "message": EVIL}, "result": EVIL, "messages": [{"role": "user", "text": EVIL, "runId": ID}],
+    });
+    let mut page = one.clone();
+    for list in [
+        "runs",
+        "approvals",
+        "pendingApprovals",
+        "actions",
+        "grants",
+        "threads",
+        "messages",
+    ] {
+        page[list] = json!([one]);
+    }
+    let (url, _) = server(says(200, &page));
+    // A stream that breaks off is joined again for two minutes.
+    for command in ASKING.iter().filter(|command| command[1] != "watch") {
+        for more in [&[][..], &["--json"]] {
+            let args = [*command, &["--server", &url], more].concat();
+            // It may find the answer wanting; that, too, is told without harm.
+            let ran = place.command(&args, &[]).output().unwrap();
+            assert_harmless(&args, &String::from_utf8(ran.stdout).unwrap());
+            assert_harmless(&args, &String::from_utf8(ran.stderr).unwrap());
+        }
+    }
+}
+
+#[test]
+fn a_redirect_takes_neither_message_nor_key_elsewhere() {
+    let (elsewhere, asked) = server(says(200, &json!({"decision_type": "RESPOND", "response": "evil"})));
+    let place = Place::new();
+    for status in [302, 308] {
+        let to = format!("{elsewhere}/{EVIL}").replace('\r', "");
+        let (url, _) = server(Arc::new(move |_, stream| {
+            let head = format!(
+                "HTTP/1.1 {status} X\r\nlocation: {}\r\ncontent-length: 0\r\nconnection: close\r\n\r\n",
+                to.split('\u{1b}').next().unwrap()
+            );
+            let _ = stream.write_all(head.as_bytes());
+            let _ = stream.shutdown(std::net::Shutdown::Write);
+            let _ = stream.read_to_end(&mut Vec::new());
+        }));
+        for command in ASKING {
+            let args = [command, &["--server", &url]].concat();
+            let ran = place.run_with(&args, &[("GAVEL_API_KEY", "a-key-that-is-nobody-elses")]);
+            assert!(
+                ran.err.contains(&elsewhere) && ran.err.contains("Redirects are not followed"),
+                "{args:?}: {}",
+                ran.err
+            );
+            assert_ne!(ran.status, 0, "{args:?}");
+        }
+    }
+    assert!(asked.lock().unwrap().is_empty());
+}
+
+#[test]
+fn an_answer_without_an_end_is_given_up() {
+    let (url, _) = server(Arc::new(|_, stream| {
+        let head = "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\nconnection: close\r\n\r\n";
+        let _ = stream.write_all(head.as_bytes());
+        let piece = vec![b' '; 1 << 20];
+        while stream.write_all(&piece).is_ok() {}
+    }));
+    let place = Place::new();
+    for command in [&["chat", "hi"][..], &["threads", "list"]] {
+        let args = [command, &["--server", &url]].concat();
+        let ran = place.run(&args);
+        assert!(ran.err.contains("more than 64 MiB"), "{args:?}: {}", ran.err);
+        assert_eq!(ran.status, 1);
+    }
+    let ran = place.run(&["runs", "watch", ID, "--server", &url]);
+    assert!(ran.err.contains(" MiB"), "{}", ran.err);
+    assert_ne!(ran.status, 0);
+}
