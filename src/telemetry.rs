@@ -89,13 +89,15 @@ type Logs = Layered<Filtered<Boxed, Filter, Registry>, Registry>;
 type Filter = And<EnvFilter, Targets, Registry>;
 type Boxed = Box<dyn Layer<Registry> + Send + Sync>;
 
-/// Crates that log what passes through them, and the most of it that says nothing of its content: rmcp prints notifications
-/// at info and messages below, the others statements, frames and headers at debug and trace. apalis tells of each try while
-/// its database is away; `adapters/queue` tells once.
-const TALKATIVE: [(&str, LevelFilter); 9] = [
+/// Crates that log what passes through them, and the most of it that says nothing of its content. rmcp prints notifications,
+/// and what servers make it say at warn and error; `adapters/mcp` tells that, counted. The exporter of traces prints a
+/// collector's words, which may be the headers that it was sent. The others print statements, frames and headers at debug and
+/// trace. apalis tells of each try while its database is away; `adapters/queue` tells once.
+const TALKATIVE: [(&str, LevelFilter); 10] = [
     ("apalis_core", LevelFilter::OFF),
     ("apalis_postgres", LevelFilter::OFF),
-    ("rmcp", LevelFilter::WARN),
+    ("opentelemetry-otlp", LevelFilter::OFF),
+    ("rmcp", LevelFilter::OFF),
     ("h2", LevelFilter::INFO),
     ("hyper", LevelFilter::INFO),
     ("hyper_util", LevelFilter::INFO),
@@ -184,6 +186,7 @@ mod tests {
             speak!(
                 "gavel" "engine", "rmcp" "service", "hyper" "proto", "hyper_util" "client", "h2" "codec",
                 "reqwest" "connect", "rustls" "client", "sqlx" "query", "apalis_core" "worker", "apalis_postgres" "queries",
+                "opentelemetry-otlp" "http",
             );
         });
         let bytes = written.0.lock().unwrap().clone();
@@ -197,7 +200,7 @@ mod tests {
             let logged = logged(filter);
             let of = |name: &str| logged.lines().filter(|line| line.contains(name)).count();
             assert!(of(" gavel::") >= 2, "{filter}: {logged}");
-            assert_eq!(of(" rmcp:"), 1, "{filter}: {logged}");
+            assert_eq!(of(" rmcp:") + of("opentelemetry"), 0, "{filter}: {logged}");
             for name in ["hyper", "hyper_util", "h2", "reqwest", "rustls", "sqlx"] {
                 assert!(of(&format!(" {name}:")) <= 2, "{filter}, {name}: {logged}");
             }

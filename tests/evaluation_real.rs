@@ -85,6 +85,7 @@ impl Real {
         let request = CallRequest {
             tool,
             arguments: &canonical::to_raw(&arguments),
+            tenant: "default",
             user,
             origin: "eval",
             run_id: "eval",

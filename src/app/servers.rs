@@ -5,7 +5,7 @@ use std::{env, fs};
 
 use secrecy::ExposeSecret;
 
-use crate::adapters::mcp::config::{IDENTITY_SECRET, ToolSettings};
+use crate::adapters::mcp::config::{IDENTITY_SECRET, Identity, ToolSettings};
 use crate::adapters::mcp::{ConfigIssue, McpConfig, McpOptions};
 use crate::config::{Config, FileError};
 
@@ -37,8 +37,43 @@ pub fn tool_settings(config: &Config) -> Result<BTreeMap<(String, String), ToolS
     Ok(tools.collect())
 }
 
-/// Reads the configuration of the servers.
+/// Reads the configuration of the servers. Where there may be several tenants, a server to which users of one name may be
+/// one user is warned of; one that acts as the user it is told must not be such a server.
 pub(crate) fn read(config: &Config) -> Result<McpConfig, FileError> {
+    let (mut servers, place) = read_file(config)?;
+    if !config.auth.has_several_tenants() {
+        return Ok(servers);
+    }
+    let mut wrong = Vec::new();
+    for server in servers.servers.iter().filter(|server| server.off.is_none()) {
+        let issue = |message: &str| ConfigIssue {
+            pointer: format!("/mcpServers/{}/gavel/tenantUsers", server.name),
+            message: message.to_owned(),
+        };
+        match (&server.gavel.identity, server.gavel.tenant_users) {
+            (Identity::None, None) => servers.warnings.push(issue(
+                "not set, and there may be users of several tenants: those of the same name are one user to this server; \
+                 set it to true, or to false where the server does not look at users",
+            )),
+            (Identity::Argument(_) | Identity::Token, Some(false)) => wrong.push(issue(
+                "false, and there may be users of several tenants: the server acts as the user it is told (`identity`), so \
+                 those of the same name would be one user; remove it, or set it to true",
+            )),
+            (Identity::None, Some(_)) | (Identity::Argument(_) | Identity::Token, None | Some(true)) => {}
+        }
+    }
+    match wrong.is_empty() {
+        true => Ok(servers),
+        false => Err(refused(&place, &wrong)),
+    }
+}
+
+fn refused(place: &str, issues: &[ConfigIssue]) -> FileError {
+    let lines: Vec<_> = issues.iter().map(ConfigIssue::to_string).collect();
+    FileError(format!("{place} is wrong:\n{}", lines.join("\n")))
+}
+
+fn read_file(config: &Config) -> Result<(McpConfig, String), FileError> {
     let variable = |name: &str| match name {
         IDENTITY_SECRET => config
             .identity_secret
@@ -60,8 +95,8 @@ pub(crate) fn read(config: &Config) -> Result<McpConfig, FileError> {
             (McpConfig::from_json(&text, &variable), path.display().to_string())
         }
     };
-    read.map_err(|issues| {
-        let lines: Vec<_> = issues.iter().map(ConfigIssue::to_string).collect();
-        FileError(format!("{place} is wrong:\n{}", lines.join("\n")))
-    })
+    match read {
+        Ok(servers) => Ok((servers, place)),
+        Err(issues) => Err(refused(&place, &issues)),
+    }
 }

@@ -275,6 +275,9 @@ fn each_server(bridge: &Mcp, config: &Config, findings: &mut Findings) -> anyhow
     if servers.is_empty() {
         findings.odd("MCP servers: none are configured")?;
     }
+    for warning in bridge.warnings() {
+        findings.odd(&format!("MCP servers: {warning}"))?;
+    }
     for server in &servers {
         let line = format!("MCP server {}", mcp_verb::headline(server).trim_end());
         match server.state {

@@ -29,6 +29,18 @@ pub enum Auth {
     Jwt(Jwt),
 }
 
+impl Auth {
+    /// May there be users of more than one tenant?
+    #[must_use]
+    pub fn has_several_tenants(&self) -> bool {
+        match self {
+            Self::None => false,
+            Self::ApiKeys(keys) => keys.windows(2).any(|pair| pair[0].tenant != pair[1].tenant),
+            Self::Jwt(jwt) => jwt.tenant_claim.is_some(),
+        }
+    }
+}
+
 /// One service's key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ApiKey {

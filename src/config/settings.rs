@@ -439,7 +439,7 @@ pub const SETTINGS: &[Setting] = &[
         "a filter such as info, warn or gavel=debug,info",
         "What is logged, to standard error.",
     )
-    .default("info,rmcp=warn"),
+    .default("info"),
     setting(
         "log.format",
         &["GAVEL_LOG_FORMAT"],

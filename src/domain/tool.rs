@@ -175,6 +175,8 @@ failure_codes! {
     ProtocolError = "protocol_error",
     /// No answer in time, and the call does no harm.
     Timeout = "timeout",
+    /// gavel held too many large answers to read this one, and the call does no harm. It may be made again.
+    Overloaded = "overloaded",
     /// Sent, and then the connection or the time was lost: it may or may not have had its effect.
     InDoubt = "in_doubt",
     /// The tool wanted something gavel does not give (input, sampling).

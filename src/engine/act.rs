@@ -421,6 +421,7 @@ async fn attempt(
     let request = CallRequest {
         tool,
         arguments: &one.arguments,
+        tenant: run.record.tenant.as_str(),
         user: &tool.user(&run.record.tenant, &run.record.user),
         origin: run.record.surface,
         run_id: &run.record.id.to_string(),

@@ -110,7 +110,13 @@ impl ObservedCall {
         let reached = |error: &ObservedError| {
             matches!(
                 error.code.as_str(),
-                "tool_error" | "auth_required" | "protocol_error" | "timeout" | "in_doubt" | "unsupported"
+                "tool_error"
+                    | "auth_required"
+                    | "protocol_error"
+                    | "timeout"
+                    | "in_doubt"
+                    | "unsupported"
+                    | "overloaded"
             )
         };
         self.result

@@ -66,6 +66,8 @@ pub struct CallRequest<'a> {
     pub tool: &'a Arc<Tool>,
     /// Canonical JSON object, sent as it is.
     pub arguments: &'a RawValue,
+    /// The tenant of the user.
+    pub tenant: &'a str,
     /// The acting user, as the server is told.
     pub user: &'a str,
     /// The surface: `chat`, …

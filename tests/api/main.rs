@@ -23,6 +23,7 @@ mod fakes;
 #[path = "../gemini/server.rs"]
 mod far;
 mod faults;
+mod floods;
 mod gemini;
 mod google;
 mod harness;

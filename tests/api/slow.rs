@@ -26,7 +26,7 @@ const PIECE: usize = 64 * 1024;
 const MOST: u64 = 300 << 20;
 
 /// Resident memory of a process, in bytes.
-fn resident(pid: u32) -> u64 {
+pub fn resident(pid: u32) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
     let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap();
     line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() * 1024

@@ -126,6 +126,49 @@ fn doctor_tells_who_has_its_address() {
     );
 }
 
+/// Users of one name in several tenants are one user to a server that is not told the tenant.
+#[test]
+fn doctor_warns_of_servers_that_know_no_tenants_where_there_are_several() {
+    let place = Place::new();
+    let entry = |gavel: serde_json::Value| serde_json::json!({"command": "false", "gavel": gavel});
+    let servers = serde_json::json!({"mcpServers": {
+        "open": entry(serde_json::json!({})),
+        "said": entry(serde_json::json!({"tenantUsers": false})),
+        "told": entry(serde_json::json!({"tenantUsers": true})),
+        "known": entry(serde_json::json!({"identity": {"argument": "user"}})),
+    }});
+    fs::write(place.path().join("mcp.json"), servers.to_string()).unwrap();
+    let key = |name: &str, tenant: &str| serde_json::json!({"name": name, "sha256": name.repeat(64), "tenant": tenant});
+    let one = serde_json::json!([key("a", "acme"), key("b", "acme")]).to_string();
+    let several = serde_json::json!([key("a", "acme"), key("b", "other")]).to_string();
+    let run = |keys: &str| {
+        let environment = [
+            ("GAVEL_MCP_CONFIG", "mcp.json"),
+            ("GAVEL_AUTH_MODE", "api_key"),
+            ("GAVEL_AUTH_KEYS", keys),
+            ("GAVEL_LISTEN", "127.0.0.1:0"),
+        ];
+        place.run_with(&["doctor"], &environment).ended(1)
+    };
+    let warning = "! MCP servers: mcp.json/mcpServers/open/gavel/tenantUsers: not set";
+    let seen = run(&several);
+    assert!(seen.contains(warning), "{seen}");
+    assert_eq!(seen.matches("tenantUsers").count(), 1, "{seen}");
+    assert!(!run(&one).contains("tenantUsers"));
+
+    // One that acts as the user it is told must not take two people for one.
+    let servers = serde_json::json!({"mcpServers": {"s": entry(
+        serde_json::json!({"identity": {"argument": "user"}, "tenantUsers": false}),
+    )}});
+    fs::write(place.path().join("mcp.json"), servers.to_string()).unwrap();
+    let refused = run(&several);
+    assert!(
+        refused.contains("mcpServers/s/gavel/tenantUsers: false, and there may be"),
+        "{refused}"
+    );
+    assert!(!run(&one).contains("tenantUsers"));
+}
+
 #[test]
 fn doctor_says_what_it_found_once_and_names_every_server_that_is_away() {
     let place = Place::new();

@@ -60,7 +60,7 @@ fn our_settings_stand_under_gavel() {
     let gavel = &config.servers[0].gavel;
     assert_eq!(gavel.identity, Identity::Argument("user_id".into()));
     assert_eq!(gavel.connection, Connection::PerUser);
-    assert!(gavel.trust_hints && gavel.tenant_users && gavel.pin);
+    assert!(gavel.trust_hints && gavel.tells_tenants() && gavel.pin);
     assert_eq!(gavel.max_concurrent, 4);
     let send = &gavel.tools["send"];
     assert_eq!(send.side_effect, Some(true));
@@ -149,6 +149,22 @@ fn an_identity_token_needs_a_secret_worth_the_name() {
     let short = McpConfig::from_json(text, &|_| Some("short".into())).unwrap_err();
     assert!(short[0].message.contains("32 bytes"), "{short:?}");
     assert!(McpConfig::from_json(text, &|_| Some("x".repeat(32))).is_ok());
+}
+
+/// A server that acts as the user it is told is told the tenant, unless its entry says otherwise.
+#[test]
+fn a_server_with_an_identity_is_told_users_with_their_tenant() {
+    for (gavel, tells) in [
+        (json!({}), false),
+        (json!({"tenantUsers": true}), true),
+        (json!({"identity": {"argument": "user"}}), true),
+        (json!({"identity": "token"}), true),
+        (json!({"identity": "token", "tenantUsers": false}), false),
+    ] {
+        let text = json!({"mcpServers": {"s": {"command": "x", "gavel": gavel}}}).to_string();
+        let config = McpConfig::from_json(&text, &|_| Some("x".repeat(32))).unwrap();
+        assert_eq!(config.servers[0].gavel.tells_tenants(), tells, "{text}");
+    }
 }
 
 /// A server that is off for what it needs may name that where it is used, without a default.

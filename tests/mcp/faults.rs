@@ -966,6 +966,77 @@ async fn a_failure_shows_no_secret_of_the_configuration() {
     assert!(shown.contains("http://127.0.0.1:1/mcp"));
 }
 
+/// Canaries: a server that says back what it was sent, in any form and cut anywhere, shows no secret to operators or models.
+#[tokio::test]
+async fn a_server_that_echoes_its_request_shows_no_secret() {
+    use base64::Engine;
+    let basic = base64::prelude::BASE64_STANDARD.encode("ann:canary-password");
+    let entry = |url: &str| {
+        let mut url = url::Url::parse(url).unwrap();
+        url.set_path("/mcp/canary-in-a-path/sse");
+        url.set_query(Some("key=canary-in-a-query"));
+        url.set_username("canary-user").unwrap();
+        url.set_password(Some("canary-in-a-url")).unwrap();
+        json!({
+            "url": url.as_str(),
+            "headers": {"Authorization": format!("Basic {basic}"), "X-Key": "canary-\"quoted\"/0123456789"},
+        })
+    };
+    let hidden = |text: &str| {
+        let text = text.to_lowercase();
+        assert!(
+            !text.contains("canary") && !text.contains("y2fuyxj5") && !text.contains("quoted"),
+            "{text}"
+        );
+        assert!(!text.contains(&basic[..12].to_lowercase()), "{text}");
+    };
+    // In the case of the configuration, which the peer does not keep.
+    let said = format!(
+        "Authorization: Basic {basic} X-Key: canary-\"quoted\"/0123456789 canary-%22quoted%22%2F0123456789 ann:canary-password \
+         canary-user:canary-in-a-url /mcp/canary-in-a-path/sse?key=canary-in-a-query"
+    );
+    // The handshake is refused with everything that came in.
+    for cut in [said.len(), 50, 45, 40] {
+        let words = said[..cut].to_owned();
+        let server = RawServer::start(move |_| {
+            let words = words.clone();
+            Some(Answer::Http(
+                "HTTP/1.1 403 Forbidden\r\ncontent-type: text/plain",
+                words,
+            ))
+        })
+        .await;
+        let mcp = bridge(&entry(&server.url));
+        until(&mcp, |mcp| mcp.status()[0].state == ServerState::Down).await;
+        hidden(&format!("{:?} {:?}", mcp.status(), mcp.catalog()));
+        assert!(mcp.status()[0].reason.as_ref().unwrap().contains("403"));
+    }
+    // So is a call, as an error of the protocol, of the tool, and as what is none.
+    for form in ["protocol", "tool", "none"] {
+        let words = said.clone();
+        let server = peer(move |request| {
+            let id = &request.message["id"];
+            let body = match form {
+                "protocol" => json!({"jsonrpc": "2.0", "id": id, "error": {"code": -32602, "message": words}}),
+                "tool" => json!({"jsonrpc": "2.0", "id": id,
+                    "result": {"isError": true, "content": [{"type": "text", "text": words}]}}),
+                _ => json!({"jsonrpc": "2.0", "id": id, "result": {"resultType": words}}),
+            };
+            Answer::Http("HTTP/1.1 200 OK\r\ncontent-type: application/json", body.to_string())
+        })
+        .await;
+        let mcp = bridge(&entry(&server.url));
+        up(&mcp).await;
+        let (gavel::ports::tools::CallReply::Failed(failure) | gavel::ports::tools::CallReply::Unknown(failure)) =
+            call(&mcp, "act", json!({})).await
+        else {
+            panic!("{form} did not fail")
+        };
+        hidden(&failure.message);
+        assert!(failure.message.contains("***"), "{form}: {}", failure.message);
+    }
+}
+
 #[tokio::test]
 async fn a_refresh_connects_now_and_says_how_it_went() {
     let server = RawServer::start(|_| None).await;

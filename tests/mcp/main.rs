@@ -4,6 +4,7 @@
 
 mod config;
 mod faults;
+mod floods;
 mod http;
 mod pins;
 #[path = "../ports/mod.rs"]

@@ -30,6 +30,8 @@ pub(crate) enum Answer {
     Cut(String),
     /// The connection is closed without a word, and so are all streams on it.
     Close,
+    /// Bytes as they are, and then nothing more, with the connection open. Over HTTP/2 as [`Self::Cut`].
+    Stall(String),
     /// Nothing, until the client goes away; that is then told as `gone`.
     Hang,
 }
@@ -135,6 +137,12 @@ async fn connection(mut stream: Stream, answer: &Answers, seen: &Seen) {
                 return;
             }
             Answer::Close => return,
+            Answer::Stall(bytes) => {
+                if stream.write_all(bytes.as_bytes()).await.is_ok() {
+                    std::future::pending::<()>().await;
+                }
+                return;
+            }
             Answer::Hang => {
                 let _gone = Gone(seen);
                 let mut rest = [0; 64];
@@ -209,7 +217,7 @@ async fn one(
     match answer(&request).unwrap_or_else(|| usual(&request)) {
         Answer::Result(result) => whole(JSON, message(&request, &result)),
         Answer::Http(head, body) => whole(head, body),
-        Answer::Cut(text) => {
+        Answer::Cut(text) | Answer::Stall(text) => {
             let cut = || io::Error::other("cut");
             let (head, body) = text.split_once("\r\n\r\n").ok_or_else(cut)?;
             let length = head.lines().find_map(|line| line.strip_prefix("content-length: "));

@@ -70,6 +70,7 @@ pub(crate) fn tool(catalog: &Catalog, name: &str) -> Arc<Tool> {
 /// One call with what is usual.
 pub(crate) struct Call<'a> {
     pub(crate) arguments: Value,
+    pub(crate) tenant: &'a str,
     pub(crate) user: &'a str,
     pub(crate) timeout: Duration,
     pub(crate) cancel: CancellationToken,
@@ -81,6 +82,7 @@ impl Call<'_> {
     pub(crate) fn with(arguments: Value) -> Self {
         Self {
             arguments,
+            tenant: "default",
             user: "u1",
             timeout: PATIENCE,
             cancel: CancellationToken::new(),
@@ -94,6 +96,7 @@ impl Call<'_> {
         mcp.call(CallRequest {
             tool,
             arguments: &arguments,
+            tenant: self.tenant,
             user: self.user,
             origin: "chat",
             run_id: "run-1",

@@ -138,6 +138,7 @@ fn is_own(code: FailureCode) -> bool {
         | FailureCode::LimitReached
         | FailureCode::DoomLoop
         | FailureCode::NotRecorded
+        | FailureCode::Overloaded
         | FailureCode::Timeout
         | FailureCode::Unsupported => true,
         FailureCode::UnknownTool

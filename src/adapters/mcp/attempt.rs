@@ -8,6 +8,10 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use tokio_util::sync::CancellationToken;
 
+use super::message::RpcError;
+use super::result::ERROR_BYTES;
+use super::source::Source;
+use crate::domain::budget::Share;
 use crate::ports::runs::Hold;
 use crate::ports::tools::CallRequest;
 
@@ -49,8 +53,8 @@ impl Outgoing<'_> {
 /// How one attempt ended.
 #[derive(Debug)]
 pub(super) enum Attempt {
-    /// The server answered with this `result`, JSON text.
-    Result(Bytes),
+    /// The server answered with this `result`, JSON text, which takes this share of the budget of answers.
+    Result(Bytes, Option<Share>),
     /// The server answered with a JSON-RPC error.
     Error {
         /// JSON-RPC's or the server's code.
@@ -68,6 +72,16 @@ pub(super) enum Attempt {
     Lost(Lost, String),
 }
 
+impl Attempt {
+    /// The server's own error.
+    pub(super) fn error(error: RpcError, source: &Source) -> Self {
+        Self::Error {
+            code: error.code,
+            message: source.said(&error.message, ERROR_BYTES).into_owned(),
+        }
+    }
+}
+
 /// Why there is no answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Lost {
@@ -81,6 +95,8 @@ pub(super) enum Lost {
     Changed,
     /// The connection broke, or what came over it was no answer.
     Connection,
+    /// It came, and gavel held too many large answers to read it.
+    NoRoom,
 }
 
 /// Codes by which JSON-RPC says that a request was not taken up: it could not be read, it is none, its
@@ -101,6 +117,7 @@ impl Lost {
             Self::Lease => "another process may have taken the run up; the call was not sent".to_owned(),
             Self::Changed => "its server offers the tool otherwise by now; the call was not sent".to_owned(),
             Self::Connection => "the connection was lost before the answer".to_owned(),
+            Self::NoRoom => "gavel is holding too many large answers; try again".to_owned(),
         }
     }
 }

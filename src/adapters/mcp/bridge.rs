@@ -9,7 +9,8 @@ use futures_util::future::join_all;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use super::config::McpConfig;
+use super::answers;
+use super::config::{ConfigIssue, McpConfig};
 use super::meta::IdentitySigner;
 use super::pins::{AcceptedTool, PinError, Pins};
 use super::registry::Registry;
@@ -24,6 +25,8 @@ use crate::ports::tools::{CallReply, CallRequest, Catalog, Tools};
 const SHUTDOWN: Duration = Duration::from_secs(12);
 /// How long [`Mcp::refresh`] waits for a server.
 const REFRESH: Duration = Duration::from_secs(10);
+/// How often it is told how many lines were not logged.
+const FLUSH: Duration = Duration::from_secs(60);
 /// How soon a tool that an operator accepted in another process is offered again.
 const LOOK_AGAIN: Duration = Duration::from_secs(2);
 
@@ -58,8 +61,9 @@ impl Default for McpOptions {
 
 /// The servers of `mcp.json`, connected in the background.
 pub struct Mcp {
-    servers: BTreeMap<Arc<str>, Server>,
+    servers: Arc<BTreeMap<Arc<str>, Server>>,
     common: Arc<Common>,
+    warnings: Vec<ConfigIssue>,
 }
 
 /// Why the bridge could not start.
@@ -96,6 +100,7 @@ impl Mcp {
             registry: Registry::new(),
             pins,
             signer: config.identity_secret.as_ref().map(IdentitySigner::new),
+            answers: answers::budget(),
             base_env: Arc::new(config.base_env),
             attempt_limit: options.attempt_limit,
             result_bytes: options.result_bytes,
@@ -114,7 +119,19 @@ impl Mcp {
             let watching = look_again(shelves.cloned().collect(), common.stop.clone());
             common.tasks.spawn(watching);
         }
-        Ok(Arc::new(Self { servers, common }))
+        let servers = Arc::new(servers);
+        common.tasks.spawn(flush_logs(servers.clone(), common.stop.clone()));
+        Ok(Arc::new(Self {
+            servers,
+            common,
+            warnings: config.warnings,
+        }))
+    }
+
+    /// What is odd in the configuration but does no harm.
+    #[must_use]
+    pub fn warnings(&self) -> &[ConfigIssue] {
+        &self.warnings
     }
 
     /// How the servers are, by name.
@@ -172,6 +189,13 @@ impl Mcp {
             Some((prefix, tool)) if *prefix == *server.config.name => server.config.may_offer(tool),
             _ => server.config.may_offer(name) && !known.tools.iter().any(|tool| *tool.name == **name),
         })
+    }
+}
+
+/// Tells how many lines of servers were not logged.
+async fn flush_logs(servers: Arc<BTreeMap<Arc<str>, Server>>, stop: CancellationToken) {
+    while stop.run_until_cancelled(tokio::time::sleep(FLUSH)).await.is_some() {
+        servers.values().for_each(Server::flush_log);
     }
 }
 

@@ -10,6 +10,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::FutureExt;
 use rmcp::model::{
     ClientRequest, ListToolsRequest, PaginatedRequestParams, ProtocolVersion, ServerPeerInfo, ServerResult,
     SubscriptionFilter,
@@ -28,8 +29,11 @@ use super::definition::MAX_LISTED;
 use super::handler::{Handler, client_info};
 use super::http::direct::Direct;
 use super::http::{self, Tap};
+use super::log;
+use super::source::Source;
 use super::stdio::{self, LastWords};
-use crate::domain::text::{capped, visible};
+use super::unsolicited::{Flood, Unsolicited};
+use crate::domain::budget::Share;
 
 /// How long an HTTP server may be silent when asked by `server/discover`.
 const DISCOVER: Duration = Duration::from_millis(1500);
@@ -37,6 +41,8 @@ const DISCOVER: Duration = Duration::from_millis(1500);
 const MAX_PAGES: usize = 64;
 /// Bytes of a list that are read, all pages together.
 const MAX_LIST: usize = 16 * 1024 * 1024;
+/// Longest words of a reason, in bytes.
+const MAX_WORDS: usize = 512;
 
 /// An open connection.
 pub(super) struct Open {
@@ -45,8 +51,16 @@ pub(super) struct Open {
     pub(super) direct: Option<Arc<Direct>>,
     pub(super) pid: Option<u32>,
     pub(super) last_words: LastWords,
+    /// What the server sends of its own accord.
+    pub(super) unsolicited: Arc<Unsolicited>,
     /// The tools as the server lists them.
-    pub(super) list: Vec<Value>,
+    pub(super) list: List,
+}
+
+/// A list of tools, and what it takes of the budget of answers.
+pub(super) struct List {
+    pub(super) tools: Vec<Value>,
+    _held: Vec<Share>,
 }
 
 impl Open {
@@ -62,31 +76,36 @@ impl Open {
 pub(super) async fn open(
     server: &ServerConfig,
     base_env: &[(&'static str, String)],
+    source: &Arc<Source>,
     beside: &Beside,
 ) -> Result<Open, String> {
-    match &server.transport {
-        None => Err(server.off.clone().unwrap_or_else(|| "off".to_owned())),
-        Some(config @ TransportConfig::Stdio { .. }) => open_stdio(server, config, base_env, beside).await,
+    let unsolicited = Unsolicited::new(source.clone(), beside.clone());
+    let opening = match &server.transport {
+        None => return Err(server.off.clone().unwrap_or_else(|| "off".to_owned())),
+        Some(config @ TransportConfig::Stdio { .. }) => open_stdio(config, base_env, &unsolicited).boxed(),
         Some(TransportConfig::Http { url, headers }) => {
-            let client = http::client(url)?;
-            open_http(url, &client, &http::headers(headers)?, beside).await
+            let (client, headers) = (http::client(url)?, http::headers(headers)?);
+            let unsolicited = &unsolicited;
+            async move { open_http(url, &client, &headers, beside, unsolicited).await }.boxed()
         }
+    };
+    tokio::select! {
+        biased;
+        () = unsolicited.flooded() => Err(Flood.to_string()),
+        open = opening => open,
     }
 }
 
 async fn open_stdio(
-    server: &ServerConfig,
     config: &TransportConfig,
     base_env: &[(&'static str, String)],
-    beside: &Beside,
+    unsolicited: &Arc<Unsolicited>,
 ) -> Result<Open, String> {
+    let source = &unsolicited.source;
     let start = |mode| async {
-        let child = stdio::start(&server.name, config, base_env).map_err(Failed::Start)?;
+        let child = stdio::start(unsolicited, config, base_env).map_err(Failed::Start)?;
         let (pid, last_words) = (child.pid, child.last_words);
-        let handler = Handler {
-            changed: beside.changed.clone(),
-        };
-        match handler.serve_with_lifecycle(child.transport, mode).await {
+        match Handler.serve_with_lifecycle(child.transport, mode).await {
             Ok(running) => Ok((running, pid, last_words)),
             Err(error) => Err(Failed::Handshake(Box::new(error), last_words)),
         }
@@ -95,15 +114,16 @@ async fn open_stdio(
         Ok(started) => started,
         Err(first) if first.is_refusal() => start(discover())
             .await
-            .map_err(|error| format!("{}, and then: {}", first.words(), error.words()))?,
-        Err(error) => return Err(error.words()),
+            .map_err(|error| format!("{}, and then: {}", first.words(source), error.words(source)))?,
+        Err(error) => return Err(error.words(source)),
     };
-    let list = list(running.peer()).await.map_err(|fault| fault.words)?;
+    let list = list(running.peer(), unsolicited).await.map_err(|fault| fault.words)?;
     Ok(Open {
         running,
         direct: None,
         pid,
         last_words,
+        unsolicited: unsolicited.clone(),
         list,
     })
 }
@@ -120,12 +140,12 @@ impl Failed {
         matches!(self, Self::Handshake(error, _) if matches!(**error, ClientInitializeError::JsonRpcError(_)))
     }
 
-    fn words(&self) -> String {
+    fn words(&self, source: &Source) -> String {
         match self {
-            Self::Start(words) => words.clone(),
+            Self::Start(words) => source.words(words, MAX_WORDS),
             Self::Handshake(error, last_words) => match last_words.get() {
-                Some(line) => format!("{}; its last line on stderr: {line}", words(error)),
-                None => words(error),
+                Some(line) => format!("{}; its last line on stderr: {line}", words(error, source)),
+                None => words(error, source),
             },
         }
     }
@@ -136,13 +156,12 @@ async fn open_http(
     client: &reqwest::Client,
     headers: &reqwest::header::HeaderMap,
     beside: &Beside,
+    unsolicited: &Arc<Unsolicited>,
 ) -> Result<Open, String> {
+    let source = &unsolicited.source;
     let serve = |mode| async {
-        let tap = Tap::new(client.clone());
-        let handler = Handler {
-            changed: beside.changed.clone(),
-        };
-        let running = handler
+        let tap = Tap::new(client.clone(), unsolicited.clone());
+        let running = Handler
             .serve_with_lifecycle(http::transport(tap.clone(), url, headers), mode)
             .await?;
         Ok((running, tap))
@@ -153,22 +172,22 @@ async fn open_http(
     };
     let first = match tokio::time::timeout(DISCOVER, serve(auto)).await {
         Ok(Ok(open)) => Ok(open),
-        Ok(Err(error)) if is_refused_connection(&error) => return Err(words(&error)),
-        Ok(Err(error)) => Err(Some(words(&error))),
+        Ok(Err(error)) if is_refused_connection(&error) => return Err(words(&error, source)),
+        Ok(Err(error)) => Err(Some(words(&error, source))),
         Err(_) => Err(None),
     };
     let (running, tap) = match first {
         Ok(open) => open,
         // Odd answers to an unknown method say nothing about `initialize`, but may say why that fails as well.
         Err(first) => serve(ClientLifecycleMode::Initialize).await.map_err(|error| {
-            let then = words(&error);
+            let then = words(&error, source);
             match first.filter(|first| *first != then) {
                 Some(first) => format!("{first}, and then: {then}"),
                 None => then,
             }
         })?,
     };
-    let list = list(running.peer()).await.map_err(|fault| fault.words)?;
+    let list = list(running.peer(), unsolicited).await.map_err(|fault| fault.words)?;
     let info = running.peer().peer_info().ok_or("it said nothing about itself")?;
     let direct = Direct::new(
         client.clone(),
@@ -178,12 +197,14 @@ async fn open_http(
         &info.protocol_version,
         &client_info(),
         beside.clone(),
+        unsolicited.clone(),
     )?;
     Ok(Open {
         running,
         direct: Some(Arc::new(direct)),
         pid: None,
         last_words: LastWords::default(),
+        unsolicited: unsolicited.clone(),
         list,
     })
 }
@@ -199,7 +220,16 @@ fn discover() -> ClientLifecycleMode {
 ///
 /// # Errors
 /// Why there is no list.
-pub(super) async fn list(peer: &Peer<RoleClient>) -> Result<Vec<Value>, NoList> {
+pub(super) async fn list(peer: &Peer<RoleClient>, unsolicited: &Unsolicited) -> Result<List, NoList> {
+    let listing = unsolicited.reads_list();
+    let tools = read_list(peer, &unsolicited.source).await?;
+    Ok(List {
+        tools,
+        _held: listing.is_read(),
+    })
+}
+
+async fn read_list(peer: &Peer<RoleClient>, source: &Source) -> Result<Vec<Value>, NoList> {
     let mut tools = Vec::new();
     let mut cursor: Option<String> = None;
     let mut bytes = 0;
@@ -221,7 +251,10 @@ pub(super) async fn list(peer: &Peer<RoleClient>) -> Result<Vec<Value>, NoList> 
             Err(error) => {
                 return Err(NoList {
                     answered: matches!(error, ServiceError::McpError(_)),
-                    words: format!("its tools could not be listed: {}", visible(&error.to_string())),
+                    words: format!(
+                        "its tools could not be listed: {}",
+                        source.words(&error.to_string(), MAX_WORDS)
+                    ),
                 });
             }
         };
@@ -265,7 +298,7 @@ impl NoList {
 }
 
 /// Servers of the 2026-07-28 era tell of changes only to who has asked for it.
-pub(super) async fn subscribe(peer: &Peer<RoleClient>) -> Option<Subscription> {
+pub(super) async fn subscribe(peer: &Peer<RoleClient>, source: &Source) -> Option<Subscription> {
     let info = peer.peer_info()?;
     let tells = info.capabilities.tools.as_ref()?.list_changed == Some(true);
     if !tells || info.protocol_version.has_initialize() {
@@ -275,8 +308,12 @@ pub(super) async fn subscribe(peer: &Peer<RoleClient>) -> Option<Subscription> {
     match peer.listen(filter).await {
         Ok(subscription) => Some(subscription),
         Err(error) => {
-            tracing::warn!(
-                error = visible(&error.to_string()),
+            let error = source.words(&error.to_string(), MAX_WORDS);
+            log::line!(
+                source.log,
+                warn,
+                "no subscription",
+                error,
                 "changes of its tools will not be seen"
             );
             None
@@ -296,14 +333,14 @@ fn http_error(error: &ClientInitializeError) -> Option<&StreamableHttpError<reqw
 }
 
 /// A failed handshake for an operator: the cause, since rmcp's own words print whole messages.
-fn words(error: &ClientInitializeError) -> String {
+fn words(error: &ClientInitializeError, source: &Source) -> String {
     let text = match (error, http_error(error)) {
         (_, Some(StreamableHttpError::Client(error))) => http::why(error),
         (ClientInitializeError::TransportError { error, .. }, _) => error.error.to_string(),
         (ClientInitializeError::JsonRpcError(error), _) => format!("it refused the handshake: {}", error.message),
         (ClientInitializeError::ConnectionClosed(_), _) => "it closed the connection before it answered".to_owned(),
-        (ClientInitializeError::LegacyFallbackFailed { fallback, .. }, _) => words(fallback),
+        (ClientInitializeError::LegacyFallbackFailed { fallback, .. }, _) => return words(fallback, source),
         (other, _) => other.to_string(),
     };
-    capped(&visible(&text), 512).into_owned()
+    source.words(&text, MAX_WORDS)
 }

@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
 use super::config::{Identity, ServerConfig, ToolSettings};
+use super::source::Source;
 use crate::domain::canonical;
 use crate::domain::model_schema::translate;
 use crate::domain::schema::{JsonSchema, SchemaError};
@@ -52,13 +53,13 @@ pub(super) struct Offer {
 }
 
 /// Reads a list of tools as JSON. A tool that is the same as one in `known` is that one.
-pub(super) fn read(server: &ServerConfig, list: &[Value], known: &[Arc<Tool>]) -> Offer {
+pub(super) fn read(server: &ServerConfig, source: &Source, list: &[Value], known: &[Arc<Tool>]) -> Offer {
     let mut offer = Offer::default();
     let mut more: usize = 0;
     let mut patterns = 0;
     for (n, definition) in list.iter().take(MAX_LISTED).enumerate() {
         let name = definition.get("name").and_then(Value::as_str);
-        let label = name.map_or_else(|| format!("#{n}"), |name| line(name, MAX_NAME));
+        let label = name.map_or_else(|| format!("#{n}"), |name| line(source, name, MAX_NAME));
         if name.is_some_and(|name| !server.may_offer(name)) {
             continue;
         }
@@ -80,34 +81,33 @@ pub(super) fn read(server: &ServerConfig, list: &[Value], known: &[Arc<Tool>]) -
         match read {
             Ok(tool) => offer.tools.push(tool),
             Err(_) if offer.left_out.len() >= MAX_LEFT_OUT => more += 1,
-            Err(reason) => offer.left_out.push(left_out(server, label, &reason)),
+            Err(reason) => offer.left_out.push(left_out(source, label, &reason)),
         }
     }
     if more > 0 {
         let reason = format!("{more} more tools are left out, each for a reason like these");
-        offer.left_out.push(left_out(server, "…".to_owned(), &reason));
+        offer.left_out.push(left_out(source, "…".to_owned(), &reason));
     }
     if list.len() > MAX_LISTED {
         let reason = format!("the server lists more than {MAX_LISTED} tools; the others are not read");
-        offer.left_out.push(left_out(server, "…".to_owned(), &reason));
+        offer.left_out.push(left_out(source, "…".to_owned(), &reason));
     }
     offer.tools.sort_by(|a, b| a.name.cmp(&b.name));
     offer
 }
 
 /// The reason is shown to operators and logged, and may hold the server's own text.
-fn left_out(server: &ServerConfig, tool: String, reason: &str) -> LeftOut {
+fn left_out(source: &Source, tool: String, reason: &str) -> LeftOut {
     LeftOut {
-        server: server.name.clone(),
+        server: source.name.clone(),
         tool,
-        reason: line(reason, MAX_REASON),
+        reason: line(source, reason, MAX_REASON),
     }
 }
 
 /// A server's text as one line of an operator's screen or log.
-fn line(text: &str, bytes: usize) -> String {
-    let line = visible(text).replace(['\n', '\t'], " ");
-    capped(&line, bytes).into_owned()
+fn line(source: &Source, text: &str, bytes: usize) -> String {
+    source.words(text, bytes).replace(['\n', '\t'], " ")
 }
 
 fn tool(server: &ServerConfig, definition: &Value, known: &[Arc<Tool>]) -> Result<Arc<Tool>, String> {
@@ -153,7 +153,7 @@ fn tool(server: &ServerConfig, definition: &Value, known: &[Arc<Tool>]) -> Resul
         approval: settings.approval,
         timeout: settings.timeout.unwrap_or(server.timeout),
         identity_argument,
-        tenant_users: server.gavel.tenant_users,
+        tenant_users: server.gavel.tells_tenants(),
         recipients: settings.recipients,
         ungrantable: settings.ungrantable,
         one_line: settings.one_line,
@@ -277,12 +277,17 @@ mod tests {
     #![allow(clippy::unwrap_used)]
 
     use super::*;
+    use crate::adapters::mcp::answers;
     use crate::adapters::mcp::config::McpConfig;
 
     fn server(gavel: &str) -> ServerConfig {
         let text =
             format!(r#"{{"mcpServers": {{"s": {{"command": "x", "excludeTools": ["hidden"], "gavel": {gavel}}}}}}}"#);
         McpConfig::from_json(&text, &|_| None).unwrap().servers.remove(0)
+    }
+
+    fn read(server: &ServerConfig, list: &[Value], known: &[Arc<Tool>]) -> Offer {
+        super::read(server, &Source::new(server, &answers::budget()), list, known)
     }
 
     fn plain(name: &str) -> Value {

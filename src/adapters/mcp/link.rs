@@ -14,10 +14,13 @@ use tokio_util::sync::CancellationToken;
 use super::beside::Beside;
 use super::breaker::Breaker;
 use super::config::ServerConfig;
-use super::connect::{self, NoList, Open};
+use super::connect::{self, List, NoList, Open};
 use super::definition;
 use super::http::direct::Direct;
+use super::log;
 use super::server::Common;
+use super::source::Source;
+use super::unsolicited::{Flood, Unsolicited};
 use crate::domain::tool::Tool;
 
 /// A connection that lasted this long was good, and is opened again at once when it is lost.
@@ -37,12 +40,15 @@ const PROBE: Duration = Duration::from_secs(2);
 const CLOSE: Duration = Duration::from_secs(10);
 /// What callers are told of a connection that was ended for good.
 const CLOSED: &str = "the connection to the server is closed";
+/// Longest name and version of a server's software, in bytes.
+const MAX_SOFTWARE: usize = 256;
 
 /// An open connection as calls use it.
 pub(super) struct Session {
     pub(super) peer: Peer<RoleClient>,
     pub(super) direct: Option<Arc<Direct>>,
     pub(super) beside: Beside,
+    pub(super) source: Arc<Source>,
     pub(super) protocol: String,
     pub(super) software: Option<String>,
     pub(super) pid: Option<u32>,
@@ -92,6 +98,7 @@ pub(super) trait Listener: Send + Sync {
 /// One kept connection.
 pub(super) struct Link {
     server: Arc<ServerConfig>,
+    pub(super) source: Arc<Source>,
     base_env: Arc<Vec<(&'static str, String)>>,
     listener: Arc<dyn Listener>,
     attempt_limit: Duration,
@@ -111,12 +118,18 @@ fn connections_lost(server: &ServerConfig) -> metrics::Counter {
 }
 
 impl Link {
-    pub(super) fn new(server: Arc<ServerConfig>, common: &Common, listener: Arc<dyn Listener>) -> Arc<Self> {
+    pub(super) fn new(
+        server: Arc<ServerConfig>,
+        source: Arc<Source>,
+        common: &Common,
+        listener: Arc<dyn Listener>,
+    ) -> Arc<Self> {
         let gauge = metrics::gauge!("gavel_mcp_breaker_open", "server" => server.name.to_string());
         // There from the start, or the first increase is not seen.
         connections_lost(&server).increment(0);
         Arc::new(Self {
             server,
+            source,
             base_env: common.base_env.clone(),
             listener,
             attempt_limit: common.attempt_limit,
@@ -228,33 +241,39 @@ impl Link {
                 () = self.stop.cancelled() => break,
                 attempt = tokio::time::timeout(
                     self.attempt_limit,
-                    connect::open(&self.server, &self.base_env, &self.beside),
+                    connect::open(&self.server, &self.base_env, &self.source, &self.beside),
                 ) => attempt,
             };
             let reason = match attempt {
                 Ok(Ok(open)) => {
                     let since = Instant::now();
+                    let unsolicited = open.unsolicited.clone();
                     let reason = self.attend(open).await;
                     if self.stop.is_cancelled() {
                         break;
                     }
-                    tracing::warn!(server = &*self.server.name, reason, "connection lost");
                     connections_lost(&self.server).increment(1);
-                    let reason: Arc<str> = Arc::from(reason);
-                    let lost = reason.clone();
-                    self.tell(move |listener| listener.lost(&lost, true)).await;
-                    self.state.send_replace(State::Connecting { lost: Some(reason) });
-                    if since.elapsed() >= STABLE {
-                        pause = Pause::default();
-                        continue;
+                    if unsolicited.is_flooded() {
+                        // It will most likely do so again, so it is not opened at once.
+                        Some(Flood.to_string())
+                    } else {
+                        log::line!(self.source.log, warn, "connection lost", reason, "connection lost");
+                        let reason: Arc<str> = Arc::from(reason);
+                        let lost = reason.clone();
+                        self.tell(move |listener| listener.lost(&lost, true)).await;
+                        self.state.send_replace(State::Connecting { lost: Some(reason) });
+                        if since.elapsed() >= STABLE {
+                            pause = Pause::default();
+                            continue;
+                        }
+                        None
                     }
-                    None
                 }
                 Ok(Err(reason)) => Some(reason),
                 Err(_) => Some(format!("no handshake within {} ms", self.attempt_limit.as_millis())),
             };
             if let Some(reason) = reason {
-                tracing::warn!(server = &*self.server.name, reason, "not connected");
+                log::line!(self.source.log, warn, "not connected", reason, "not connected");
                 let reason: Arc<str> = Arc::from(reason);
                 let lost = reason.clone();
                 self.tell(move |listener| listener.lost(&lost, false)).await;
@@ -277,13 +296,15 @@ impl Link {
             peer: open.running.peer().clone(),
             direct: open.direct,
             beside: self.beside.clone(),
+            source: self.source.clone(),
             protocol: info
                 .as_ref()
-                .map(|info| info.protocol_version.to_string())
+                .map(|info| self.source.words(info.protocol_version.as_str(), MAX_SOFTWARE))
                 .unwrap_or_default(),
-            software: info
-                .and_then(|info| info.server_info.clone())
-                .map(|software| crate::domain::text::visible(&format!("{} {}", software.name, software.version))),
+            software: info.and_then(|info| info.server_info.clone()).map(|software| {
+                let software = format!("{} {}", software.name, software.version);
+                self.source.words(&software, MAX_SOFTWARE)
+            }),
             pid: open.pid,
             listed: Mutex::default(),
             gone: AtomicBool::new(false),
@@ -298,11 +319,13 @@ impl Link {
             _ => false,
         });
         self.opened.fetch_add(1, Ordering::Relaxed);
-        tracing::info!(
-            server = &*self.server.name,
+        log::line!(
+            self.source.log,
+            info,
+            "connected",
             protocol = session.protocol,
             software = session.software.as_deref().unwrap_or_default(),
-            tools = open.list.len(),
+            tools = open.list.tools.len(),
             "connected"
         );
         self.breaker.reset();
@@ -310,6 +333,7 @@ impl Link {
         self.state.send_replace(State::Up(session.clone()));
         self.rounds.send_modify(|round| *round += 1);
 
+        let unsolicited = open.unsolicited;
         let end = open.running.cancellation_token();
         let mut ended = std::pin::pin!(open.running.waiting());
         let mut subscription = None;
@@ -321,6 +345,7 @@ impl Link {
             tokio::select! {
                 biased;
                 () = self.stop.cancelled() => break "stopped".to_owned(),
+                () = unsolicited.flooded() => break Flood.to_string(),
                 _ = &mut ended => {
                     return match open.last_words.get() {
                         Some(line) => format!("the server closed the connection; its last line on stderr: {line}"),
@@ -331,10 +356,10 @@ impl Link {
                     break "the server ended the session".to_owned();
                 },
                 () = self.beside.suspect.notified(), if probe.is_none() => {
-                    probe = Some(Box::pin(read_list(&session.peer, Duration::ZERO, PROBE)));
+                    probe = Some(Box::pin(read_list(&session.peer, &unsolicited, Duration::ZERO, PROBE)));
                 }
                 () = self.beside.changed.notified(), if relist.is_none() => {
-                    relist = Some(Box::pin(read_list(&session.peer, SETTLE, self.attempt_limit)));
+                    relist = Some(Box::pin(read_list(&session.peer, &unsolicited, SETTLE, self.attempt_limit)));
                 }
                 () = until(relist_at) => {
                     relist_at = None;
@@ -354,7 +379,13 @@ impl Link {
                     // found out where the request did not even come back.
                     Err(fault) => {
                         let reason = fault.words;
-                        tracing::warn!(server = &*self.server.name, reason, "the changed list could not be read");
+                        log::line!(
+                            self.source.log,
+                            warn,
+                            "changed list not read",
+                            reason,
+                            "the changed list could not be read"
+                        );
                         relist_at = Some(Instant::now() + relist_pause);
                         relist_pause = (relist_pause * 2).min(LONGEST_RELIST);
                         if !fault.answered {
@@ -364,7 +395,7 @@ impl Link {
                 },
                 () = until(subscribe_at) => {
                     subscribe_at = None;
-                    subscription = tokio::time::timeout(PROBE, connect::subscribe(&session.peer)).await.ok().flatten();
+                    subscription = tokio::time::timeout(PROBE, connect::subscribe(&session.peer, &self.source)).await.ok().flatten();
                 }
                 more = next_change(&mut subscription) => {
                     // What changed while nobody listened is found by listing.
@@ -382,21 +413,26 @@ impl Link {
         end.cancel();
         // Over stdio this ends the child: its stdin is closed, then SIGTERM, then SIGKILL.
         if tokio::time::timeout(CLOSE, ended).await.is_err() {
-            tracing::warn!(server = &*self.server.name, "the connection did not close in time");
+            log::line!(
+                self.source.log,
+                warn,
+                "connection not closed",
+                "the connection did not close in time"
+            );
         }
         reason
     }
 
-    async fn listed(&self, session: &Arc<Session>, list: Vec<Value>) {
+    async fn listed(&self, session: &Arc<Session>, list: List) {
         self.tell_of(session, list).await;
         self.rounds.send_modify(|round| *round += 1);
     }
 
-    async fn tell_of(&self, session: &Arc<Session>, list: Vec<Value>) {
+    async fn tell_of(&self, session: &Arc<Session>, list: List) {
         let session = session.clone();
         self.tell(move |listener| {
-            session.now_lists(&list);
-            listener.listed(&list);
+            session.now_lists(&list.tools);
+            listener.listed(&list.tools);
         })
         .await;
     }
@@ -411,9 +447,14 @@ impl Link {
 }
 
 /// Lists the tools after a pause.
-async fn read_list(peer: &Peer<RoleClient>, pause: Duration, limit: Duration) -> Result<Vec<Value>, NoList> {
+async fn read_list(
+    peer: &Peer<RoleClient>,
+    unsolicited: &Unsolicited,
+    pause: Duration,
+    limit: Duration,
+) -> Result<List, NoList> {
     tokio::time::sleep(pause).await;
-    tokio::time::timeout(limit, connect::list(peer))
+    tokio::time::timeout(limit, connect::list(peer, unsolicited))
         .await
         .unwrap_or_else(|_| {
             Err(NoList {

@@ -3,6 +3,7 @@
 //! What JSON readers refuse costs no more than what it is about: halves of characters are replaced (`surrogates`), a result
 //! that nests too deeply becomes text, and of a list of tools the one that does is left out by name.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use rmcp::RoleClient;
@@ -17,11 +18,52 @@ use crate::domain::{nesting, surrogates};
 /// What a server says.
 pub(super) type Message = RxJsonRpcMessage<RoleClient>;
 
+/// Most values in a message that is read as a tree: each takes a hundred bytes of memory and more. A list of 512 tools has
+/// some 50,000.
+const MAX_VALUES: usize = 300_000;
+/// Bytes that each value takes in a tree, beside its text.
+const VALUE_BYTES: usize = 64;
+
+/// The members of a message, not read any further. Parsed at no more cost than the message's length.
+#[derive(Deserialize)]
+pub(super) struct Envelope<'a> {
+    #[serde(borrow, default)]
+    pub(super) jsonrpc: Option<Cow<'a, str>>,
+    #[serde(borrow, default)]
+    pub(super) id: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    pub(super) method: Option<Cow<'a, str>>,
+    #[serde(borrow, default)]
+    pub(super) result: Option<&'a RawValue>,
+    #[serde(default)]
+    pub(super) error: Option<RpcError>,
+}
+
+/// A JSON-RPC error, without its data.
+#[derive(Debug, Deserialize)]
+pub(super) struct RpcError {
+    pub(super) code: i64,
+    #[serde(default)]
+    pub(super) message: String,
+}
+
+/// Why a message cannot be read. It quotes nothing of the message, as serde's words may.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Unreadable {
+    /// It is no JSON-RPC message.
+    #[error("it is no JSON-RPC message: {:?} at {}", .0.classify(), .0.column())]
+    Json(#[from] serde_json::Error),
+    /// It holds too much.
+    #[error("it has more than {MAX_VALUES} values")]
+    Values,
+}
+
 /// Reads one message.
 ///
 /// # Errors
-/// It is none.
-pub(super) fn read(json: &[u8]) -> Result<Message, serde_json::Error> {
+/// It is none, or one too large for a tree.
+pub(super) fn read(json: &[u8]) -> Result<Message, Unreadable> {
+    tree_bytes(json)?;
     let error = match serde_json::from_slice(json) {
         Ok(message) => return Ok(message),
         Err(error) => error,
@@ -30,9 +72,43 @@ pub(super) fn read(json: &[u8]) -> Result<Message, serde_json::Error> {
     if let Ok(message) = serde_json::from_slice(&mended) {
         return Ok(message);
     }
-    shallow(&mended).ok_or(error)
+    shallow(&mended).ok_or(Unreadable::Json(error))
 }
 
+/// What a message takes as a tree, beside its text.
+///
+/// # Errors
+/// It is too large for one.
+pub(super) fn tree_bytes(json: &[u8]) -> Result<usize, Unreadable> {
+    match values(json) {
+        values if values > MAX_VALUES => Err(Unreadable::Values),
+        values => Ok(values * VALUE_BYTES),
+    }
+}
+
+/// How many values JSON text holds at most: what stands before commas and behind brackets, outside of strings.
+fn values(json: &[u8]) -> usize {
+    let (mut count, mut at) = (1, 0);
+    while let Some(found) = json
+        .get(at..)
+        .and_then(|rest| rest.iter().position(|byte| b",[{\"".contains(byte)))
+    {
+        at += found + 1;
+        if json[at - 1] != b'"' {
+            count += 1;
+            continue;
+        }
+        // To the end of the string.
+        while let Some(found) = json.get(at..).and_then(|rest| memchr::memchr2(b'"', b'\\', rest)) {
+            at += found + 1;
+            if json[at - 1] == b'"' {
+                break;
+            }
+            at += 1;
+        }
+    }
+    count
+}
 /// The members of an answer, each as it came.
 #[derive(Deserialize)]
 struct Answer<'a> {
@@ -79,4 +155,32 @@ fn tools(list: &RawValue) -> Result<Value, serde_json::Error> {
 
 fn is_deep(raw: &RawValue, levels: usize) -> bool {
     !nesting::within(raw.get().as_bytes(), levels)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_are_counted_outside_of_strings() {
+        for (json, count) in [
+            ("7", 1),
+            (r#"{"a":[1,2,3],"b":"x,[{\",\\"}"#, 6),
+            (r#"["\"","\\",[]]"#, 5),
+            (r#""no end,,, \"#, 1),
+        ] {
+            assert_eq!(values(json.as_bytes()), count, "{json}");
+        }
+    }
+
+    /// A tree of it would take more than a gigabyte.
+    #[test]
+    fn a_message_of_millions_of_small_values_is_not_read() {
+        let json = format!(
+            r#"{{"jsonrpc":"2.0","id":1,"result":{{"tools":[{}0]}}}}"#,
+            "[],".repeat(4_000_000)
+        );
+        let error = read(json.as_bytes()).map(drop).map_err(|error| error.to_string());
+        assert_eq!(error, Err("it has more than 300000 values".to_owned()));
+    }
 }

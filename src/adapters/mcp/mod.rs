@@ -1,7 +1,9 @@
 //! MCP servers behind the port [`Tools`](crate::ports::tools::Tools), over rmcp.
 //!
 //! - `config`: `mcp.json`.
+//! - `source`: a server's words: `secrets` masks them, `log` counts the lines that they make; `answers`: the memory they take.
 //! - `connect`, `stdio`, `pipes`, `lines`, `message`, `group`, `http`, `handler`: one connection, opened and listed.
+//! - `unsolicited`: what a server sends of its own accord over it.
 //! - `link`: a connection kept alive, `beside`: what goes on beside its calls; `users`: those of single users;
 //!   `server`: a configured server with its links.
 //! - `definition`, `schema`, `pins`, `registry`: from a server's list to the catalog.
@@ -17,6 +19,7 @@
 //! Absent on purpose: sampling, elicitation, roots and tasks (a server asks gavel for nothing), and
 //! any second sending of a call that a server may have begun.
 
+mod answers;
 mod attempt;
 mod beside;
 mod breaker;
@@ -29,6 +32,7 @@ mod handler;
 mod http;
 mod lines;
 mod link;
+mod log;
 mod message;
 mod meta;
 mod outputs;
@@ -37,9 +41,12 @@ mod pins;
 mod pipes;
 mod registry;
 mod result;
+mod secrets;
 mod server;
+mod source;
 mod status;
 mod stdio;
+mod unsolicited;
 mod users;
 
 pub use bridge::{Mcp, McpOptions, StartError};

@@ -7,6 +7,8 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 use tokio::sync::Semaphore;
 
+use super::log;
+use super::source::Source;
 use crate::domain::schema::{CheckError, Effort, JsonSchema};
 use crate::domain::tool::Tool;
 
@@ -15,6 +17,8 @@ const CHECKS: u8 = 8;
 /// Definitions that are remembered; a server has fewer at a time, and may change them without end.
 const REMEMBERED: usize = 1024;
 
+/// Longest words of a reason, in bytes.
+const WORDS: usize = 512;
 /// The largest result that is compared, in bytes.
 const LARGEST: usize = 1 << 20;
 
@@ -50,7 +54,7 @@ fn compared(schema: Box<RawValue>, data: &RawValue) -> Result<(), String> {
 impl Outputs {
     /// Warns when data does not fit the tool's own output schema. The comparison is made on a thread of its own, one at a time;
     /// nobody waits for it, and where one is under way this one is not made.
-    pub(super) fn check(&self, tool: &Tool, data: &RawValue) {
+    pub(super) fn check(&self, tool: &Tool, data: &RawValue, source: &Arc<Source>) {
         let Some(schema) = &tool.output_schema else { return };
         if data.get().len() > LARGEST || !self.is_due(&tool.digest) {
             return;
@@ -59,15 +63,18 @@ impl Outputs {
             return;
         };
         let (schema, data) = (schema.clone(), data.to_owned());
-        let (server, name) = (Arc::clone(&tool.server), Arc::clone(&tool.name));
+        let (source, name) = (Arc::clone(source), Arc::clone(&tool.name));
         tokio::task::spawn_blocking(move || {
             let _place = place;
             let why = match compared(schema, &data) {
                 Ok(()) => return,
                 Err(why) => why,
             };
-            tracing::warn!(
-                server = &*server,
+            let why = source.words(&why, WORDS);
+            log::line!(
+                source.log,
+                warn,
+                "result does not fit",
                 tool = &*name,
                 why,
                 "a result does not fit the tool's output schema"

@@ -1,27 +1,29 @@
 //! `tools/call` through rmcp's `Peer`: the way to a stdio server.
 
-use bytes::Bytes;
 use rmcp::model::{CallToolRequest, CallToolRequestParams, ClientRequest, JsonObject};
 use rmcp::service::{Peer, PeerRequestOptions, RequestHandle, RoleClient, ServiceError};
 
 use super::attempt::{Attempt, Lost, Outgoing};
 use super::beside::Beside;
+use super::lines::Slot;
+use super::message::RpcError;
 use super::meta;
-use super::result::ERROR_BYTES;
-use crate::domain::text::capped;
+use super::source::Source;
 
 /// Makes the call. When the future is dropped, or the call given up, the server is told.
-pub(super) async fn call(peer: &Peer<RoleClient>, beside: &Beside, call: &Outgoing<'_>) -> Attempt {
+pub(super) async fn call(peer: &Peer<RoleClient>, beside: &Beside, source: &Source, call: &Outgoing<'_>) -> Attempt {
     let arguments: JsonObject = match serde_json::from_str(call.request.arguments.get()) {
         Ok(arguments) => arguments,
         Err(error) => return Attempt::NotSent(Lost::Connection, format!("the arguments are no object: {error}")),
     };
     let params = CallToolRequestParams::new(call.request.tool.name.to_string()).with_arguments(arguments);
     let mut tool_call = CallToolRequest::new(params);
+    // For the pipe; they are not part of the message. Its writer may have to wait.
     if let Some(hold) = call.request.hold {
-        // For the pipe's writer, who may have to wait; it is not part of the message.
         tool_call.extensions.insert(hold.clone());
     }
+    let slot = Slot::default();
+    tool_call.extensions.insert(slot.clone());
     let request = ClientRequest::CallToolRequest(tool_call);
     let options = PeerRequestOptions::no_options().with_meta(meta::object(call));
     // rmcp's queue may be full; what has not entered it is not sent.
@@ -47,23 +49,24 @@ pub(super) async fn call(peer: &Peer<RoleClient>, beside: &Beside, call: &Outgoi
         lost = call.given_up() => return Attempt::Lost(lost, lost.words(call.request.timeout)),
     };
     abandoned.handle = None;
+    // The pipe leaves it there before rmcp hears of an answer.
+    if let Some(attempt) = slot.take() {
+        return attempt;
+    }
     match answer {
-        Ok(Ok(result)) => match serde_json::to_vec(&result) {
-            Ok(text) => Attempt::Result(Bytes::from(text)),
-            Err(error) => Attempt::Lost(Lost::Connection, error.to_string()),
-        },
+        Ok(Ok(_)) => Attempt::Lost(Lost::Connection, "the answer holds no result".to_owned()),
         Ok(Err(ServiceError::TransportSend(_))) if !call.may_be_sent() => call.lease_lost(),
-        Ok(Err(error)) => failed(error),
+        Ok(Err(error)) => failed(error, source),
         Err(_) => Attempt::Lost(Lost::Connection, "the server went away before it answered".to_owned()),
     }
 }
 
-fn failed(error: ServiceError) -> Attempt {
+fn failed(error: ServiceError, source: &Source) -> Attempt {
     match error {
-        ServiceError::McpError(error) => Attempt::Error {
-            code: i64::from(error.code.0),
-            message: capped(&error.message, ERROR_BYTES).into_owned(),
-        },
+        ServiceError::McpError(error) => {
+            let (code, message) = (i64::from(error.code.0), error.message.into_owned());
+            Attempt::error(RpcError { code, message }, source)
+        }
         // rmcp could not write the message to the pipe: its last bytes, the end of the line among them, never arrived, so
         // no server can have acted on it.
         ServiceError::TransportSend(error) => Attempt::NotSent(Lost::Connection, error.error.to_string()),

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use process_wrap::tokio::{ChildWrapper, CommandWrap};
 use rmcp::RoleClient;
-use rmcp::model::{ClientRequest, JsonRpcMessage};
+use rmcp::model::{ClientRequest, JsonRpcMessage, RequestId};
 use rmcp::service::{RxJsonRpcMessage, TxJsonRpcMessage};
 use rmcp::transport::Transport;
 use rmcp::transport::async_rw::AsyncRwTransport;
@@ -15,7 +15,9 @@ use tokio::io::Empty;
 use tokio::process::{ChildStderr, ChildStdin, ChildStdout};
 use tokio::sync::Mutex;
 
-use super::lines::Lines;
+use super::lines::{Line, Lines, Slot};
+use super::log;
+use super::unsolicited::{Answer, Unsolicited};
 use crate::ports::runs::Hold;
 
 /// How long a child may take to end, each time it is told to.
@@ -29,6 +31,7 @@ pub(super) struct Pipes {
     stdin: AsyncRwTransport<RoleClient, Empty, ChildStdin>,
     /// Whose turn it is to write: a child that does not read keeps them waiting.
     turn: Arc<Mutex<()>>,
+    unsolicited: Arc<Unsolicited>,
 }
 
 impl Pipes {
@@ -36,7 +39,7 @@ impl Pipes {
     ///
     /// # Errors
     /// It cannot be started.
-    pub(super) fn open(mut command: CommandWrap, server: Arc<str>) -> io::Result<(Self, ChildStderr)> {
+    pub(super) fn open(mut command: CommandWrap, unsolicited: Arc<Unsolicited>) -> io::Result<(Self, ChildStderr)> {
         let mut child = command.spawn()?;
         let taken = || io::Error::other("a stream of the child is no pipe");
         let inner = child.inner_mut();
@@ -45,9 +48,10 @@ impl Pipes {
         let stderr = inner.stderr().take().ok_or_else(taken)?;
         let pipes = Self {
             child: Some(child),
-            stdout: Lines::new(stdout, server),
+            stdout: Lines::new(stdout, unsolicited.clone()),
             stdin: AsyncRwTransport::new_client(tokio::io::empty(), stdin),
             turn: Arc::default(),
+            unsolicited,
         };
         Ok((pipes, stderr))
     }
@@ -56,13 +60,39 @@ impl Pipes {
     pub(super) fn id(&self) -> Option<u32> {
         self.child.as_ref()?.id()
     }
+
+    /// Answers a request of the child. One that does not read has no answer soon, and then none.
+    fn answer(&mut self, answer: Answer) {
+        let log = &self.unsolicited.source.log;
+        let message = match serde_json::from_str(&answer.body) {
+            Ok(message) => message,
+            Err(error) => {
+                let error: serde_json::Error = error;
+                log::line!(*log, warn, "answer without id", %error, "a request of the server has no id to answer to");
+                return;
+            }
+        };
+        let turn = Arc::clone(&self.turn);
+        let sending = self.stdin.send(message);
+        self.unsolicited.answer(answer, async move {
+            let _turn = turn.lock().await;
+            // It fails when the child has ended, which the reader sees as well.
+            let _ = sending.await;
+        });
+    }
 }
 
 impl Transport<RoleClient> for Pipes {
     type Error = io::Error;
 
     fn send(&mut self, message: TxJsonRpcMessage<RoleClient>) -> impl Future<Output = io::Result<()>> + Send + 'static {
-        let (turn, hold) = (Arc::clone(&self.turn), hold_of(&message));
+        let (turn, hold) = (Arc::clone(&self.turn), part_of_call::<Hold>(&message));
+        if let JsonRpcMessage::Request(request) = &message
+            && let RequestId::Number(id) = &request.id
+            && let Some(slot) = part_of_call::<Slot>(&message)
+        {
+            self.stdout.expect(*id, slot);
+        }
         let sending = self.stdin.send(message);
         async move {
             let _turn = turn.lock().await;
@@ -75,19 +105,32 @@ impl Transport<RoleClient> for Pipes {
     }
 
     async fn receive(&mut self) -> Option<RxJsonRpcMessage<RoleClient>> {
-        match self.stdout.next().await {
-            Ok(message) => message,
-            Err(error) => {
-                tracing::error!(%error, "stdout of a child cannot be read any more");
-                None
+        loop {
+            match self.stdout.next().await {
+                Ok(Some(Line::Message(message))) => return Some(*message),
+                Ok(Some(Line::Answer(answer))) => self.answer(answer),
+                Ok(None) => return None,
+                Err(error) => {
+                    let log = &self.unsolicited.source.log;
+                    log::line!(*log, error, "stdout not read", %error, "stdout of a child cannot be read any more");
+                    return None;
+                }
             }
         }
     }
 
     async fn close(&mut self) -> io::Result<()> {
-        self.stdin.close().await?;
         // It stays here until it has ended: whoever drops this future drops, and so kills, the child.
-        let Some(child) = &mut self.child else { return Ok(()) };
+        let Some(child) = &mut self.child else {
+            return self.stdin.close().await;
+        };
+        if self.unsolicited.is_flooded() {
+            // It goes on writing until it is killed, and may not read what is still to be written.
+            Box::into_pin(child.kill()).await?;
+            self.child = None;
+            return self.stdin.close().await;
+        }
+        self.stdin.close().await?;
         if tokio::time::timeout(GRACE, child.wait()).await.is_err() {
             // It fails when the child has just ended.
             let _ = child.signal(SIGTERM);
@@ -100,15 +143,15 @@ impl Transport<RoleClient> for Pipes {
     }
 }
 
-/// The lease that a call is made under.
-fn hold_of(message: &TxJsonRpcMessage<RoleClient>) -> Option<Hold> {
+/// What goes with a call and is not part of the message.
+fn part_of_call<T: Clone + Send + Sync + 'static>(message: &TxJsonRpcMessage<RoleClient>) -> Option<T> {
     let JsonRpcMessage::Request(request) = message else {
         return None;
     };
     let ClientRequest::CallToolRequest(call) = &request.request else {
         return None;
     };
-    call.extensions.get::<Hold>().cloned()
+    call.extensions.get::<T>().cloned()
 }
 
 impl Drop for Pipes {

@@ -9,10 +9,12 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use serde::Deserialize;
+use serde::de::{IgnoredAny, SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer};
 use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Value, json};
 
+use super::source::Source;
 use crate::domain::journal::CallFailure;
 use crate::domain::nesting;
 use crate::domain::surrogates;
@@ -22,6 +24,10 @@ use crate::ports::tools::CallReply;
 
 /// Longest words of a server about an error, in bytes.
 pub(super) const ERROR_BYTES: usize = 2 * 1024;
+/// Longest name of a type that is told of, in bytes.
+const NAME_BYTES: usize = 64;
+/// Blocks of content that are read. Even described in the fewest words, more would be cut off the largest result.
+const MAX_BLOCKS: usize = 16 * 1024;
 
 /// The members of a `tools/call` result that count.
 #[derive(Debug, Deserialize)]
@@ -30,7 +36,7 @@ struct ToolResult<'a> {
     #[serde(borrow, default)]
     result_type: Option<Cow<'a, str>>,
     #[serde(borrow, default)]
-    content: Option<Vec<Block<'a>>>,
+    content: Option<Blocks<'a>>,
     #[serde(borrow, default)]
     structured_content: Option<&'a RawValue>,
     #[serde(default)]
@@ -47,6 +53,36 @@ struct ResultMeta<'a> {
     /// Of which kind an error is. It is a word for the record and changes nothing of what may run.
     #[serde(borrow, default, rename = "gavel/error_class")]
     error_class: Option<Cow<'a, str>>,
+}
+
+/// The content, of which no more blocks are kept than may count: `[{},{},…` would take a hundred times its length.
+#[derive(Debug)]
+struct Blocks<'a>(Vec<Block<'a>>);
+
+impl<'de: 'a, 'a> Deserialize<'de> for Blocks<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Each;
+        impl<'de> Visitor<'de> for Each {
+            type Value = Blocks<'de>;
+
+            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str("a list of blocks")
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Self::Value, A::Error> {
+                let mut blocks = Vec::new();
+                while blocks.len() < MAX_BLOCKS {
+                    match list.next_element()? {
+                        Some(block) => blocks.push(block),
+                        None => return Ok(Blocks(blocks)),
+                    }
+                }
+                while list.next_element::<IgnoredAny>()?.is_some() {}
+                Ok(Blocks(blocks))
+            }
+        }
+        deserializer.deserialize_seq(Each)
+    }
 }
 
 /// One block of content, of any type.
@@ -95,8 +131,8 @@ pub(super) enum Said {
     Task,
 }
 
-/// Reads the text of a `result`. `max` is the largest data in bytes.
-pub(super) fn read(result: &[u8], max: usize) -> Said {
+/// Reads the text of a `result` of `source`. `max` is the largest data in bytes.
+pub(super) fn read(result: &[u8], max: usize, source: &Source) -> Said {
     let result = surrogates::mended(result);
     let result: ToolResult<'_> = match serde_json::from_slice(&result) {
         // serde would also take an array for the members in their order.
@@ -104,7 +140,11 @@ pub(super) fn read(result: &[u8], max: usize) -> Said {
             return Said::Unreadable("its result is not an object".to_owned());
         }
         Ok(result) => result,
-        Err(error) => return Said::Unreadable(format!("its result is not one of a tool: {error}")),
+        Err(error) => {
+            // Its words may quote the result.
+            let error = source.words(&error.to_string(), ERROR_BYTES);
+            return Said::Unreadable(format!("its result is not one of a tool: {error}"));
+        }
     };
     match result.result_type.as_deref() {
         None | Some("complete") if result.task.is_none() => {}
@@ -116,11 +156,14 @@ pub(super) fn read(result: &[u8], max: usize) -> Said {
             }));
         }
         None | Some("complete" | "task") => return Said::Task,
-        Some(other) => return Said::Unreadable(format!("its result is of the unknown type `{other}`")),
+        Some(other) => {
+            let other = source.words(other, NAME_BYTES);
+            return Said::Unreadable(format!("its result is of the unknown type `{other}`"));
+        }
     }
-    let blocks = result.content.as_deref().unwrap_or_default();
+    let blocks = result.content.as_ref().map_or(&[][..], |content| &content.0);
     if result.is_error == Some(true) {
-        let message = error_words(blocks, result.structured_content);
+        let message = error_words(blocks, result.structured_content, source);
         let meta = result
             .meta
             .and_then(|meta| serde_json::from_str::<ResultMeta<'_>>(meta.get()).ok());
@@ -212,7 +255,7 @@ fn decoded_bytes(raw: &RawValue) -> usize {
     digits * 3 / 4
 }
 
-fn error_words(blocks: &[Block<'_>], structured: Option<&RawValue>) -> String {
+fn error_words(blocks: &[Block<'_>], structured: Option<&RawValue>, source: &Source) -> String {
     let mut words = String::new();
     for block in blocks {
         if let Some(raw) = block.text {
@@ -229,7 +272,7 @@ fn error_words(blocks: &[Block<'_>], structured: Option<&RawValue>) -> String {
             |raw| raw.get().to_owned(),
         );
     }
-    capped(&words, ERROR_BYTES).into_owned()
+    source.said(&words, ERROR_BYTES).into_owned()
 }
 
 #[cfg(test)]
@@ -237,6 +280,11 @@ mod tests {
     #![allow(clippy::unwrap_used)]
 
     use super::*;
+    use crate::adapters::mcp::unsolicited::testing::unsolicited;
+
+    fn read(result: &[u8], max: usize) -> Said {
+        super::read(result, max, &unsolicited().source)
+    }
 
     fn reply(result: &Value, max: usize) -> CallReply {
         match read(result.to_string().as_bytes(), max) {

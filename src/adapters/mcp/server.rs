@@ -13,14 +13,17 @@ use super::attempt::{Attempt, Lost, Outgoing, says_not_begun};
 use super::config::{Connection, Identity, ServerConfig, TransportConfig};
 use super::definition::{self, Offer};
 use super::link::{Link, Listener, Session, State};
+use super::log;
 use super::meta::IdentitySigner;
 use super::outputs::Outputs;
 use super::peer;
 use super::pins::{AcceptedTool, PinError, Pins};
 use super::registry::Registry;
-use super::result::{self, Said};
+use super::result::{self, ERROR_BYTES, Said};
+use super::source::Source;
 use super::status::{ServerState, ServerStatus};
 use super::users::Users;
+use crate::domain::budget::Budget;
 use crate::domain::journal::CallFailure;
 use crate::domain::tool::{FailureCode, Tool};
 use crate::ports::tools::{CallReply, CallRequest, LeftOut};
@@ -35,6 +38,8 @@ pub(super) struct Common {
     pub(super) registry: Registry,
     pub(super) pins: Pins,
     pub(super) signer: Option<IdentitySigner>,
+    /// The memory that answers take.
+    pub(super) answers: Arc<Budget>,
     pub(super) base_env: Arc<Vec<(&'static str, String)>>,
     pub(super) attempt_limit: Duration,
     pub(super) result_bytes: usize,
@@ -47,6 +52,7 @@ pub(super) struct Common {
 /// One server.
 pub(super) struct Server {
     pub(super) config: Arc<ServerConfig>,
+    source: Arc<Source>,
     common: Arc<Common>,
     /// The connection that lists; calls of all users go over it unless each has their own.
     link: Arc<Link>,
@@ -69,15 +75,17 @@ struct Meters {
 impl Server {
     /// Starts connecting in the background, unless the server is off.
     pub(super) fn start(config: ServerConfig, common: &Arc<Common>) -> Self {
+        let source = Source::new(&config, &common.answers);
         let config = Arc::new(config);
         let shelf = Arc::new(Shelf {
             config: config.clone(),
+            source: source.clone(),
             common: common.clone(),
             listed: Mutex::default(),
         });
-        let link = Link::new(config.clone(), common, shelf.clone());
+        let link = Link::new(config.clone(), source.clone(), common, shelf.clone());
         let per_user = config.gavel.connection == Connection::PerUser;
-        let users = per_user.then(|| Users::new(&config, common));
+        let users = per_user.then(|| Users::new(&config, &source, common));
         if let Some(users) = &users {
             common.tasks.spawn(users.clone().watch());
         }
@@ -106,6 +114,7 @@ impl Server {
             users,
             outputs: Outputs::default(),
             config,
+            source,
             link,
             shelf,
         }
@@ -207,7 +216,7 @@ impl Server {
             }
         };
         match &attempt {
-            Attempt::Result(_) | Attempt::Error { .. } | Attempt::Refused(_) | Attempt::SessionGone => {
+            Attempt::Result(..) | Attempt::Error { .. } | Attempt::Refused(_) | Attempt::SessionGone => {
                 permit.answered();
             }
             Attempt::NotSent(lost, _) | Attempt::Lost(lost, _) if tells_of_the_server(*lost, request.tool, given) => {
@@ -223,9 +232,10 @@ impl Server {
 
     fn reply(&self, tool: &Tool, attempt: Attempt) -> CallReply {
         let (code, message) = match attempt {
-            Attempt::Result(text) => match result::read(&text, self.common.result_bytes) {
+            // What it takes of the budget is given back when what is left of it is made.
+            Attempt::Result(text, _held) => match result::read(&text, self.common.result_bytes, &self.source) {
                 Said::Reply(CallReply::Data(data)) => {
-                    self.outputs.check(tool, &data);
+                    self.outputs.check(tool, &data, &self.source);
                     return CallReply::Data(data);
                 }
                 Said::Reply(reply) => return reply,
@@ -259,6 +269,11 @@ impl Server {
             (Identity::Token, None) => Err("no secret is set".to_owned()),
             (Identity::None | Identity::Argument(_), _) => Ok(None),
         }
+    }
+
+    /// Tells of what was not logged.
+    pub(super) fn flush_log(&self) {
+        self.source.log.flush();
     }
 
     /// Calls that wait for a place wait no longer, and none gets one any more.
@@ -372,16 +387,24 @@ async fn send(link: &Link, outgoing: &Outgoing<'_>, started: Instant, compare: C
 fn tells_of_the_server(lost: Lost, tool: &Tool, given: Duration) -> bool {
     match lost {
         Lost::Connection => true,
-        Lost::Cancelled | Lost::Lease | Lost::Changed => false,
+        Lost::Cancelled | Lost::Lease | Lost::Changed | Lost::NoRoom => false,
         // What little of it was spent on the way here is forgiven.
         Lost::Timeout => given >= tool.timeout.min(FAIR).mul_f64(0.9),
     }
 }
 
 async fn send_over(session: &Session, outgoing: &Outgoing<'_>) -> Attempt {
-    match &session.direct {
+    let attempt = match &session.direct {
         Some(direct) => direct.call(outgoing).await,
-        None => peer::call(&session.peer, &session.beside, outgoing).await,
+        None => peer::call(&session.peer, &session.beside, &session.source, outgoing).await,
+    };
+    let hidden = |words: String| session.source.said(&words, ERROR_BYTES).into_owned();
+    match attempt {
+        Attempt::Refused(words) => Attempt::Refused(hidden(words)),
+        Attempt::NotSent(lost, words) => Attempt::NotSent(lost, hidden(words)),
+        Attempt::Lost(lost, words) => Attempt::Lost(lost, hidden(words)),
+        // They were made of the server's words, and came without secrets.
+        attempt @ (Attempt::Result(..) | Attempt::Error { .. } | Attempt::SessionGone) => attempt,
     }
 }
 
@@ -396,7 +419,7 @@ fn not_sent(lost: Lost, message: String) -> CallReply {
     let code = match lost {
         // The run itself was over.
         Lost::Cancelled => FailureCode::LimitReached,
-        Lost::Timeout | Lost::Connection | Lost::Lease | Lost::Changed => FailureCode::Unavailable,
+        Lost::Timeout | Lost::Connection | Lost::Lease | Lost::Changed | Lost::NoRoom => FailureCode::Unavailable,
     };
     CallReply::NotSent(CallFailure { code, message })
 }
@@ -405,6 +428,7 @@ fn unknown(tool: &Tool, lost: Lost, message: String) -> CallReply {
     let code = match lost {
         _ if tool.side_effect => FailureCode::InDoubt,
         Lost::Timeout | Lost::Cancelled => FailureCode::Timeout,
+        Lost::NoRoom => FailureCode::Overloaded,
         Lost::Connection | Lost::Lease | Lost::Changed => FailureCode::ProtocolError,
     };
     CallReply::Unknown(CallFailure { code, message })
@@ -413,6 +437,7 @@ fn unknown(tool: &Tool, lost: Lost, message: String) -> CallReply {
 /// A server's tools on their way to the catalog: read, and held back where they are pinned.
 pub(super) struct Shelf {
     config: Arc<ServerConfig>,
+    source: Arc<Source>,
     common: Arc<Common>,
     listed: Mutex<Listed>,
 }
@@ -492,8 +517,10 @@ impl Shelf {
         if self.config.gavel.pin {
             let held = self.hold_back(&mut offer);
             for left in held.iter().filter(|left| !listed.held.contains(left)) {
-                tracing::warn!(
-                    server = &*left.server,
+                log::line!(
+                    self.source.log,
+                    warn,
+                    "tool held back",
                     tool = left.tool,
                     reason = left.reason,
                     "tool held back"
@@ -501,7 +528,13 @@ impl Shelf {
             }
             for left in &listed.held {
                 if !held.iter().any(|still| still.tool == left.tool) {
-                    tracing::info!(server = &*left.server, tool = left.tool, "tool no longer held back");
+                    log::line!(
+                        self.source.log,
+                        info,
+                        "tool no longer held back",
+                        tool = left.tool,
+                        "tool no longer held back"
+                    );
                 }
             }
             offer.left_out.extend(held.iter().cloned());
@@ -549,11 +582,13 @@ impl Shelf {
 impl Listener for Shelf {
     fn listed(&self, list: &[Value]) {
         let mut listed = lock(&self.listed);
-        let offer = definition::read(&self.config, list, &listed.offer.tools);
+        let offer = definition::read(&self.config, &self.source, list, &listed.offer.tools);
         let new = |left: &&LeftOut| !listed.offer.left_out.contains(left);
         for left in offer.left_out.iter().filter(new) {
-            tracing::warn!(
-                server = &*left.server,
+            log::line!(
+                self.source.log,
+                warn,
+                "tool left out",
                 tool = left.tool,
                 reason = left.reason,
                 "tool left out"
@@ -562,8 +597,10 @@ impl Listener for Shelf {
         listed.offer = offer;
         for name in self.config.gavel.tools.keys() {
             if !listed.offer.tools.iter().any(|tool| *tool.name == **name) {
-                tracing::warn!(
-                    server = &*self.config.name,
+                log::line!(
+                    self.source.log,
+                    warn,
+                    "settings for no tool",
                     tool = name,
                     "settings for a tool that is not offered"
                 );

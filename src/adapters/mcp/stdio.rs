@@ -1,26 +1,25 @@
 //! A server as a child process: how it is started, and what becomes of its stderr.
 
+use std::borrow::Cow;
 use std::process::Stdio;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
 
-use memchr::memmem;
 use process_wrap::tokio::{CommandWrap, KillOnDrop, ProcessGroup};
-use secrecy::{ExposeSecret, SecretString};
+use secrecy::ExposeSecret;
 use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, BufReader};
 use tokio::process::Command;
 
 use super::config::TransportConfig;
 use super::group::EndsWithLeader;
+use super::log;
 use super::pipes::Pipes;
+use super::secrets::{Parts, Secrets};
+use super::source::Source;
+use super::unsolicited::Unsolicited;
 use crate::domain::text::{capped, visible};
 
 /// A longer line of stderr is logged in pieces.
 const LINE_BYTES: u64 = 4 * 1024;
-/// Lines logged in one second; the rest is counted.
-const LINES_PER_SECOND: u32 = 20;
-/// Shorter values of variables are too common a text to be taken out of a log.
-const SECRET_BYTES: usize = 8;
 
 /// A started child.
 pub(super) struct Child {
@@ -52,7 +51,7 @@ impl LastWords {
 /// # Errors
 /// Why it could not be started.
 pub(super) fn start(
-    server: &Arc<str>,
+    unsolicited: &Arc<Unsolicited>,
     config: &TransportConfig,
     base_env: &[(&'static str, String)],
 ) -> Result<Child, String> {
@@ -80,14 +79,14 @@ pub(super) fn start(
     let mut wrap = CommandWrap::from(process);
     wrap.wrap(KillOnDrop).wrap(ProcessGroup::leader()).wrap(EndsWithLeader);
     let (transport, stderr) =
-        Pipes::open(wrap, server.clone()).map_err(|error| format!("`{command}` could not be started: {error}"))?;
+        Pipes::open(wrap, unsolicited.clone()).map_err(|error| format!("`{command}` could not be started: {error}"))?;
     let pid = transport.id();
     let last_words = LastWords::default();
     #[expect(
         clippy::disallowed_methods,
         reason = "ends with the child, whose end the shutdown waits for"
     )]
-    tokio::spawn(log(server.clone(), stderr, secrets(env), last_words.clone()));
+    tokio::spawn(log(unsolicited.source.clone(), stderr, last_words.clone()));
     Ok(Child {
         transport,
         pid,
@@ -95,21 +94,11 @@ pub(super) fn start(
     })
 }
 
-/// What is masked: values line by line, since a line is what is logged.
-fn secrets(env: &[(String, SecretString)]) -> Vec<SecretString> {
-    env.iter()
-        .flat_map(|(_, value)| value.expose_secret().lines().map(str::trim))
-        .filter(|line| line.len() >= SECRET_BYTES)
-        .map(SecretString::from)
-        .collect()
-}
-
-/// Logs stderr line by line until the child closes it. Values of the entry's variables are masked,
-/// since servers like to print their settings.
-async fn log(server: Arc<str>, stderr: impl AsyncRead + Unpin, secrets: Vec<SecretString>, last_words: LastWords) {
+/// Logs stderr line by line until the child closes it. Secrets of its entry are masked, since servers like to print their
+/// settings.
+async fn log(source: Arc<Source>, stderr: impl AsyncRead + Unpin, last_words: LastWords) {
     let mut stderr = BufReader::new(stderr);
     let mut line = Vec::new();
-    let (mut second, mut lines, mut dropped) = (Instant::now(), 0, 0u64);
     loop {
         // What cannot be read any more has ended.
         let read = (&mut stderr)
@@ -120,47 +109,38 @@ async fn log(server: Arc<str>, stderr: impl AsyncRead + Unpin, secrets: Vec<Secr
         if read == 0 && line.is_empty() {
             return;
         }
-        mask(&mut line, &secrets);
+        line = hide(line, &source.secrets, Parts::Not);
         let whole = read == 0 || line.ends_with(b"\n");
-        let rest = if whole { Vec::new() } else { tail(&mut line, &secrets) };
+        let rest = if whole {
+            Vec::new()
+        } else {
+            tail(&mut line, &source.secrets)
+        };
+        line = hide(line, &source.secrets, Parts::Too);
         let text = visible(&String::from_utf8_lossy(&line));
         let text = text.trim_end();
         line = rest;
         if text.is_empty() {
             continue;
         }
-        if second.elapsed() > Duration::from_secs(1) {
-            if dropped > 0 {
-                tracing::info!(target: "gavel::mcp::stderr", server = &*server, dropped, "more lines than are logged");
-            }
-            (second, lines, dropped) = (Instant::now(), 0, 0);
-        }
-        if lines < LINES_PER_SECOND {
-            tracing::info!(target: "gavel::mcp::stderr", server = &*server, "{text}");
-            lines += 1;
-        } else {
-            dropped += 1;
-        }
+        log::line!(source.log, info, "stderr", target: "gavel::mcp::stderr", "{text}");
         last_words.set(capped(text, 512).into_owned());
     }
 }
 
 /// Takes off the end of a piece in which a secret, or a character, may have begun that goes on in the next one.
-fn tail(piece: &mut Vec<u8>, secrets: &[SecretString]) -> Vec<u8> {
-    let longest = secrets.iter().map(|secret| secret.expose_secret().len()).max();
-    let mut cut = piece.len().saturating_sub(longest.unwrap_or(0).max(4) - 1);
+fn tail(piece: &mut Vec<u8>, secrets: &Secrets) -> Vec<u8> {
+    let mut cut = piece.len().saturating_sub(secrets.longest().max(4) - 1);
     while cut > 0 && piece[cut] & 0xc0 == 0x80 {
         cut -= 1;
     }
     piece.split_off(cut)
 }
 
-fn mask(line: &mut Vec<u8>, secrets: &[SecretString]) {
-    for secret in secrets.iter().map(|secret| secret.expose_secret().as_bytes()) {
-        while let Some(at) = memmem::find(line, secret) {
-            line.splice(at..at + secret.len(), *b"***");
-        }
-    }
+fn hide(line: Vec<u8>, secrets: &Secrets, parts: Parts) -> Vec<u8> {
+    let mut line = Cow::Owned(line);
+    secrets.hide_in(&mut line, parts);
+    line.into_owned()
 }
 
 #[cfg(test)]
@@ -168,26 +148,27 @@ mod tests {
     #![allow(clippy::unwrap_used)]
 
     use super::*;
+    use crate::adapters::mcp::answers;
+    use crate::adapters::mcp::config::McpConfig;
+
+    fn source(secret: &str) -> Arc<Source> {
+        let text = serde_json::json!({"mcpServers": {"s": {"command": "x", "env": {"X": secret}}}}).to_string();
+        let config = McpConfig::from_json(&text, &|_| None).unwrap();
+        Source::new(&config.servers[0], &answers::budget())
+    }
 
     /// C-FR-010
     #[tokio::test]
     async fn stderr_is_bounded_and_secrets_in_it_are_masked() {
         let words = LastWords::default();
         let text = format!("{}\nkey=canary-0123456789\n\n", "x".repeat(100_000));
-        log(
-            "s".into(),
-            text.as_bytes(),
-            vec![SecretString::from("canary-0123456789")],
-            words.clone(),
-        )
-        .await;
+        log(source("canary-0123456789"), text.as_bytes(), words.clone()).await;
         assert_eq!(words.get().as_deref(), Some("key=***"));
     }
 
     /// C-FR-010: wherever in a line without end a secret stands, not even a part of it is logged.
     #[tokio::test]
     async fn a_secret_across_two_pieces_of_a_line_is_masked() {
-        let env = |value: &str| secrets(&[("X".to_owned(), SecretString::from(value))]);
         for (value, secret) in [
             ("canary-0123456789", "canary-0123456789"),
             ("kanärie-öäüöäüöäü", "kanärie-öäüöäüöäü"),
@@ -200,7 +181,7 @@ mod tests {
                 let text = format!("{}{secret}{}", "x".repeat(before), "y".repeat(5000));
                 let logged = Pieces::default();
                 let _guard = tracing::subscriber::set_default(logged.clone());
-                log("s".into(), text.as_bytes(), env(value), LastWords::default()).await;
+                log(source(value), text.as_bytes(), LastWords::default()).await;
                 let pieces = logged.0.lock().unwrap().concat();
                 assert_eq!(pieces, text.replace(secret, "***"), "{before}");
             }

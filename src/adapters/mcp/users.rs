@@ -10,10 +10,12 @@ use tokio::sync::Semaphore;
 use super::config::ServerConfig;
 use super::link::{Link, Listener};
 use super::server::Common;
+use super::source::Source;
 
 /// The connections to one server.
 pub(super) struct Users {
     server: Arc<ServerConfig>,
+    source: Arc<Source>,
     common: Arc<Common>,
     /// Each with the time of its last use.
     links: Mutex<HashMap<String, (Arc<Link>, Instant)>>,
@@ -22,9 +24,10 @@ pub(super) struct Users {
 }
 
 impl Users {
-    pub(super) fn new(server: &Arc<ServerConfig>, common: &Arc<Common>) -> Arc<Self> {
+    pub(super) fn new(server: &Arc<ServerConfig>, source: &Arc<Source>, common: &Arc<Common>) -> Arc<Self> {
         Arc::new(Self {
             server: server.clone(),
+            source: source.clone(),
             common: common.clone(),
             links: Mutex::default(),
             places: Arc::new(Semaphore::new(common.max_users)),
@@ -53,7 +56,7 @@ impl Users {
             };
             link.stop();
         }
-        let link = Link::new(self.server.clone(), &self.common, Arc::new(Deaf));
+        let link = Link::new(self.server.clone(), self.source.clone(), &self.common, Arc::new(Deaf));
         let (places, kept) = (self.places.clone(), link.clone());
         self.common.tasks.spawn(async move {
             let _place = places.acquire_owned().await;

@@ -70,6 +70,7 @@ fn fixed_words(code: FailureCode) -> bool {
         | FailureCode::MixedWithVerdict
         | FailureCode::LimitReached
         | FailureCode::DoomLoop
+        | FailureCode::Overloaded
         | FailureCode::NotRecorded => true,
         FailureCode::UnknownTool
         | FailureCode::InvalidArguments

@@ -8,7 +8,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::adapters::mcp::Mcp;
 use crate::domain::canonical;
-use crate::domain::ids::{ActionId, UserId};
+use crate::domain::ids::{ActionId, DEFAULT_TENANT, UserId};
 use crate::evaluation::{ObservedTask, Seed};
 use crate::ports::tools::{CallReply, CallRequest, Tools};
 
@@ -85,6 +85,7 @@ impl Tasks {
         let request = CallRequest {
             tool,
             arguments: &canonical::to_raw(&Value::Object(arguments)),
+            tenant: DEFAULT_TENANT,
             user: user.as_str(),
             origin: "eval",
             run_id: &text,

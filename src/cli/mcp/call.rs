@@ -11,7 +11,7 @@ use crate::adapters::mcp::Mcp;
 use crate::cli::exit::{Exit, Usage};
 use crate::cli::{operator, output};
 use crate::domain::canonical;
-use crate::domain::ids::{ActionId, UserId};
+use crate::domain::ids::{ActionId, DEFAULT_TENANT, UserId};
 use crate::domain::schema::{CheckError, Effort};
 use crate::domain::tool::Tool;
 use crate::ports::tools::{CallReply, CallRequest, Tools};
@@ -60,6 +60,7 @@ pub(super) async fn run(args: Args, mcp: &Arc<Mcp>) -> anyhow::Result<Exit> {
     let request = CallRequest {
         tool,
         arguments: &canonical::to_raw(&Value::Object(arguments)),
+        tenant: DEFAULT_TENANT,
         user: args.user.as_str(),
         origin: "cli",
         run_id: &run_id,

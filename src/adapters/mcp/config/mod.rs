@@ -17,6 +17,7 @@ use reqwest::header::HeaderName;
 use secrecy::SecretString;
 use url::Url;
 
+use super::secrets::place;
 use crate::domain::argument_path::ArgumentPath;
 use crate::domain::times::Times;
 use crate::domain::tool::{ApprovalDefault, Idempotency};
@@ -55,6 +56,8 @@ pub struct ServerConfig {
     pub include: Option<Vec<String>>,
     /// These are not (`excludeTools`).
     pub exclude: Vec<String>,
+    /// Values of variables that stand in its arguments, variables, URL and headers; they may be secret.
+    pub(super) expanded: Vec<SecretString>,
     /// Our own settings.
     pub gavel: Settings,
 }
@@ -89,8 +92,9 @@ pub struct Settings {
     pub identity: Identity,
     /// One connection for all users, or one for each.
     pub connection: Connection,
-    /// Is it told users together with their tenant, so that one name in two tenants is two users?
-    pub tenant_users: bool,
+    /// Is it told users together with their tenant, so that one name in two tenants is two users? Absent: where it learns who
+    /// acts (`identity`).
+    pub tenant_users: Option<bool>,
     /// Do the server's annotations count?
     pub trust_hints: bool,
     /// Calls at one time.
@@ -169,6 +173,14 @@ impl McpConfig {
     }
 }
 
+impl Settings {
+    /// Is the server told users together with their tenant?
+    #[must_use]
+    pub fn tells_tenants(&self) -> bool {
+        self.tenant_users.unwrap_or(self.identity != Identity::None)
+    }
+}
+
 impl ServerConfig {
     /// Could this server offer a tool of that name?
     pub(super) fn may_offer(&self, tool: &str) -> bool {
@@ -180,19 +192,11 @@ impl ServerConfig {
 }
 
 impl TransportConfig {
-    /// Where it is, without anything secret: program or URL without user, password and query.
+    /// Where it is, without anything secret: program or URL.
     pub(super) fn place(&self) -> String {
         match self {
             Self::Stdio { command, .. } => command.clone(),
-            Self::Http { url, .. } => {
-                let mut bare = url.clone();
-                // These fail only for URLs that cannot have a host, which the reader refuses.
-                let _ = bare.set_username("");
-                let _ = bare.set_password(None);
-                bare.set_query(None);
-                bare.set_fragment(None);
-                bare.to_string()
-            }
+            Self::Http { url, .. } => place(url),
         }
     }
 }

@@ -1,5 +1,6 @@
 //! Walks the JSON of `mcp.json` and gathers every mistake with its place.
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -32,6 +33,7 @@ pub(super) fn read(text: &str, env: &dyn Fn(&str) -> Option<String>) -> Result<M
         env,
         issues: Vec::new(),
         warnings: Vec::new(),
+        expanded: Vec::new(),
     };
     let mut servers = Vec::new();
     match root.get("mcpServers") {
@@ -78,6 +80,8 @@ struct Reader<'a> {
     env: &'a dyn Fn(&str) -> Option<String>,
     issues: Vec<ConfigIssue>,
     warnings: Vec<ConfigIssue>,
+    /// Values of variables that the current entry named.
+    expanded: Vec<SecretString>,
 }
 
 impl Reader<'_> {
@@ -104,6 +108,7 @@ impl Reader<'_> {
             false => self.lacks(&gavel.needs, entry),
         };
         // An entry that is off may name variables nobody has set.
+        self.expanded.clear();
         let transport = if off.is_some() { None } else { self.transport(entry, at) };
         Some(ServerConfig {
             name: Arc::from(name),
@@ -112,6 +117,7 @@ impl Reader<'_> {
             timeout,
             include,
             exclude,
+            expanded: std::mem::take(&mut self.expanded),
             gavel,
         })
     }
@@ -181,6 +187,9 @@ impl Reader<'_> {
         if command.as_deref() == Some("") {
             self.wrong(&format!("{at}/command"), "must not be empty");
         }
+        let cwd = self.expanded(entry, "cwd", at).map(PathBuf::from);
+        // Paths are no secrets, and say much in an error.
+        self.expanded.clear();
         let mut args = Vec::new();
         for (n, arg) in self.strings(entry, "args", at).unwrap_or_default().iter().enumerate() {
             args.extend(self.expand(arg, &format!("{at}/args/{n}")));
@@ -195,7 +204,6 @@ impl Reader<'_> {
                 env.push((name, SecretString::from(value)));
             }
         }
-        let cwd = self.expanded(entry, "cwd", at).map(PathBuf::from);
         Some(TransportConfig::Stdio {
             command: command?,
             args,
@@ -241,7 +249,7 @@ impl Reader<'_> {
         let mut settings = Settings {
             identity: Identity::None,
             connection: Connection::Shared,
-            tenant_users: false,
+            tenant_users: None,
             trust_hints: false,
             max_concurrent: DEFAULT_CONCURRENT,
             pin: false,
@@ -282,7 +290,7 @@ impl Reader<'_> {
                 Connection::Shared
             }
         };
-        settings.tenant_users = self.bool(gavel, "tenantUsers", at).unwrap_or(false);
+        settings.tenant_users = self.bool(gavel, "tenantUsers", at);
         settings.trust_hints = self.bool(gavel, "trustHints", at).unwrap_or(false);
         settings.pin = self.bool(gavel, "pin", at).unwrap_or(false);
         if let Some(value) = gavel.get("maxConcurrent") {
@@ -577,7 +585,17 @@ impl Reader<'_> {
     }
 
     fn expand(&mut self, text: &str, at: &str) -> Option<String> {
-        match expand(text, self.env) {
+        let (env, values) = (self.env, RefCell::default());
+        let noting = |name: &str| {
+            let value = env(name)?;
+            if !PASSED_ON.contains(&name) {
+                Vec::push(&mut values.borrow_mut(), SecretString::from(&*value));
+            }
+            Some(value)
+        };
+        let expanded = expand(text, &noting);
+        self.expanded.append(&mut values.into_inner());
+        match expanded {
             Ok(text) => Some(text),
             Err(error) => {
                 self.wrong(at, error.to_string());

@@ -1,25 +1,24 @@
 //! From an HTTP response to the answer of one call.
 
-use std::borrow::Cow;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::StreamExt;
 use reqwest::StatusCode;
 use reqwest::header::{ACCEPT, CONTENT_TYPE, HeaderValue};
-use serde::Deserialize;
 use serde_json::value::RawValue;
 use sse_stream::SseStream;
 
 use super::body::{BodyFault, bounded, whole};
 use super::direct::Direct;
+use crate::adapters::mcp::answers::{Held, Reading};
 use crate::adapters::mcp::attempt::{Attempt, Lost};
+use crate::adapters::mcp::message::Envelope;
 use crate::adapters::mcp::result::ERROR_BYTES;
+use crate::adapters::mcp::unsolicited::{Flood, MAX_ID, Verdict};
 use crate::adapters::upstream::{Response, why};
+use crate::domain::budget::Share;
 use crate::domain::surrogates;
-use crate::domain::text::capped;
 
 /// Largest answer that is read, as JSON or as one event.
 pub(super) const MAX_ANSWER: usize = 16 * 1024 * 1024;
@@ -34,35 +33,6 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 /// JSON-RPC's code for arguments that do not fit: it is about the call, never about the session.
 const INVALID_PARAMS: i64 = -32602;
 
-/// A JSON-RPC message of a server.
-#[derive(Deserialize)]
-struct Message<'a> {
-    #[serde(borrow, default)]
-    id: Option<&'a RawValue>,
-    #[serde(borrow, default)]
-    method: Option<Cow<'a, str>>,
-    #[serde(borrow, default)]
-    result: Option<&'a RawValue>,
-    #[serde(default)]
-    error: Option<RpcError>,
-}
-
-#[derive(Deserialize)]
-struct RpcError {
-    code: i64,
-    #[serde(default)]
-    message: String,
-}
-
-impl RpcError {
-    fn attempt(self) -> Attempt {
-        Attempt::Error {
-            code: self.code,
-            message: capped(&self.message, ERROR_BYTES).into_owned(),
-        }
-    }
-}
-
 /// What a message of the server means for a call.
 enum Heard {
     Answer(Attempt),
@@ -72,90 +42,107 @@ enum Heard {
 
 impl Direct {
     /// Reads the answer to the request `id`.
-    pub(super) async fn read(&self, response: Response, id: u32) -> Attempt {
+    pub(super) async fn read(&self, response: Response, id: u32, mut held: Held<'_>) -> Attempt {
         let status = response.status();
         if !status.is_success() {
-            return self.refusal(response, status, id).await;
+            return self.refusal(response, status, id, held).await;
         }
         match kind(&response) {
-            Kind::Json => match whole(response, MAX_ANSWER).await {
-                Ok(body) => match self.hear(&body, id) {
+            Kind::Json => match whole(response, MAX_ANSWER, &mut held).await {
+                Ok(body) => match self.hear(&body, id, held.take()) {
                     Heard::Answer(attempt) => attempt,
                     Heard::Other => lost("the server answered with something else"),
                 },
-                Err(fault) => lost(fault.to_string()),
+                Err(fault) => fault.attempt(),
             },
-            Kind::Events => self.events(response, id).await,
+            Kind::Events => self.events(response, id, held).await,
             Kind::Other => lost(format!("the server answered HTTP {status} without a result")),
         }
     }
 
-    fn hear(&self, body: &Bytes, id: u32) -> Heard {
+    fn hear(&self, body: &Bytes, id: u32, share: Option<Share>) -> Heard {
         let error = match serde_json::from_slice(body) {
-            Ok(message) => return self.heard(message, body, id),
+            Ok(message) => return self.heard(message, body, id, share),
             Err(error) => error,
         };
         // Halves of characters in the result are left to whoever reads it; those in the words of an error are read here.
         let mended = Bytes::from(surrogates::mended(body).into_owned());
         match serde_json::from_slice(&mended) {
-            Ok(message) => self.heard(message, &mended, id),
-            Err(_) => Heard::Answer(lost(format!("the server's answer is no JSON-RPC message: {error}"))),
-        }
-    }
-
-    fn heard(&self, message: Message<'_>, body: &Bytes, id: u32) -> Heard {
-        if let Some(method) = message.method {
-            self.other(&method, message.id);
-            return Heard::Other;
-        }
-        // Some servers send an id back as text; an error may have none.
-        let ours = message.id.is_none_or(|raw| names(raw, id) || raw.get() == "null");
-        match (message.result, message.error) {
-            (Some(result), _) if ours => Heard::Answer(Attempt::Result(body.slice_ref(result.get().as_bytes()))),
-            (None, Some(error)) if ours => Heard::Answer(error.attempt()),
-            _ => Heard::Other,
-        }
-    }
-
-    /// A request or a notification of the server on the stream of our call.
-    fn other(&self, method: &str, id: Option<&RawValue>) {
-        match (method, id) {
-            ("notifications/tools/list_changed", None) => self.beside.changed.notify_one(),
-            (_, None) => {}
-            ("ping", Some(id)) => self.send_aside(format!(r#"{{"jsonrpc":"2.0","id":{},"result":{{}}}}"#, id.get())),
-            (_, Some(id)) => {
-                tracing::debug!(method, "refused a request of the server");
-                self.send_aside(format!(
-                    r#"{{"jsonrpc":"2.0","id":{},"error":{{"code":-32601,"message":"not supported"}}}}"#,
-                    id.get()
-                ));
+            Ok(message) => self.heard(message, &mended, id, share),
+            Err(_) => {
+                // serde's words may quote the answer.
+                let error = self.unsolicited.words(&error.to_string(), ERROR_BYTES).into_owned();
+                Heard::Answer(lost(format!("the server's answer is no JSON-RPC message: {error}")))
             }
         }
     }
 
-    async fn events(&self, mut response: Response, id: u32) -> Attempt {
+    fn heard(&self, message: Envelope<'_>, body: &Bytes, id: u32, share: Option<Share>) -> Heard {
+        if let Some(method) = message.method {
+            return self.other(&method, message.id, body.len());
+        }
+        // Some servers send an id back as text; an error may have none.
+        let ours = message.id.is_none_or(|raw| names(raw, id) || raw.get() == "null");
+        match (message.result, message.error) {
+            (Some(result), _) if ours => Heard::Answer(Attempt::Result(body.slice_ref(result.get().as_bytes()), share)),
+            (None, Some(error)) if ours => Heard::Answer(Attempt::error(error, &self.unsolicited.source)),
+            _ => self.noise(body.len()),
+        }
+    }
+
+    /// A request or a notification of the server on the stream of our call.
+    fn other(&self, method: &str, id: Option<&RawValue>, bytes: usize) -> Heard {
+        match self.unsolicited.heard(method, id, bytes) {
+            Ok(Verdict::Dropped | Verdict::Passed) => {}
+            Ok(Verdict::Answer(answer)) => {
+                let sending = self.aside(answer.body.clone());
+                self.unsolicited.answer(answer, sending);
+            }
+            Err(flood) => return Heard::Answer(flooded(flood)),
+        }
+        Heard::Other
+    }
+
+    /// Something on the stream of our call that nobody waits for.
+    fn noise(&self, bytes: usize) -> Heard {
+        match self.unsolicited.noise(bytes) {
+            Ok(()) => Heard::Other,
+            Err(flood) => Heard::Answer(flooded(flood)),
+        }
+    }
+
+    async fn events(&self, mut response: Response, id: u32, held: Held<'_>) -> Attempt {
+        let reading = Reading::new(held);
         let mut last_event = None;
         let mut pause = RESUME_AFTER;
         for _ in 0..RESUMES {
-            let since = Arc::new(AtomicUsize::new(0));
-            let mut events = SseStream::from_bytes_stream(bounded(response, since.clone(), MAX_ANSWER));
+            let mut events = SseStream::from_bytes_stream(bounded(response, reading.clone(), MAX_ANSWER));
             let end = loop {
                 match events.next().await {
                     Some(Ok(event)) => {
-                        since.store(0, Ordering::Relaxed);
-                        last_event = event.id.or(last_event);
+                        let share = reading.lock().take();
+                        last_event = event.id.filter(|id| id.len() <= MAX_ID).or(last_event);
                         pause = event.retry.map_or(pause, Duration::from_millis).min(LONGEST_PAUSE);
                         let data = event.data.filter(|data| !data.trim().is_empty());
-                        if let Some(data) = data
-                            && let Heard::Answer(attempt) = self.hear(&Bytes::from(data), id)
-                        {
+                        let heard = match data {
+                            Some(data) => self.hear(&Bytes::from(data), id, share),
+                            None => self.noise(0),
+                        };
+                        if let Heard::Answer(attempt) = heard {
                             return attempt;
                         }
+                    }
+                    Some(Err(sse_stream::Error::Body(fault))) => {
+                        if let Some(no_room) = fault.downcast_ref().and_then(BodyFault::no_room) {
+                            return no_room;
+                        }
+                        break format!("body error: {fault}");
                     }
                     Some(Err(error)) => break error.to_string(),
                     None => break "the stream ended before the answer".to_owned(),
                 }
             };
+            drop(reading.lock().take());
             // The work goes on at the server; its answer is fetched where the stream broke off.
             let Some(last_event) = &last_event else {
                 return lost(end);
@@ -188,7 +175,7 @@ impl Direct {
     /// That is believed, and the call sent again, only of words that begin as theirs do, or of a 404 without words: a gateway or a
     /// tool may have others. It is never believed of an answer to this very call: in a complaint about its arguments the words may
     /// be the model's. After any other 400 or 404 the session is looked after: when it is gone, listing the tools fails.
-    async fn refusal(&self, response: Response, status: StatusCode, id: u32) -> Attempt {
+    async fn refusal(&self, response: Response, status: StatusCode, id: u32, mut held: Held<'_>) -> Attempt {
         if status.is_redirection() {
             return Attempt::Refused(format!(
                 "HTTP {status}: redirects are not followed; configure the final address"
@@ -196,12 +183,12 @@ impl Direct {
         }
         let json = matches!(kind(&response), Kind::Json);
         // Words that could not be read are not none.
-        let (body, is_whole) = match whole(response, MAX_ERROR).await {
+        let (body, is_whole) = match whole(response, MAX_ERROR, &mut held).await {
             Ok(body) => (body, true),
-            Err(BodyFault::TooLarge(_) | BodyFault::Broken(_)) => (Bytes::new(), false),
+            Err(BodyFault::TooLarge(_) | BodyFault::Broken(_) | BodyFault::NoRoom(_)) => (Bytes::new(), false),
         };
         let body = surrogates::mended(&body);
-        let message = serde_json::from_slice::<Message<'_>>(&body).ok();
+        let message = serde_json::from_slice::<Envelope<'_>>(&body).ok();
         let to_this_call = message
             .as_ref()
             .is_some_and(|message| message.id.is_some_and(|raw| names(raw, id)));
@@ -223,7 +210,7 @@ impl Direct {
         }
         match error {
             // An error of the protocol is the server's own word, whatever the status.
-            Some(error) if json && !is_auth(status) => error.attempt(),
+            Some(error) if json && !is_auth(status) => Attempt::error(error, &self.unsolicited.source),
             // A gateway's word for "I do not know" (5xx), and the client errors that are one too: a timeout, a caller that was not
             // waited for (nginx), and a 404 where there was a session.
             _ if status.is_server_error()
@@ -274,6 +261,22 @@ pub(super) fn is_auth(status: StatusCode) -> bool {
 
 pub(super) fn lost(message: impl Into<String>) -> Attempt {
     Attempt::Lost(Lost::Connection, message.into())
+}
+
+fn flooded(flood: Flood) -> Attempt {
+    lost(flood.to_string())
+}
+
+impl BodyFault {
+    /// The end of a call whose answer could not be read for this.
+    fn attempt(&self) -> Attempt {
+        self.no_room().unwrap_or_else(|| lost(self.to_string()))
+    }
+
+    /// The same where it says nothing about the server.
+    fn no_room(&self) -> Option<Attempt> {
+        matches!(self, Self::NoRoom(_)).then(|| Attempt::Lost(Lost::NoRoom, self.to_string()))
+    }
 }
 
 pub(super) enum Kind {

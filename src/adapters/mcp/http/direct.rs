@@ -10,9 +10,11 @@ use rmcp::model::{ClientCapabilities, Implementation, ProtocolVersion, RequestMe
 use url::Url;
 
 use super::{PLAIN, headers};
+use crate::adapters::mcp::answers::Held;
 use crate::adapters::mcp::attempt::{Attempt, Lost, Outgoing};
 use crate::adapters::mcp::beside::Beside;
 use crate::adapters::mcp::meta;
+use crate::adapters::mcp::unsolicited::Unsolicited;
 use crate::adapters::upstream::{Plain, Response, Taken, Watched, why};
 
 /// rmcp counts the ids of a session from 0; ours begin here, so that no two requests share one.
@@ -32,6 +34,7 @@ pub(crate) struct Direct {
     modern: Option<String>,
     ids: AtomicU32,
     pub(super) beside: Beside,
+    pub(super) unsolicited: Arc<Unsolicited>,
 }
 
 impl Direct {
@@ -47,6 +50,7 @@ impl Direct {
         version: &ProtocolVersion,
         client_info: &Implementation,
         beside: Beside,
+        unsolicited: Arc<Unsolicited>,
     ) -> Result<Self, String> {
         headers.insert(ACCEPT, HeaderValue::from_static("application/json, text/event-stream"));
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
@@ -72,6 +76,7 @@ impl Direct {
             modern,
             ids: AtomicU32::new(FIRST_ID),
             beside,
+            unsolicited,
         })
     }
 
@@ -87,6 +92,7 @@ impl Direct {
             Err(error) => return Attempt::NotSent(Lost::Connection, error),
         };
         let taken = Taken::under(call.request.hold);
+        let held = Held::of_call(&self.unsolicited.source.answers, call.request.tenant, call.request.user);
         let mut abandoned = Abandoned {
             direct: self,
             id,
@@ -99,7 +105,7 @@ impl Direct {
             lost = call.given_up() => given_up(lost, call, &taken),
             attempt = async {
                 match self.post(body.into(), call, &taken).await {
-                    Ok(response) => self.read(response, id).await,
+                    Ok(response) => self.read(response, id, held).await,
                     Err(words) if taken.get() => Attempt::Lost(Lost::Connection, words),
                     Err(_) if !call.may_be_sent() => call.lease_lost(),
                     Err(words) => Attempt::NotSent(Lost::Connection, words),
@@ -182,13 +188,13 @@ impl Direct {
     }
 
     /// Sends a message that nobody waits for.
-    pub(super) fn send_aside(&self, body: String) {
+    pub(super) fn aside(&self, body: String) -> impl Future<Output = ()> + Send + 'static {
         let request = self.request(reqwest::Method::POST).body(body);
-        self.beside.spawn(async move {
+        async move {
             if let Err(error) = request.send().await {
                 tracing::debug!(error = why(&error), "a message beside a call was not delivered");
             }
-        });
+        }
     }
 }
 
@@ -224,10 +230,11 @@ impl Drop for Abandoned<'_> {
     fn drop(&mut self) {
         // Also where the future of the call was dropped: what is still to be sent then is not.
         if self.armed && self.taken.give_up() && self.direct.modern.is_none() {
-            self.direct.send_aside(format!(
+            let cancelled = self.direct.aside(format!(
                 r#"{{"jsonrpc":"2.0","method":"notifications/cancelled","params":{{"requestId":{},"reason":"given up"}}}}"#,
                 self.id
             ));
+            self.direct.beside.spawn(cancelled);
         }
     }
 }

@@ -1,0 +1,167 @@
+//! The memory that answers of servers take while they are read.
+//!
+//! The cap of one answer does not bound many of them at once. So an answer takes a share of one [`Budget`] while its bytes
+//! come, and gives it back when what is left of it, capped, leaves this adapter. Small answers are not counted: their number
+//! is bounded by the calls under way (`maxConcurrent`), and nearly all answers are small.
+
+use std::borrow::Cow;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::domain::budget::{Budget, Exceeded, Limits, Share};
+
+const MIB: u64 = 1024 * 1024;
+/// What answers may take at once, in bytes of memory. One of the largest (16 MiB) takes 32 MiB, so a user may receive three
+/// of them at a time, a tenant four and the process six; of answers of the usual size thousands fit.
+const LIMITS: Limits = Limits {
+    process: 192 * MIB,
+    tenant: 128 * MIB,
+    user: 96 * MIB,
+};
+/// An answer of at most so many bytes is not counted.
+const FREE: usize = 64 * 1024;
+/// How often a byte of an answer is in memory: as it came, and in the buffer that puts the pieces together.
+const COPIES: usize = 2;
+/// Bytes that are taken of the budget at a time, so that it is not asked for every piece.
+const STEP: usize = 128 * 1024;
+
+/// The budget that all answers share.
+pub(super) fn budget() -> Arc<Budget> {
+    Budget::new("bytes of answers", LIMITS)
+}
+
+/// An answer found no room in the budget.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("gavel is holding too many large answers, so this one was not read; try again ({0})")]
+pub(super) struct NoRoom(Exceeded);
+
+/// What one answer has taken of the budget; given back when it is dropped.
+#[derive(Debug)]
+pub(super) struct Held<'a> {
+    budget: Cow<'a, Arc<Budget>>,
+    tenant: Cow<'a, str>,
+    user: Cow<'a, str>,
+    /// Bytes of the answer so far.
+    bytes: usize,
+    /// Bytes taken of the budget.
+    taken: usize,
+    share: Option<Share>,
+}
+
+impl<'a> Held<'a> {
+    /// For an answer to a call of this user.
+    pub(super) fn of_call(budget: &'a Arc<Budget>, tenant: &'a str, user: &'a str) -> Self {
+        Self::new(Cow::Borrowed(budget), Cow::Borrowed(tenant), Cow::Borrowed(user))
+    }
+
+    /// For what a server sends that no user asked for, such as its list of tools.
+    pub(super) fn of_server(budget: &Arc<Budget>, server: &str) -> Held<'static> {
+        let holder = format!("the server {server}");
+        Held::new(Cow::Owned(budget.clone()), Cow::Owned(holder), Cow::Borrowed(""))
+    }
+
+    fn new(budget: Cow<'a, Arc<Budget>>, tenant: Cow<'a, str>, user: Cow<'a, str>) -> Self {
+        Self {
+            budget,
+            tenant,
+            user,
+            bytes: 0,
+            taken: 0,
+            share: None,
+        }
+    }
+
+    /// More bytes of it have come.
+    ///
+    /// # Errors
+    /// There is no room for them; what was taken is kept until it is dropped.
+    pub(super) fn add(&mut self, bytes: usize) -> Result<(), NoRoom> {
+        self.bytes += bytes;
+        let needed = self.bytes * COPIES;
+        if self.bytes <= FREE || needed <= self.taken {
+            return Ok(());
+        }
+        let more = (needed - self.taken).next_multiple_of(STEP);
+        match &mut self.share {
+            Some(share) => share.grow(more as u64).map_err(NoRoom)?,
+            None => {
+                let share = self.budget.take(&self.tenant, &self.user, more as u64);
+                self.share = Some(share.map_err(NoRoom)?);
+            }
+        }
+        self.taken += more;
+        Ok(())
+    }
+
+    /// Bytes of the answer so far.
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// What was taken, to be kept as long as the answer is; the next answer begins anew.
+    pub(super) fn take(&mut self) -> Option<Share> {
+        (self.bytes, self.taken) = (0, 0);
+        self.share.take()
+    }
+}
+
+/// [`Held`] by those who read pieces and by those who put them together to messages.
+#[derive(Clone, Debug)]
+pub(super) struct Reading<'a>(Arc<Mutex<Held<'a>>>);
+
+impl<'a> Reading<'a> {
+    pub(super) fn new(held: Held<'a>) -> Self {
+        Self(Arc::new(Mutex::new(held)))
+    }
+
+    pub(super) fn lock(&self) -> MutexGuard<'_, Held<'a>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+
+    #[test]
+    fn small_answers_are_free_and_large_ones_count_until_they_are_dropped() {
+        let budget = budget();
+        let mut small = Held::of_call(&budget, "t", "u");
+        small.add(FREE).unwrap();
+        assert_eq!(budget.used(), 0);
+        small.add(1).unwrap();
+        assert_eq!(budget.used(), 256 * 1024);
+        let share = small.take();
+        small.add(FREE).unwrap();
+        assert_eq!(budget.used(), 256 * 1024, "the next answer begins anew");
+        drop(share);
+        assert_eq!(budget.used(), 0);
+    }
+
+    /// No one user takes the room of the others.
+    #[test]
+    fn a_user_may_hold_three_of_the_largest_answers_and_others_still_find_room() {
+        let budget = budget();
+        let largest = 16 * 1024 * 1024;
+        let mut held: Vec<_> = (0..4).map(|_| Held::of_call(&budget, "t", "u")).collect();
+        for held in &mut held[..3] {
+            held.add(largest).unwrap();
+        }
+        let refused = held[3].add(largest).unwrap_err().to_string();
+        let words = "gavel is holding too many large answers, so this one was not read; try again \
+                     (100663296 bytes of answers at once are allowed for a user)";
+        assert_eq!(refused, words);
+        for (tenant, user) in [("t", "v"), ("o", "u"), ("p", "u")] {
+            let mut other = Held::of_call(&budget, tenant, user);
+            other.add(largest).unwrap();
+            held.push(other);
+        }
+        assert!(
+            Held::of_server(&budget, "s").add(largest).is_err(),
+            "the process is full"
+        );
+        drop(held);
+        assert_eq!(budget.used(), 0);
+    }
+}

@@ -1,0 +1,368 @@
+//! The secrets of one server's entry in `mcp.json`, and text without them.
+//!
+//! A server may say back what it was sent, and a client may name what it could not use. So words of either are taken in
+//! through [`Secrets::hide`]: it knows the values of headers and variables, and what of the URL is or may be secret, each also
+//! as JSON, a URL and base64 write it.
+
+use std::borrow::Cow;
+use std::collections::BTreeSet;
+
+use base64::Engine;
+use base64::alphabet::{STANDARD, URL_SAFE};
+use base64::engine::general_purpose::{GeneralPurpose, NO_PAD};
+use base64::prelude::BASE64_STANDARD;
+use memchr::memmem;
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
+use secrecy::{ExposeSecret, SecretString};
+use url::Url;
+
+use super::config::{ServerConfig, TransportConfig};
+
+/// Stands in the place of a secret.
+const MASK: &str = "***";
+/// Shorter values of variables are too common a text to be taken out of words.
+const VARIABLE: usize = 8;
+/// The same for headers, passwords and queries, which are credentials as a rule.
+const CREDENTIAL: usize = 4;
+/// The same for a part of a URL's path, which may be any word.
+const PATH_PART: usize = 6;
+/// Of a secret that is at least so long, the first half is masked too: others may have cut it.
+const CUT: usize = 16;
+
+/// Values that are nobody's business.
+pub(super) struct Secrets {
+    /// In every form, the longest first.
+    forms: Vec<SecretString>,
+}
+
+impl Secrets {
+    pub(super) fn of(server: &ServerConfig) -> Self {
+        let mut found = Found::default();
+        for value in &server.expanded {
+            found.lines(value.expose_secret());
+        }
+        match &server.transport {
+            None => {}
+            Some(TransportConfig::Stdio { env, .. }) => {
+                env.iter().for_each(|(_, value)| found.lines(value.expose_secret()));
+            }
+            Some(TransportConfig::Http { url, headers }) => {
+                headers
+                    .iter()
+                    .for_each(|(_, value)| found.header(value.expose_secret()));
+                found.url(url);
+            }
+        }
+        let mut forms: Vec<_> = found.0.iter().flat_map(|value| forms(value)).collect();
+        forms.sort_by_key(|form| std::cmp::Reverse(form.len()));
+        forms.dedup();
+        Self {
+            forms: forms.into_iter().map(SecretString::from).collect(),
+        }
+    }
+
+    /// The text with a mask in the place of each secret, and of the beginning of one that was cut.
+    pub(super) fn hide<'a>(&self, text: &'a str) -> Cow<'a, str> {
+        let mut bytes = Cow::Borrowed(text.as_bytes());
+        self.hide_in(&mut bytes, Parts::Too);
+        match bytes {
+            Cow::Borrowed(_) => Cow::Borrowed(text),
+            // Secrets are whole characters, so what is left is text.
+            Cow::Owned(bytes) => Cow::Owned(String::from_utf8_lossy(&bytes).into_owned()),
+        }
+    }
+
+    /// The same in bytes.
+    pub(super) fn hide_in(&self, text: &mut Cow<'_, [u8]>, parts: Parts) {
+        // Whole ones first: the beginning of one may be that of another.
+        self.each(text, |form| form.len());
+        if matches!(parts, Parts::Too) {
+            self.each(text, |form| match form.len() >= CUT {
+                true => form.ceil_char_boundary(form.len() / 2),
+                false => form.len(),
+            });
+        }
+    }
+
+    /// Masks what begins with the first bytes of a form, as far as it is that form; `first` tells how many.
+    fn each(&self, text: &mut Cow<'_, [u8]>, first: impl Fn(&str) -> usize) {
+        for form in self.forms.iter().map(|form| form.expose_secret()) {
+            let (head, rest) = form.split_at(first(form));
+            let mut from = 0;
+            while let Some(found) = memmem::find(&text[from..], head.as_bytes()) {
+                let start = from + found;
+                let after = &text[start + head.len()..];
+                let mut same = rest.char_indices().map(|(at, c)| at + c.len_utf8());
+                let same = same.rfind(|end| after.get(..*end) == rest.as_bytes().get(..*end));
+                let end = start + head.len() + same.unwrap_or(0);
+                text.to_mut().splice(start..end, MASK.bytes());
+                from = start + MASK.len();
+            }
+        }
+    }
+
+    /// Bytes of the longest form, or 0.
+    pub(super) fn longest(&self) -> usize {
+        self.forms.first().map_or(0, |form| form.expose_secret().len())
+    }
+}
+
+/// Are the beginnings of secrets masked that others have cut?
+#[derive(Clone, Copy)]
+pub(super) enum Parts {
+    Too,
+    /// What follows the text may hold the rest.
+    Not,
+}
+
+/// Where a server is, without anything that is or may be secret: of the path, only words that say nothing.
+pub(super) fn place(url: &Url) -> String {
+    let parts = url.path().split('/').map(|part| match is_public(part) {
+        true => part,
+        false => MASK,
+    });
+    let port = url.port().map(|port| format!(":{port}")).unwrap_or_default();
+    let host = url.host_str().unwrap_or_default();
+    format!("{}://{host}{port}{}", url.scheme(), parts.collect::<Vec<_>>().join("/"))
+}
+
+/// Is it a word that endpoints of MCP servers have?
+fn is_public(part: &str) -> bool {
+    const WORDS: [&str; 16] = [
+        "",
+        "api",
+        "gateway",
+        "http",
+        "jsonrpc",
+        "mcp",
+        "message",
+        "messages",
+        "public",
+        "rpc",
+        "server",
+        "servers",
+        "sse",
+        "stream",
+        "streamable-http",
+        "tools",
+    ];
+    let version = part
+        .strip_prefix('v')
+        .is_some_and(|n| n.len() <= 2 && n.parse::<u8>().is_ok());
+    version || WORDS.contains(&part)
+}
+
+/// Secrets as they are configured.
+#[derive(Default)]
+struct Found(BTreeSet<String>);
+
+impl Found {
+    fn add(&mut self, value: &str, shortest: usize) {
+        let value = value.trim();
+        if value.len() >= shortest {
+            self.0.insert(value.to_owned());
+        }
+    }
+
+    /// Line by line, since a line is what is logged.
+    fn lines(&mut self, value: &str) {
+        value.lines().for_each(|line| self.add(line, VARIABLE));
+    }
+
+    /// A header's value, and the credentials in it: behind the scheme, in Basic's base64, in cookies and parameters.
+    fn header(&mut self, value: &str) {
+        self.add(value, CREDENTIAL);
+        let Some((scheme, credentials)) = value.trim().split_once(' ') else {
+            value.split(';').for_each(|part| self.parameter(part));
+            return;
+        };
+        self.add(credentials, CREDENTIAL);
+        if scheme.eq_ignore_ascii_case("basic") {
+            let decoded = BASE64_STANDARD.decode(credentials.trim()).ok();
+            if let Some(decoded) = decoded.and_then(|bytes| String::from_utf8(bytes).ok()) {
+                self.add(&decoded, CREDENTIAL);
+                let password = decoded.split_once(':').map_or("", |(_, password)| password);
+                self.add(password, CREDENTIAL);
+            }
+        }
+        value.split([' ', ',', ';']).for_each(|part| self.parameter(part));
+    }
+
+    fn parameter(&mut self, part: &str) {
+        if let Some((_, value)) = part.split_once('=') {
+            self.add(value.trim_matches('"'), VARIABLE);
+        }
+    }
+
+    fn url(&mut self, url: &Url) {
+        let mut part = |text: &str, shortest| {
+            self.add(text, shortest);
+            self.add(&percent_decode_str(text).decode_utf8_lossy(), shortest);
+        };
+        part(url.username(), CREDENTIAL);
+        part(url.password().unwrap_or_default(), CREDENTIAL);
+        part(url.fragment().unwrap_or_default(), CREDENTIAL);
+        for pair in url.query().unwrap_or_default().split('&') {
+            part(pair.split_once('=').map_or(pair, |(_, value)| value), CREDENTIAL);
+        }
+        let path = url.path().split('/');
+        path.filter(|text| !is_public(text))
+            .for_each(|text| part(text, PATH_PART));
+    }
+}
+
+/// What a URL leaves as it is.
+const UNRESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
+
+/// A secret as it may be written.
+fn forms(secret: &str) -> BTreeSet<String> {
+    let json = serde_json::to_string(secret).unwrap_or_default();
+    let json = json
+        .trim_start_matches('"')
+        .strip_suffix('"')
+        .unwrap_or_default()
+        .to_owned();
+    let ascii = |upper: bool| {
+        let mut text = String::new();
+        for c in json.chars() {
+            match c.is_ascii() {
+                true => text.push(c),
+                false => c.encode_utf16(&mut [0; 2]).iter().for_each(|unit| match upper {
+                    true => text.push_str(&format!("\\u{unit:04X}")),
+                    false => text.push_str(&format!("\\u{unit:04x}")),
+                }),
+            }
+        }
+        text
+    };
+    let json = [ascii(true), ascii(false), json];
+    let slashes = json.clone().map(|json| json.replace('/', "\\/"));
+    let percent = utf8_percent_encode(secret, UNRESERVED).to_string();
+    let mut lower = String::with_capacity(percent.len());
+    let mut digits = 0;
+    for c in percent.chars() {
+        lower.push(if digits > 0 { c.to_ascii_lowercase() } else { c });
+        digits = if c == '%' { 2 } else { i32::max(digits - 1, 0) };
+    }
+    let mut forms = BTreeSet::from([percent.replace("%20", "+"), lower, percent, secret.to_owned()]);
+    forms.extend(json.into_iter().chain(slashes));
+    for alphabet in [&STANDARD, &URL_SAFE] {
+        let engine = GeneralPurpose::new(alphabet, NO_PAD);
+        forms.extend((0..3).filter_map(|before| in_base64(&engine, secret, before)));
+    }
+    forms
+}
+
+/// The characters that a secret makes in the base64 of a text in which it stands behind `before` bytes (modulo 3), whatever
+/// stands around it.
+fn in_base64(engine: &GeneralPurpose, secret: &str, before: usize) -> Option<String> {
+    let bytes = [&[0; 3][..before], secret.as_bytes()].concat();
+    let encoded = engine.encode(&bytes);
+    // A character that also holds bits of what stands before or behind may be any.
+    let (first, end) = ((before * 8).div_ceil(6), bytes.len() * 8 / 6);
+    encoded
+        .get(first..end)
+        .filter(|text| text.len() >= VARIABLE)
+        .map(str::to_owned)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+    use crate::adapters::mcp::config::McpConfig;
+
+    const TOKEN: &str = "canary-\"ä/ +0123456789";
+
+    fn secrets(entry: &serde_json::Value) -> Secrets {
+        let text = serde_json::json!({"mcpServers": {"s": entry}}).to_string();
+        let env = |name: &str| match name {
+            "TOKEN" => Some("canary-of-a-variable".to_owned()),
+            "HOME" => Some("/home/somebody".to_owned()),
+            _ => None,
+        };
+        Secrets::of(&McpConfig::from_json(&text, &env).unwrap().servers[0])
+    }
+
+    fn of(secret: &str) -> Secrets {
+        secrets(&serde_json::json!({"command": "x", "env": {"A": secret}}))
+    }
+
+    #[test]
+    fn a_secret_is_masked_in_every_form_in_which_others_write_it() {
+        let secrets = of(TOKEN);
+        let json = serde_json::to_string(TOKEN).unwrap();
+        for text in [
+            format!("said: {TOKEN}!"),
+            format!("said: {json}!"),
+            format!("said: {}!", json.replace('ä', "\\u00e4")),
+            format!("said: {}!", json.replace('ä', "\\u00E4").replace('/', "\\/")),
+            "said: canary-%22%C3%A4%2F%20%2B0123456789!".to_owned(),
+            "said: canary-%22%c3%a4%2f%20%2b0123456789!".to_owned(),
+            "said: canary-%22%C3%A4%2F+%2B0123456789!".to_owned(),
+            format!("said: {}!", BASE64_STANDARD.encode(format!("Bearer {TOKEN}"))),
+            format!("said: {}!", BASE64_STANDARD.encode(format!("a{TOKEN}"))),
+            format!("said: {}!", BASE64_STANDARD.encode(format!("ab{TOKEN}xyz"))),
+        ] {
+            let hidden = secrets.hide(&text);
+            assert!(hidden.starts_with("said: ") && hidden.ends_with('!'), "{hidden}");
+            assert!(hidden.contains("***"), "{hidden}");
+            for part in ["canary", "0123456789", &BASE64_STANDARD.encode(TOKEN)[4..16]] {
+                assert!(!hidden.contains(part), "{text}: {hidden}");
+            }
+        }
+        assert!(matches!(secrets.hide("nothing here"), Cow::Borrowed(_)));
+    }
+
+    /// The server, or a program between, may have cut it.
+    #[test]
+    fn the_beginning_of_a_secret_that_was_cut_is_masked() {
+        let secrets = of("canary-0123456789-0123456789");
+        for length in 14..=28 {
+            let text = format!("said {}", &"canary-0123456789-0123456789"[..length]);
+            assert_eq!(secrets.hide(&text), "said ***", "{length}");
+            assert_eq!(secrets.hide(&format!("{text}… [cut]")), "said ***… [cut]", "{length}");
+        }
+    }
+
+    #[test]
+    fn credentials_of_headers_and_urls_and_variables_are_secrets_and_common_words_are_not() {
+        let basic = BASE64_STANDARD.encode("ann:hunter2");
+        let http = secrets(&serde_json::json!({
+            "url": "https://user:pa%20ss@host.example/v1/mcp/s3cr3t-token/sse?key=abcd1234&x",
+            "headers": {"Authorization": format!("Basic {basic}"), "X-Key": "tiny", "Cookie": "id=0123456789ab; a=b"},
+        }));
+        for secret in [
+            &*basic,
+            "hunter2",
+            "ann:hunter2",
+            "pa%20ss",
+            "pa ss",
+            "s3cr3t-token",
+            "abcd1234",
+            "tiny",
+            "0123456789ab",
+        ] {
+            assert_eq!(http.hide(&format!("<{secret}>")), "<***>", "{secret}");
+        }
+        assert_eq!(http.hide("host.example v1 mcp sse"), "host.example v1 mcp sse");
+        let stdio = secrets(&serde_json::json!({
+            "command": "x", "args": ["--token=${TOKEN}", "${HOME}/a"], "env": {"A": "short", "B": "long-enough"},
+        }));
+        let hidden = stdio.hide("canary-of-a-variable short long-enough /home/somebody");
+        assert_eq!(hidden, "*** short *** /home/somebody");
+    }
+
+    #[test]
+    fn a_place_shows_no_part_of_a_path_that_may_be_secret() {
+        for (url, shown) in [
+            ("https://u:p@host/mcp/s3cr3t/sse?a=b#c", "https://host/mcp/***/sse"),
+            ("http://127.0.0.1:8080/v1/mcp/", "http://127.0.0.1:8080/v1/mcp/"),
+            ("https://[::1]/", "https://[::1]/"),
+            ("https://host/v123456", "https://host/***"),
+        ] {
+            assert_eq!(place(&Url::parse(url).unwrap()), shown);
+        }
+    }
+}
