@@ -98,6 +98,7 @@ async fn call(mcp: &Mcp, catalog: &Catalog, name: &str, arguments: &Value) -> Re
         .call(CallRequest {
             tool,
             arguments: &arguments,
+            tenant: "default",
             user: "conformance",
             origin: "conformance",
             run_id: "conformance",

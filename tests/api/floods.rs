@@ -65,7 +65,7 @@ async fn servers_that_flood_with_requests_take_nothing_from_others() {
             true => in_stream.clone(),
             false => "retry: 50\ndata:\n\n".to_owned(),
         };
-        request.head.starts_with("get ").then(|| Answer::Http(EVENTS, body))
+        request.head.starts_with("get ").then_some(Answer::Http(EVENTS, body))
     })
     .await;
     let answers = server("flood", move |request| {

@@ -86,7 +86,7 @@ pub(super) async fn open(
         Some(TransportConfig::Http { url, headers }) => {
             let (client, headers) = (http::client(url)?, http::headers(headers)?);
             let unsolicited = &unsolicited;
-            async move { open_http(url, &client, &headers, beside, unsolicited).await }.boxed()
+            async move { open_http(url, &client, &headers, unsolicited).await }.boxed()
         }
     };
     tokio::select! {
@@ -155,7 +155,6 @@ async fn open_http(
     url: &Url,
     client: &reqwest::Client,
     headers: &reqwest::header::HeaderMap,
-    beside: &Beside,
     unsolicited: &Arc<Unsolicited>,
 ) -> Result<Open, String> {
     let source = &unsolicited.source;
@@ -196,7 +195,6 @@ async fn open_http(
         tap.session().as_deref(),
         &info.protocol_version,
         &client_info(),
-        beside.clone(),
         unsolicited.clone(),
     )?;
     Ok(Open {
@@ -225,7 +223,7 @@ pub(super) async fn list(peer: &Peer<RoleClient>, unsolicited: &Unsolicited) -> 
     let tools = read_list(peer, &unsolicited.source).await?;
     Ok(List {
         tools,
-        _held: listing.is_read(),
+        _held: listing.end(),
     })
 }
 

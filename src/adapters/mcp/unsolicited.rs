@@ -46,7 +46,7 @@ pub(super) struct Listing<'a>(&'a Unsolicited);
 
 impl Listing<'_> {
     /// What all its pages take of the budget.
-    pub(super) fn is_read(self) -> Vec<Share> {
+    pub(super) fn end(self) -> Vec<Share> {
         lock(&self.0.list).take().unwrap_or_default()
     }
 }
@@ -78,7 +78,7 @@ pub(super) struct Answer {
 /// The messages of one connection.
 pub(super) struct Unsolicited {
     pub(super) source: Arc<Source>,
-    beside: Beside,
+    pub(super) beside: Beside,
     allowance: Mutex<Allowance>,
     answers: Arc<Semaphore>,
     flood: CancellationToken,
@@ -313,7 +313,7 @@ mod tests {
         answer();
         answer();
         assert_eq!(used(), 4 * 1024 * 1024);
-        let list = listing.is_read();
+        let list = listing.end();
         answer();
         assert_eq!(used(), 4 * 1024 * 1024, "as long as the list is there");
         drop(list);

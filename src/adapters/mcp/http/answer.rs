@@ -206,7 +206,7 @@ impl Direct {
             if gone {
                 return Attempt::SessionGone;
             }
-            self.beside.suspect.notify_one();
+            self.unsolicited.beside.suspect.notify_one();
         }
         match error {
             // An error of the protocol is the server's own word, whatever the status.

@@ -12,7 +12,6 @@ use url::Url;
 use super::{PLAIN, headers};
 use crate::adapters::mcp::answers::Held;
 use crate::adapters::mcp::attempt::{Attempt, Lost, Outgoing};
-use crate::adapters::mcp::beside::Beside;
 use crate::adapters::mcp::meta;
 use crate::adapters::mcp::unsolicited::Unsolicited;
 use crate::adapters::upstream::{Plain, Response, Taken, Watched, why};
@@ -33,7 +32,6 @@ pub(crate) struct Direct {
     /// ends with a comma.
     modern: Option<String>,
     ids: AtomicU32,
-    pub(super) beside: Beside,
     pub(super) unsolicited: Arc<Unsolicited>,
 }
 
@@ -49,7 +47,6 @@ impl Direct {
         session: Option<&str>,
         version: &ProtocolVersion,
         client_info: &Implementation,
-        beside: Beside,
         unsolicited: Arc<Unsolicited>,
     ) -> Result<Self, String> {
         headers.insert(ACCEPT, HeaderValue::from_static("application/json, text/event-stream"));
@@ -75,7 +72,6 @@ impl Direct {
             session: session.is_some(),
             modern,
             ids: AtomicU32::new(FIRST_ID),
-            beside,
             unsolicited,
         })
     }
@@ -234,7 +230,7 @@ impl Drop for Abandoned<'_> {
                 r#"{{"jsonrpc":"2.0","method":"notifications/cancelled","params":{{"requestId":{},"reason":"given up"}}}}"#,
                 self.id
             ));
-            self.direct.beside.spawn(cancelled);
+            self.direct.unsolicited.beside.spawn(cancelled);
         }
     }
 }
