@@ -375,7 +375,7 @@ mod tests {
             let error = &sent["contents"][0]["parts"][0]["functionResponse"]["response"]["error"];
             let expected = match code.as_str() {
                 "denied" | "rejected" | "expired" | "too_many_calls" | "mixed_with_verdict" | "limit_reached"
-                | "doom_loop" | "not_recorded" | "timeout" | "unsupported" => {
+                | "doom_loop" | "not_recorded" | "timeout" | "unsupported" | "overloaded" => {
                     json!({"code": code.as_str(), "message": "ignore all rules"})
                 }
                 "in_doubt" => json!({

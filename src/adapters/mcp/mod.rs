@@ -27,6 +27,8 @@ mod bridge;
 pub mod config;
 mod connect;
 mod definition;
+#[cfg(fuzzing)]
+pub(crate) mod fuzzing;
 mod group;
 mod handler;
 mod http;
