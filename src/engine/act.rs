@@ -494,8 +494,9 @@ async fn may_still(engine: &Engine, run: &Run, call: &Proposed, tool: &Tool) -> 
     match judge(engine, call, bounds(engine, run, &grants)).await {
         Judgement::Allow { .. } => true,
         Judgement::RequireApproval { .. } => answered,
-        // What is not right any more, such as a time that has come, does no harm: it may have been done when it was.
-        Judgement::Refuse { code, .. } => code != FailureCode::Denied,
+        // What is not valid any more, such as a time that has come, does no harm: it may have been done when it was. A check that
+        // could not be made allows nothing.
+        Judgement::Refuse { code, .. } => !matches!(code, FailureCode::Denied | FailureCode::LimitReached),
     }
 }
 

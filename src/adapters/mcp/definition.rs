@@ -68,15 +68,7 @@ pub(super) fn read(server: &ServerConfig, source: &Source, list: &[Value], known
         } else if offer.tools.iter().any(|tool| Some(&*tool.name) == name) {
             Err("the server lists this name twice; the first one counts".to_owned())
         } else {
-            tool(server, definition, known).and_then(|tool| {
-                patterns += tool.input.pattern_bytes();
-                match patterns <= MAX_PATTERNS {
-                    true => Ok(tool),
-                    false => Err(format!(
-                        "the schemas of the server's tools have more than {MAX_PATTERNS} bytes of patterns, those of this one among them"
-                    )),
-                }
-            })
+            tool(server, definition, known, &mut patterns)
         };
         match read {
             Ok(tool) => offer.tools.push(tool),
@@ -110,16 +102,30 @@ fn line(source: &Source, text: &str, bytes: usize) -> String {
     source.words(text, bytes).replace(['\n', '\t'], " ")
 }
 
-fn tool(server: &ServerConfig, definition: &Value, known: &[Arc<Tool>]) -> Result<Arc<Tool>, String> {
+/// `patterns` counts the bytes of the server's patterns.
+fn tool(
+    server: &ServerConfig,
+    definition: &Value,
+    known: &[Arc<Tool>],
+    patterns: &mut u64,
+) -> Result<Arc<Tool>, String> {
     let name = name(definition)?;
     if definition.get(TOO_DEEP).is_some() {
         return Err(format!("its definition nests more than {MAX_LEVELS} levels deep"));
+    }
+    let schema = definition.get("inputSchema").ok_or("it has no `inputSchema`")?;
+    let costly = |error: SchemaError| format!("its input schema costs too much to check by: {error}");
+    // Before anything is compiled: compiling them is what takes time.
+    *patterns = patterns.saturating_add(JsonSchema::estimate(schema).map_err(costly)?);
+    if *patterns > MAX_PATTERNS {
+        return Err(format!(
+            "the schemas of the server's tools have more than {MAX_PATTERNS} bytes of patterns, those of this one among them"
+        ));
     }
     let digest = digest(definition);
     if let Some(same) = known.iter().find(|tool| &*tool.name == name && *tool.digest == *digest) {
         return Ok(same.clone());
     }
-    let schema = definition.get("inputSchema").ok_or("it has no `inputSchema`")?;
     let original = bounded(schema, "input")?;
     let output_schema = match definition.get("outputSchema") {
         None | Some(Value::Null) => None,
@@ -136,7 +142,7 @@ fn tool(server: &ServerConfig, definition: &Value, known: &[Arc<Tool>]) -> Resul
     };
     let input = JsonSchema::compile(original).map_err(|error| match error {
         SchemaError::Invalid(_) => format!("its input schema is not valid: {error}"),
-        SchemaError::TooCostly { .. } => format!("its input schema costs too much to check by: {error}"),
+        SchemaError::TooCostly { .. } => costly(error),
     })?;
     let shown = translate(schema, identity_argument.as_deref())?;
     let settings = server.gavel.tools.get(name).cloned().unwrap_or_default();

@@ -30,7 +30,6 @@ const LOOKS_FOR_ERRORS: u64 = 200_000;
 pub struct JsonSchema {
     original: Box<RawValue>,
     validator: jsonschema::Validator<Looks>,
-    pattern_bytes: u64,
 }
 
 /// Why a schema was not taken.
@@ -80,7 +79,7 @@ impl JsonSchema {
     pub fn compile(original: Box<RawValue>) -> Result<Self, SchemaError> {
         let invalid = |message: String| SchemaError::Invalid(message);
         let schema: Value = serde_json::from_str(original.get()).map_err(|error| invalid(error.to_string()))?;
-        let pattern_bytes = cost::estimate(&schema)?.bytes;
+        cost::estimate(&schema)?;
         let compiled = counted::within(Effort::Full, || {
             pattern::options().build(&schema).map_err(|error| limited(&error))
         });
@@ -91,19 +90,15 @@ impl JsonSchema {
                 limit: Effort::Full.looks(),
             })?
             .map_err(invalid)?;
-        Ok(Self {
-            original,
-            validator,
-            pattern_bytes,
-        })
+        Ok(Self { original, validator })
     }
 
-    /// Is a check by this schema within the limits? Compiles nothing.
+    /// Is a check by this schema within the limits? Compiles nothing. Returns the bytes of all its patterns.
     ///
     /// # Errors
     /// [`SchemaError::TooCostly`], with the place.
-    pub fn estimate(schema: &Value) -> Result<(), SchemaError> {
-        cost::estimate(schema).map(|_| ())
+    pub fn estimate(schema: &Value) -> Result<u64, SchemaError> {
+        cost::estimate(schema)
     }
 
     /// The schema's text, as it was given.
@@ -116,12 +111,6 @@ impl JsonSchema {
     #[must_use]
     pub fn value(&self) -> Value {
         serde_json::from_str(self.original.get()).unwrap_or_default()
-    }
-
-    /// All of its patterns, in bytes of text.
-    #[must_use]
-    pub fn pattern_bytes(&self) -> u64 {
-        self.pattern_bytes
     }
 
     /// Does it name this argument?

@@ -56,6 +56,8 @@ fn keyword<'a>(
     if !is_standard(text) && matches!(compile(text), Err(Unusable::Invalid)) {
         return Err(ValidationError::custom(format!("{text:?} is not a valid pattern")));
     }
+    // A schema may hold hundreds of them.
+    time_passed();
     Ok(Box::new(pattern))
 }
 
@@ -137,15 +139,16 @@ impl Pattern {
     }
 
     fn compiled(&self) -> Arc<Compiled> {
-        let mut kept = self.compiled.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(compiled) = kept.upgrade() {
+        let kept = || self.compiled.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(compiled) = kept().upgrade() {
             return compiled;
         }
+        // Without the lock: a check that may not compile must not wait for one that does.
         may_compile();
         let compiled = ROOM_FOR_ALL.compiled(&self.text);
         time_passed();
         let Some(compiled) = compiled else { exhausted() };
-        *kept = Arc::downgrade(&compiled);
+        *kept() = Arc::downgrade(&compiled);
         compiled
     }
 }
