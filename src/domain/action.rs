@@ -96,6 +96,9 @@ impl Resolution {
 pub struct Details {
     /// Why it needs leave.
     pub reason: String,
+    /// The approval request as the thread has it; absent in requests of earlier versions.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub request: Option<String>,
     /// What is odd about it: a look-alike domain, say.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<String>,
@@ -189,6 +192,14 @@ pub struct Action {
     pub completed_at: Option<i64>,
     /// Who said what came of it, where it was in doubt.
     pub settled_by: Option<String>,
+}
+
+impl Action {
+    /// Does it wait for an approver, at this time in microseconds since the epoch?
+    #[must_use]
+    pub fn waits(&self, now_us: i64) -> bool {
+        self.status == ActionStatus::AwaitingConfirmation && self.expires_at.is_none_or(|at| at > now_us)
+    }
 }
 
 /// Standing leave of a user: this tool, to exactly these recipients, each in its argument.

@@ -90,6 +90,8 @@ outcomes! {
     RateLimited = "REFUSAL:RATE_LIMITED",
     /// Shed: too much in flight.
     Overloaded = "REFUSAL:OVERLOADED",
+    /// A person cancelled the run.
+    Cancelled = "REFUSAL:CANCELLED",
     /// Message or history over its limit.
     UserInput = "ERROR:USER_INPUT",
     /// The model could not be reached, after retries.

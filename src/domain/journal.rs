@@ -3,11 +3,13 @@
 //! Provider requests, log rows, streams and spans are projections of these entries. Those of an agent's run are kept
 //! as JSON, one text for each, and what is read back leads to the same next step.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
+use super::action::in_words;
 use super::address::Recipients;
 use super::agent_run::StopReason;
 use super::decision::{Outcome, Usage};
@@ -267,6 +269,50 @@ pub struct CallFailure {
     pub code: FailureCode,
     /// Why, in words. They may be the server's: untrusted data, but for the codes whose words are all gavel's own.
     pub message: String,
+    /// Whose words these are.
+    #[serde(default, skip_serializing_if = "WordsOf::are_gavels")]
+    pub words_of: WordsOf,
+}
+
+/// Who put a failure into words.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum WordsOf {
+    /// gavel.
+    #[default]
+    Gavel,
+    /// The tool's server. They may hold the inside of a program, credentials included, so callers do not get them.
+    Server,
+    /// The tool's server, whose first line callers get (`exposeErrors` of `mcp.json`).
+    TrustedServer,
+}
+
+impl WordsOf {
+    fn are_gavels(&self) -> bool {
+        *self == Self::Gavel
+    }
+}
+
+impl CallFailure {
+    /// A failure in gavel's own words.
+    #[must_use]
+    pub fn new(code: FailureCode, message: impl Into<String>) -> Self {
+        Self {
+            code,
+            message: message.into(),
+            words_of: WordsOf::Gavel,
+        }
+    }
+
+    /// The words for callers. The model, the tool-call log and operators have [`CallFailure::message`].
+    #[must_use]
+    pub fn for_callers(&self) -> Cow<'_, str> {
+        match self.words_of {
+            WordsOf::Gavel => Cow::Borrowed(&self.message),
+            WordsOf::Server => Cow::Borrowed(self.code.for_callers()),
+            WordsOf::TrustedServer => Cow::Owned(in_words(&self.message)),
+        }
+    }
 }
 
 /// What an entry takes beside its words, in bytes; about.

@@ -1,14 +1,13 @@
 //! A thread: a conversation of one user with an agent, kept (REQUIREMENTS ).
 
-use std::borrow::Cow;
-
 use serde::Serialize;
 use utoipa::ToSchema;
 
 use super::action::ActionStatus;
-use super::agent_run::{RunStatus, StopReason};
+use super::agent_run::RunStatus;
 use super::ids::{ActionId, RunId, ThreadId};
 use super::names::names;
+use super::templates::{Text, sentence};
 
 names! {
     /// Who says something in a thread, or what it is.
@@ -156,21 +155,22 @@ pub const fn run_words(run: RunStatus, acting: bool, doubtful: bool) -> (&'stati
     (status, state)
 }
 
-/// What a run says at its end: the words of its model, and why it has no better ones. Where a call is in doubt its model may have
-/// taken it for done, so that is said as well.
+/// What a run says as it stands: the words of its model, and why it has no better ones. Where an outcome is unknown its model may
+/// have taken the action for done, so that is said as well.
 #[must_use]
-pub fn end_words<'a>(
-    summary: Option<&'a str>,
-    error: Option<&'a str>,
-    stopped: Option<StopReason>,
-) -> Option<Cow<'a, str>> {
-    Some(match (summary, error) {
-        (Some(summary), Some(error)) if stopped == Some(StopReason::InDoubt) => {
-            Cow::Owned(format!("{summary}\n\n[But {error}.]"))
-        }
-        (Some(summary), Some(error)) => Cow::Owned(format!("{summary}\n\n[It ended there: {error}.]")),
-        (words, error) => Cow::Borrowed(words.or(error)?),
-    })
+pub fn end_words(status: RunStatus, summary: Option<&str>, error: Option<&str>) -> String {
+    let own = || match status {
+        RunStatus::Queued => Some(Text::Queued),
+        RunStatus::Running | RunStatus::AwaitingConfirmation => Some(Text::Working),
+        RunStatus::Cancelled => Some(Text::Cancelled),
+        RunStatus::Completed | RunStatus::Failed | RunStatus::Paused => None,
+    };
+    let why = error.map(sentence).or_else(|| own().map(|text| text.with(&[])));
+    match (summary.filter(|words| !words.trim().is_empty()), why) {
+        (Some(summary), Some(why)) => format!("{summary}\n\n[{why}]"),
+        (Some(summary), None) => summary.to_owned(),
+        (None, why) => why.unwrap_or_default(),
+    }
 }
 
 /// So many calls are named, of those that a run made.
@@ -187,14 +187,10 @@ pub fn deeds(done: &[String], doubtful: &[String]) -> Option<String> {
         }
     };
     let mut told = Vec::new();
-    if !done.is_empty() {
-        told.push(format!("This was done: {}.", listed(done)));
-    }
-    if !doubtful.is_empty() {
-        told.push(format!(
-            "It is not known whether this was done: {}. Find out, and settle it.",
-            listed(doubtful)
-        ));
+    for (calls, text) in [(done, Text::Done), (doubtful, Text::MaybeDone)] {
+        if !calls.is_empty() {
+            told.push(text.with(&[("actions", &listed(calls))]));
+        }
     }
     (!told.is_empty()).then(|| format!("[{}]", told.join(" ")))
 }
@@ -221,25 +217,18 @@ mod tests {
     /// Promise 7
     #[test]
     fn what_a_run_says_at_its_end_hides_neither_a_fault_nor_a_deed() {
-        let doubt = Some(StopReason::InDoubt);
-        for (summary, error, stopped, expected) in [
-            (Some("Sent."), None, None, Some("Sent.")),
-            (None, Some("it failed"), None, Some("it failed")),
-            (
-                Some("I shall."),
-                Some("it failed"),
-                None,
-                Some("I shall.\n\n[It ended there: it failed.]"),
-            ),
-            (
-                Some("Sent."),
-                Some("nobody knows"),
-                doubt,
-                Some("Sent.\n\n[But nobody knows.]"),
-            ),
-            (None, None, None, None),
+        use RunStatus::{AwaitingConfirmation, Cancelled, Completed, Failed, Queued, Running};
+        for (status, summary, error, expected) in [
+            (Completed, Some("Sent."), None, "Sent."),
+            (Failed, None, Some("it failed"), "it failed."),
+            (Failed, Some("I shall."), Some("It failed."), "I shall.\n\n[It failed.]"),
+            (Cancelled, None, None, "Cancelled before it was finished."),
+            (Cancelled, Some("I shall."), None, "I shall.\n\n[Cancelled before it was finished.]"),
+            (Queued, None, None, "Waiting for an earlier message of this thread."),
+            (Running, None, None, "Working on it."),
+            (AwaitingConfirmation, None, None, "Working on it."),
         ] {
-            assert_eq!(end_words(summary, error, stopped).as_deref(), expected);
+            assert_eq!(end_words(status, summary, error), expected);
         }
         let many: Vec<_> = (0..22).map(|n| format!("t{n}")).collect();
         assert_eq!(deeds(&[], &[]), None);

@@ -185,6 +185,34 @@ failure_codes! {
     NotRecorded = "not_recorded",
 }
 
+impl FailureCode {
+    /// What callers are told where the words are the server's own.
+    #[must_use]
+    pub const fn for_callers(self) -> &'static str {
+        match self {
+            Self::InvalidArguments => "The tool does not take these arguments.",
+            Self::AuthRequired => "The tool needs the user's own credentials or consent, which are missing or do not cover this.",
+            Self::ToolError => "The tool reported an error.",
+            Self::ProtocolError => "The tool's server did not accept the call, or its answer was not valid.",
+            Self::Timeout => "The tool did not answer in time.",
+            Self::Unavailable => "The tool's server is unavailable.",
+            Self::Overloaded => "gavel was reading too many large answers to read this one.",
+            Self::Unsupported => "The tool asked for something that gavel does not support.",
+            Self::InDoubt => "It is not known whether this had its effect.",
+            Self::UnknownTool
+            | Self::Denied
+            | Self::Rejected
+            | Self::Expired
+            | Self::TooManyCalls
+            | Self::MixedWithVerdict
+            | Self::LimitReached
+            | Self::DoomLoop
+            | Self::Cancelled
+            | Self::NotRecorded => "The call was not made.",
+        }
+    }
+}
+
 impl PartialSchema for FailureCode {
     fn schema() -> RefOr<Schema> {
         let names = Self::ALL.iter().map(|code| code.as_str());

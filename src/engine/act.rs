@@ -288,6 +288,7 @@ fn bounds<'a>(engine: &'a Engine, run: &'a Run, grants: &'a [Grant]) -> Bounds<'
         can_wait: run.can_wait,
         policy: &engine.policy,
         grants,
+        missing: &run.toolset.missing,
         now_us: engine.clock.now_us(),
     }
 }
@@ -296,7 +297,7 @@ pub(super) fn failed(call: ActionId, code: FailureCode, message: String) -> Entr
     Entry::Result {
         call,
         result: CallResult {
-            outcome: Err(CallFailure { code, message }),
+            outcome: Err(CallFailure::new(code, message)),
             sent: false,
             duration_us: 0,
         },
@@ -371,10 +372,7 @@ async fn call(engine: &Engine, run: &Run, one: &Cleared<'_>, tool: &Arc<Tool>) -
     let time = run.limits.tool_time(tool.timeout, run.elapsed(began));
     let reply = if time.is_zero() {
         let message = "no time was left for this call; it was not sent".to_owned();
-        CallReply::NotSent(CallFailure {
-            code: FailureCode::LimitReached,
-            message,
-        })
+        CallReply::NotSent(CallFailure::new(FailureCode::LimitReached, message))
     } else {
         attempt(engine, run, one, tool, time, Nth::First).await
     };
@@ -411,10 +409,7 @@ async fn attempt(
     nth: Nth,
 ) -> CallReply {
     if !run.is_ours() {
-        return CallReply::NotSent(CallFailure {
-            code: FailureCode::Unavailable,
-            message: LEASE_LOST.to_owned(),
-        });
+        return CallReply::NotSent(CallFailure::new(FailureCode::Unavailable, LEASE_LOST.to_owned()));
     }
     // The server's work hangs under this call's span, or without one under the caller's.
     let own_place = telemetry::traceparent(&Span::current());
@@ -501,11 +496,12 @@ async fn may_still(engine: &Engine, run: &Run, call: &Proposed, tool: &Tool) -> 
 }
 
 fn in_doubt(failure: &CallFailure) -> CallFailure {
+    let message = format!(
+        "it is not known whether this call had its effect ({}); do not repeat it, tell the person",
+        failure.message
+    );
     CallFailure {
-        code: FailureCode::InDoubt,
-        message: format!(
-            "it is not known whether this call had its effect ({}); do not repeat it, tell the person",
-            failure.message
-        ),
+        words_of: failure.words_of,
+        ..CallFailure::new(FailureCode::InDoubt, message)
     }
 }

@@ -20,7 +20,7 @@ pub struct Derived {
     pub decision_type: DecisionType,
     /// REFUSAL > AMBIGUITY > ERROR > SUCCESS.
     pub outcome: Outcome,
-    /// First tool called, or `respond`, `clarify`, `refuse`, `none`.
+    /// The last call that had an effect, else the last call of a tool or an agent, else `respond`, `clarify`, `refuse` or `none`.
     pub intent: Arc<str>,
     /// The model's own words, when it had some; else a fixed reply is due.
     pub words: Option<String>,
@@ -30,12 +30,12 @@ pub struct Derived {
 #[must_use]
 pub fn derive(journal: &[Entry], ending: &Ending) -> Derived {
     let calls = calls(journal);
-    let first_ran = calls.iter().find(|call| call.started).map(|call| call.name());
+    let ran = calls.iter().any(|call| call.started);
     let outcome = outcome(&calls, ending);
     let decision_type = match outcome.as_str().split(':').next() {
         Some("REFUSAL") => DecisionType::Refuse,
         Some("AMBIGUITY") => DecisionType::RequestClarification,
-        _ if first_ran.is_some() => DecisionType::InvokeTool,
+        _ if ran => DecisionType::InvokeTool,
         _ => DecisionType::RespondOnly,
     };
     let (otherwise, words) = match ending {
@@ -61,9 +61,17 @@ pub fn derive(journal: &[Entry], ending: &Ending) -> Derived {
     Derived {
         decision_type,
         outcome,
-        intent: first_ran.unwrap_or_else(|| Arc::from(otherwise)),
+        intent: intent(&calls).unwrap_or_else(|| Arc::from(otherwise)),
         words,
     }
+}
+
+/// What the calls were for. A name that the model made up is no intent: it may be anything.
+fn intent(calls: &[Call<'_>]) -> Option<Arc<str>> {
+    let effect = calls.iter().rev().find(|call| call.may_have_acted());
+    let known = |call: &&Call<'_>| !matches!(call.proposed.target, Target::Unknown);
+    let last = || calls.iter().rev().find(known);
+    effect.or_else(last).map(Call::name)
 }
 
 /// What was handed in, as text.
@@ -89,13 +97,13 @@ pub fn usage(journal: &[Entry]) -> Usage {
     total
 }
 
-/// What has been done by the end, for a reply that must not hide it.
+/// What has been done by the end, for a reply that must not hide it, nor claim an effect of what only read.
 #[must_use]
 pub fn progress(journal: &[Entry]) -> Progress {
     let calls = calls(journal);
     let done = calls.iter().map(|call| match call.failure() {
         Some(FailureCode::InDoubt) => Progress::InDoubt,
-        None if call.succeeded() => Progress::Partial,
+        None if call.may_have_acted() => Progress::Partial,
         _ => Progress::Nothing,
     });
     done.max().unwrap_or_default()
@@ -144,6 +152,17 @@ impl Call<'_> {
 
     fn succeeded(&self) -> bool {
         self.result.is_some_and(|result| result.outcome.is_ok())
+    }
+
+    /// Did it have an effect, or is that not known? What an agent did that was called is its own run's, and counts as one here.
+    fn may_have_acted(&self) -> bool {
+        let acts = match &self.proposed.target {
+            Target::Tool(tool) => tool.side_effect,
+            Target::Gone(tool) => tool.side_effect,
+            Target::Agent(_) => true,
+            Target::Verdict(_) | Target::Unknown => false,
+        };
+        acts && (self.succeeded() || self.failure() == Some(FailureCode::InDoubt))
     }
 }
 
@@ -253,9 +272,24 @@ fn with<'a>(calls: &mut [Call<'a>], id: ActionId, change: impl FnOnce(&mut Call<
 fn outcome(calls: &[Call<'_>], ending: &Ending) -> Outcome {
     let unrepaired = |call: &&Call<'_>| call.failure().is_some() && !repaired(call, calls);
     let denied = calls.iter().filter(unrepaired).any(|call| is_denial(call.failure()));
+    let in_doubt = calls.iter().any(|call| call.failure() == Some(FailureCode::InDoubt));
     match ending {
         Ending::Verdict(Verdict::Refuse { outcome, .. }) => *outcome,
         Ending::Fault(FaultKind::Blocked) => Outcome::SafetyBlocked,
+        Ending::Cancelled => Outcome::Cancelled,
+        // The output that was asked for is there, whatever failed on the way to it.
+        Ending::Verdict(Verdict::Complete {
+            output: Completion::Output(_),
+            ..
+        })
+        | Ending::Flow(Completion::Output(_))
+            if !in_doubt =>
+        {
+            match calls.iter().any(Call::succeeded) {
+                true => Outcome::TaskCompleted,
+                false => Outcome::ResponseGiven,
+            }
+        }
         Ending::Responded(_) | Ending::Verdict(Verdict::Complete { .. }) if denied => Outcome::PolicyDenied,
         Ending::Verdict(Verdict::Clarify { outcome, .. }) => *outcome,
         Ending::Fault(
@@ -287,9 +321,8 @@ fn outcome(calls: &[Call<'_>], ending: &Ending) -> Outcome {
                 Outcome::ResponseGiven
             }
         }
-        // The chat surface never waits; if it did, the answer would not be there. Nor is there an outcome for what
-        // somebody cancelled: the closed list has none.
-        Ending::Suspended(_) | Ending::Cancelled | Ending::Broken => Outcome::Internal,
+        // The chat surface never waits; if it did, the answer would not be there.
+        Ending::Suspended(_) | Ending::Broken => Outcome::Internal,
     }
 }
 

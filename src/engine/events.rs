@@ -122,7 +122,7 @@ impl Run {
             success: result.outcome.is_ok(),
             error: result.outcome.as_ref().err().map(|failure| ToolFailure {
                 code: failure.code.as_str(),
-                message: failure.message.clone(),
+                message: failure.for_callers().into_owned(),
             }),
             duration_ms: u64::try_from(result.duration_us / 1000).unwrap_or(0),
         }

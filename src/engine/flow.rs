@@ -10,6 +10,7 @@ use serde_json::{Map, Value};
 
 use super::agent::Place;
 use super::limits::Limits;
+use super::log::CutStep;
 use super::next::{Ending, Next, current};
 use super::{Run, ask};
 use crate::domain::agent_run::StopReason;
@@ -99,17 +100,27 @@ pub(super) fn next<'a>(journal: &'a [Entry], flow: &Flow, limits: &Limits, elaps
             }
         }
     };
-    if limits.time.is_some_and(|time| elapsed >= time) {
-        return Next::End(Ending::Stopped(StopReason::TimeLimit, None));
+    match limit_reached(journal, limits, elapsed, &CutStep::default()) {
+        Some(reason) => Next::End(Ending::Stopped(reason, None)),
+        None => Next::Step(step, round),
     }
+}
+
+/// The limit of the flow itself that is reached, if one is; with what a step has used that was cut short.
+pub(super) fn limit_reached(
+    journal: &[Entry],
+    limits: &Limits,
+    elapsed: Duration,
+    cut: &CutStep,
+) -> Option<StopReason> {
     let (steps, usage) = spent(journal);
-    if limits.iterations.is_some_and(|most| steps >= most) {
-        return Next::End(Ending::Stopped(StopReason::StepLimit, None));
-    }
-    if limits.tokens.is_some_and(|most| usage.total() >= most) {
-        return Next::End(Ending::Stopped(StopReason::TokenLimit, None));
-    }
-    Next::Step(step, round)
+    let (steps, tokens) = (steps.saturating_add(cut.steps), usage.total().saturating_add(cut.tokens));
+    let reached = [
+        (limits.time.is_some_and(|time| elapsed >= time), StopReason::TimeLimit),
+        (limits.iterations.is_some_and(|most| steps >= most), StopReason::StepLimit),
+        (limits.tokens.is_some_and(|most| tokens >= most), StopReason::TokenLimit),
+    ];
+    reached.into_iter().find_map(|(reached, reason)| reached.then_some(reason))
 }
 
 /// The call of the last step, where it came to no good end.

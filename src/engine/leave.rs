@@ -17,6 +17,7 @@ use crate::domain::address::{self, Recipients};
 use crate::domain::ids::{ActionId, ApprovalId, GrantId};
 use crate::domain::journal::{Entry, Judgement, Proposed, Target};
 use crate::domain::policy::{DecidedBy, Grant};
+use crate::domain::templates::Text;
 use crate::domain::text::{capped, numbered};
 use crate::domain::tool::{FailureCode, Tool};
 use crate::ports::records::Intent;
@@ -147,6 +148,7 @@ pub(super) fn asked_for(journal: &[Entry], id: ActionId) -> Option<(&Arc<RawValu
             arguments,
             Details {
                 reason: reason.clone(),
+                request: None,
                 warnings: warnings.clone(),
                 recipients: (!recipients.is_empty()).then(|| recipients.clone()),
                 ungrantable: *ungrantable,
@@ -250,7 +252,12 @@ pub(super) fn questions(run: &Run, calls: &[ActionId], stands: Duration) -> Vec<
             let account = details.account.as_deref().map(in_a_sentence);
             let account = account.map_or_else(String::new, |account| format!(" from {account}"));
             let with = if with.is_empty() { with } else { format!(" ({with})") };
-            let words = format!("May I call {}{account}{with}? {}.", tool.name, details.reason);
+            let call = format!("{}{account}{with}", tool.name);
+            let words = Text::ApprovalRequest.with(&[("call", &call), ("reason", &details.reason)]);
+            let details = Details {
+                request: Some(words.clone()),
+                ..details
+            };
             Some(NewAction {
                 id: call.id,
                 approval: Some((ApprovalId::new(), stands)),
@@ -361,7 +368,7 @@ pub(super) fn outcomes(journal: &[Entry], since: usize) -> Vec<ActionOutcome> {
                         FailureCode::InDoubt => ActionStatus::InDoubt,
                         _ => ActionStatus::Failed,
                     };
-                    (status, Some((failure.code, Arc::from(failure.message.as_str()))))
+                    (status, Some((failure.code, Arc::from(failure.for_callers()))))
                 }
             };
             ActionOutcome { id, status, error }

@@ -53,7 +53,18 @@ pub enum Stop {
     /// It waits for a person, or a run that it called does; its row says so.
     Suspended(RunId),
     /// A run that it called, as a step of its flow, was cut short: the flow goes on with it when it is resumed.
-    StepStopped(Option<String>),
+    StepStopped(CutStep),
+}
+
+/// A step of a flow that was cut short.
+#[derive(Clone, Debug, Default)]
+pub struct CutStep {
+    /// What it said last.
+    pub summary: Option<String>,
+    /// Its model calls, and those of its own steps.
+    pub steps: u32,
+    /// Their tokens.
+    pub tokens: u64,
 }
 
 impl From<RecordError> for Stop {

@@ -183,7 +183,11 @@ impl Engine {
             () = cut => return Err(self.halted(run).await),
             ended = AssertUnwindSafe(self.steps(run)).catch_unwind() => match ended {
                 Ok(Err(Stop::Halted)) => return Err(self.halted(run).await),
-                Ok(Err(Stop::StepStopped(summary))) => return Ok(Ending::Stopped(StopReason::Step, summary)),
+                Ok(Err(Stop::StepStopped(cut))) => {
+                    let elapsed = run.elapsed(self.clock.instant());
+                    let own = flow::limit_reached(&run.journal, &run.limits, elapsed, &cut);
+                    return Ok(Ending::Stopped(own.unwrap_or(StopReason::Step), cut.summary));
+                }
                 Ok(Ok(Ending::Cancelled)) => (CANCELLED, Ending::Cancelled),
                 Ok(ended) => return ended,
                 Err(_) => ("the service broke down", Ending::Broken),
@@ -312,7 +316,7 @@ fn close_calls(run: &mut Run, why: &str, harmless: FailureCode) {
             Entry::Result {
                 call: call.id,
                 result: CallResult {
-                    outcome: Err(CallFailure { code, message }),
+                    outcome: Err(CallFailure::new(code, message)),
                     sent,
                     duration_us: 0,
                 },
@@ -359,7 +363,7 @@ fn refusal(call: &Proposed, code: FailureCode) -> Entry {
     Entry::Result {
         call: call.id,
         result: CallResult {
-            outcome: Err(CallFailure { code, message }),
+            outcome: Err(CallFailure::new(code, message)),
             sent: false,
             duration_us: 0,
         },

@@ -17,6 +17,8 @@ pub use cases::{CaseResult, failures, results};
 pub use parameters::Parameters;
 pub use ruling::{Check, Question, Ruling, rule};
 
+use super::toolset::Missing;
+
 use crate::domain::canonical;
 pub use crate::domain::definition::Approval;
 use crate::domain::ids::{TenantId, UserId};
@@ -45,6 +47,8 @@ pub struct Bounds<'a> {
     pub policy: &'a Policy,
     /// What people have allowed for good. Those of other users and tools make no difference.
     pub grants: &'a [Grant],
+    /// Granted tools that no server offers now.
+    pub missing: &'a [Missing],
     /// Now, microseconds since the epoch.
     pub now_us: i64,
 }
@@ -89,6 +93,8 @@ impl OwnBounds {
             can_wait: self.can_wait,
             policy: &self.policy,
             grants: &self.grants,
+            // A call that takes long to check has a tool.
+            missing: &[],
             now_us: self.now_us,
         }
     }
@@ -120,6 +126,13 @@ pub(in crate::engine) fn judge_quickly(call: &Proposed, bounds: Bounds<'_>) -> O
 fn within(call: &Proposed, bounds: Bounds<'_>, effort: Effort) -> Option<Judgement> {
     let tool = match &call.target {
         Target::Tool(tool) => tool,
+        // Granted all the same: that its server is away is no denial.
+        Target::Unknown if bounds.missing.iter().any(|one| one.name == call.call.name) => {
+            return Some(refuse(
+                FailureCode::Unavailable,
+                format!("{} cannot be called now: its server is not connected", call.call.name),
+            ));
+        }
         Target::Unknown => {
             return Some(refuse(
                 FailureCode::UnknownTool,
@@ -300,6 +313,7 @@ mod tests {
             can_wait: false,
             policy: &NO_POLICY,
             grants: &[],
+            missing: &[],
             now_us: 0,
         }
     }

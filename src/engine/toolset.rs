@@ -24,6 +24,8 @@ pub struct Toolset {
     pub functions: Arc<Functions>,
     /// Granted names that no server offers now, with the reason.
     pub missing: Vec<Missing>,
+    /// Servers that were not connected then.
+    away: Vec<Arc<str>>,
     routes: HashMap<String, Route>,
 }
 
@@ -120,9 +122,11 @@ impl Toolset {
             declarations,
             encoded: OnceLock::new(),
         });
+        let away = catalog.down.keys().chain(&catalog.connecting);
         Self {
             generation: catalog.generation,
             functions,
+            away: away.cloned().collect(),
             missing,
             routes,
         }
@@ -142,6 +146,20 @@ impl Toolset {
             },
             None => Target::Unknown,
         })
+    }
+
+    /// Which granted tools are missing, and which servers are not connected, for the record of a decision; none where all are there.
+    #[must_use]
+    pub fn shortage(&self) -> Option<String> {
+        if self.missing.is_empty() {
+            return None;
+        }
+        let names: Vec<_> = self.missing.iter().map(|one| one.name.as_str()).collect();
+        let away = match self.away.is_empty() {
+            true => "none".to_owned(),
+            false => self.away.join(", "),
+        };
+        Some(format!("granted tools that were missing: {}; servers not connected: {away}", names.join(", ")))
     }
 
     /// The tool of an earlier process, if it is still granted and the same as it was.

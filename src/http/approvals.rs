@@ -83,7 +83,9 @@ async fn waiting(state: &State, request: &HttpRequest) -> Result<HttpResponse, E
     let user = acting::user(state, &caller, request)?;
     let query = query::list(request.query_string())?;
     let page = state.edge.approvals.pending(&caller, user, query).await?;
-    let approvals: Vec<_> = page.actions.into_iter().filter_map(PendingApproval::of).collect();
+    let now_us = state.edge.agents.now_us();
+    let actions = page.actions.into_iter();
+    let approvals: Vec<_> = actions.filter_map(|action| PendingApproval::of(action, now_us)).collect();
     let body = json!({ "approvals": approvals, "next_page_token": page.next_page_token });
     Ok(response(StatusCode::OK, &body))
 }

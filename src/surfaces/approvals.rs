@@ -14,6 +14,7 @@ use super::caller::{APPROVER, Caller};
 use super::chat::Idempotency;
 use crate::domain::action::{Action, ActionStatus, Grant, Resolution};
 use crate::domain::ids::{ActionId, ApprovalId, GrantId, RunId, ThreadId, UserId};
+use crate::domain::templates::Text;
 use crate::domain::time::rfc3339;
 use crate::domain::tool::Tool;
 use crate::ports::actions::{ActionPage, Actions, GrantPage, Resolve, Resolved, Settle, SettleDone};
@@ -85,13 +86,11 @@ pub struct PendingApproval {
 }
 
 impl PendingApproval {
-    /// `None` for an action that does not wait.
+    /// `None` for an action that does not wait: its time ends by itself, whenever that is recorded. Microseconds since the epoch.
     #[must_use]
-    pub fn of(action: Action) -> Option<Self> {
+    pub fn of(action: Action, now_us: i64) -> Option<Self> {
         Some(Self {
-            approval_id: action
-                .approval
-                .filter(|_| action.status == ActionStatus::AwaitingConfirmation)?,
+            approval_id: action.approval.filter(|_| action.waits(now_us))?,
             run_id: action.root,
             thread_id: action.thread,
             action_id: action.id,
@@ -243,7 +242,7 @@ impl Approvals {
     /// There is no such question; it was answered, or its time is over; a standing leave for a tool without recipients; the
     /// store is away.
     pub async fn resolve(&self, caller: &Caller, user: Option<UserId>, answer: Answer) -> Result<Answered, AgentError> {
-        let by = caller.name_for(user.as_ref());
+        let (by, person) = (caller.name_for(user.as_ref()), caller.person(user.as_ref()));
         let whose = whose(caller, user)?;
         let found = self
             .actions
@@ -269,7 +268,7 @@ impl Approvals {
             action: action.id,
             root: action.root,
             resolution: answer.resolution,
-            words: words(&by, &action, &answer).into(),
+            words: words(&person, &action, &answer).into(),
             reason: answer.reason.as_deref().map(Arc::from),
             by: by.as_str().into(),
             grant: always.then(GrantId::new),
@@ -312,16 +311,16 @@ impl Approvals {
         happened: bool,
         key: Option<&Idempotency>,
     ) -> Result<Answered, AgentError> {
-        let by = caller.name_for(user.as_ref());
+        let (by, person) = (caller.name_for(user.as_ref()), caller.person(user.as_ref()));
         let whose = whose(caller, user)?;
         let found = self.actions.action(&caller.tenant, whose.as_ref(), action).await?;
         let found = found.ok_or(AgentError::NotFound)?;
-        let what = if happened { "happened" } else { "did not happen" };
+        let text = if happened { Text::Happened } else { Text::DidNotHappen };
         let settle = Settle {
             action,
             root: found.root,
             happened,
-            words: format!("{by} says that {} {what}", found.tool).into(),
+            words: text.with(&[("by", &person), ("tool", &found.tool)]).into(),
             by: by.into(),
         };
         self.agents.claim(key, found.root, Unheard::Settle(found.root)).await?;
@@ -445,14 +444,14 @@ fn with_status(status: ActionStatus, query: ListQuery) -> ListQuery {
 
 /// What the thread tells of an answer.
 fn words(by: &str, action: &Action, answer: &Answer) -> String {
-    let verb = match answer.resolution {
-        Resolution::Reject => "rejected",
-        Resolution::ApproveOnce => "approved",
-        Resolution::ApproveAndAlwaysAllowRecipient => "approved, and always allowed for these recipients,",
+    let text = match answer.resolution {
+        Resolution::Reject => Text::ActionRejected,
+        Resolution::ApproveOnce => Text::Approved,
+        Resolution::ApproveAndAlwaysAllowRecipient => Text::AlwaysAllowed,
     };
-    let reason = answer
-        .reason
-        .as_deref()
-        .map_or_else(String::new, |reason| format!(": {reason}"));
-    format!("{by} {verb} {}{reason}", action.tool)
+    let mut words = text.with(&[("by", by), ("tool", &action.tool)]);
+    if let Some(reason) = &answer.reason {
+        words.push_str(&Text::Reason.with(&[("reason", reason)]));
+    }
+    words
 }

@@ -52,6 +52,15 @@ impl Caller {
         }
     }
 
+    /// The same for people: the user, or the service where it speaks for none.
+    #[must_use]
+    pub fn person(&self, user: Option<&UserId>) -> String {
+        match (&self.identity, user) {
+            (Identity::User(user), _) | (Identity::Service(_), Some(user)) => user.to_string(),
+            (Identity::Service(name), None) => name.to_string(),
+        }
+    }
+
     /// The user this caller acts for when it names `asked`.
     ///
     /// # Errors

@@ -9,6 +9,7 @@ use rmcp::model::ServerNotification;
 use rmcp::service::{Peer, RoleClient, Subscription};
 use serde_json::Value;
 use tokio::sync::{Notify, watch};
+use tokio::time::error::Elapsed;
 use tokio_util::sync::CancellationToken;
 
 use super::beside::Beside;
@@ -105,8 +106,12 @@ pub(super) struct Link {
     /// Whether calls get through.
     pub(super) breaker: Breaker,
     state: watch::Sender<State>,
-    /// Counts lists read and attempts failed, for those who asked for a new list.
-    rounds: watch::Sender<u64>,
+    /// Lists that were begun, and attempts to connect that have failed.
+    begun: AtomicU64,
+    /// The last of them that has ended, for those who asked for a new list.
+    ended: watch::Sender<u64>,
+    /// Somebody waits for a new list.
+    asked: Notify,
     beside: Beside,
     poke: Notify,
     stop: CancellationToken,
@@ -135,7 +140,9 @@ impl Link {
             attempt_limit: common.attempt_limit,
             breaker: Breaker::new(gauge),
             state: watch::Sender::new(State::Connecting { lost: None }),
-            rounds: watch::Sender::new(0),
+            begun: AtomicU64::new(0),
+            ended: watch::Sender::new(0),
+            asked: Notify::new(),
             beside: Beside::new(&common.tasks),
             poke: Notify::new(),
             stop: common.stop.child_token(),
@@ -206,18 +213,18 @@ impl Link {
         self.beside.suspect.notify_one();
     }
 
-    /// Lists the tools again, or connects now instead of after the pause.
+    /// Lists the tools again at once, or connects now instead of after the pause. A list that was begun before does not count: it
+    /// may lack what has changed since.
     ///
     /// # Errors
     /// Why there is no connection afterwards.
     pub(super) async fn refresh(&self, deadline: Instant) -> Result<(), String> {
-        let mut rounds = self.rounds.subscribe();
-        self.beside.changed.notify_one();
+        let before = self.begun.load(Ordering::Acquire);
+        let mut ended = self.ended.subscribe();
+        self.asked.notify_one();
         self.poke.notify_one();
-        if tokio::time::timeout_at(deadline.into(), rounds.changed())
-            .await
-            .is_err()
-        {
+        let listed = ended.wait_for(|ended| *ended > before);
+        if tokio::time::timeout_at(deadline.into(), listed).await.is_err() {
             return Err("it did not answer in time".to_owned());
         }
         match self.state() {
@@ -239,16 +246,13 @@ impl Link {
             let attempt = tokio::select! {
                 biased;
                 () = self.stop.cancelled() => break,
-                attempt = tokio::time::timeout(
-                    self.attempt_limit,
-                    connect::open(&self.server, &self.base_env, &self.source, &self.beside),
-                ) => attempt,
+                attempt = self.open() => attempt,
             };
             let reason = match attempt {
-                Ok(Ok(open)) => {
+                (number, Ok(Ok(open))) => {
                     let since = Instant::now();
                     let unsolicited = open.unsolicited.clone();
-                    let reason = self.attend(open).await;
+                    let reason = self.attend(open, number).await;
                     if self.stop.is_cancelled() {
                         break;
                     }
@@ -269,8 +273,8 @@ impl Link {
                         None
                     }
                 }
-                Ok(Err(reason)) => Some(reason),
-                Err(_) => Some(format!("no handshake within {} ms", self.attempt_limit.as_millis())),
+                (_, Ok(Err(reason))) => Some(reason),
+                (_, Err(_)) => Some(format!("no handshake within {} ms", self.attempt_limit.as_millis())),
             };
             if let Some(reason) = reason {
                 log::line!(self.source.log, warn, "not connected", reason, "not connected");
@@ -278,7 +282,8 @@ impl Link {
                 let lost = reason.clone();
                 self.tell(move |listener| listener.lost(&lost, false)).await;
                 self.state.send_replace(State::Down(reason));
-                self.rounds.send_modify(|round| *round += 1);
+                // Whoever asked meanwhile is answered as well.
+                self.has_ended(self.next_number());
             }
             tokio::select! {
                 () = self.stop.cancelled() => break,
@@ -289,8 +294,23 @@ impl Link {
         self.state.send_replace(State::Closed);
     }
 
-    /// Looks after an open connection until it ends; says why it ended.
-    async fn attend(&self, open: Open) -> String {
+    /// One attempt to connect, with the number of its list.
+    async fn open(&self) -> (u64, Result<Result<Open, String>, Elapsed>) {
+        let number = self.next_number();
+        let opened = connect::open(&self.server, &self.base_env, &self.source, &self.beside);
+        (number, tokio::time::timeout(self.attempt_limit, opened).await)
+    }
+
+    fn next_number(&self) -> u64 {
+        self.begun.fetch_add(1, Ordering::AcqRel) + 1
+    }
+
+    fn has_ended(&self, number: u64) {
+        self.ended.send_modify(|ended| *ended = number.max(*ended));
+    }
+
+    /// Looks after an open connection until it ends; says why it ended. Its list was begun under this number.
+    async fn attend(&self, open: Open, number: u64) -> String {
         let info = open.peer_info();
         let session = Arc::new(Session {
             peer: open.running.peer().clone(),
@@ -331,7 +351,7 @@ impl Link {
         self.breaker.reset();
         self.tell_of(&session, open.list).await;
         self.state.send_replace(State::Up(session.clone()));
-        self.rounds.send_modify(|round| *round += 1);
+        self.has_ended(number);
 
         let unsolicited = open.unsolicited;
         let end = open.running.cancellation_token();
@@ -340,6 +360,11 @@ impl Link {
         let mut subscribe_at = Some(Instant::now());
         // At most one list is under way for each purpose, beside everything else.
         let (mut probe, mut relist) = (None, None);
+        let read = |limit| {
+            let number = self.next_number();
+            let list = read_list(&session.peer, &unsolicited, limit);
+            Some(Box::pin(async move { (number, list.await) }))
+        };
         let (mut relist_at, mut relist_pause) = (None, RELIST);
         let reason = loop {
             tokio::select! {
@@ -356,24 +381,30 @@ impl Link {
                     break "the server ended the session".to_owned();
                 },
                 () = self.beside.suspect.notified(), if probe.is_none() => {
-                    probe = Some(Box::pin(read_list(&session.peer, &unsolicited, Duration::ZERO, PROBE)));
+                    probe = read(PROBE);
                 }
+                // A server that changes one tool often changes others right after it.
                 () = self.beside.changed.notified(), if relist.is_none() => {
-                    relist = Some(Box::pin(read_list(&session.peer, &unsolicited, SETTLE, self.attempt_limit)));
+                    let soon = Instant::now() + SETTLE;
+                    relist_at = Some(relist_at.map_or(soon, |at: Instant| at.min(soon)));
                 }
-                () = until(relist_at) => {
+                () = self.asked.notified(), if relist.is_none() => {
                     relist_at = None;
-                    self.beside.changed.notify_one();
+                    relist = read(self.attempt_limit);
                 }
-                listed = under_way(&mut probe) => match listed {
-                    Ok(list) => self.listed(&session, list).await,
+                () = until(relist_at), if relist.is_none() => {
+                    relist_at = None;
+                    relist = read(self.attempt_limit);
+                }
+                (number, listed) = under_way(&mut probe) => match listed {
+                    Ok(list) => self.listed(&session, list, number).await,
                     // It takes calls and answers none, or is not there.
                     Err(fault) => break fault.words,
                 },
-                listed = under_way(&mut relist) => match listed {
+                (number, listed) = under_way(&mut relist) => match listed {
                     Ok(list) => {
-                        (relist_at, relist_pause) = (None, RELIST);
-                        self.listed(&session, list).await;
+                        relist_pause = RELIST;
+                        self.listed(&session, list, number).await;
                     }
                     // Its calls may go well all the same, so what was known of it stays. Whether it is there at all is
                     // found out where the request did not even come back.
@@ -423,9 +454,9 @@ impl Link {
         reason
     }
 
-    async fn listed(&self, session: &Arc<Session>, list: List) {
+    async fn listed(&self, session: &Arc<Session>, list: List, number: u64) {
         self.tell_of(session, list).await;
-        self.rounds.send_modify(|round| *round += 1);
+        self.has_ended(number);
     }
 
     async fn tell_of(&self, session: &Arc<Session>, list: List) {
@@ -446,14 +477,8 @@ impl Link {
     }
 }
 
-/// Lists the tools after a pause.
-async fn read_list(
-    peer: &Peer<RoleClient>,
-    unsolicited: &Unsolicited,
-    pause: Duration,
-    limit: Duration,
-) -> Result<List, NoList> {
-    tokio::time::sleep(pause).await;
+/// Lists the tools.
+async fn read_list(peer: &Peer<RoleClient>, unsolicited: &Unsolicited, limit: Duration) -> Result<List, NoList> {
     tokio::time::timeout(limit, connect::list(peer, unsolicited))
         .await
         .unwrap_or_else(|_| {

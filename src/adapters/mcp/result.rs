@@ -150,10 +150,7 @@ pub(super) fn read(result: &[u8], max: usize, source: &Source) -> Said {
         None | Some("complete") if result.task.is_none() => {}
         Some("input_required") => {
             let message = "the tool asks for input, which gavel does not give".to_owned();
-            return Said::Reply(CallReply::Failed(CallFailure {
-                code: FailureCode::Unsupported,
-                message,
-            }));
+            return Said::Reply(CallReply::Failed(CallFailure::new(FailureCode::Unsupported, message)));
         }
         None | Some("complete" | "task") => return Said::Task,
         Some(other) => {
@@ -172,7 +169,7 @@ pub(super) fn read(result: &[u8], max: usize, source: &Source) -> Said {
             Some("arguments") => FailureCode::InvalidArguments,
             _ => FailureCode::ToolError,
         };
-        return Said::Reply(CallReply::Failed(CallFailure { code, message }));
+        return Said::Reply(CallReply::Failed(CallFailure::new(code, message)));
     }
     Said::Reply(CallReply::Data(data(blocks, result.structured_content, max)))
 }
@@ -418,10 +415,7 @@ mod tests {
             json!({"isError": true, "content": [{"type": "text", "text": "no\n"}, {"type": "text", "text": "way"}]});
         assert_eq!(
             failure(&error),
-            CallFailure {
-                code: FailureCode::ToolError,
-                message: "no\n\nway".into()
-            }
+            CallFailure::new(FailureCode::ToolError, "no\n\nway")
         );
         let long = json!({"isError": true, "content": [{"type": "text", "text": "x".repeat(9000)}]});
         assert!(failure(&long).message.len() <= ERROR_BYTES);

@@ -24,7 +24,7 @@ use super::source::Source;
 use super::status::{ServerState, ServerStatus};
 use super::users::Users;
 use crate::domain::budget::Budget;
-use crate::domain::journal::CallFailure;
+use crate::domain::journal::{CallFailure, WordsOf};
 use crate::domain::tool::{FailureCode, Tool};
 use crate::ports::tools::{CallReply, CallRequest, LeftOut};
 
@@ -227,7 +227,15 @@ impl Server {
             }
             Attempt::NotSent(..) | Attempt::Lost(..) => drop(permit),
         }
-        self.reply(request.tool, attempt)
+        let words_of = match self.config.gavel.expose_errors {
+            true => WordsOf::TrustedServer,
+            false => WordsOf::Server,
+        };
+        match self.reply(request.tool, attempt) {
+            CallReply::Failed(failure) => CallReply::Failed(CallFailure { words_of, ..failure }),
+            CallReply::Unknown(failure) => CallReply::Unknown(CallFailure { words_of, ..failure }),
+            reply @ (CallReply::Data(_) | CallReply::NotSent(_)) => reply,
+        }
     }
 
     fn reply(&self, tool: &Tool, attempt: Attempt) -> CallReply {
@@ -260,7 +268,7 @@ impl Server {
             Attempt::NotSent(lost, message) => return not_sent(lost, message),
             Attempt::Lost(lost, message) => return unknown(tool, lost, message),
         };
-        CallReply::Failed(CallFailure { code, message })
+        CallReply::Failed(CallFailure::new(code, message))
     }
 
     fn identity(&self, user: &str) -> Result<Option<String>, String> {
@@ -409,10 +417,7 @@ async fn send_over(session: &Session, outgoing: &Outgoing<'_>) -> Attempt {
 }
 
 fn unavailable(message: String) -> CallReply {
-    CallReply::NotSent(CallFailure {
-        code: FailureCode::Unavailable,
-        message,
-    })
+    CallReply::NotSent(CallFailure::new(FailureCode::Unavailable, message))
 }
 
 fn not_sent(lost: Lost, message: String) -> CallReply {
@@ -421,7 +426,7 @@ fn not_sent(lost: Lost, message: String) -> CallReply {
         Lost::Cancelled => FailureCode::LimitReached,
         Lost::Timeout | Lost::Connection | Lost::Lease | Lost::Changed | Lost::NoRoom => FailureCode::Unavailable,
     };
-    CallReply::NotSent(CallFailure { code, message })
+    CallReply::NotSent(CallFailure::new(code, message))
 }
 
 fn unknown(tool: &Tool, lost: Lost, message: String) -> CallReply {
@@ -431,7 +436,7 @@ fn unknown(tool: &Tool, lost: Lost, message: String) -> CallReply {
         Lost::NoRoom => FailureCode::Overloaded,
         Lost::Connection | Lost::Lease | Lost::Changed => FailureCode::ProtocolError,
     };
-    CallReply::Unknown(CallFailure { code, message })
+    CallReply::Unknown(CallFailure::new(code, message))
 }
 
 /// A server's tools on their way to the catalog: read, and held back where they are pinned.

@@ -111,6 +111,7 @@ pub(super) async fn run(args: &Args, config: &Config) -> anyhow::Result<Exit> {
             can_wait: true,
             policy: &policy,
             grants: &grants,
+            missing: &[],
             now_us: SystemClock.now_us(),
         };
         opinion(tool, &arguments, &bounds).map_err(|unfit| (FailureCode::InvalidArguments, unfit.message))

@@ -271,6 +271,7 @@ impl Judge {
             can_wait: [AGENT, THREAD].contains(&call.surface.as_str()),
             policy: &self.policy,
             grants: &[],
+            missing: &[],
             now_us: call.place.0,
         };
         match opinion(&tool, &arguments, &bounds) {

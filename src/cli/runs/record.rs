@@ -12,6 +12,7 @@ use crate::cli::client::Refused;
 use crate::cli::operator;
 use crate::domain::ids::{ProjectId, RunId, TenantId, ThreadId, UserId};
 use crate::ports::records::ListQuery;
+use crate::ports::clock::{Clock, SystemClock};
 use crate::surfaces::approvals::{ActionInDoubt, PendingApproval, in_doubt_only, pending_only};
 use crate::surfaces::caller::Caller;
 use crate::surfaces::decisions::DecisionQueries;
@@ -74,7 +75,9 @@ impl Record {
                     ..pending_only(query)
                 };
                 let (actions, token) = own.record.actions(&own.tenant, &query).await?;
-                let approvals: Vec<_> = actions.into_iter().filter_map(PendingApproval::of).collect();
+                let now_us = SystemClock.now_us();
+                let actions = actions.into_iter();
+                let approvals: Vec<_> = actions.filter_map(|action| PendingApproval::of(action, now_us)).collect();
                 Ok(json!({ "approvals": approvals, "next_page_token": token }))
             }
             Self::There(there) => there.page(&["api", "agent", "approvals", "pending"], &query).await,

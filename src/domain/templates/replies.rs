@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 
 use super::template::Template;
+use super::texts::{Text, Texts, counted, time};
 use crate::domain::decision::Outcome;
 
 /// What the replies can tell. Each outcome may use only its own part of it (`names`).
@@ -41,6 +42,7 @@ pub struct Templates {
     replies: BTreeMap<Outcome, Template>,
     partial: Template,
     in_doubt: Template,
+    pub(super) texts: Texts,
 }
 
 /// What is wrong with a template file.
@@ -68,9 +70,9 @@ fn names(outcome: Outcome) -> Option<&'static [&'static str]> {
         | Outcome::UnclearIntent
         | Outcome::MultipleMatches
         | Outcome::OutOfScope => None,
-        Outcome::RateLimited | Outcome::Overloaded | Outcome::Deadline => Some(&["seconds"]),
+        Outcome::RateLimited | Outcome::Overloaded | Outcome::Deadline => Some(&["time"]),
         Outcome::UserInput => Some(&["subject", "limit"]),
-        Outcome::LoopLimit => Some(&["iterations"]),
+        Outcome::LoopLimit => Some(&["steps"]),
         Outcome::MissingPermission
         | Outcome::PolicyDenied
         | Outcome::SafetyBlocked
@@ -78,6 +80,7 @@ fn names(outcome: Outcome) -> Option<&'static [&'static str]> {
         | Outcome::ModelTimeout
         | Outcome::MalformedOutput
         | Outcome::ToolInvocation
+        | Outcome::Cancelled
         | Outcome::Internal => Some(&[]),
     }
 }
@@ -159,6 +162,12 @@ impl Templates {
                 replies.insert(*outcome, template);
             }
         }
+        let mut fixed = Texts::new();
+        for text in Text::ALL {
+            if let Some(template) = take(text.as_str(), text.values()) {
+                fixed.insert(*text, template);
+            }
+        }
         let partial = take(PARTIAL, &[]);
         let in_doubt = take(IN_DOUBT, &[]);
         for unknown in texts.keys() {
@@ -168,6 +177,7 @@ impl Templates {
                 .map(|o| o.as_str())
                 .collect();
             known.extend([PARTIAL, IN_DOUBT]);
+            known.extend(Text::ALL.iter().map(|text| text.as_str()));
             error(unknown, "an unknown reply".to_owned(), known.join(", "));
         }
         match (partial, in_doubt) {
@@ -175,6 +185,7 @@ impl Templates {
                 replies,
                 partial,
                 in_doubt,
+                texts: fixed,
             }),
             _ => Err(errors),
         }
@@ -203,10 +214,10 @@ impl Templates {
 
 fn fill(template: &Template, args: &ReplyArgs<'_>) -> String {
     let value = |name: &str| match name {
-        "seconds" => Some(args.seconds.to_string()),
+        "time" => Some(time(args.seconds)),
         "subject" => Some(args.subject.to_owned()),
         "limit" => Some(args.limit.to_owned()),
-        "iterations" => Some(args.iterations.to_string()),
+        "steps" => Some(counted(args.iterations.into(), "step")),
         _ => None,
     };
     template

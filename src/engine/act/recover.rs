@@ -64,10 +64,7 @@ const CUT_OFF: &str = "the process that ran it ended during this call, or lost t
 async fn called_again(engine: &Engine, run: &Run, one: &Cleared<'_>, tool: &Arc<Tool>) -> CallResult {
     let began = engine.clock.instant();
     let time = run.limits.tool_time(tool.timeout, run.elapsed(began));
-    let first = CallFailure {
-        code: FailureCode::Unavailable,
-        message: CUT_OFF.to_owned(),
-    };
+    let first = CallFailure::new(FailureCode::Unavailable, CUT_OFF.to_owned());
     let span = spans::tool_call(tool, one.call.id);
     let outcome = once_more(engine, run, one, tool, time, first)
         .instrument(span.clone())
@@ -96,7 +93,7 @@ fn cut_off(side_effect: bool) -> CallResult {
         )
     };
     CallResult {
-        outcome: Err(CallFailure { code, message }),
+        outcome: Err(CallFailure::new(code, message)),
         sent: true,
         duration_us: 0,
     }

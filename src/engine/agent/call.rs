@@ -18,7 +18,7 @@ use crate::domain::tool::FailureCode;
 use crate::engine::act::{child_begun, children_begun};
 use crate::engine::flow::{self, StepOutput};
 use crate::engine::limits::{AtLimit, MOST_DEPTH};
-use crate::engine::log::{Log, Stop};
+use crate::engine::log::{CutStep, Log, Stop};
 use crate::engine::{Engine, Run};
 use crate::ports::records::{OpenDecision, QueryError, RecordError};
 use crate::ports::runs::{Created, NewRun, Parent};
@@ -273,7 +273,7 @@ fn round(flow: &Flow, journal: &[Entry], call: &Proposed) -> Option<Round> {
 
 fn failed(code: FailureCode, message: String) -> CallResult {
     CallResult {
-        outcome: Err(CallFailure { code, message }),
+        outcome: Err(CallFailure::new(code, message)),
         sent: false,
         duration_us: 0,
     }
@@ -303,7 +303,11 @@ fn step_result(place: &Place, flow: &Flow, ended: Ended) -> Result<Result<Arc<Ra
             usage: ended.usage,
         }
         .to_raw())),
-        RunStatus::Paused => Err(Stop::StepStopped(ended.summary)),
+        RunStatus::Paused => Err(Stop::StepStopped(CutStep {
+            steps: ended.steps,
+            tokens: ended.usage.total(),
+            summary: ended.summary,
+        })),
         _ => Ok(Err(failure(place, "it", &ended))),
     }
 }
@@ -338,7 +342,7 @@ fn failure(place: &Place, name: &str, ended: &Ended) -> CallFailure {
             ". A person says that its call {tool} {parameters} {had} its effect"
         ));
     }
-    CallFailure { code, message }
+    CallFailure::new(code, message)
 }
 
 /// The store cannot be read: as good as not there.

@@ -11,11 +11,11 @@ use crate::domain::agent_run::{DoubtfulCall, RunStatus, StopReason};
 use crate::domain::decision::Usage;
 use crate::domain::definition::Field;
 use crate::domain::journal::{Completion, Entry, FaultKind, Proposed, Target, Verdict};
-use crate::domain::templates::{RenderError, Template};
+use crate::domain::templates::{self, RenderError, Template, Text, counted};
 use crate::domain::thread::end_words;
 use crate::engine::limits::Limits;
 use crate::engine::next::{self, Ending};
-use crate::engine::{Run, derive, flow, leave};
+use crate::engine::{Run, derive, doom_loop, flow, leave};
 use crate::ports::runs::StoredRun;
 
 /// How a run came out, for whoever called it.
@@ -82,10 +82,7 @@ impl Told {
         let tools: Vec<_> = tools.into_iter().collect();
         self.status = RunStatus::Failed;
         self.stop_reason = Some(StopReason::InDoubt);
-        self.error_message = Some(format!(
-            "it is not known whether {} had its effect; find out, and settle it",
-            tools.join(", ")
-        ));
+        self.error_message = Some(Text::InDoubt.with(&[("actions", &tools.join(", "))]));
     }
 }
 
@@ -136,15 +133,13 @@ pub(super) fn told(run: &Run, ending: &Ending, formatted: Option<String>) -> Tol
         Ending::DoomLoop(name) => {
             told.stop_reason = Some(StopReason::DoomLoop);
             told.summary = so_far(run);
-            told.error_message = Some(format!(
-                "doom loop: {name} was called {} times in a row with the same arguments",
-                crate::engine::doom_loop::ENDS_AT
-            ));
+            let times = counted(doom_loop::ENDS_AT as u64, "time");
+            told.error_message = Some(Text::DoomLoop.with(&[("tool", name), ("times", &times)]));
         }
         Ending::MissingOutput(words) => {
             told.stop_reason = Some(StopReason::MissingOutput);
             told.summary = Some(words.clone()).filter(|words| !words.trim().is_empty());
-            told.error_message = Some("it ended twice without the output that its definition asks for".to_owned());
+            told.error_message = Some(Text::MissingOutput.with(&[]));
         }
         Ending::TooLong(why) => {
             told.stop_reason = Some(StopReason::SizeLimit);
@@ -157,13 +152,10 @@ pub(super) fn told(run: &Run, ending: &Ending, formatted: Option<String>) -> Tol
         }
         Ending::Fault(kind) => {
             told.summary = so_far(run);
-            told.error_message = Some(fault(*kind).to_owned());
+            told.error_message = Some(fault(*kind));
         }
         Ending::Rejected(fails, call) => {
-            let words = format!(
-                "A person rejected {}; it was not run.",
-                leave::told(&run.journal, *call)
-            );
+            let words = Text::Rejected.with(&[("action", &leave::told(&run.journal, *call))]);
             if *fails {
                 told.summary = so_far(run);
                 told.error_message = Some(words);
@@ -189,7 +181,7 @@ pub(super) fn told(run: &Run, ending: &Ending, formatted: Option<String>) -> Tol
         // One that waits is not over.
         Ending::Suspended(_) | Ending::Broken => {
             told.summary = so_far(run);
-            told.error_message = Some("the service broke down while it ran".to_owned());
+            told.error_message = Some(Text::Broken.with(&[]));
         }
     }
     told
@@ -203,8 +195,7 @@ pub(super) fn says_nothing(told: &Told, ending: &Ending) -> bool {
 /// What a run's thread is told at its end. `deeds`: what it has done all the same.
 pub(super) fn thread_words(stored: &StoredRun, told: &Told, deeds: Option<&str>) -> Option<Arc<str>> {
     stored.thread?;
-    let words = end_words(told.summary.as_deref(), told.error_message.as_deref(), told.stop_reason);
-    let words = words.as_deref().unwrap_or(told.status.as_str());
+    let words = end_words(told.status, told.summary.as_deref(), told.error_message.as_deref());
     Some(match deeds {
         Some(deeds) => format!("{words}\n\n{deeds}").into(),
         None => words.into(),
@@ -213,37 +204,36 @@ pub(super) fn thread_words(stored: &StoredRun, told: &Told, deeds: Option<&str>)
 
 /// Why the model gave nothing, for whoever the run acts for. What the provider said of it stands in the decision's
 /// `error_detail`, for operators.
-fn fault(kind: FaultKind) -> &'static str {
-    match kind {
-        FaultKind::Unavailable => "the model could not be reached, or answered with an error",
-        FaultKind::Credentials => "the model's provider does not accept the key or token of this service",
-        FaultKind::Permission => "the model's provider does not permit this service to use the model",
-        FaultKind::NoSuchModel => "the model's provider has no model of this name",
-        FaultKind::Quota => "the quota of this service at the model's provider is spent",
-        FaultKind::Rejected => "the model's provider refused the request as invalid",
-        FaultKind::Timeout => "the model took too long to answer",
-        FaultKind::Malformed => "the model gave no usable answer",
-        FaultKind::Blocked => "the model's provider blocked the prompt or the answer",
-    }
+fn fault(kind: FaultKind) -> String {
+    let text = match kind {
+        FaultKind::Unavailable => Text::ModelUnavailable,
+        FaultKind::Credentials => Text::ModelCredentials,
+        FaultKind::Permission => Text::ModelPermission,
+        FaultKind::NoSuchModel => Text::ModelUnknown,
+        FaultKind::Quota => Text::ModelQuota,
+        FaultKind::Rejected => Text::ModelRejected,
+        FaultKind::Timeout => Text::ModelTimeout,
+        FaultKind::Malformed => Text::ModelMalformed,
+        FaultKind::Blocked => Text::ModelBlocked,
+    };
+    text.with(&[])
 }
 
 /// Why a run was cut short, for a person.
 fn stopped(reason: StopReason, limits: &Limits) -> String {
+    let steps = counted(limits.iterations.unwrap_or_default().into(), "step");
+    let spent = templates::time(limits.time.unwrap_or_default().as_secs());
+    let tokens = counted(limits.tokens.unwrap_or_default(), "token");
     match reason {
-        StopReason::StepLimit => format!(
-            "its limit of {} steps is reached; summing up takes one more",
-            limits.iterations.unwrap_or_default()
-        ),
-        StopReason::TimeLimit => format!("its time of {} s is over", limits.time.unwrap_or_default().as_secs()),
-        StopReason::TokenLimit => format!("its {} tokens are spent", limits.tokens.unwrap_or_default()),
-        StopReason::InDoubt => "it is not known whether a call had its effect; resume it with what happened".to_owned(),
-        StopReason::Step => "a step of its flow was cut short".to_owned(),
-        StopReason::DoomLoop
-        | StopReason::MissingOutput
-        | StopReason::Crash
-        | StopReason::Unavailable
-        | StopReason::ProcessLost
-        | StopReason::SizeLimit => reason.as_str().to_owned(),
+        StopReason::StepLimit => Text::StepLimit.with(&[("steps", &steps)]),
+        StopReason::TimeLimit => Text::TimeLimit.with(&[("time", &spent)]),
+        StopReason::TokenLimit => Text::TokenLimit.with(&[("tokens", &tokens)]),
+        StopReason::InDoubt => Text::ResumeInDoubt.with(&[]),
+        StopReason::Step => Text::StepCut.with(&[]),
+        StopReason::MissingOutput => Text::MissingOutput.with(&[]),
+        StopReason::Unavailable => Text::Unavailable.with(&[]),
+        StopReason::SizeLimit => Text::SizeLimit.with(&[]),
+        StopReason::DoomLoop | StopReason::Crash | StopReason::ProcessLost => Text::Broken.with(&[]),
     }
 }
 

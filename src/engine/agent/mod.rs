@@ -21,7 +21,7 @@ use tokio::sync::Mutex;
 pub use bundle::{Bundle, Member};
 pub(super) use call::{call, cancel_called, go_on_with, judge};
 pub use ended::Ended;
-pub use running::{Running, Unfinished};
+pub use running::{Begins, Running, Unfinished};
 pub use settings::{Left, Round, Settings};
 
 pub use super::limits::OnReject;

@@ -37,10 +37,7 @@ fn journal(turns: &[&[(&str, Option<FailureCode>)]]) -> Vec<Entry> {
             }
             let outcome = match failure {
                 None => Ok(Arc::from(raw("1"))),
-                Some(code) => Err(CallFailure {
-                    code: *code,
-                    message: String::new(),
-                }),
+                Some(code) => Err(CallFailure::new(*code, String::new())),
             };
             after.push(Entry::Result {
                 call: call.id,

@@ -76,6 +76,7 @@ fn play(script: &[Says], approval: Approval, can_wait: bool, step: Duration) -> 
         surface: "chat",
         policy: &policy,
         grants: &[],
+        missing: &[],
         now_us: 0,
     };
     let mut journal = vec![Entry::User("hello".to_owned())];
@@ -92,10 +93,7 @@ fn play(script: &[Says], approval: Approval, can_wait: bool, step: Duration) -> 
         let failed = |call: &Proposed, code| Entry::Result {
             call: call.id,
             result: CallResult {
-                outcome: Err(CallFailure {
-                    code,
-                    message: String::new(),
-                }),
+                outcome: Err(CallFailure::new(code, String::new())),
                 sent: false,
                 duration_us: 0,
             },

@@ -252,11 +252,6 @@ fn approval(request: &HttpRequest) -> Result<ApprovalId, Error> {
     id.ok_or(Error::NotFound)
 }
 
-/// Does it wait for a person?
-pub(super) fn waits(action: &Action, now_us: i64) -> bool {
-    action.status == ActionStatus::AwaitingConfirmation && action.expires_at.is_none_or(|at| at > now_us)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

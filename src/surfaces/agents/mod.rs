@@ -454,8 +454,14 @@ impl AgentRuns {
             Created::New(Some(lease)) => {
                 let (this, halt) = (Arc::clone(&self), self.halt_waited_for.clone());
                 triggered.driven = Some(self.working.spawn(async move {
-                    this.hold(lease, asked, halt).await;
-                    drop(place);
+                    if this.hold(lease, asked, halt).await {
+                        // By itself: whoever waits for the first part is answered now.
+                        let that = Arc::clone(&this);
+                        this.working.spawn(async move {
+                            that.take_up(id).await;
+                            drop(place);
+                        });
+                    }
                 }));
             }
             // The run is durable; a queue that does not answer is nothing that its caller has to wait for.
@@ -566,10 +572,7 @@ impl AgentRuns {
             open,
             decision_type,
             outcome,
-            intent: Arc::from(match decision_type {
-                DecisionType::Refuse => "refuse",
-                _ => "none",
-            }),
+            intent: Arc::from("none"),
             response: Arc::from(""),
             model: Arc::from(self.agents.engine.model.default_model()),
             iterations: 0,
@@ -609,6 +612,8 @@ impl AgentRuns {
     ) -> Result<AgentRun, AgentError> {
         let mut patience = watch::LOOK;
         loop {
+            // Before anything is read, so that no beginning is missed.
+            let begins = self.agents.running.begins(run);
             let mut watch = self.agents.running.live(run).map(|live| live.watch().1);
             let found = {
                 let _look = self.looks.acquire().await;
@@ -623,7 +628,7 @@ impl AgentRuns {
                 return Err(AgentError::Begun(run));
             }
             tokio::select! {
-                () = watch::pause(&mut watch, &mut patience) => {}
+                () = watch::pause(&mut watch, begins, &mut patience) => {}
                 () = self.cut.cancelled() => {}
             }
         }

@@ -12,7 +12,7 @@ use serde_json::value::RawValue;
 use tokio::sync::Semaphore;
 use tokio::sync::broadcast::Receiver;
 use tokio::sync::broadcast::error::RecvError;
-use tokio::time::{Instant, timeout};
+use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use utoipa::ToSchema;
 
@@ -22,7 +22,7 @@ use crate::domain::agent_run::{AgentRun, RunStatus, StopReason};
 use crate::domain::decision::{ToolFailure, Usage};
 use crate::domain::ids::{ActionId, RunId, TenantId};
 use crate::domain::journal::{CallResult, Entry, Judgement, Part, Proposed};
-use crate::engine::agent::Agents;
+use crate::engine::agent::{Agents, Begins};
 use crate::engine::live::LiveEvent;
 use crate::engine::{log, tool_name};
 
@@ -494,9 +494,12 @@ impl Watch {
     async fn wait(&mut self, cursor: Vec<u64>) -> Option<Told> {
         let stop = self.stop.clone();
         let Some(live) = &mut self.live else {
-            tokio::select! {
-                () = begins(&self.agents, self.root, self.patience) => {}
-                () = stop.cancelled() => {}
+            let begins = self.agents.running.begins(self.root);
+            if self.agents.running.live(self.root).is_none() {
+                tokio::select! {
+                    _ = timeout(self.patience, begins.wait()) => {}
+                    () = stop.cancelled() => {}
+                }
             }
             self.patience = (self.patience * 2).min(SELDOM);
             self.caught_up = false;
@@ -538,14 +541,6 @@ impl Watch {
     }
 }
 
-/// Waits until this process works on a run, or for a while. To see that asks no store.
-async fn begins(agents: &Agents, run: RunId, most: Duration) {
-    let until = Instant::now() + most;
-    while agents.running.live(run).is_none() && Instant::now() < until {
-        tokio::time::sleep_until(until.min(Instant::now() + LOOK)).await;
-    }
-}
-
 /// What comes next in a journal, a page of it.
 pub(super) async fn entries(agents: &Agents, run: RunId, after: u64) -> Result<Vec<(u64, Entry)>, AgentError> {
     let stored = agents.runs.journal_within(run, after, PAGE, PAGE_BYTES).await?;
@@ -559,10 +554,10 @@ pub(super) async fn entries(agents: &Agents, run: RunId, after: u64) -> Result<V
     read.collect()
 }
 
-/// Waits for a word of a run that this process works on; else for a while, which is longer the next time.
-pub(super) async fn pause(live: &mut Option<Receiver<LiveEvent>>, patience: &mut Duration) {
+/// Waits for a word of a run that this process works on; else until it begins to, or for a while, which is longer the next time.
+pub(super) async fn pause(live: &mut Option<Receiver<LiveEvent>>, begins: Begins<'_>, patience: &mut Duration) {
     let Some(receiver) = live else {
-        tokio::time::sleep(*patience).await;
+        let _ = timeout(*patience, begins.wait()).await;
         *patience = (*patience * 2).min(SELDOM);
         return;
     };
@@ -738,7 +733,7 @@ impl Level {
                 None,
                 Some(ToolFailure {
                     code: failure.code.as_str(),
-                    message: failure.message.clone(),
+                    message: failure.for_callers().into_owned(),
                 }),
             ),
         };

@@ -43,6 +43,8 @@ struct Holding {
     hold: Hold,
     /// Fires when somebody else has it.
     lost: CancellationToken,
+    /// Somebody wanted it taken up while it was let go of.
+    again: bool,
 }
 
 impl Leases {
@@ -52,6 +54,17 @@ impl Leases {
 
     fn has(&self, run: RunId) -> bool {
         self.lock().contains_key(&run)
+    }
+
+    /// Is it held? Then whoever holds it looks at it again.
+    fn is_held(&self, run: RunId) -> bool {
+        match self.lock().get_mut(&run) {
+            Some(held) => {
+                held.again = true;
+                true
+            }
+            None => false,
+        }
     }
 
     fn all(&self) -> Vec<Hold> {
@@ -135,15 +148,17 @@ impl Unrecorded {
 impl AgentRuns {
     /// Takes a run up and drives it as far as it goes. Nothing happens when somebody else has it, or it is over.
     pub(super) async fn take_up(self: &Arc<Self>, run: RunId) {
-        // One that is let go of here just now is taken up at the next look.
-        if self.halt.is_cancelled() || self.leases.has(run) {
-            return;
-        }
-        let asked = self.now();
-        match self.agents.runs.take(run).await {
-            Ok(Some(lease)) => self.hold(lease, asked, self.halt.clone()).await,
-            Ok(None) => {}
-            Err(error) => tracing::warn!(run_id = %run, %error, "a run could not be taken up; it is looked for again"),
+        let mut again = true;
+        while again && !self.halt.is_cancelled() && !self.leases.is_held(run) {
+            let asked = self.now();
+            again = match self.agents.runs.take(run).await {
+                Ok(Some(lease)) => self.hold(lease, asked, self.halt.clone()).await,
+                Ok(None) => false,
+                Err(error) => {
+                    tracing::warn!(run_id = %run, %error, "a run could not be taken up; it is looked for again");
+                    false
+                }
+            };
         }
     }
 
@@ -153,14 +168,16 @@ impl AgentRuns {
     }
 
     /// Drives a run that is leased to this process, since it `asked` for that.
-    /// Where `halt` fires it stops between two steps.
-    pub(super) async fn hold(self: &Arc<Self>, lease: Lease, asked: Instant, halt: CancellationToken) {
+    /// Where `halt` fires it stops between two steps. True: an approval was answered while the run was let go of, so it can be taken up
+    /// again at once.
+    pub(super) async fn hold(self: &Arc<Self>, lease: Lease, asked: Instant, halt: CancellationToken) -> bool {
         let clock = Arc::clone(&self.agents.engine.clock);
         let hold = Hold::new(lease, self.agents.runs.lease_length(), clock, asked);
         let lost = CancellationToken::new();
         let holding = Holding {
             hold: hold.clone(),
             lost: lost.clone(),
+            again: false,
         };
         self.leases.lock().insert(lease.run, holding);
         let cancel = CancellationToken::new();
@@ -173,7 +190,7 @@ impl AgentRuns {
             self.cut.cancelled().await;
             tokio::time::sleep(LAST_ENTRY).await;
         };
-        let mut ends = false;
+        let (mut ends, mut suspended) = (false, false);
         let left = tokio::select! {
             // First: what has ended by itself is not cut short.
             biased;
@@ -184,6 +201,7 @@ impl AgentRuns {
                     None
                 }
                 Ok(Err(Stop::Suspended(_))) => {
+                    suspended = true;
                     self.unrecorded.went_on(lease.run);
                     None
                 }
@@ -205,7 +223,7 @@ impl AgentRuns {
             () = lost.cancelled() => Some("somebody else has it"),
             () = out_of_time => Some("the service stops"),
         };
-        self.leases.lock().remove(&lease.run);
+        let held = self.leases.lock().remove(&lease.run);
         if ends {
             self.next_after(lease.run).await;
         }
@@ -215,6 +233,7 @@ impl AgentRuns {
                 tracing::debug!(%error, "a lease was not given up; it runs out by itself");
             }
         }
+        suspended && held.is_some_and(|held| held.again)
     }
 
     /// Prolongs leases until the service stops. Also how a cancellation from elsewhere reaches a run.
@@ -378,7 +397,10 @@ impl AgentRuns {
     async fn work_on(self: &Arc<Self>, taken: Taken) {
         let mut next = Some(taken);
         while let Some(taken) = next {
-            self.hold(taken.lease, taken.asked, self.halt.clone()).await;
+            let run = taken.lease.run;
+            if self.hold(taken.lease, taken.asked, self.halt.clone()).await {
+                self.take_up(run).await;
+            }
             drop(taken);
             next = self.next_in_turn().await;
         }

@@ -43,7 +43,7 @@ fn tool_call(call: &Call<'_>) -> ToolCall {
             None,
             Some(ToolFailure {
                 code: failure.code.as_str(),
-                message: failure.message.clone(),
+                message: failure.for_callers().into_owned(),
             }),
         ),
         None => (

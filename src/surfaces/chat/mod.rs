@@ -365,6 +365,7 @@ impl Chat {
             &toolset.missing,
         );
         let mut run = Run {
+            fault_detail: toolset.shortage().map(Arc::from),
             toolset,
             history: std::mem::take(&mut accepted.request.history),
             journal: vec![Entry::User(said)],
@@ -454,11 +455,6 @@ impl Chat {
             Outcome::RateLimited | Outcome::Overloaded => DecisionType::Refuse,
             _ => DecisionType::RespondOnly,
         };
-        let intent = Arc::from(if decision_type == DecisionType::Refuse {
-            "refuse"
-        } else {
-            "none"
-        });
         let args = ReplyArgs {
             seconds: retry_after(outcome, accepted.quota).into(),
             subject: over.map_or("", |over| over.subject),
@@ -469,7 +465,7 @@ impl Chat {
         let derived = Derived {
             decision_type,
             outcome,
-            intent,
+            intent: Arc::from("none"),
             words: None,
         };
         let run = self.unasked(accepted);

@@ -1,6 +1,5 @@
 //! A run of a thread as its user is told of it (REQUIREMENTS R, Routes; DESIGN.md section 9).
 
-use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 
 use serde::Serialize;
@@ -32,9 +31,8 @@ pub struct RunAnswer {
     /// The truth where `status` has no word for it: `cancelled`, `paused`, `in_doubt` (of an action it is not known whether it had
     /// its effect).
     pub state: &'static str,
-    /// What the agent says, or why there is nothing.
-    #[schema(required = true)]
-    pub summary: Option<String>,
+    /// What the agent says; while it waits, what is asked; where it ended otherwise, what was done and why it ended.
+    pub summary: String,
     /// Why it failed, or that it was cancelled, from a closed list: `model_unavailable`, `policy_denied`, `in_doubt` and so on.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error_code: Option<String>,
@@ -162,13 +160,24 @@ pub(super) fn answer(run: &AgentRun, thread: Option<ThreadId>, calls: &[CallStat
 }
 
 /// The words of the run's end; where they are not its model's, what it has done all the same, as that stands now.
-fn summary(run: &AgentRun, doubtful: bool, actions: &HashMap<ActionId, &Action>) -> Option<String> {
+fn summary(run: &AgentRun, doubtful: bool, actions: &HashMap<ActionId, &Action>) -> String {
+    if run.status == RunStatus::AwaitingConfirmation {
+        let mut waiting: Vec<_> = actions
+            .values()
+            .filter(|action| action.status == ActionStatus::AwaitingConfirmation)
+            .collect();
+        waiting.sort_by_key(|action| (action.created_at, action.sequence));
+        let asked: Vec<_> = waiting.iter().filter_map(|action| action.details.request.as_deref()).collect();
+        if !asked.is_empty() {
+            return asked.join("\n");
+        }
+    }
     let settled = run.stop_reason == Some(StopReason::InDoubt) && !doubtful;
     let error = run
         .error_message
         .as_deref()
         .filter(|_| !settled || run.summary.is_none());
-    let words = end_words(run.summary.as_deref(), error, run.stop_reason).map(Cow::into_owned);
+    let words = end_words(run.status, run.summary.as_deref(), error);
     if !matches!(run.status, RunStatus::Failed | RunStatus::Cancelled) || run.stop_reason == Some(StopReason::InDoubt) {
         return words;
     }
@@ -181,8 +190,7 @@ fn summary(run: &AgentRun, doubtful: bool, actions: &HashMap<ActionId, &Action>)
     let Some(deeds) = deeds(&which(ActionStatus::Completed), &which(ActionStatus::InDoubt)) else {
         return words;
     };
-    let words = words.unwrap_or_else(|| run.status.as_str().to_owned());
-    Some(format!("{words}\n\n{deeds}"))
+    format!("{words}\n\n{deeds}")
 }
 
 /// The three words of the wire.
@@ -219,7 +227,7 @@ fn of_call(call: &CallState, run: RunStatus) -> ActionAnswer {
         warnings: Vec::new(),
         expires_at: None,
         error_code: call.error.as_ref().map(|error| error.code.as_str().to_owned()).or(cut),
-        error_message: call.error.as_ref().map(|error| in_words(&error.message)),
+        error_message: call.error.as_ref().map(|error| in_words(&error.for_callers())),
         record: None,
     }
 }

@@ -97,6 +97,8 @@ pub struct Settings {
     pub tenant_users: Option<bool>,
     /// Do the server's annotations count?
     pub trust_hints: bool,
+    /// Do callers get the first line of what it says of its failures?
+    pub expose_errors: bool,
     /// Calls at one time.
     pub max_concurrent: usize,
     /// Is a tool whose definition changed held back until an operator accepts it?

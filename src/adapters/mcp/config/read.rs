@@ -251,6 +251,7 @@ impl Reader<'_> {
             connection: Connection::Shared,
             tenant_users: None,
             trust_hints: false,
+            expose_errors: false,
             max_concurrent: DEFAULT_CONCURRENT,
             pin: false,
             needs: Vec::new(),
@@ -272,6 +273,7 @@ impl Reader<'_> {
                 "connection",
                 "tenantUsers",
                 "trustHints",
+                "exposeErrors",
                 "maxConcurrent",
                 "pin",
                 "needs",
@@ -292,6 +294,7 @@ impl Reader<'_> {
         };
         settings.tenant_users = self.bool(gavel, "tenantUsers", at);
         settings.trust_hints = self.bool(gavel, "trustHints", at).unwrap_or(false);
+        settings.expose_errors = self.bool(gavel, "exposeErrors", at).unwrap_or(false);
         settings.pin = self.bool(gavel, "pin", at).unwrap_or(false);
         if let Some(value) = gavel.get("maxConcurrent") {
             match value.as_u64() {

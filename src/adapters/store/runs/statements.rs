@@ -134,10 +134,7 @@ pub(super) const CANCELLED: &str = "WITH RECURSIVE caller(id, parent, cancelled)
 
 /// What is said of a run that was given up.
 pub(super) static GIVEN_UP: LazyLock<String> = LazyLock::new(|| {
-    format!(
-        "{MOST_TAKES} processes in a row were lost while they worked on it (killed, frozen, or parted from the database), so it was \
-         given up"
-    )
+    Text::ProcessLost.with(&[("many", &MOST_TAKES.to_string())])
 });
 
 /// Of a run: it was taken too often without being returned, and its lease has run out. A holder that is still there has returned: what it
@@ -281,11 +278,11 @@ impl RunStatements {
                 "UPDATE agent_run SET status = 'failed', completed_at = {now}, lease_until = NULL, \
                  stop_reason = '{}', error_message = '{}' WHERE id = $1 AND {} RETURNING completed_at",
                 StopReason::ProcessLost.as_str(),
-                *GIVEN_UP,
+                GIVEN_UP.replace('\'', "''"),
                 taken_too_often(dialect, "$2")
             )
             .into(),
-            close_given_up: format!("{} WHERE id = $1 AND status = 'open'", recovered(&GIVEN_UP)).into(),
+            close_given_up: format!("{} WHERE id = $1 AND status = 'open'", recovered(&GIVEN_UP.replace('\'', "''"))).into(),
             effects: "SELECT tool, status FROM agent_action WHERE root_id = $1 AND side_effect \
                       AND (status = 'completed' OR status = 'in_doubt') ORDER BY created_at, id"
                 .into(),
@@ -295,8 +292,8 @@ impl RunStatements {
             )
             .into(),
             close_cancelled: format!(
-                "UPDATE decision_log SET status = 'closed', decision_type = 'RESPOND_ONLY', \
-                 outcome_category = 'ERROR:INTERNAL', intent = 'none', error_detail = 'cancelled before it began', \
+                "UPDATE decision_log SET status = 'closed', decision_type = 'REFUSE', \
+                 outcome_category = 'REFUSAL:CANCELLED', intent = 'none', error_detail = 'cancelled before it began', \
                  duration_us = CASE WHEN created_at < {now} THEN {now} - created_at ELSE 0 END \
                  WHERE id = $1 AND status = 'open'"
             )

@@ -469,7 +469,7 @@ impl Batch<'_> {
         })
         .await?;
         let effects = thread::deeds(&done, &doubtful).map_or_else(String::new, |effects| format!("\n\n{effects}"));
-        let words = format!("{}.{effects}", *GIVEN_UP).into();
+        let words = format!("{}{effects}", *GIVEN_UP).into();
         self.tell_thread(conn, root, None, MessageRole::Assistant, &words).await
     }
 

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use maud::{Markup, html};
 use serde_json::Value;
 
-use super::super::approvals::waits;
 use super::super::session::Visitor;
 use super::room::{self, ALONE, IN_LIST, Room};
 use super::{arguments, token, words};
@@ -50,9 +49,9 @@ pub(in crate::http::console) fn card(card: &Card<'_>, place: Place) -> Markup {
     html! {
         article.card aria-labelledby={ "a-" (action.id) } {
             (heading(card, place))
-            @if waits(action, card.now_us) { (warnings(card, place)) } @else { p.state { (state(action)) } }
+            @if action.waits(card.now_us) { (warnings(card, place)) } @else { p.state { (state(action)) } }
             (body(card, place))
-            @if let Some(id) = action.approval.filter(|_| waits(action, card.now_us)) {
+            @if let Some(id) = action.approval.filter(|_| action.waits(card.now_us)) {
                 (answers(card, place, &id.to_string()))
             } @else if action.status == ActionStatus::InDoubt {
                 (settle(card))
@@ -108,7 +107,7 @@ fn heading(card: &Card<'_>, place: Place) -> Markup {
             @if let Some(at) = action.started_at.filter(|_| action.status == ActionStatus::InDoubt) {
                 div { dt { "Begun" } dd { (words::at(at)) } }
             }
-            @if let Some(at) = action.expires_at.filter(|_| waits(action, card.now_us)) {
+            @if let Some(at) = action.expires_at.filter(|_| action.waits(card.now_us)) {
                 div { dt { "Answer by" } dd { (words::at(at)) " " small { (words::relative(at, card.now_us)) } } }
             }
         }
