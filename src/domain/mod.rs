@@ -9,6 +9,7 @@ pub mod budget;
 pub mod canonical;
 pub mod decision;
 pub mod definition;
+pub mod error_class;
 pub mod event;
 pub mod ids;
 pub mod journal;

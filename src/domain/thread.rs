@@ -10,18 +10,40 @@ use super::names::names;
 use super::templates::{Text, sentence};
 
 names! {
-    /// Who says something in a thread, or what it is.
+    /// Who says a line of a thread.
     MessageRole {
-        /// The user.
+        /// The user, or an approver.
         User = "user",
-        /// The agent.
+        /// The agent, or gavel for it.
         Assistant = "assistant",
-        /// The service asks a person for leave.
+    }
+}
+
+names! {
+    /// What a line of a thread is.
+    MessageKind {
+        /// Words of the user or of the agent.
+        Message = "message",
+        /// An approval is asked for.
         ApprovalRequest = "approval_request",
-        /// A person has answered.
+        /// An approver has answered.
         Approval = "approval",
-        /// A person says what came of a call in doubt.
+        /// An action was executed, or may have been.
+        Action = "action",
+        /// Somebody has found out what came of an action in doubt.
         Settlement = "settlement",
+    }
+}
+
+impl MessageKind {
+    /// Who says a line of this kind; that of a message is its own.
+    #[must_use]
+    pub const fn role(self) -> Option<MessageRole> {
+        match self {
+            Self::Message => None,
+            Self::ApprovalRequest | Self::Action => Some(MessageRole::Assistant),
+            Self::Approval | Self::Settlement => Some(MessageRole::User),
+        }
     }
 }
 
@@ -55,12 +77,14 @@ pub struct ThreadMessage {
     pub number: u64,
     /// Who.
     pub role: MessageRole,
-    /// The words; untrusted where the role is `user` or `assistant`.
+    /// What.
+    pub kind: MessageKind,
+    /// The words; untrusted.
     pub text: String,
     /// The run it belongs to.
     #[schema(value_type = String, format = "uuid")]
     pub run_id: RunId,
-    /// The action that leave is asked for.
+    /// The action that it is about.
     #[schema(value_type = Option<String>, format = "uuid", required = true)]
     pub action_id: Option<ActionId>,
     /// When, RFC 3339.

@@ -140,6 +140,12 @@ macro_rules! failure_codes {
             pub fn as_str(self) -> &'static str {
                 match self { $(Self::$variant => $text,)+ }
             }
+
+            /// Reads the name; `None` for what is not in the list.
+            #[must_use]
+            pub fn parse(text: &str) -> Option<Self> {
+                match text { $($text => Some(Self::$variant),)+ _ => None }
+            }
         }
     };
 }

@@ -1,11 +1,16 @@
 //! The calls of a run as its user is told of them, read off the journal.
 
 use std::collections::HashMap;
+use std::sync::Arc;
+
+use serde_json::value::RawValue;
+use sha2::{Digest, Sha256};
 
 use super::events::tool_name;
 use crate::domain::action::ActionStatus;
 use crate::domain::ids::ActionId;
-use crate::domain::journal::{CallFailure, Entry, Proposed, Target};
+use crate::domain::journal::{CallFailure, Entry, Judgement, Proposed, Target};
+use crate::domain::policy::Effect;
 use crate::domain::tool::FailureCode;
 
 /// One call.
@@ -19,12 +24,23 @@ pub struct CallState {
     pub status: ActionStatus,
     /// Why it has no good result.
     pub error: Option<CallFailure>,
+    /// The model that proposed it.
+    pub model: Arc<str>,
+    /// Hex SHA-256 of its canonical arguments; of what the model wrote where they were not accepted.
+    pub input_hash: String,
+    /// What the gate said: its last word, and that an approver had to be asked where one was. None: it was not asked.
+    pub policy: Option<Effect>,
+    /// When it was begun, microseconds since the epoch.
+    pub started_at: Option<i64>,
+    /// When it had its result.
+    pub completed_at: Option<i64>,
 }
 
 /// Every call that was proposed, in order; not the functions by which the model ends a run. A journal is read into it entry by
 /// entry: what it keeps grows with the calls, and not with what they carry.
 #[derive(Debug, Default)]
 pub struct Calls {
+    model: Arc<str>,
     calls: Vec<CallState>,
     places: HashMap<ActionId, usize>,
 }
@@ -32,15 +48,24 @@ pub struct Calls {
 impl Calls {
     /// Takes what comes next in the journal.
     pub fn take(&mut self, entry: &Entry) {
+        if let Entry::ModelTurn { turn, .. } = entry {
+            self.model = Arc::from(turn.model.as_str());
+        }
         for call in entry.calls() {
             self.propose(call);
         }
         match entry {
+            Entry::Judged { call, judgement } => self.with(*call, |call| call.judged(judgement)),
             Entry::Settled {
                 call, approved: true, ..
             } => self.now(*call, ActionStatus::Approved, None),
-            Entry::Started { call, .. } => self.now(*call, ActionStatus::Executing, None),
-            Entry::Result { call, result } => match &result.outcome {
+            Entry::Started { call, at_us, .. } => {
+                self.now(*call, ActionStatus::Executing, None);
+                self.with(*call, |call| call.started_at = Some(*at_us));
+            }
+            Entry::Result { call, result } => {
+                self.with(*call, |call| call.ended(result.duration_us));
+                match &result.outcome {
                 Ok(_) => self.now(*call, ActionStatus::Completed, None),
                 Err(failure) => {
                     let status = match failure.code {
@@ -51,7 +76,8 @@ impl Calls {
                     };
                     self.now(*call, status, Some(failure));
                 }
-            },
+                }
+            }
             _ => {}
         }
     }
@@ -72,13 +98,50 @@ impl Calls {
             tool: tool_name(call).to_string(),
             status: ActionStatus::Planned,
             error: None,
+            model: Arc::clone(&self.model),
+            input_hash: hash(&call.call.args),
+            policy: None,
+            started_at: None,
+            completed_at: None,
         });
     }
 
-    fn now(&mut self, call: ActionId, status: ActionStatus, error: Option<&CallFailure>) {
+    fn with(&mut self, call: ActionId, change: impl FnOnce(&mut CallState)) {
         if let Some(call) = self.places.get(&call).and_then(|place| self.calls.get_mut(*place)) {
-            call.status = status;
-            call.error = error.cloned();
+            change(call);
         }
     }
+
+    fn now(&mut self, call: ActionId, status: ActionStatus, error: Option<&CallFailure>) {
+        self.with(call, |call| {
+            call.status = status;
+            call.error = error.cloned();
+        });
+    }
+}
+
+impl CallState {
+    fn judged(&mut self, judgement: &Judgement) {
+        let (arguments, said) = match judgement {
+            Judgement::Allow { arguments, .. } => (Some(arguments), Effect::Allow),
+            Judgement::RequireApproval { arguments, .. } => (Some(arguments), Effect::RequireApproval),
+            Judgement::Refuse { .. } => (None, Effect::Deny),
+        };
+        if let Some(arguments) = arguments {
+            self.input_hash = hash(arguments);
+        }
+        // An approver has agreed since: that is why it may run.
+        if (said, self.policy) != (Effect::Allow, Some(Effect::RequireApproval)) {
+            self.policy = Some(said);
+        }
+    }
+
+    /// What was not begun has no times.
+    fn ended(&mut self, duration_us: i64) {
+        self.completed_at = self.started_at.map(|at| at.saturating_add(duration_us));
+    }
+}
+
+fn hash(arguments: &RawValue) -> String {
+    hex::encode(Sha256::digest(arguments.get()))
 }

@@ -15,7 +15,7 @@ use super::{Run, derive, record};
 use crate::domain::action::{self, Action, ActionStatus, Details};
 use crate::domain::address::{self, Recipients};
 use crate::domain::ids::{ActionId, ApprovalId, GrantId};
-use crate::domain::journal::{Entry, Judgement, Proposed, Target};
+use crate::domain::journal::{CallResult, Entry, Judgement, Proposed, Target};
 use crate::domain::policy::{DecidedBy, Grant};
 use crate::domain::templates::Text;
 use crate::domain::text::{capped, numbered};
@@ -28,6 +28,9 @@ pub const STANDS: Duration = Duration::from_secs(24 * 3600);
 
 /// Bytes of the arguments in the words of a question, which are read in a thread; who answers is shown them whole.
 const MOST_ARGUMENTS: usize = 400;
+/// Bytes of the longest id, and of the longest result in which one is looked for.
+const MOST_ID: usize = 200;
+const MOST_RECEIPT: usize = 64 * 1024;
 /// A value of so many bytes is a long one.
 const LONG: usize = 120;
 
@@ -252,8 +255,8 @@ pub(super) fn questions(run: &Run, calls: &[ActionId], stands: Duration) -> Vec<
             let account = details.account.as_deref().map(in_a_sentence);
             let account = account.map_or_else(String::new, |account| format!(" from {account}"));
             let with = if with.is_empty() { with } else { format!(" ({with})") };
-            let call = format!("{}{account}{with}", tool.name);
-            let words = Text::ApprovalRequest.with(&[("call", &call), ("reason", &details.reason)]);
+            let asked = format!("{}{account}{with}", tool.name);
+            let words = Text::ApprovalRequest.with(&[("call", &asked), ("reason", &details.reason)]);
             let details = Details {
                 request: Some(words.clone()),
                 ..details
@@ -371,9 +374,51 @@ pub(super) fn outcomes(journal: &[Entry], since: usize) -> Vec<ActionOutcome> {
                     (status, Some((failure.code, Arc::from(failure.for_callers()))))
                 }
             };
-            ActionOutcome { id, status, error }
+            ActionOutcome {
+                id,
+                status,
+                error,
+                words: executed(journal, id, result),
+            }
         })
         .collect()
+}
+
+/// The line by which a thread remembers an action: what was called, and the id of what came of it.
+fn executed(journal: &[Entry], id: ActionId, result: &CallResult) -> Option<Arc<str>> {
+    let action = told(journal, id);
+    let words = match &result.outcome {
+        Ok(data) => {
+            let mut words = Text::Executed.with(&[("action", &action)]);
+            if let Some(id) = result_id(data) {
+                words.push_str(&Text::ResultId.with(&[("id", &in_a_sentence(&id))]));
+            }
+            words
+        }
+        Err(failure) if failure.code == FailureCode::InDoubt => Text::OutcomeUnknown.with(&[("action", &action)]),
+        Err(_) => return None,
+    };
+    Some(words.into())
+}
+
+/// The id that a tool's result names: its member `id`, else one whose name ends so, here or one level below.
+fn result_id(data: &RawValue) -> Option<String> {
+    fn plain(value: &Value) -> Option<String> {
+        match value {
+            Value::String(text) if !text.is_empty() && text.len() <= MOST_ID => Some(text.clone()),
+            Value::Number(number) => Some(number.to_string()),
+            _ => None,
+        }
+    }
+    fn own(object: &Map<String, Value>) -> Option<String> {
+        let named = |(name, value): (&String, &Value)| (name.ends_with("_id") || name.ends_with("Id")).then(|| plain(value))?;
+        object.get("id").and_then(plain).or_else(|| object.iter().find_map(named))
+    }
+    // A long result is a document, and no receipt.
+    let object: Map<String, Value> = (data.get().len() <= MOST_RECEIPT)
+        .then(|| serde_json::from_str(data.get()).ok())
+        .flatten()?;
+    own(&object).or_else(|| object.values().find_map(|value| value.as_object().and_then(own)))
 }
 
 /// Takes what people have answered into the journal.
@@ -483,6 +528,24 @@ mod tests {
             &serde_json::value::to_raw_value(arguments).unwrap(),
             Some(&recipients),
         )
+    }
+
+    /// a thread remembers what came of an action by its id, wherever a server puts it.
+    #[test]
+    fn the_id_of_a_result_is_found_where_servers_put_it() {
+        for (data, id) in [
+            (json!({"id": "18f", "threadId": "t"}), Some("18f")),
+            (json!({"threadId": "t", "ok": true}), Some("t")),
+            (json!({"message_id": 7}), Some("7")),
+            (json!({"task": {"id": "a"}, "n": 1}), Some("a")),
+            (json!({"id": "x".repeat(201)}), None),
+            (json!({"id": {"id": ""}}), None),
+            (json!("sent"), None),
+            (json!({"text": "id: 7"}), None),
+        ] {
+            let raw = serde_json::value::to_raw_value(&data).unwrap();
+            assert_eq!(result_id(&raw).as_deref(), id, "{data}");
+        }
     }
 
     /// what is asked in a thread names whom it goes to first, and nothing in it reads like another argument.

@@ -17,6 +17,7 @@ use crate::domain::action::{ActionStatus, Resolution};
 use crate::domain::agent_run::DoubtfulCall;
 use crate::domain::budget::Exceeded;
 use crate::domain::definition::DefinitionError;
+use crate::domain::error_class::ErrorClass;
 use crate::domain::ids::{DecisionId, RunId};
 use crate::surfaces::agents::{AgentError, Unheard};
 use crate::surfaces::caller::APPROVER;
@@ -44,6 +45,19 @@ macro_rules! codes {
             #[must_use]
             pub const fn status(self) -> u16 {
                 match self { $(Self::$variant => $status,)+ }
+            }
+
+            /// Its class, for the routes of threads, runs and approvals.
+            #[must_use]
+            pub const fn class(self) -> ErrorClass {
+                match self {
+                    Self::Unauthenticated | Self::UserMismatch | Self::Forbidden | Self::AuthUnavailable => {
+                        ErrorClass::AuthError
+                    }
+                    Self::NotGrantable | Self::RateLimited => ErrorClass::PolicyError,
+                    _ if self.status() >= 500 => ErrorClass::ToolExecutionError,
+                    _ => ErrorClass::ValidationError,
+                }
             }
 
             /// What it means, for the reference.
@@ -257,6 +271,10 @@ pub struct Problem<'a> {
     /// What happened, for a program; see the list of codes.
     #[schema(schema_with = super::openapi::schemas::code)]
     pub code: &'static str,
+    /// The class of the code; on the routes below `/api/agent`.
+    #[schema(required = false)]
+    #[serde(rename = "errorClass", skip_serializing_if = "Option::is_none")]
+    pub error_class: Option<ErrorClass>,
     /// The request's id, as in `X-Request-Id`.
     #[schema(value_type = String)]
     pub request_id: &'a str,
@@ -378,8 +396,8 @@ impl Error {
         (status, told.detail, bounded(told.errors), later)
     }
 
-    /// The problem as JSON text, with its status.
-    pub(super) fn problem(self, request_id: &str) -> (StatusCode, String, Vec<(HeaderName, HeaderValue)>) {
+    /// The problem as JSON text, with its status; with the class of its code where that is told.
+    pub(super) fn problem(self, request_id: &str, classed: bool) -> (StatusCode, String, Vec<(HeaderName, HeaderValue)>) {
         let told = self.tell();
         let status = StatusCode::from_u16(told.code.status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
         let problem = Problem {
@@ -388,6 +406,7 @@ impl Error {
             status: status.as_u16(),
             detail: told.detail,
             code: told.code.as_str(),
+            error_class: classed.then(|| told.code.class()),
             request_id,
             decision_id: told.decision,
             run_id: told.run,
@@ -399,8 +418,8 @@ impl Error {
     }
 
     /// The problem as a response.
-    pub(super) fn respond(self, request_id: &str) -> HttpResponse {
-        let (status, text, headers) = self.problem(request_id);
+    pub(super) fn respond(self, request_id: &str, classed: bool) -> HttpResponse {
+        let (status, text, headers) = self.problem(request_id, classed);
         let mut response = HttpResponse::build(status);
         response.insert_header((header::CONTENT_TYPE, headers::PROBLEM_JSON));
         response.insert_header((header::CACHE_CONTROL, headers::NO_STORE));

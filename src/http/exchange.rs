@@ -58,7 +58,7 @@ impl Exchange {
                 (Error::NotFound | Error::Agent(AgentError::NotFound), Some(what)) => Error::Missing(what),
                 (error, _) => error,
             }
-            .respond(&self.id.text)
+            .respond(&self.id.text, self.is_classed())
         });
         self.stamp(&mut response);
         if self.state.edge.surroundings.stopping() {
@@ -67,6 +67,16 @@ impl Exchange {
         }
         self.answered(response.status());
         response
+    }
+
+    /// An error as a problem, for the last event of a stream.
+    pub(super) fn problem(&self, error: impl Into<Error>) -> String {
+        error.into().problem(&self.id.text, self.is_classed()).1
+    }
+
+    /// Do problems of this route name the class of their code?
+    fn is_classed(&self) -> bool {
+        self.route.is_some_and(|route| route.path().starts_with("/api/agent/"))
     }
 
     /// Gives a response the request's id.

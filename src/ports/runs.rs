@@ -412,6 +412,8 @@ pub struct ActionOutcome {
     pub status: ActionStatus,
     /// Why it failed: code and words.
     pub error: Option<(FailureCode, Arc<str>)>,
+    /// The line of its thread; absent where it was not executed.
+    pub words: Option<Arc<str>>,
 }
 
 /// A run that waits for a person.

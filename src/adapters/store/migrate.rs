@@ -42,6 +42,7 @@ const MIGRATIONS: &[Migration] = &[
     migration!(7, "console", "0007_console"),
     migration!(8, "record", "0008_record"),
     migration!(9, "takes", "0009_takes"),
+    migration!(10, "actions", "0010_actions"),
 ];
 
 /// How long `gavel migrate` waits for another process that is migrating.

@@ -185,6 +185,6 @@ pub(super) fn recovered(detail: &str) -> String {
          WHERE t.decision_id = decision_log.id AND t.started_at IS NOT NULL) \
          THEN 'INVOKE_TOOL' ELSE 'RESPOND_ONLY' END, outcome_category = 'ERROR:INTERNAL', \
          intent = COALESCE((SELECT t.tool FROM tool_invocation_log t WHERE t.decision_id = decision_log.id \
-         AND t.started_at IS NOT NULL ORDER BY t.sequence LIMIT 1), 'none'), error_detail = '{detail}'"
+         AND t.started_at IS NOT NULL ORDER BY t.side_effect DESC, t.sequence DESC LIMIT 1), 'none'), error_detail = '{detail}'"
     )
 }

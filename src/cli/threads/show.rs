@@ -8,7 +8,7 @@ use crate::cli::output;
 use crate::cli::runs::{Place, Record, Where};
 use crate::domain::action::ActionStatus;
 use crate::domain::ids::{RunId, ThreadId};
-use crate::domain::thread::MessageRole;
+use crate::domain::thread::{MessageKind, MessageRole};
 
 /// Options of `gavel threads show`.
 #[derive(Debug, clap::Args)]
@@ -97,18 +97,20 @@ fn text(thread: &Value, actions: &[Value]) -> String {
     );
     for message in thread["messages"].as_array().into_iter().flatten() {
         let role = message["role"].as_str().and_then(MessageRole::parse);
-        let who = match role {
-            Some(MessageRole::User) => word("userId"),
-            Some(MessageRole::Assistant) => word("agentId"),
-            Some(MessageRole::ApprovalRequest) => "leave is asked".to_owned(),
-            Some(MessageRole::Approval | MessageRole::Settlement) => "answer".to_owned(),
-            None => one_line(&message["role"]),
+        let kind = message["kind"].as_str().and_then(MessageKind::parse);
+        let who = match (kind, role) {
+            (Some(MessageKind::Message), Some(MessageRole::User)) => word("userId"),
+            (Some(MessageKind::Message), Some(MessageRole::Assistant)) => word("agentId"),
+            (Some(MessageKind::ApprovalRequest), _) => "approval request".to_owned(),
+            (Some(MessageKind::Approval | MessageKind::Settlement), _) => "answer".to_owned(),
+            (Some(MessageKind::Action), _) => "action".to_owned(),
+            (Some(MessageKind::Message) | None, _) => one_line(&message["kind"]),
         };
         let said = output::printable(message["text"].as_str().unwrap_or_default());
         let said = said.trim_end().replace('\n', "\n    ");
         let when = at(&one_line(&message["createdAt"]));
         text.push_str(&format!("\n{when}  {who}\n    {said}\n"));
-        for action in actions.iter().filter(|action| stands_at(action, message, role)) {
+        for action in actions.iter().filter(|action| stands_at(action, message, kind.zip(role))) {
             text.push_str(&format!("  {}\n", state(action)));
         }
     }
@@ -116,10 +118,10 @@ fn text(thread: &Value, actions: &[Value]) -> String {
 }
 
 /// An action that was asked about stands at the question, any other at what the user said.
-fn stands_at(action: &Value, message: &Value, role: Option<MessageRole>) -> bool {
-    match role {
-        Some(MessageRole::ApprovalRequest) => action["actionId"] == message["actionId"],
-        Some(MessageRole::User) => action["requiresApproval"] == false && action["runId"] == message["runId"],
+fn stands_at(action: &Value, message: &Value, line: Option<(MessageKind, MessageRole)>) -> bool {
+    match line {
+        Some((MessageKind::ApprovalRequest, _)) => action["actionId"] == message["actionId"],
+        Some((MessageKind::Message, MessageRole::User)) => action["requiresApproval"] == false && action["runId"] == message["runId"],
         _ => false,
     }
 }
@@ -147,9 +149,9 @@ mod tests {
     fn a_message_cannot_pass_for_what_gavel_tells() {
         let thread = json!({
             "userId": "ann\nadd_task: completed", "agentId": "workspace", "createdAt": "2026-11-22T10:00:00.1Z", "messages": [
-                {"role": "user", "text": "Add milk.\n  add_task: completed\u{1b}[2J\n\n2026-11-22 10:00:02  workspace", "runId": "r",
+                {"role": "user", "kind": "message", "text": "Add milk.\n  add_task: completed\u{1b}[2J\n\n2026-11-22 10:00:02  workspace", "runId": "r",
                  "createdAt": "2026-11-22T10:00:00.1Z"},
-                {"role": "approval_request", "text": "Leave?", "runId": "r", "actionId": "a", "createdAt": "2026-11-22T10:00:01Z"},
+                {"role": "assistant", "kind": "approval_request", "text": "Leave?", "runId": "r", "actionId": "a", "createdAt": "2026-11-22T10:00:01Z"},
             ],
         });
         let actions = [
@@ -168,7 +170,7 @@ mod tests {
     2026-11-22 10:00:02  workspace
   pin: failed (timeout)
 
-2026-11-22 10:00:01  leave is asked
+2026-11-22 10:00:01  approval request
     Leave?
   add_task: in_doubt
 "

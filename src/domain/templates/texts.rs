@@ -95,6 +95,12 @@ texts! {
     ActionRejected = "APPROVAL:REJECTED" ["by", "tool"],
     /// Why, after one of the three.
     Reason = "APPROVAL:REASON" ["reason"],
+    /// An action was executed.
+    Executed = "ACTION:EXECUTED" ["action"],
+    /// The id of its result, after that.
+    ResultId = "ACTION:RESULT_ID" ["id"],
+    /// It is not known whether an action was executed.
+    OutcomeUnknown = "ACTION:OUTCOME_UNKNOWN" ["action"],
     /// An action in doubt was executed, as somebody found out.
     Happened = "SETTLEMENT:HAPPENED" ["by", "tool"],
     /// It was not.

@@ -2,13 +2,19 @@
 
 use super::*;
 use crate::domain::journal::CallFailure;
-use crate::engine::testing::{catalog_of, function_call, raw, tool_on, turn_of};
+use crate::engine::testing::{catalog_of, function_call, raw, tool_with, turn_of};
 use crate::engine::toolset::Toolset;
 use crate::engine::verdict::VerdictFunction;
 
 /// A journal in which each inner slice is one turn of `(tool, outcome)`; `None` succeeded.
 fn journal(turns: &[&[(&str, Option<FailureCode>)]]) -> Vec<Entry> {
-    let catalog = catalog_of(["add_task", "list_tasks", "complete_task"].map(|name| tool_on("tasks", name)));
+    let tool = |name: &str| {
+        tool_with(name, r#"{"type":"object"}"#, |tool| {
+            tool.server = "tasks".into();
+            tool.side_effect = name != "list_tasks";
+        })
+    };
+    let catalog = catalog_of(["add_task", "list_tasks", "complete_task"].map(tool));
     let grant: Vec<_> = catalog.tools.iter().map(|tool| tool.name.to_string()).collect();
     let toolset = Toolset::build(&catalog, &grant, &VerdictFunction::CHAT);
     let mut journal = vec![Entry::User("hi".to_owned())];
@@ -104,7 +110,7 @@ fn a_call_that_was_not_sent_is_no_tool_that_ran() {
     const AWAY: Option<FailureCode> = Some(FailureCode::Unavailable);
     assert_eq!(
         shape(&[&[("add_task", AWAY)]], &said()),
-        (DecisionType::RespondOnly, Outcome::ToolInvocation, "respond".to_owned())
+        (DecisionType::RespondOnly, Outcome::ToolInvocation, "add_task".to_owned())
     );
     assert_eq!(
         shape(&[&[("add_task", AWAY), ("list_tasks", None)]], &said()),
@@ -118,6 +124,59 @@ fn a_call_that_was_not_sent_is_no_tool_that_ran() {
     assert_eq!(outcome, Outcome::ToolInvocation);
     let (_, outcome, _) = shape(&[&[("add_task", AWAY)], &[("add_task", None)]], &said());
     assert_eq!(outcome, Outcome::TaskCompleted);
+}
+
+/// C, `intent`: what the calls were for is told by the one that had an effect, else by the last; a name that the model made up is none.
+#[test]
+fn the_intent_is_the_last_call_that_had_an_effect_else_the_last_call() {
+    let failed = Some(FailureCode::ToolError);
+    let unknown = Some(FailureCode::UnknownTool);
+    let in_doubt = Some(FailureCode::InDoubt);
+    for (turns, intent) in [
+        (&[&[("list_tasks", None)][..], &[("add_task", None)]][..], "add_task"),
+        (&[&[("add_task", None)], &[("list_tasks", None)]], "add_task"),
+        (&[&[("add_task", None)], &[("complete_task", None)]], "complete_task"),
+        (&[&[("add_task", in_doubt)], &[("list_tasks", None)]], "add_task"),
+        (&[&[("add_task", failed)], &[("list_tasks", None)]], "list_tasks"),
+        (&[&[("list_tasks", None)], &[("complete_task", failed)]], "complete_task"),
+        (&[&[("drop_table", unknown)]], "respond"),
+        (&[], "respond"),
+    ] {
+        assert_eq!(shape(turns, &said()).2, intent, "{turns:?}");
+    }
+}
+
+/// Promise 7: a reply that was cut short names an effect only where there was one.
+#[test]
+fn what_only_read_is_no_progress() {
+    for (turns, made) in [
+        (&[&[("list_tasks", None)][..]][..], Progress::Nothing),
+        (&[&[("add_task", FAILED)]], Progress::Nothing),
+        (&[&[("list_tasks", None), ("add_task", None)]], Progress::Partial),
+        (&[&[("add_task", Some(FailureCode::InDoubt))]], Progress::InDoubt),
+    ] {
+        assert_eq!(progress(&journal(turns)), made, "{turns:?}");
+    }
+}
+
+/// X-6, D-5: what was asked for is there, so it is a success, whatever failed on the way; but not where an outcome is unknown.
+#[test]
+fn a_valid_output_is_a_success_whatever_failed_on_the_way() {
+    let output = Ending::Verdict(Verdict::Complete {
+        output: Completion::Output(Arc::from(r#"{"report": "x"}"#)),
+        exits_loop: false,
+    });
+    for (failure, outcome) in [
+        (FailureCode::ToolError, Outcome::TaskCompleted),
+        (FailureCode::Denied, Outcome::TaskCompleted),
+        (FailureCode::UnknownTool, Outcome::TaskCompleted),
+        (FailureCode::InDoubt, Outcome::ToolInvocation),
+    ] {
+        let turns: &[&[_]] = &[&[("list_tasks", None)], &[("add_task", Some(failure))]];
+        assert_eq!(shape(turns, &output).1, outcome, "{failure:?}");
+    }
+    assert_eq!(shape(&[], &output).1, Outcome::ResponseGiven);
+    assert_eq!(shape(&[], &Ending::Cancelled), (DecisionType::Refuse, Outcome::Cancelled, "none".to_owned()));
 }
 
 #[test]

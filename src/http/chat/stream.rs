@@ -202,7 +202,7 @@ impl Telling {
         match ended {
             Ok(answer) => last(&answer, self.number, self.form, &mut self.out),
             Err(error) => {
-                let (_, problem, _) = Error::from(error).problem(&self.exchange.id.text);
+                let problem = self.exchange.problem(error);
                 self.form.error(&problem, self.number, &mut self.out);
             }
         }

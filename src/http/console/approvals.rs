@@ -16,7 +16,7 @@ use super::session::{Visitor, visitor};
 use super::view::action::{Card, Place, card, doubt};
 use super::view::approvals::{Filter, Listed, listed};
 use super::{Turned, page, see, told, view};
-use crate::domain::action::{Action, ActionStatus, Resolution};
+use crate::domain::action::{Action, Resolution};
 use crate::domain::ids::{ActionId, ApprovalId, RunId};
 use crate::surfaces::agents::AgentError;
 use crate::surfaces::approvals::{Answer, MAX_REASON};

@@ -18,7 +18,7 @@ use super::view::thread::{Line, thread as view, threads};
 use super::{Turned, page, told};
 use crate::domain::action::Action;
 use crate::domain::ids::{RunId, ThreadId};
-use crate::domain::thread::MessageRole;
+use crate::domain::thread::{MessageKind, MessageRole};
 use crate::surfaces::decisions::ListQuery;
 
 pub(in crate::http) async fn list(state: Data<State>, request: HttpRequest) -> HttpResponse {
@@ -77,9 +77,9 @@ async fn shown(state: &State, request: &HttpRequest) -> Result<HttpResponse, Tur
             // What was asked about stands at the question, and what was not at what the user said.
             actions: actions[&message.run_id]
                 .iter()
-                .filter(|action| match message.role {
-                    MessageRole::ApprovalRequest => Some(action.id) == message.action_id,
-                    MessageRole::User => action.approval.is_none(),
+                .filter(|action| match (message.kind, message.role) {
+                    (MessageKind::ApprovalRequest, _) => Some(action.id) == message.action_id,
+                    (MessageKind::Message, MessageRole::User) => action.approval.is_none(),
                     _ => false,
                 })
                 .collect(),

@@ -157,7 +157,7 @@ impl Telling {
     }
 
     fn fail(&mut self, error: AgentError, out: &mut BytesMut) {
-        let (_, problem, _) = Error::from(error).problem(&self.exchange.id.text);
+        let problem = self.exchange.problem(error);
         self.form.problem(&problem, out);
         self.exchange.answered(StatusCode::OK);
     }

@@ -12,7 +12,7 @@ use actix_web::web::{Data, Payload};
 use actix_web::{HttpRequest, HttpResponse};
 use bytes::{BufMut, Bytes, BytesMut};
 use futures_util::stream;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 use tokio::time::{Interval, MissedTickBehavior};
 use tracing::Instrument;
@@ -187,6 +187,11 @@ impl Telling {
                             self.told = Words::default();
                             line(&json!({"type": "reset"}), &mut out);
                         }
+                        // The turn came to nothing; what is said next is another one.
+                        What::ModelFault { .. } if self.told.bytes > 0 => {
+                            self.told = Words::default();
+                            line(&json!({"type": "reset"}), &mut out);
+                        }
                         // Who came late, or was behind, gets what is missing; where that is not at the end, all of it anew.
                         What::Turn { text, .. } => {
                             let told = std::mem::take(&mut self.told);
@@ -257,16 +262,32 @@ impl Telling {
     /// The run is there and may have had effects: what cannot be told now must not be sent again.
     fn fail(&mut self, error: &AgentError, out: &mut BytesMut) {
         let error = self.state.edge.agents.unreadable(self.run, error);
-        let (_, problem, _) = Error::from(error).problem(&self.exchange.id.text);
-        let problem: Value = serde_json::from_str(&problem).unwrap_or_default();
-        line(&json!({"type": "error", "error": problem}), out);
+        let problem: Map<String, Value> = serde_json::from_str(&self.exchange.problem(error)).unwrap_or_default();
+        line(&failed(problem), out);
         self.exchange.answered(StatusCode::OK);
     }
+}
+
+/// The last line of a run that cannot be told: what happened in words, and the fields of the problem beside it.
+fn failed(mut problem: Map<String, Value>) -> Value {
+    let detail = problem.remove("detail").unwrap_or_else(|| "the run cannot be read".into());
+    problem.insert("type".to_owned(), "error".into());
+    problem.insert("error".to_owned(), detail);
+    Value::Object(problem)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// R, Routes: `error` is a string.
+    #[test]
+    fn the_last_line_of_a_stream_that_fails_has_words_and_the_problem_beside_them() {
+        let problem = json!({"type": "about:blank", "title": "Service Unavailable", "status": 503, "detail": "Later.", "code": "run_unreadable"});
+        let Value::Object(problem) = problem else { unreachable!() };
+        let told = json!({"type": "error", "error": "Later.", "title": "Service Unavailable", "status": 503, "code": "run_unreadable"});
+        assert_eq!(failed(problem), told);
+    }
 
     #[test]
     fn what_was_not_told_is_told_at_the_end_of_the_turn() {

@@ -253,6 +253,10 @@ pub struct Watch {
     /// Where the reader was, below the level that is looked at.
     ahead: VecDeque<u64>,
     live: Option<Receiver<LiveEvent>>,
+    /// The run of whose turn words were told that is not in the journal yet.
+    under_way: Option<RunId>,
+    /// The same where the work on it ended before the turn was recorded: the words are void.
+    void: Option<RunId>,
     /// What was said of the turn under way before `live` was listened to, until it is told.
     said: String,
     /// Is everything read that was written, as far as `live` tells?
@@ -294,6 +298,8 @@ impl Watch {
             levels: vec![Level::new(run)],
             ahead: cursor.0.into(),
             live: None,
+            under_way: None,
+            void: None,
             said: String::new(),
             caught_up: false,
             patience: LOOK,
@@ -366,6 +372,9 @@ impl Watch {
             self.patience = LOOK;
             level.after = number;
             level.learn(&entry);
+            if matches!(entry, Entry::ModelTurn { .. } | Entry::ModelFault { .. }) {
+                (self.under_way, self.void) = (None, None);
+            }
             let run = level.run;
             let child = match &entry {
                 Entry::Started { child, .. } => *child,
@@ -505,7 +514,19 @@ impl Watch {
             self.caught_up = false;
             return None;
         };
+        // Whoever works on the run now asks the model again.
+        if let Some(run_id) = self.void.take() {
+            self.under_way = None;
+            return Some(Told {
+                cursor: Cursor(cursor),
+                event: RunEvent {
+                    run_id,
+                    what: What::Reset,
+                },
+            });
+        }
         if !self.said.is_empty() {
+            self.under_way = Some(self.root);
             let text = std::mem::take(&mut self.said);
             return Some(Told {
                 cursor: Cursor(cursor),
@@ -520,11 +541,18 @@ impl Watch {
             () = stop.cancelled() => return None,
         };
         let (run_id, what) = match heard {
-            Ok(Ok(LiveEvent::Delta(run, text))) => (run, What::Delta { text: text.to_string() }),
-            Ok(Ok(LiveEvent::Reset(run))) => (run, What::Reset),
+            Ok(Ok(LiveEvent::Delta(run, text))) => {
+                self.under_way = Some(run);
+                (run, What::Delta { text: text.to_string() })
+            }
+            Ok(Ok(LiveEvent::Reset(run))) => {
+                self.under_way = None;
+                (run, What::Reset)
+            }
             Ok(Err(RecvError::Closed)) => {
                 // It was let go of, and may be taken up again.
                 self.live = None;
+                self.void = self.under_way;
                 self.caught_up = false;
                 tokio::time::sleep(Duration::from_millis(20)).await;
                 return None;

@@ -8,6 +8,7 @@ use utoipa::ToSchema;
 
 use crate::domain::action::{Action, ActionStatus, in_words};
 use crate::domain::agent_run::{AgentRun, RunStatus, StopReason};
+use crate::domain::error_class::ErrorClass;
 use crate::domain::ids::{ActionId, ApprovalId, RunId, ThreadId};
 use crate::domain::thread::{deeds, end_words, run_words};
 use crate::domain::time::rfc3339;
@@ -33,9 +34,23 @@ pub struct RunAnswer {
     pub state: &'static str,
     /// What the agent says; while it waits, what is asked; where it ended otherwise, what was done and why it ended.
     pub summary: String,
+    /// The class of `errorCode`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub error_class: Option<ErrorClass>,
     /// Why it failed, or that it was cancelled, from a closed list: `model_unavailable`, `policy_denied`, `in_doubt` and so on.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error_code: Option<String>,
+    /// When it was accepted, RFC 3339.
+    pub created_at: String,
+    /// When work on it began.
+    #[schema(required = true)]
+    pub started_at: Option<String>,
+    /// When it ended.
+    #[schema(required = true)]
+    pub completed_at: Option<String>,
+    /// From `startedAt` to `completedAt`.
+    #[schema(required = true)]
+    pub duration_ms: Option<u64>,
     /// Its tool calls, in order.
     pub actions: Vec<ActionAnswer>,
 }
@@ -81,15 +96,17 @@ pub struct ActionAnswer {
     /// When an answer comes too late, RFC 3339; only while it waits.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub expires_at: Option<String>,
+    /// The class of `errorCode`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub error_class: Option<ErrorClass>,
     /// Why it has no good result, from the closed list of `error.code`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error_code: Option<String>,
     /// The same in words, as far as words are kept.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error_message: Option<String>,
-    /// What is on record of it beside that; of calls with consequences, and of those that needed leave.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub record: Option<ActionRecord>,
+    /// What is on record of it, also of a call that was denied or malformed.
+    pub record: ActionRecord,
 }
 
 /// What is on record of an action: who proposed it, what the policy said, and when what happened.
@@ -97,17 +114,29 @@ pub struct ActionAnswer {
 #[serde(rename_all = "camelCase")]
 pub struct ActionRecord {
     /// The model that proposed it.
-    pub model: String,
-    /// Hex SHA-256 of the canonical arguments.
+    pub model_name: String,
+    /// The tool, or the agent that was called.
+    pub tool_name: String,
+    /// Hex SHA-256 of the canonical arguments; of what the model wrote where they were not accepted.
     pub input_hash: String,
-    /// What the policy said: `allow` or `require_approval`.
-    pub policy: String,
-    /// The question that a person was asked, whether it still stands or not.
+    /// What the policy said: `allow`, `require_approval` or `deny`; null where the call ended before it was asked.
+    #[schema(required = true)]
+    pub policy_decision: Option<String>,
+    /// The approval request, answered or not; null where none was needed.
     #[schema(value_type = Option<String>, format = "uuid", required = true)]
     pub approval_id: Option<ApprovalId>,
-    /// When it was proposed, RFC 3339.
-    pub created_at: String,
-    /// When a person answered, RFC 3339.
+    /// As the action's `state`.
+    pub execution_status: ActionStatus,
+    /// As the action's own.
+    #[schema(required = true)]
+    pub error_code: Option<String>,
+    /// As the action's own.
+    #[schema(required = true)]
+    pub error_message: Option<String>,
+    /// When it was proposed, RFC 3339; null for a call that had no effect and needed no approval.
+    #[schema(required = true)]
+    pub created_at: Option<String>,
+    /// When an approver answered, RFC 3339.
     #[schema(required = true)]
     pub resolved_at: Option<String>,
     /// Who.
@@ -144,16 +173,25 @@ pub(super) fn answer(run: &AgentRun, thread: Option<ThreadId>, calls: &[CallStat
     let acting = actions.iter().any(|action| action.state == ActionStatus::Executing);
     let doubtful = actions.iter().any(|action| action.state == ActionStatus::InDoubt);
     let (status, state) = run_words(run.status, acting, doubtful);
+    let in_doubt = doubtful && run.status == RunStatus::Completed;
     RunAnswer {
         ok: true,
         run_id: run.id,
         thread_id: thread,
         status,
         state,
-        error_code: match doubtful && run.status == RunStatus::Completed {
+        error_class: match in_doubt {
+            true => Some(FailureCode::InDoubt.class()),
+            false => run.error_class(),
+        },
+        error_code: match in_doubt {
             true => Some(ActionStatus::InDoubt.as_str().to_owned()),
             false => run.error_code(),
         },
+        created_at: run.created_at.clone(),
+        started_at: run.started_at.clone(),
+        completed_at: run.completed_at.clone(),
+        duration_ms: run.duration_ms,
         summary: summary(run, doubtful, &stored),
         actions,
     }
@@ -211,7 +249,10 @@ fn of_call(call: &CallState, run: RunStatus) -> ActionAnswer {
     let over = matches!(run, RunStatus::Completed | RunStatus::Failed | RunStatus::Cancelled);
     let cut = over && !call.status.is_over();
     let state = if cut { ActionStatus::Failed } else { call.status };
-    let cut = cut.then(|| FailureCode::Cancelled.as_str().to_owned());
+    let failure = call.error.as_ref();
+    let code = failure.map(|failure| failure.code).or(cut.then_some(FailureCode::Cancelled));
+    let error_code = code.map(|code| code.as_str().to_owned());
+    let error_message = failure.map(|failure| in_words(&failure.for_callers()));
     ActionAnswer {
         tool: call.tool.clone(),
         status: wire(state),
@@ -226,9 +267,25 @@ fn of_call(call: &CallState, run: RunStatus) -> ActionAnswer {
         reason: None,
         warnings: Vec::new(),
         expires_at: None,
-        error_code: call.error.as_ref().map(|error| error.code.as_str().to_owned()).or(cut),
-        error_message: call.error.as_ref().map(|error| in_words(&error.for_callers())),
-        record: None,
+        error_class: code.map(FailureCode::class),
+        record: ActionRecord {
+            model_name: call.model.to_string(),
+            tool_name: call.tool.clone(),
+            input_hash: call.input_hash.clone(),
+            policy_decision: call.policy.map(|effect| effect.as_str().to_owned()),
+            approval_id: None,
+            execution_status: state,
+            error_code: error_code.clone(),
+            error_message: error_message.clone(),
+            created_at: None,
+            resolved_at: None,
+            resolved_by: None,
+            started_at: call.started_at.map(rfc3339),
+            completed_at: call.completed_at.map(rfc3339),
+            settled_by: None,
+        },
+        error_code,
+        error_message,
     }
 }
 
@@ -240,6 +297,10 @@ impl ActionAnswer {
         // Why it did not run is what became of the question; the reason is the person's, or that there was no answer.
         let unanswered =
             Some(action.status).filter(|status| matches!(status, ActionStatus::Rejected | ActionStatus::Expired));
+        let error_code = action.error_code.clone();
+        let error_code = error_code.or_else(|| unanswered.map(|status| status.as_str().to_owned()));
+        let error_message = action.error_message.as_deref().map(in_words);
+        let error_message = error_message.or_else(|| unanswered.and(action.reason.clone()));
         Self {
             tool: action.tool.clone(),
             status: wire(action.status),
@@ -258,27 +319,25 @@ impl ActionAnswer {
                 Vec::new()
             },
             expires_at: action.expires_at.filter(|_| waits).map(rfc3339),
-            error_code: action
-                .error_code
-                .clone()
-                .or_else(|| unanswered.map(|status| status.as_str().to_owned())),
-            error_message: action
-                .error_message
-                .as_deref()
-                .map(in_words)
-                .or_else(|| unanswered.and(action.reason.clone())),
-            record: Some(ActionRecord {
-                model: action.model.clone(),
+            error_class: error_code.as_deref().and_then(FailureCode::parse).map(FailureCode::class),
+            record: ActionRecord {
+                model_name: action.model.clone(),
+                tool_name: action.tool.clone(),
                 input_hash: action.input_hash.clone(),
-                policy: action.policy.clone(),
+                policy_decision: Some(action.policy.clone()),
                 approval_id: action.approval,
-                created_at: rfc3339(action.created_at),
+                execution_status: action.status,
+                error_code: error_code.clone(),
+                error_message: error_message.clone(),
+                created_at: Some(rfc3339(action.created_at)),
                 resolved_at: action.resolved_at.map(rfc3339),
                 resolved_by: action.resolved_by.clone(),
                 started_at: action.started_at.map(rfc3339),
                 completed_at: action.completed_at.map(rfc3339),
                 settled_by: action.settled_by.clone(),
-            }),
+            },
+            error_code,
+            error_message,
         }
     }
 }

@@ -3,10 +3,12 @@
 //!
 //! Whatever changes an action locks its outermost run first, so of two who change it at once the second sees what the first did.
 
+mod line;
 mod read;
 mod statements;
 mod write;
 
+pub(super) use line::Line;
 pub(super) use read::{ACTION, GRANT, THREAD, action, grant, thread};
 pub(super) use statements::ActionStatements;
 

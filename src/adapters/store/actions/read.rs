@@ -6,11 +6,12 @@ use super::super::db::{Row, Value};
 use super::super::read::rfc3339;
 use super::super::runs::{opt_parsed, parsed};
 use super::super::{ReadOnly, Store};
+use super::line::Line;
 use crate::domain::action::{Action, ActionStatus, Details, Grant, Resolution};
 use crate::domain::address::Recipients;
 use crate::domain::agent_run::RunStatus;
 use crate::domain::ids::{ActionId, ApprovalId, GrantId, RunId, TenantId, ThreadId, UserId};
-use crate::domain::thread::{LatestRun, MessageRole, Thread, ThreadMessage, ThreadSummary, title};
+use crate::domain::thread::{LatestRun, Thread, ThreadMessage, ThreadSummary, title};
 use crate::ports::records::{QueryError, RecordError};
 
 /// Columns of an action, with its arguments and what a person should know of them.
@@ -177,9 +178,11 @@ pub(in super::super) fn thread(row: &Row, bytes: &mut usize) -> Result<ThreadSum
 }
 
 fn message(row: &Row) -> Result<ThreadMessage, sqlx::Error> {
+    let line = parsed(row, 1, Line::parse)?;
     Ok(ThreadMessage {
         number: row.int(0)?.unsigned_abs(),
-        role: parsed(row, 1, MessageRole::parse)?,
+        role: line.role(),
+        kind: line.kind(),
         text: row.text(2)?,
         run_id: parsed(row, 3, RunId::parse)?,
         action_id: opt_parsed(row, 4, ActionId::parse)?,

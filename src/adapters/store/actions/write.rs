@@ -12,11 +12,11 @@ use super::super::content::capped;
 use super::super::db::{Conn, Row, Sql, Value};
 use super::super::error::Fault;
 use super::super::runs::{doubts, id, int};
-use super::ActionStatements;
+use super::{ActionStatements, Line};
 use crate::domain::action::{ActionStatus, DID_NOT_HAPPEN, Details, Resolution, in_words};
 use crate::domain::agent_run::{DoubtfulCall, RunStatus};
 use crate::domain::ids::{ActionId, GrantId, RunId, ThreadId};
-use crate::domain::thread::MessageRole;
+use crate::domain::thread::MessageKind;
 use crate::domain::tool::FailureCode;
 use crate::ports::actions::{Resolve, Resolved, Revoke, Settle, SettleDone};
 use crate::ports::runs::{ActionOutcome, Created, InThread, NewAction, NewRun, Suspend, Suspended};
@@ -57,7 +57,7 @@ impl Batch<'_> {
         {
             return Ok(Err(Created::ThreadBusy(parsed(&going.text(0)?, RunId::parse)?)));
         }
-        self.say(conn, place.thread, run.id, None, MessageRole::User, &place.message)
+        self.say(conn, place.thread, run.id, None, Line::USER, &place.message)
             .await?;
         if going.is_none() {
             return Ok(Ok(None));
@@ -74,14 +74,14 @@ impl Batch<'_> {
         conn: &mut Conn,
         run: RunId,
         action: Option<ActionId>,
-        role: MessageRole,
+        line: Line,
         words: &Arc<str>,
     ) -> Result<(), Fault> {
         let Some(thread) = conn.first(&self.action_texts().thread_of, vec![id(run)]).await? else {
             return Ok(());
         };
         let thread = parsed(&thread.text(0)?, ThreadId::parse)?;
-        self.say(conn, thread, run, action, role, words).await
+        self.say(conn, thread, run, action, line, words).await
     }
 
     async fn say(
@@ -90,11 +90,11 @@ impl Batch<'_> {
         thread: ThreadId,
         run: RunId,
         action: Option<ActionId>,
-        role: MessageRole,
+        line: Line,
         words: &Arc<str>,
     ) -> Result<(), Fault> {
         let named = action.map_or_else(String::new, |action| action.to_string());
-        let values = vec![id(run), Value::text(role.as_str()), Value::text(&named)];
+        let values = vec![id(run), Value::text(line.as_str()), Value::text(&named)];
         if conn.first(&self.action_texts().said, values).await?.is_some() {
             return Ok(());
         }
@@ -105,7 +105,7 @@ impl Batch<'_> {
             int(number.int(0)?),
             id(run),
             action.map_or(Value::Text(None), id),
-            Value::text(role.as_str()),
+            Value::text(line.as_str()),
             Value::shared(words),
         ];
         conn.execute(&self.action_texts().say, values).await?;
@@ -165,8 +165,8 @@ impl Batch<'_> {
                 self.audit(entry);
             }
             if asks {
-                let role = MessageRole::ApprovalRequest;
-                self.tell_thread(conn, run, Some(action.id), role, &action.words)
+                let line = Line::Of(MessageKind::ApprovalRequest);
+                self.tell_thread(conn, run, Some(action.id), line, &action.words)
                     .await?;
             } else if made == 1
                 && let Some(grant) = action.grant
@@ -238,6 +238,11 @@ impl Batch<'_> {
                     _ => "could_not_begin",
                 };
                 self.audit(entry.with("why", why));
+            }
+            if let Some(words) = &outcome.words {
+                let run = parsed(&ended.text(0)?, RunId::parse)?;
+                let line = Line::Of(MessageKind::Action);
+                self.tell_thread(conn, run, Some(outcome.id), line, words).await?;
             }
             // What only reads has no effect that could be told of, nor has what was approved and never begun.
             if ended.bool(3)? && ended.opt_int(2)?.is_some() {
@@ -373,8 +378,8 @@ impl Batch<'_> {
             entry = entry.with_content("reason", &self.writing.content, reason);
         }
         self.audit(entry);
-        let role = MessageRole::Approval;
-        self.tell_thread(conn, run, Some(resolve.action), role, &resolve.words)
+        let line = Line::Of(MessageKind::Approval);
+        self.tell_thread(conn, run, Some(resolve.action), line, &resolve.words)
             .await?;
         self.wake(conn, resolve.root).await?;
         Ok(Resolved::Done)
@@ -485,7 +490,7 @@ impl Batch<'_> {
         let settled = self.settle_action(conn, settle.action, settle.happened, &settle.by);
         if let Some((run, tool)) = settled.await? {
             let own = parsed(&run, RunId::parse)?;
-            self.tell_thread(conn, own, Some(settle.action), MessageRole::Settlement, &settle.words)
+            self.tell_thread(conn, own, Some(settle.action), Line::Of(MessageKind::Settlement), &settle.words)
                 .await?;
             self.no_more_in_doubt(conn, settle.root, settle.action).await?;
             let entry = Entry::of_action(AuditKind::DoubtSettled, settle.action, run, &tool)

@@ -1,13 +1,16 @@
 //! Every statement that writes runs and definitions.
 
+use std::sync::LazyLock;
+
 use super::super::db::{Dialect, Sql};
 use super::super::insert::Insert;
 use super::super::statements::recovered;
 use super::super::transition::{any, run_may_become};
-use std::sync::LazyLock;
+
 
 use crate::domain::agent_run::RunStatus::{self, Cancelled, Completed, Failed, Paused};
 use crate::domain::agent_run::StopReason;
+use crate::domain::templates::Text;
 use crate::ports::runs::MOST_TAKES;
 
 /// Outermost runs that are dropped in one transaction: few, since their journals may be long.

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use uuid::Uuid;
 
+use super::super::actions::Line;
 use super::super::audit::{AuditKind, Entry, Whose};
 use super::super::batch::Batch;
 use super::super::config::ContentMode;
@@ -20,7 +21,7 @@ use crate::domain::action::ActionStatus;
 use crate::domain::agent_run::{DoubtfulCall, RunStatus};
 use crate::domain::decision::Usage;
 use crate::domain::ids::{ActionId, ProjectId, RunId, TenantId};
-use crate::domain::thread::{self, MessageRole};
+use crate::domain::thread;
 use crate::domain::tool::FailureCode;
 use crate::ports::definitions::{NewVersion, PutVersion};
 use crate::ports::runs::{Append, Created, FinishedRun, Held, Lease, NewRun, Renewed, StoredEntry};
@@ -410,7 +411,7 @@ impl Batch<'_> {
             self.doubt_actions(conn, run.run).await?;
         }
         if let Some(words) = &run.words {
-            self.tell_thread(conn, run.run, None, MessageRole::Assistant, words)
+            self.tell_thread(conn, run.run, None, Line::ASSISTANT, words)
                 .await?;
         }
         Ok(Held::Yes)
@@ -470,7 +471,7 @@ impl Batch<'_> {
         .await?;
         let effects = thread::deeds(&done, &doubtful).map_or_else(String::new, |effects| format!("\n\n{effects}"));
         let words = format!("{}{effects}", *GIVEN_UP).into();
-        self.tell_thread(conn, root, None, MessageRole::Assistant, &words).await
+        self.tell_thread(conn, root, None, Line::ASSISTANT, &words).await
     }
 
     /// The calls of a root's runs that were sent and have no result, by their runs. What they were called with is told where the
@@ -543,7 +544,7 @@ impl Batch<'_> {
             // It has not begun, so the run it was to go on with is as it was.
             conn.execute(&self.texts().unresume_by, vec![id(run)]).await?;
             let words = Arc::from("Cancelled before it began.");
-            self.tell_thread(conn, run, None, MessageRole::Assistant, &words)
+            self.tell_thread(conn, run, None, Line::ASSISTANT, &words)
                 .await?;
             self.audit(entry);
         } else {

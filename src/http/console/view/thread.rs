@@ -7,7 +7,7 @@ use super::super::session::Visitor;
 use super::room::TEXT;
 use super::{action, next, words};
 use crate::domain::action::{Action, ActionStatus};
-use crate::domain::thread::{MessageRole, Thread, ThreadMessage, ThreadSummary};
+use crate::domain::thread::{MessageKind, MessageRole, Thread, ThreadMessage, ThreadSummary};
 use crate::http::routes::Route;
 
 /// The list of them.
@@ -71,11 +71,12 @@ pub(in crate::http::console) fn thread(thread: &Thread, lines: &[Line<'_>]) -> M
 
 fn one(thread: &Thread, line: &Line<'_>) -> Markup {
     let message = line.message;
-    let (class, who) = match message.role {
-        MessageRole::User => ("user", thread.user_id.as_str()),
-        MessageRole::Assistant => ("assistant", thread.agent_id.as_str()),
-        MessageRole::ApprovalRequest => ("asked", "Leave is asked"),
-        MessageRole::Approval | MessageRole::Settlement => ("answered", "Answer"),
+    let (class, who) = match (message.kind, message.role) {
+        (MessageKind::Message, MessageRole::User) => ("user", thread.user_id.as_str()),
+        (MessageKind::Message, MessageRole::Assistant) => ("assistant", thread.agent_id.as_str()),
+        (MessageKind::ApprovalRequest, _) => ("asked", "Approval request"),
+        (MessageKind::Approval | MessageKind::Settlement, _) => ("answered", "Answer"),
+        (MessageKind::Action, _) => ("answered", "Action"),
     };
     html! {
         li class=(class) {
@@ -83,7 +84,7 @@ fn one(thread: &Thread, line: &Line<'_>) -> Markup {
             div.prose dir="auto" { (words::beginning(&message.text, TEXT)) }
             @for asked in &line.actions {
                 p.state {
-                    @if message.role == MessageRole::User { b { (words::text(&words::name(&asked.tool))) } ": " }
+                    @if (message.kind, message.role) == (MessageKind::Message, MessageRole::User) { b { (words::text(&words::name(&asked.tool))) } ": " }
                     @if asked.status == ActionStatus::AwaitingConfirmation { "Waits for an answer." }
                     @else { (action::state(asked)) }
                     @if let Some(id) = asked.approval {
