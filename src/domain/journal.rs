@@ -327,6 +327,7 @@ impl Entry {
             Self::User(text) | Self::Notice(text) | Self::OutputDue(text) | Self::SoftStop { notice: text, .. } => {
                 text.len()
             }
+            Self::ModelFault { said, .. } => said.as_ref().map_or(0, String::len),
             Self::ModelTurn { turn, calls } => turn.content.get().len() + calls.iter().map(args).sum::<usize>(),
             Self::Step { call, .. } => args(call),
             Self::Judged { judgement, .. } => match judgement {
@@ -406,6 +407,9 @@ pub enum Entry {
         kind: FaultKind,
         /// Tokens spent all the same.
         usage: Usage,
+        /// What the model had said when the clock cut its turn.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        said: Option<String>,
     },
     /// The gate's answer for a call.
     Judged {

@@ -247,7 +247,12 @@ mod tests {
             (Failed, None, Some("it failed"), "it failed."),
             (Failed, Some("I shall."), Some("It failed."), "I shall.\n\n[It failed.]"),
             (Cancelled, None, None, "Cancelled before it was finished."),
-            (Cancelled, Some("I shall."), None, "I shall.\n\n[Cancelled before it was finished.]"),
+            (
+                Cancelled,
+                Some("I shall."),
+                None,
+                "I shall.\n\n[Cancelled before it was finished.]",
+            ),
             (Queued, None, None, "Waiting for an earlier message of this thread."),
             (Running, None, None, "Working on it."),
             (AwaitingConfirmation, None, None, "Working on it."),

@@ -197,7 +197,9 @@ impl FailureCode {
     pub const fn for_callers(self) -> &'static str {
         match self {
             Self::InvalidArguments => "The tool does not take these arguments.",
-            Self::AuthRequired => "The tool needs the user's own credentials or consent, which are missing or do not cover this.",
+            Self::AuthRequired => {
+                "The tool needs the user's own credentials or consent, which are missing or do not cover this."
+            }
             Self::ToolError => "The tool reported an error.",
             Self::ProtocolError => "The tool's server did not accept the call, or its answer was not valid.",
             Self::Timeout => "The tool did not answer in time.",

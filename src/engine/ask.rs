@@ -11,7 +11,7 @@ use super::verdict::COMPLETE_TASK;
 use super::{Engine, Run, checks, next, spans};
 use crate::domain::event::Event;
 use crate::domain::ids::ActionId;
-use crate::domain::journal::{CallResult, Entry, FunctionCall, Proposed, Speaker, Target};
+use crate::domain::journal::{CallResult, Entry, FaultKind, FunctionCall, Proposed, Speaker, Target};
 use crate::ports::model::{CallMode, Content, FunctionResponse, ModelEvent, ModelRequest};
 
 /// Only the verdict, where the journal calls for it: `next` says when.
@@ -80,9 +80,7 @@ pub(super) async fn ask(engine: &Engine, run: &mut Run) {
         spans::answered(&span, &outcome);
         outcome
     };
-    if let Some(log) = &run.log {
-        log.live.turn_over();
-    }
+    let said = run.log.as_ref().map(|log| log.live.turn_over()).unwrap_or_default();
     match outcome {
         Ok(turn) => {
             let mut calls = Vec::new();
@@ -105,9 +103,12 @@ pub(super) async fn ask(engine: &Engine, run: &mut Run) {
                 "the model gave no usable answer"
             );
             run.fault_detail = Some(fault.detail.into());
+            // Only the clock's: what was blocked or is malformed counts for nothing.
+            let kept = fault.kind == FaultKind::Timeout && !said.trim().is_empty();
             run.push(Entry::ModelFault {
                 kind: fault.kind,
                 usage: fault.usage,
+                said: kept.then_some(said),
             });
         }
     }
@@ -187,7 +188,11 @@ fn contents<'a>(
                 }
             }
             Entry::Notice(text) | Entry::OutputDue(text) | Entry::SoftStop { notice: text, .. } => notices.push(text),
-            Entry::ModelFault { .. }
+            Entry::ModelFault { said: Some(said), .. } => {
+                contents.extend(notices.drain(..).map(|text| Content::Text(Speaker::User, text)));
+                contents.push(Content::Text(Speaker::Assistant, said));
+            }
+            Entry::ModelFault { said: None, .. }
             | Entry::Step { .. }
             | Entry::Halted
             | Entry::Suspended

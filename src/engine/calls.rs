@@ -66,16 +66,16 @@ impl Calls {
             Entry::Result { call, result } => {
                 self.with(*call, |call| call.ended(result.duration_us));
                 match &result.outcome {
-                Ok(_) => self.now(*call, ActionStatus::Completed, None),
-                Err(failure) => {
-                    let status = match failure.code {
-                        FailureCode::InDoubt => ActionStatus::InDoubt,
-                        FailureCode::Rejected => ActionStatus::Rejected,
-                        FailureCode::Expired => ActionStatus::Expired,
-                        _ => ActionStatus::Failed,
-                    };
-                    self.now(*call, status, Some(failure));
-                }
+                    Ok(_) => self.now(*call, ActionStatus::Completed, None),
+                    Err(failure) => {
+                        let status = match failure.code {
+                            FailureCode::InDoubt => ActionStatus::InDoubt,
+                            FailureCode::Rejected => ActionStatus::Rejected,
+                            FailureCode::Expired => ActionStatus::Expired,
+                            _ => ActionStatus::Failed,
+                        };
+                        self.now(*call, status, Some(failure));
+                    }
                 }
             }
             _ => {}

@@ -114,13 +114,21 @@ pub(super) fn limit_reached(
     cut: &CutStep,
 ) -> Option<StopReason> {
     let (steps, usage) = spent(journal);
-    let (steps, tokens) = (steps.saturating_add(cut.steps), usage.total().saturating_add(cut.tokens));
+    let (steps, tokens) = (
+        steps.saturating_add(cut.steps),
+        usage.total().saturating_add(cut.tokens),
+    );
     let reached = [
         (limits.time.is_some_and(|time| elapsed >= time), StopReason::TimeLimit),
-        (limits.iterations.is_some_and(|most| steps >= most), StopReason::StepLimit),
+        (
+            limits.iterations.is_some_and(|most| steps >= most),
+            StopReason::StepLimit,
+        ),
         (limits.tokens.is_some_and(|most| tokens >= most), StopReason::TokenLimit),
     ];
-    reached.into_iter().find_map(|(reached, reason)| reached.then_some(reason))
+    reached
+        .into_iter()
+        .find_map(|(reached, reason)| reached.then_some(reason))
 }
 
 /// The call of the last step, where it came to no good end.

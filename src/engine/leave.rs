@@ -411,8 +411,12 @@ fn result_id(data: &RawValue) -> Option<String> {
         }
     }
     fn own(object: &Map<String, Value>) -> Option<String> {
-        let named = |(name, value): (&String, &Value)| (name.ends_with("_id") || name.ends_with("Id")).then(|| plain(value))?;
-        object.get("id").and_then(plain).or_else(|| object.iter().find_map(named))
+        let named =
+            |(name, value): (&String, &Value)| (name.ends_with("_id") || name.ends_with("Id")).then(|| plain(value))?;
+        object
+            .get("id")
+            .and_then(plain)
+            .or_else(|| object.iter().find_map(named))
     }
     // A long result is a document, and no receipt.
     let object: Map<String, Value> = (data.get().len() <= MOST_RECEIPT)

@@ -71,9 +71,9 @@ impl Live {
         self.words().clone()
     }
 
-    /// The turn is in the journal now, or came to nothing.
-    pub(super) fn turn_over(&self) {
-        self.words().clear();
+    /// The turn is in the journal now, or came to nothing: its words, which are forgotten here.
+    pub(super) fn turn_over(&self) -> String {
+        std::mem::take(&mut *self.words())
     }
 
     fn words(&self) -> MutexGuard<'_, String> {

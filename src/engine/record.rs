@@ -113,7 +113,10 @@ pub fn arguments(call: &Call<'_>) -> Arc<RawValue> {
 #[must_use]
 pub fn without_result(call: &Call<'_>) -> CallFailure {
     if call.started {
-        return CallFailure::new(FailureCode::Cancelled, "cut short; it goes on when the run is resumed".to_owned());
+        return CallFailure::new(
+            FailureCode::Cancelled,
+            "cut short; it goes on when the run is resumed".to_owned(),
+        );
     }
     not_run()
 }
@@ -121,5 +124,8 @@ pub fn without_result(call: &Call<'_>) -> CallFailure {
 /// The run was abandoned because its intents were not durable.
 #[must_use]
 pub fn not_run() -> CallFailure {
-    CallFailure::new(FailureCode::NotRecorded, "the record could not be made durable, so this call was not sent".to_owned())
+    CallFailure::new(
+        FailureCode::NotRecorded,
+        "the record could not be made durable, so this call was not sent".to_owned(),
+    )
 }

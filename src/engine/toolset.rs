@@ -159,7 +159,10 @@ impl Toolset {
             true => "none".to_owned(),
             false => self.away.join(", "),
         };
-        Some(format!("granted tools that were missing: {}; servers not connected: {away}", names.join(", ")))
+        Some(format!(
+            "granted tools that were missing: {}; servers not connected: {away}",
+            names.join(", ")
+        ))
     }
 
     /// The tool of an earlier process, if it is still granted and the same as it was.

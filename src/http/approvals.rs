@@ -85,7 +85,9 @@ async fn waiting(state: &State, request: &HttpRequest) -> Result<HttpResponse, E
     let page = state.edge.approvals.pending(&caller, user, query).await?;
     let now_us = state.edge.agents.now_us();
     let actions = page.actions.into_iter();
-    let approvals: Vec<_> = actions.filter_map(|action| PendingApproval::of(action, now_us)).collect();
+    let approvals: Vec<_> = actions
+        .filter_map(|action| PendingApproval::of(action, now_us))
+        .collect();
     let body = json!({ "approvals": approvals, "next_page_token": page.next_page_token });
     Ok(response(StatusCode::OK, &body))
 }

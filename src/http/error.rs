@@ -397,7 +397,11 @@ impl Error {
     }
 
     /// The problem as JSON text, with its status; with the class of its code where that is told.
-    pub(super) fn problem(self, request_id: &str, classed: bool) -> (StatusCode, String, Vec<(HeaderName, HeaderValue)>) {
+    pub(super) fn problem(
+        self,
+        request_id: &str,
+        classed: bool,
+    ) -> (StatusCode, String, Vec<(HeaderName, HeaderValue)>) {
         let told = self.tell();
         let status = StatusCode::from_u16(told.code.status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
         let problem = Problem {

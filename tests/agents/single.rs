@@ -99,7 +99,10 @@ pub(crate) async fn a_run_is_on_the_record_before_it_begins_and_when_it_is_over(
         .script("reader", [fault(FaultKind::Unavailable).after(seconds(2))]);
     let run = rig.run("reader", json!({"query": "go"})).await;
     assert_eq!(run.status(), RunStatus::Failed);
-    assert_eq!(run.error(), "the model could not be reached, or answered with an error");
+    assert_eq!(
+        run.error(),
+        "The model could not be reached, or answered with an error."
+    );
     assert!(run.row.completed_at.is_some() && run.row.duration_ms.is_some());
     let decisions = "SELECT count(*) FROM decision_log WHERE status = 'closed' AND surface = 'agent'";
     assert_eq!(rig.db.count(decisions).await, 2);
@@ -184,7 +187,7 @@ async fn who_ends_in_words_twice_where_an_output_is_due_has_failed() {
     assert_eq!(run.row.stop_reason, Some(StopReason::MissingOutput));
     assert_eq!(
         run.error(),
-        "it ended twice without the output that its definition asks for"
+        "It ended twice without the output that its definition asks for."
     );
     assert_eq!(run.summary(), "Really, I am done.");
     assert_eq!(run.row.recovered_from, None);

@@ -95,7 +95,7 @@ async fn of_every_action_it_is_on_record_who_proposed_it_what_was_said_and_what_
         let waiting = app.asks("Add milk and complete the other one.").await;
         assert_eq!(waiting["status"], "awaiting_confirmation", "{waiting}");
         for action in waiting["actions"].as_array().unwrap() {
-            assert_eq!(action["record"]["policy"], "require_approval", "{action}");
+            assert_eq!(action["record"]["policyDecision"], "require_approval", "{action}");
             assert_eq!(action["record"]["approvalId"], action["approvalId"], "{action}");
             for unset in ["resolvedAt", "resolvedBy", "startedAt", "completedAt"] {
                 assert_eq!(action["record"][unset], Value::Null, "{action}");
@@ -131,9 +131,9 @@ async fn of_every_action_it_is_on_record_who_proposed_it_what_was_said_and_what_
             assert_eq!(row[9], "in order", "{row:?}");
             assert_eq!(
                 (
-                    &record["model"],
+                    &record["modelName"],
                     &record["inputHash"],
-                    &record["policy"],
+                    &record["policyDecision"],
                     &record["approvalId"]
                 ),
                 (&json!(row[0]), &json!(hash), &json!(row[3]), &asked["approvalId"]),

@@ -10,6 +10,7 @@ mod between;
 mod bounded;
 mod brake;
 mod console;
+mod contract;
 mod crash;
 #[allow(dead_code)]
 #[path = "../../mcp-servers/google/tests/api/discovery.rs"]

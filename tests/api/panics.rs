@@ -363,7 +363,10 @@ async fn a_panic_anywhere_in_a_run_ends_it(database: Database) {
             let id = row["decision_id"].as_str().unwrap();
             if status == 200 {
                 assert_eq!((&body["id"], &body["status"]), (&json!(id), &json!("failed")), "{body}");
-                assert_eq!(body["error_message"], "the service broke down while it ran", "{body}");
+                assert_eq!(
+                    body["error_message"], "Something went wrong on our side while it ran.",
+                    "{body}"
+                );
             } else {
                 assert_eq!((status, &body["code"]), (500, &json!("outcome_unrecorded")), "{body}");
                 assert!(body["detail"].as_str().unwrap().contains(id), "{body}");

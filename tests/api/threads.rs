@@ -61,7 +61,8 @@ impl App {
         let thread = self.get_by("ann", &path).await.expect(200);
         let line = |message: &Value| {
             let text = |field: &str| message[field].as_str().unwrap().to_owned();
-            (text("role"), text("text"))
+            let what = if message["kind"] == "message" { "role" } else { "kind" };
+            (text(what), text("text"))
         };
         thread["messages"].as_array().unwrap().iter().map(line).collect()
     }
@@ -194,7 +195,7 @@ async fn a_side_effect_waits_for_leave_and_is_done_once() {
         );
         assert_eq!((app.task_names().await.len(), app.pending("ann").await.len()), (1, 0));
         let roles: Vec<_> = app.thread(&done).await.into_iter().map(|(role, _)| role).collect();
-        assert_eq!(roles, ["user", "approval_request", "approval", "assistant"]);
+        assert_eq!(roles, ["user", "approval_request", "approval", "action", "assistant"]);
     }
 }
 
@@ -261,7 +262,7 @@ async fn a_rejection_that_ends_the_run_ends_its_other_questions() {
             let line = app.thread(&run).await.pop().unwrap().1;
             assert_eq!(
                 line,
-                "A person rejected add_task (description: eggs); it was not run.\n\n[This was done: add_task (description: milk).]"
+                "add_task (description: eggs) was rejected and not executed.\n\n[This was done: add_task (description: milk).]"
             );
             let late = json!({"approvalId": approval(2), "decision": "approve_once"});
             app.resolve_as("ann", late).await.problem(409, "already_resolved");
@@ -307,10 +308,11 @@ async fn nobody_waits_for_ever_for_a_run_that_cannot_be_recorded() {
         other.problem(500, "outcome_unrecorded");
         let last: Value = serde_json::from_str(streamed.lines().last().unwrap()).unwrap();
         assert_eq!(
-            (&last["type"], &last["error"]["code"]),
+            (&last["type"], &last["code"]),
             (&json!("error"), &json!("outcome_unrecorded")),
             "{streamed}"
         );
+        assert!(last["error"].is_string(), "{streamed}");
         // The answer itself is on record.
         let resolved = resolved.expect(200);
         assert_eq!(resolved["actions"][0]["state"], "approved", "{resolved}");
@@ -552,12 +554,12 @@ async fn a_rejection_reaches_the_model_or_ends_the_run() {
         (
             "complete",
             "completed",
-            "A person rejected add_task (description: milk); it was not run.",
+            "add_task (description: milk) was rejected and not executed.",
         ),
         (
             "fail",
             "failed",
-            "A person rejected add_task (description: milk); it was not run.",
+            "add_task (description: milk) was rejected and not executed.",
         ),
     ] {
         for setup in both() {
@@ -951,7 +953,8 @@ async fn those_that_wait_their_turn_hold_up_nobody_and_go_on_in_order() {
             .iter()
             .map(|line| &line["role"])
             .collect();
-        assert_eq!(before, ["user", "model", "user"], "{first}");
+        // The message, the request, the answer and what was done, the last words; then this message.
+        assert_eq!(before, ["user", "model", "user", "user", "model", "user"], "{first}");
         let said = app.thread(&waiting).await;
         let answers = said.iter().filter(|(role, _)| role == "assistant").count();
         assert_eq!(answers, 21);

@@ -229,7 +229,7 @@ async fn each_way_a_run_ends_has_an_exit_status_and_a_paused_one_is_resumed_by_t
     assert!(
         failed
             .err
-            .contains("\nfailed: the model's provider refused the request as invalid"),
+            .contains("\nfailed: The model's provider refused the request as invalid"),
         "{}",
         failed.err
     );
@@ -237,7 +237,7 @@ async fn each_way_a_run_ends_has_an_exit_status_and_a_paused_one_is_resumed_by_t
 
     let paused = place.run_with(&["agents", "run", "-q", "short", "go"], &environment);
     let words = paused.err.clone();
-    assert!(words.starts_with("paused: its limit of 2 steps is reached"), "{words}");
+    assert!(words.starts_with("paused: It used all of its 2 steps"), "{words}");
     assert_eq!(paused.ended(5), "So far: nothing.\n");
     let command = words.trim().rsplit("to go on with it: gavel ").next().unwrap();
     let command: Vec<_> = command.split(' ').collect();

@@ -114,7 +114,7 @@ async fn threads_are_listed_and_shown_from_the_database_and_from_elsewhere() {
     assert!(lines[0].starts_with("ann and the agent worker, since 20"), "{shown}");
     assert!(lines[2].ends_with("  ann"), "{shown}");
     assert_eq!(lines[3..5], ["    Do it.", "    Now."]);
-    assert!(lines[6].ends_with("  leave is asked"), "{shown}");
+    assert!(lines[6].ends_with("  approval request"), "{shown}");
     assert_eq!(lines.last(), Some(&"  act: awaiting_confirmation"), "{shown}");
     assert_eq!(lost.place.run(&["threads", "show", id]).ended(0), shown);
 
@@ -129,10 +129,7 @@ async fn threads_are_listed_and_shown_from_the_database_and_from_elsewhere() {
         .ended(3);
     let shown = lost.place.run(&["threads", "show", id]).ended(0);
     assert!(shown.contains("\n  act: in_doubt\n"), "{shown}");
-    assert!(
-        shown.contains("  answer\n    service:local for user:ann approved act\n"),
-        "{shown}"
-    );
+    assert!(shown.contains("  answer\n    ann approved act\n"), "{shown}");
     assert_eq!(lost.there(&["threads", "show", "--user", "ann", id]).ended(0), shown);
     let whole = lost.there(&["threads", "show", "--user", "ann", "--json", id]).json();
     assert_eq!(
@@ -141,7 +138,7 @@ async fn threads_are_listed_and_shown_from_the_database_and_from_elsewhere() {
     );
     let before = lost.place.run(&["threads", "show", id, "--before", "2"]).ended(0);
     assert!(
-        before.contains("Do it.") && !before.contains("leave is asked"),
+        before.contains("Do it.") && !before.contains("approval request"),
         "{before}"
     );
 

@@ -632,7 +632,7 @@ pub(crate) async fn a_run_is_cancelled_where_it_stands(db: TestDb) {
     assert_eq!(row.error_message.as_deref(), Some("cancelled before it began"));
     assert_eq!((row.started_at, row.duration_ms), (None, None));
     assert!(row.completed_at.is_some());
-    assert_eq!(db.line(DECISION).await, "closed agent RESPOND_ONLY ERROR:INTERNAL none");
+    assert_eq!(db.line(DECISION).await, "closed agent REFUSE REFUSAL:CANCELLED none");
     assert_eq!(
         db.line("SELECT error_detail FROM decision_log WHERE NOT recovered AND duration_us >= 0")
             .await,

@@ -247,7 +247,10 @@ impl Tools for Mcp {
         Box::pin(async move {
             match self.servers.get(&request.tool.server) {
                 Some(server) => server.call(request).await,
-                None => CallReply::NotSent(CallFailure::new(FailureCode::Unavailable, "its server is not configured any more".to_owned())),
+                None => CallReply::NotSent(CallFailure::new(
+                    FailureCode::Unavailable,
+                    "its server is not configured any more".to_owned(),
+                )),
             }
         })
     }

@@ -413,10 +413,7 @@ mod tests {
     fn an_error_is_the_tools_own_word_and_short() {
         let error =
             json!({"isError": true, "content": [{"type": "text", "text": "no\n"}, {"type": "text", "text": "way"}]});
-        assert_eq!(
-            failure(&error),
-            CallFailure::new(FailureCode::ToolError, "no\n\nway")
-        );
+        assert_eq!(failure(&error), CallFailure::new(FailureCode::ToolError, "no\n\nway"));
         let long = json!({"isError": true, "content": [{"type": "text", "text": "x".repeat(9000)}]});
         assert!(failure(&long).message.len() <= ERROR_BYTES);
         assert!(!failure(&json!({"isError": true})).message.is_empty());

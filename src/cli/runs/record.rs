@@ -11,8 +11,8 @@ use crate::adapters::store::ReadOnly;
 use crate::cli::client::Refused;
 use crate::cli::operator;
 use crate::domain::ids::{ProjectId, RunId, TenantId, ThreadId, UserId};
-use crate::ports::records::ListQuery;
 use crate::ports::clock::{Clock, SystemClock};
+use crate::ports::records::ListQuery;
 use crate::surfaces::approvals::{ActionInDoubt, PendingApproval, in_doubt_only, pending_only};
 use crate::surfaces::caller::Caller;
 use crate::surfaces::decisions::DecisionQueries;
@@ -77,7 +77,9 @@ impl Record {
                 let (actions, token) = own.record.actions(&own.tenant, &query).await?;
                 let now_us = SystemClock.now_us();
                 let actions = actions.into_iter();
-                let approvals: Vec<_> = actions.filter_map(|action| PendingApproval::of(action, now_us)).collect();
+                let approvals: Vec<_> = actions
+                    .filter_map(|action| PendingApproval::of(action, now_us))
+                    .collect();
                 Ok(json!({ "approvals": approvals, "next_page_token": token }))
             }
             Self::There(there) => there.page(&["api", "agent", "approvals", "pending"], &query).await,

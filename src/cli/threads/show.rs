@@ -110,7 +110,10 @@ fn text(thread: &Value, actions: &[Value]) -> String {
         let said = said.trim_end().replace('\n', "\n    ");
         let when = at(&one_line(&message["createdAt"]));
         text.push_str(&format!("\n{when}  {who}\n    {said}\n"));
-        for action in actions.iter().filter(|action| stands_at(action, message, kind.zip(role))) {
+        for action in actions
+            .iter()
+            .filter(|action| stands_at(action, message, kind.zip(role)))
+        {
             text.push_str(&format!("  {}\n", state(action)));
         }
     }
@@ -121,7 +124,9 @@ fn text(thread: &Value, actions: &[Value]) -> String {
 fn stands_at(action: &Value, message: &Value, line: Option<(MessageKind, MessageRole)>) -> bool {
     match line {
         Some((MessageKind::ApprovalRequest, _)) => action["actionId"] == message["actionId"],
-        Some((MessageKind::Message, MessageRole::User)) => action["requiresApproval"] == false && action["runId"] == message["runId"],
+        Some((MessageKind::Message, MessageRole::User)) => {
+            action["requiresApproval"] == false && action["runId"] == message["runId"]
+        }
         _ => false,
     }
 }

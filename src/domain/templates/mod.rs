@@ -6,5 +6,5 @@ mod texts;
 
 pub use replies::{Progress, ReplyArgs, Templates, TemplatesError};
 pub(crate) use template::malformed_at;
-pub use texts::{Text, counted, sentence, time};
 pub use template::{MOST_RENDERED, RenderError, Template, TemplateError};
+pub use texts::{Text, counted, sentence, time};

@@ -167,7 +167,11 @@ mod tests {
             let values: Vec<_> = text.values().iter().map(|name| (*name, "VALUE")).collect();
             let said = text.with(&values);
             assert!(said.len() > 5, "{text:?}: {said}");
-            assert_eq!(said.matches("VALUE").count(), values.len(), "{text:?} tells what it knows: {said}");
+            assert_eq!(
+                said.matches("VALUE").count(),
+                values.len(),
+                "{text:?} tells what it knows: {said}"
+            );
             for jargon in ["${", "(s)", "service:", "user:", "_limit", "in_doubt", "null", "HTTP"] {
                 assert!(!said.contains(jargon), "{text:?}: {said}");
             }
@@ -176,10 +180,23 @@ mod tests {
 
     #[test]
     fn numbers_and_times_read_as_people_say_them() {
-        for (seconds, said) in [(0, "0 seconds"), (1, "1 second"), (90, "90 seconds"), (300, "5 minutes"), (7200, "2 hours"), (3661, "3661 seconds")] {
+        for (seconds, said) in [
+            (0, "0 seconds"),
+            (1, "1 second"),
+            (90, "90 seconds"),
+            (300, "5 minutes"),
+            (7200, "2 hours"),
+            (3661, "3661 seconds"),
+        ] {
             assert_eq!(time(seconds), said);
         }
-        assert_eq!((counted(1, "step"), counted(3, "step")), ("1 step".to_owned(), "3 steps".to_owned()));
-        assert_eq!((sentence("it ended"), sentence("It ended. ")), ("it ended.".to_owned(), "It ended.".to_owned()));
+        assert_eq!(
+            (counted(1, "step"), counted(3, "step")),
+            ("1 step".to_owned(), "3 steps".to_owned())
+        );
+        assert_eq!(
+            (sentence("it ended"), sentence("It ended. ")),
+            ("it ended.".to_owned(), "It ended.".to_owned())
+        );
     }
 }

@@ -291,12 +291,21 @@ fn with_words_under_way(run: &Run, before: Option<String>) -> Option<String> {
     })
 }
 
-/// The model's last words of its own.
+/// The model's last words of its own, with those of turns since then that the clock cut.
 fn last_words(journal: &[Entry]) -> Option<String> {
-    journal.iter().rev().find_map(|entry| match entry {
-        Entry::ModelTurn { turn, .. } => Some(turn.text()).filter(|text| !text.trim().is_empty()),
-        _ => None,
-    })
+    let mut words = Vec::new();
+    for entry in journal.iter().rev() {
+        match entry {
+            Entry::ModelTurn { turn, .. } if !turn.text().trim().is_empty() => {
+                words.push(turn.text());
+                break;
+            }
+            Entry::ModelFault { said: Some(said), .. } => words.push(said.clone()),
+            _ => {}
+        }
+    }
+    words.reverse();
+    (!words.is_empty()).then(|| words.join("\n\n"))
 }
 
 /// What a run came back from on its way.

@@ -7,8 +7,8 @@ use super::call::unread;
 use crate::domain::ids::{ActionId, RunId};
 use crate::domain::journal::{Entry, Speaker};
 use crate::domain::thread::{MessageKind, MessageRole};
-use crate::engine::notices;
 use crate::engine::log::{self, Log, Stop};
+use crate::engine::notices;
 use crate::ports::BoxFuture;
 use crate::ports::runs::{StoredEntry, StoredRun};
 
@@ -65,16 +65,19 @@ impl Agents {
     pub(super) async fn said_before(&self, run: RunId) -> Result<Vec<(Speaker, String)>, Stop> {
         let said = self.actions.history(run, MOST_HISTORY).await.map_err(unread)?;
         let mut room = HISTORY_BYTES;
-        let lines = said.into_iter().rev().map(|message| match (message.kind, message.role) {
-            (MessageKind::Message, MessageRole::User) => (Speaker::User, message.text),
-            (MessageKind::Message, MessageRole::Assistant) | (MessageKind::ApprovalRequest, _) => {
-                (Speaker::Assistant, message.text)
-            }
-            // They quote approvers, arguments and servers.
-            (MessageKind::Approval | MessageKind::Action | MessageKind::Settlement, _) => {
-                (Speaker::User, notices::on_record(&message.text))
-            }
-        });
+        let lines = said
+            .into_iter()
+            .rev()
+            .map(|message| match (message.kind, message.role) {
+                (MessageKind::Message, MessageRole::User) => (Speaker::User, message.text),
+                (MessageKind::Message, MessageRole::Assistant) | (MessageKind::ApprovalRequest, _) => {
+                    (Speaker::Assistant, message.text)
+                }
+                // They quote approvers, arguments and servers.
+                (MessageKind::Approval | MessageKind::Action | MessageKind::Settlement, _) => {
+                    (Speaker::User, notices::on_record(&message.text))
+                }
+            });
         let mut lines: Vec<_> = lines
             .take_while(|(_, text)| {
                 let fits = text.len() <= room;

@@ -114,6 +114,9 @@ mod tests {
         second.wait().await;
         let waited = tokio::time::timeout(Duration::from_millis(20), elsewhere.wait());
         assert!(waited.await.is_err());
-        assert!(running.awaited().is_empty(), "nothing is kept of runs that nothing waits for");
+        assert!(
+            running.awaited().is_empty(),
+            "nothing is kept of runs that nothing waits for"
+        );
     }
 }

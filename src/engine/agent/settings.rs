@@ -184,7 +184,10 @@ impl Settings {
             let said = json!({"settled": "a person says that this call had its effect; what it answered is not known"});
             Ok(Arc::from(canonical::to_raw(&said)))
         } else {
-            Err(CallFailure::new(FailureCode::ToolError, "a person says that this call did not have its effect".to_owned()))
+            Err(CallFailure::new(
+                FailureCode::ToolError,
+                "a person says that this call did not have its effect".to_owned(),
+            ))
         };
         let result = CallResult {
             outcome,

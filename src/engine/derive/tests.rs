@@ -110,7 +110,11 @@ fn a_call_that_was_not_sent_is_no_tool_that_ran() {
     const AWAY: Option<FailureCode> = Some(FailureCode::Unavailable);
     assert_eq!(
         shape(&[&[("add_task", AWAY)]], &said()),
-        (DecisionType::RespondOnly, Outcome::ToolInvocation, "add_task".to_owned())
+        (
+            DecisionType::RespondOnly,
+            Outcome::ToolInvocation,
+            "add_task".to_owned()
+        )
     );
     assert_eq!(
         shape(&[&[("add_task", AWAY), ("list_tasks", None)]], &said()),
@@ -138,7 +142,10 @@ fn the_intent_is_the_last_call_that_had_an_effect_else_the_last_call() {
         (&[&[("add_task", None)], &[("complete_task", None)]], "complete_task"),
         (&[&[("add_task", in_doubt)], &[("list_tasks", None)]], "add_task"),
         (&[&[("add_task", failed)], &[("list_tasks", None)]], "list_tasks"),
-        (&[&[("list_tasks", None)], &[("complete_task", failed)]], "complete_task"),
+        (
+            &[&[("list_tasks", None)], &[("complete_task", failed)]],
+            "complete_task",
+        ),
         (&[&[("drop_table", unknown)]], "respond"),
         (&[], "respond"),
     ] {
@@ -176,7 +183,10 @@ fn a_valid_output_is_a_success_whatever_failed_on_the_way() {
         assert_eq!(shape(turns, &output).1, outcome, "{failure:?}");
     }
     assert_eq!(shape(&[], &output).1, Outcome::ResponseGiven);
-    assert_eq!(shape(&[], &Ending::Cancelled), (DecisionType::Refuse, Outcome::Cancelled, "none".to_owned()));
+    assert_eq!(
+        shape(&[], &Ending::Cancelled),
+        (DecisionType::Refuse, Outcome::Cancelled, "none".to_owned())
+    );
 }
 
 #[test]

@@ -106,6 +106,7 @@ fn play(script: &[Says], approval: Approval, can_wait: bool, step: Duration) -> 
                     Entry::ModelTurn { turn, calls }
                 }
                 Says::Fault(kind) => Entry::ModelFault {
+                    said: None,
                     kind: *kind,
                     usage: Usage::default(),
                 },

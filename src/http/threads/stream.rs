@@ -270,7 +270,9 @@ impl Telling {
 
 /// The last line of a run that cannot be told: what happened in words, and the fields of the problem beside it.
 fn failed(mut problem: Map<String, Value>) -> Value {
-    let detail = problem.remove("detail").unwrap_or_else(|| "the run cannot be read".into());
+    let detail = problem
+        .remove("detail")
+        .unwrap_or_else(|| "the run cannot be read".into());
     problem.insert("type".to_owned(), "error".into());
     problem.insert("error".to_owned(), detail);
     Value::Object(problem)
@@ -284,7 +286,9 @@ mod tests {
     #[test]
     fn the_last_line_of_a_stream_that_fails_has_words_and_the_problem_beside_them() {
         let problem = json!({"type": "about:blank", "title": "Service Unavailable", "status": 503, "detail": "Later.", "code": "run_unreadable"});
-        let Value::Object(problem) = problem else { unreachable!() };
+        let Value::Object(problem) = problem else {
+            unreachable!()
+        };
         let told = json!({"type": "error", "error": "Later.", "title": "Service Unavailable", "status": 503, "code": "run_unreadable"});
         assert_eq!(failed(problem), told);
     }

@@ -205,7 +205,10 @@ fn summary(run: &AgentRun, doubtful: bool, actions: &HashMap<ActionId, &Action>)
             .filter(|action| action.status == ActionStatus::AwaitingConfirmation)
             .collect();
         waiting.sort_by_key(|action| (action.created_at, action.sequence));
-        let asked: Vec<_> = waiting.iter().filter_map(|action| action.details.request.as_deref()).collect();
+        let asked: Vec<_> = waiting
+            .iter()
+            .filter_map(|action| action.details.request.as_deref())
+            .collect();
         if !asked.is_empty() {
             return asked.join("\n");
         }
@@ -250,7 +253,9 @@ fn of_call(call: &CallState, run: RunStatus) -> ActionAnswer {
     let cut = over && !call.status.is_over();
     let state = if cut { ActionStatus::Failed } else { call.status };
     let failure = call.error.as_ref();
-    let code = failure.map(|failure| failure.code).or(cut.then_some(FailureCode::Cancelled));
+    let code = failure
+        .map(|failure| failure.code)
+        .or(cut.then_some(FailureCode::Cancelled));
     let error_code = code.map(|code| code.as_str().to_owned());
     let error_message = failure.map(|failure| in_words(&failure.for_callers()));
     ActionAnswer {
@@ -319,7 +324,10 @@ impl ActionAnswer {
                 Vec::new()
             },
             expires_at: action.expires_at.filter(|_| waits).map(rfc3339),
-            error_class: error_code.as_deref().and_then(FailureCode::parse).map(FailureCode::class),
+            error_class: error_code
+                .as_deref()
+                .and_then(FailureCode::parse)
+                .map(FailureCode::class),
             record: ActionRecord {
                 model_name: action.model.clone(),
                 tool_name: action.tool.clone(),

@@ -221,7 +221,10 @@ async fn a_time_given_with_the_request_takes_the_place_of_the_definitions() {
         (&json!("paused"), &json!("time_limit"), &json!("Nothing so far.")),
         "{run}"
     );
-    assert_eq!(run["error_message"], "its time of 1 s is over", "{run}");
+    assert_eq!(
+        run["error_message"], "It used all of its time (1 second) before it was finished.",
+        "{run}"
+    );
 }
 
 const TYPED: &str = "---\nname: typed\ndescription: d\ninputConfig:\n  inputs:\n    what: {description: d, type: string, required: true}\n    \

@@ -181,7 +181,7 @@ async fn the_words_of_a_question_hide_nothing_however_deep_it_stands() {
         let thread = format!("/api/agent/threads/{}", run["threadId"].as_str().unwrap());
         let thread = app.by("web", "ann", "GET", &thread, None).await.expect(200);
         let mut texts: Vec<_> = thread["messages"].as_array().unwrap().iter().collect();
-        texts.retain(|message| message["role"] == "approval_request");
+        texts.retain(|message| message["kind"] == "approval_request");
         let [question] = texts.as_slice() else {
             panic!("{thread}")
         };

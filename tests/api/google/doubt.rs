@@ -91,7 +91,7 @@ async fn what_cannot_be_found_is_in_doubt_and_a_person_settles_it() {
             (
                 &json!("failed"),
                 &json!(
-                    "That is all.\n\n[But it is not known whether gmail_send had its effect; find out, and settle it.]"
+                    "That is all.\n\n[It is not known whether gmail_send had its effect. Check, and then settle it.]"
                 )
             ),
             "{run}"
@@ -128,7 +128,7 @@ async fn what_cannot_be_found_is_in_doubt_and_a_person_settles_it() {
             "{row}"
         );
         let thread = desk.thread("ann", &run).await;
-        let told = "service:local for user:ann says that gmail_send did not happen";
+        let told = "ann says that gmail_send was not executed";
         assert_eq!(thread.last().unwrap(), &("settlement".to_owned(), told.to_owned()));
         assert_eq!(desk.google.seen("send").len(), 1);
         // The thread is not stuck: something else can be said in it.

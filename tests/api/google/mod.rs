@@ -193,7 +193,8 @@ impl Desk {
         let thread = self.get(user, &path).await;
         let line = |message: &Value| {
             let text = |field: &str| message[field].as_str().unwrap().to_owned();
-            (text("role"), text("text"))
+            let what = if message["kind"] == "message" { "role" } else { "kind" };
+            (text(what), text("text"))
         };
         thread["messages"].as_array().unwrap().iter().map(line).collect()
     }

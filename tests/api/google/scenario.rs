@@ -179,6 +179,13 @@ async fn one_of_two_is_approved_and_happens_once_and_the_other_is_rejected() {
         let lines: Vec<_> = thread
             .iter()
             .map(|(role, text)| {
+                if role == "action" {
+                    let (tool, rest) = text.split_once(" (").unwrap();
+                    let (_, said) = rest.rsplit_once(") ").unwrap();
+                    let (said, id) = said.split_once("; the id of its result is ").unwrap();
+                    assert!(!id.is_empty(), "{text}");
+                    return (role.as_str(), format!("{tool} {said}"));
+                }
                 if role != "approval_request" {
                     return (role.as_str(), text.clone());
                 }
@@ -198,34 +205,31 @@ async fn one_of_two_is_approved_and_happens_once_and_the_other_is_rejected() {
             .collect();
         let lines: Vec<_> = lines.iter().map(|(role, text)| (*role, text.as_str())).collect();
         let answer = |place: usize| match place == approved {
-            true => format!(
-                "service:local for user:ann approved {}",
-                ["gmail_send", "calendar_event_create"][place]
-            ),
-            false => format!(
-                "service:local for user:ann rejected {}: {NO}",
-                ["gmail_send", "calendar_event_create"][place]
-            ),
+            true => format!("ann approved {}", ["gmail_send", "calendar_event_create"][place]),
+            false => format!("ann rejected {}: {NO}", ["gmail_send", "calendar_event_create"][place]),
         };
         let (one, other) = (answer(first), answer(1 - first));
-        assert_eq!(
-            lines,
-            [
-                ("user", PROMPT),
-                (
-                    "approval_request",
-                    "May I call gmail_send from ann@gmail.example? \"gmail_send\" has side effects and needs a person's approval."
-                ),
-                (
-                    "approval_request",
-                    "May I call calendar_event_create from ann@gmail.example? \"calendar_event_create\" has side effects and needs a person's approval."
-                ),
-                ("approval", one.as_str()),
-                ("approval", other.as_str()),
-                ("assistant", summary),
-            ],
-            "{kind:?}"
-        );
+        let done = format!("{} was executed", ["gmail_send", "calendar_event_create"][approved]);
+        let mut answers = vec![("approval", one.as_str()), ("approval", other.as_str())];
+        // What is approved runs at once.
+        answers.insert(1 + usize::from(first != approved), ("action", done.as_str()));
+        let asked = [
+            ("user", PROMPT),
+            (
+                "approval_request",
+                "May I call gmail_send from ann@gmail.example? \"gmail_send\" has side effects and needs a person's approval.",
+            ),
+            (
+                "approval_request",
+                "May I call calendar_event_create from ann@gmail.example? \"calendar_event_create\" has side effects and needs a person's approval.",
+            ),
+        ];
+        let expected: Vec<_> = asked
+            .into_iter()
+            .chain(answers)
+            .chain([("assistant", summary)])
+            .collect();
+        assert_eq!(lines, expected, "{kind:?}");
         assert!(desk.pending("ann").await.is_empty());
         desk.google.finish();
         desk.app.stop().await;

@@ -26,7 +26,9 @@ impl Line {
     /// Reads the name; `None` for what is not in the list.
     pub(in super::super) fn parse(text: &str) -> Option<Self> {
         let kind = || MessageKind::parse(text).filter(|kind| kind.role().is_some());
-        MessageRole::parse(text).map(Self::Said).or_else(|| kind().map(Self::Of))
+        MessageRole::parse(text)
+            .map(Self::Said)
+            .or_else(|| kind().map(Self::Of))
     }
 
     pub(in super::super) fn role(self) -> MessageRole {
@@ -51,7 +53,9 @@ mod tests {
     #[test]
     fn every_line_is_read_as_it_was_written() {
         let kinds = MessageKind::ALL.iter().filter(|kind| kind.role().is_some());
-        let lines = [Line::USER, Line::ASSISTANT].into_iter().chain(kinds.map(|kind| Line::Of(*kind)));
+        let lines = [Line::USER, Line::ASSISTANT]
+            .into_iter()
+            .chain(kinds.map(|kind| Line::Of(*kind)));
         for line in lines {
             assert_eq!(Line::parse(line.as_str()), Some(line));
         }

@@ -490,8 +490,14 @@ impl Batch<'_> {
         let settled = self.settle_action(conn, settle.action, settle.happened, &settle.by);
         if let Some((run, tool)) = settled.await? {
             let own = parsed(&run, RunId::parse)?;
-            self.tell_thread(conn, own, Some(settle.action), Line::Of(MessageKind::Settlement), &settle.words)
-                .await?;
+            self.tell_thread(
+                conn,
+                own,
+                Some(settle.action),
+                Line::Of(MessageKind::Settlement),
+                &settle.words,
+            )
+            .await?;
             self.no_more_in_doubt(conn, settle.root, settle.action).await?;
             let entry = Entry::of_action(AuditKind::DoubtSettled, settle.action, run, &tool)
                 .by(&settle.by)

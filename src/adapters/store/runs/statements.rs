@@ -7,7 +7,6 @@ use super::super::insert::Insert;
 use super::super::statements::recovered;
 use super::super::transition::{any, run_may_become};
 
-
 use crate::domain::agent_run::RunStatus::{self, Cancelled, Completed, Failed, Paused};
 use crate::domain::agent_run::StopReason;
 use crate::domain::templates::Text;
@@ -136,9 +135,8 @@ pub(super) const CANCELLED: &str = "WITH RECURSIVE caller(id, parent, cancelled)
      SELECT 1 FROM caller WHERE cancelled";
 
 /// What is said of a run that was given up.
-pub(super) static GIVEN_UP: LazyLock<String> = LazyLock::new(|| {
-    Text::ProcessLost.with(&[("many", &MOST_TAKES.to_string())])
-});
+pub(super) static GIVEN_UP: LazyLock<String> =
+    LazyLock::new(|| Text::ProcessLost.with(&[("many", &MOST_TAKES.to_string())]));
 
 /// Of a run: it was taken too often without being returned, and its lease has run out. A holder that is still there has returned: what it
 /// could not write it goes on to write.

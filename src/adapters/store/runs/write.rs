@@ -411,8 +411,7 @@ impl Batch<'_> {
             self.doubt_actions(conn, run.run).await?;
         }
         if let Some(words) = &run.words {
-            self.tell_thread(conn, run.run, None, Line::ASSISTANT, words)
-                .await?;
+            self.tell_thread(conn, run.run, None, Line::ASSISTANT, words).await?;
         }
         Ok(Held::Yes)
     }
@@ -544,8 +543,7 @@ impl Batch<'_> {
             // It has not begun, so the run it was to go on with is as it was.
             conn.execute(&self.texts().unresume_by, vec![id(run)]).await?;
             let words = Arc::from("Cancelled before it began.");
-            self.tell_thread(conn, run, None, Line::ASSISTANT, &words)
-                .await?;
+            self.tell_thread(conn, run, None, Line::ASSISTANT, &words).await?;
             self.audit(entry);
         } else {
             if conn.execute(&self.texts().cancel, vec![id(run)]).await? == 1 {
