@@ -1,4 +1,4 @@
-//! How deeply JSON nests, told without recursion and without reading it.
+//! How deeply JSON nests, and how many values it has, told without recursion and without reading it.
 
 /// Levels of JSON that others wrote and that replies and records hold: call arguments, tool data. Some readers stop at 64
 /// by default, and a reply puts up to four levels of its own around.
@@ -37,9 +37,37 @@ pub fn within(json: &[u8], limit: usize) -> bool {
     true
 }
 
+/// Has this JSON text more values and names of fields than `most`?
+#[must_use]
+pub fn has_more(json: &[u8], most: usize) -> bool {
+    // Text with no more signs than that, as nearly all is, cannot have more.
+    let signs = memchr::memchr2_iter(b'{', b'[', json).chain(memchr::memchr2_iter(b',', b':', json));
+    if signs.take(most).count() < most {
+        return false;
+    }
+    let (mut nodes, mut quoted, mut escaped) = (1, false, false);
+    for byte in json {
+        match byte {
+            _ if escaped => escaped = false,
+            b'\\' if quoted => escaped = true,
+            b'"' => quoted = !quoted,
+            b'{' | b'[' | b',' | b':' if !quoted => nodes += 1,
+            _ => {}
+        }
+    }
+    nodes > most
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn values_are_counted_outside_strings() {
+        let list = |many: usize| format!("[{}]", vec!["1"; many].join(","));
+        assert!(!has_more(list(10).as_bytes(), 11) && has_more(list(10).as_bytes(), 10));
+        assert!(!has_more(format!("{:?}", ",:[{\\\",".repeat(1000)).as_bytes(), 10));
+    }
 
     #[test]
     fn depth_is_counted_outside_strings() {

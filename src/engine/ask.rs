@@ -53,6 +53,7 @@ pub(super) async fn ask(engine: &Engine, run: &mut Run) {
             contents: &contents,
             mode: mode(run),
             deadline: ask_until(engine, run),
+            holder: (run.record.tenant.as_str(), run.record.user.as_str()),
         };
         let asked = async {
             // Whoever comes to watch in mid-turn is told what follows, and a run that is cancelled keeps what was said.

@@ -307,9 +307,9 @@ fn outcome(calls: &[Call<'_>], ending: &Ending) -> Outcome {
         Ending::Rejected(..) => Outcome::PolicyDenied,
         Ending::LoopLimit
         | Ending::DoomLoop(_)
-        | Ending::TooLong(_)
         | Ending::Stopped(StopReason::StepLimit | StopReason::TokenLimit, _) => Outcome::LoopLimit,
         Ending::Deadline | Ending::Stopped(StopReason::TimeLimit, _) => Outcome::Deadline,
+        Ending::TooLong(_) => Outcome::UserInput,
         // Of a run that cannot begin its tools are what is missing, or its model.
         Ending::StepFailed(_) | Ending::Unable(_) | Ending::Waiting(_) | Ending::Stopped(..) => Outcome::ToolInvocation,
         Ending::Responded(_) | Ending::Verdict(Verdict::Complete { .. }) | Ending::Flow(_) => {

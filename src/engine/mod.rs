@@ -27,6 +27,7 @@ pub mod verdict;
 
 mod checks;
 mod events;
+mod memory;
 mod notices;
 mod spans;
 
@@ -45,10 +46,10 @@ pub use limits::Limits;
 pub use next::{Ending, Next, iterations, next};
 pub use toolset::Toolset;
 
-use limits::MOST_JOURNAL;
 use log::Stop;
 
 use crate::domain::agent_run::StopReason;
+use crate::domain::budget::Held;
 use crate::domain::ids::ActionId;
 use crate::domain::journal::{CallFailure, CallResult, Entry, Proposed, Speaker, Target};
 use crate::domain::policy::{Grant, Policy};
@@ -115,6 +116,8 @@ pub struct Run {
     pub log: Option<log::Log>,
     /// What it may do with other agents.
     pub agent: Option<agent::Place>,
+    /// The memory that its journal takes, beyond a little.
+    pub remembered: Option<Held<'static>>,
 }
 
 impl Run {
@@ -230,19 +233,14 @@ impl Engine {
                 log::flush(self, run, Vec::new()).await?;
                 return Err(Stop::Halted);
             }
+            if let Err(why) = memory::count(run) {
+                return Ok(Ending::TooLong(why));
+            }
             let elapsed = run.elapsed(self.clock.instant());
             let next = match run.agent.as_ref().and_then(agent::Place::flow) {
                 Some(flow) => flow::next(&run.journal, flow, &run.limits, elapsed),
                 None => next(&run.journal, &run.limits, elapsed),
             };
-            if matches!(next, Next::Ask | Next::Step(..)) {
-                let size: usize = run.journal.iter().map(Entry::size).sum();
-                if size > MOST_JOURNAL {
-                    return Ok(Ending::TooLong(format!(
-                        "what it has said and been told is {size} bytes; a run may remember {MOST_JOURNAL}"
-                    )));
-                }
-            }
             match next {
                 Next::Ask => ask::ask(self, run).await,
                 Next::Act(calls) => {

@@ -5,11 +5,11 @@ use actix_web::http::header::{self, HeaderMap, HeaderValue};
 use actix_web::web::{Data, Payload};
 use actix_web::{HttpRequest, HttpResponse};
 use serde::Serialize;
-use serde_json::json;
 
 use super::error::Error;
 use super::exchange::Exchange;
 use super::headers::{self, only};
+use super::page::listed;
 use super::routes::Route;
 use super::{State, body, query};
 use crate::domain::definition::{Definition, Form, json_schema, json_schema_of_front_matter};
@@ -69,8 +69,7 @@ async fn listed(state: &State, request: &HttpRequest) -> Result<HttpResponse, Er
     let query = query::page(request.query_string())?;
     let directory = state.edge.agents.directory();
     let page = directory.page(&caller.tenant, &project(request)?, &query).await?;
-    let body = json!({ "agents": page.agents, "next_page_token": page.next_page_token });
-    Ok(response(StatusCode::OK, &body))
+    Ok(listed("agents", &page.agents, page.next_page_token.as_deref()))
 }
 
 async fn one(state: &State, request: &HttpRequest) -> Result<HttpResponse, Error> {
@@ -127,8 +126,7 @@ async fn version_page(state: &State, request: &HttpRequest) -> Result<HttpRespon
     let page = directory
         .versions(&caller.tenant, &project(request)?, agent(request)?, &query)
         .await?;
-    let body = json!({ "versions": page.versions, "next_page_token": page.next_page_token });
-    Ok(response(StatusCode::OK, &body))
+    Ok(listed("versions", &page.versions, page.next_page_token.as_deref()))
 }
 
 async fn one_version(state: &State, request: &HttpRequest) -> Result<HttpResponse, Error> {

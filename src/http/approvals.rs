@@ -4,13 +4,13 @@ use actix_web::http::StatusCode;
 use actix_web::web::{Data, Payload};
 use actix_web::{HttpRequest, HttpResponse};
 use serde::Deserialize;
-use serde_json::json;
 use tracing::Instrument;
 use utoipa::ToSchema;
 
 use super::agents::response;
 use super::error::Error;
 use super::exchange::Exchange;
+use super::page::listed;
 use super::routes::Route;
 use super::runs::{Patience, key};
 use super::{State, acting, body, query};
@@ -88,8 +88,7 @@ async fn waiting(state: &State, request: &HttpRequest) -> Result<HttpResponse, E
     let approvals: Vec<_> = actions
         .filter_map(|action| PendingApproval::of(action, now_us))
         .collect();
-    let body = json!({ "approvals": approvals, "next_page_token": page.next_page_token });
-    Ok(response(StatusCode::OK, &body))
+    Ok(listed("approvals", &approvals, page.next_page_token.as_deref()))
 }
 
 /// The answer is the run as it rests next. One that nobody talks to may take hours: it is waited for when that is asked for.
@@ -137,8 +136,7 @@ async fn doubts(state: &State, request: &HttpRequest) -> Result<HttpResponse, Er
     let query = query::list(request.query_string())?;
     let page = state.edge.approvals.in_doubt(&caller, user, query).await?;
     let actions: Vec<_> = page.actions.into_iter().map(ActionInDoubt::from).collect();
-    let body = json!({ "actions": actions, "next_page_token": page.next_page_token });
-    Ok(response(StatusCode::OK, &body))
+    Ok(listed("actions", &actions, page.next_page_token.as_deref()))
 }
 
 async fn settled(state: &State, request: &HttpRequest, payload: Payload) -> Result<HttpResponse, Error> {
@@ -166,8 +164,7 @@ async fn all_grants(state: &State, request: &HttpRequest) -> Result<HttpResponse
     let user = acting::user(state, &caller, request)?;
     let query = query::list(request.query_string())?;
     let page = state.edge.approvals.grants(&caller, user, query).await?;
-    let body = json!({ "grants": page.grants, "next_page_token": page.next_page_token });
-    Ok(response(StatusCode::OK, &body))
+    Ok(listed("grants", &page.grants, page.next_page_token.as_deref()))
 }
 
 async fn one_grant(state: &State, request: &HttpRequest) -> Result<HttpResponse, Error> {

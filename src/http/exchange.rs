@@ -31,6 +31,7 @@ pub(super) struct Exchange {
     missing: Option<String>,
     status: u16,
     began: Instant,
+    request: HttpRequest,
     _busy: Option<Busy>,
 }
 
@@ -46,6 +47,7 @@ impl Exchange {
             missing: route.and_then(|route| missing(route, request)),
             status: CLIENT_LEFT,
             began: Instant::now(),
+            request: request.clone(),
             _busy: Busy::on(request),
         }
     }
@@ -53,7 +55,8 @@ impl Exchange {
     /// Answers, and ends.
     pub(super) fn finish(mut self, answer: Result<HttpResponse, Error>) -> HttpResponse {
         let missing = self.missing.take();
-        let mut response = answer.unwrap_or_else(|error| {
+        let roomy = answer.and_then(|response| Ok(self.state.room.answer(&self.request, response)?));
+        let mut response = roomy.unwrap_or_else(|error| {
             match (error, missing) {
                 (Error::NotFound | Error::Agent(AgentError::NotFound), Some(what)) => Error::Missing(what),
                 (error, _) => error,

@@ -27,6 +27,7 @@ mod headers;
 mod lines;
 mod meters;
 mod openapi;
+mod page;
 mod query;
 mod room;
 mod routes;
@@ -96,6 +97,8 @@ pub struct EdgeLimits {
     pub bodies: Limits,
     /// Streams that callers have open.
     pub streams: Limits,
+    /// Bytes of large answers that their readers have not taken yet.
+    pub answers: Limits,
 }
 
 impl Default for EdgeLimits {
@@ -119,6 +122,12 @@ impl Default for EdgeLimits {
                 process: 1024,
                 tenant: 512,
                 user: 64,
+            },
+            // Three of the largest pages of a caller, and six in all.
+            answers: Limits {
+                process: 64 << 20,
+                tenant: 48 << 20,
+                user: 32 << 20,
             },
         }
     }

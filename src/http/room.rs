@@ -1,6 +1,10 @@
-//! What callers may have under way at the edge: bytes of bodies, and open streams.
+//! What callers may have under way at the edge: bytes of bodies, open streams, and bytes of answers that wait for their readers.
+
+mod kept;
 
 use std::sync::Arc;
+
+use actix_web::{HttpRequest, HttpResponse};
 
 use super::EdgeLimits;
 use crate::domain::budget::{Budget, Exceeded, Share};
@@ -11,6 +15,7 @@ use crate::surfaces::caller::Caller;
 pub(super) struct Room {
     bodies: Arc<Budget>,
     streams: Arc<Budget>,
+    answers: Arc<Budget>,
 }
 
 impl Room {
@@ -18,6 +23,7 @@ impl Room {
         Self {
             bodies: Budget::new("bytes of request bodies", limits.bodies),
             streams: Budget::new("open streams", limits.streams),
+            answers: Budget::new("bytes of answers", limits.answers),
         }
     }
 
@@ -47,5 +53,14 @@ impl Room {
             Some(user) => self.streams.take(tenant, user.as_str(), 1),
             None => self.streams.take(tenant, &caller.name(), 1),
         }
+    }
+
+    /// Room for an answer until its reader has taken it; small ones need none. A request that changed something is answered in
+    /// any case: its caller has to learn what came of it.
+    ///
+    /// # Errors
+    /// A limit would be exceeded.
+    pub(super) fn answer(&self, request: &HttpRequest, response: HttpResponse) -> Result<HttpResponse, Exceeded> {
+        kept::kept(&self.answers, request, response)
     }
 }

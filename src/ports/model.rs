@@ -54,6 +54,8 @@ pub struct ModelRequest<'a> {
     pub mode: CallMode<'a>,
     /// When the answer must be there.
     pub deadline: Instant,
+    /// The tenant and the user for whom it is; what the answer takes is counted for them.
+    pub holder: (&'a str, &'a str),
 }
 
 /// May the model call functions in this turn?

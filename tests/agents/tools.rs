@@ -205,10 +205,7 @@ fn tool(name: &str, side_effect: bool, idempotency: Idempotency) -> Arc<Tool> {
 }
 
 fn failure(code: FailureCode, message: &str) -> CallFailure {
-    CallFailure {
-        code,
-        message: message.to_owned(),
-    }
+    CallFailure::new(code, message)
 }
 
 impl Tools for ScriptedTools {

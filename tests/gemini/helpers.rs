@@ -107,6 +107,7 @@ impl Question<'_> {
             functions: &functions,
             contents: &self.contents,
             mode: CallMode::Auto,
+            holder: ("t", "u"),
             deadline: Instant::now() + self.within,
         };
         // Outside of the Option the listener's lifetime can be shortened to the request's.

@@ -212,6 +212,7 @@ async fn words_are_heard_before_the_stream_has_ended() {
         functions: &functions,
         contents: &[Content::Text(Speaker::User, "hi")],
         mode: gavel::ports::model::CallMode::Auto,
+        holder: ("t", "u"),
         deadline: std::time::Instant::now() + std::time::Duration::from_secs(20),
     };
     tokio::select! {

@@ -239,6 +239,7 @@ pub(crate) fn request<'a>(
         functions,
         contents,
         mode,
+        holder: ("t", "u"),
         deadline: Instant::now() + Duration::from_secs(30),
     }
 }

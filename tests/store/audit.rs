@@ -766,6 +766,7 @@ pub(crate) async fn each_word_that_settles_a_doubt_is_entered_and_the_last_count
         id: sent.id,
         status: ActionStatus::InDoubt,
         error: Some((FailureCode::InDoubt, "it did not answer".into())),
+        words: None,
     }];
     assert_eq!(store.finish(end).await.unwrap(), Held::Yes);
     assert_eq!(
@@ -867,6 +868,7 @@ pub(crate) async fn what_people_decide_is_entered(db: TestDb) {
         id: sent.id,
         status: ActionStatus::InDoubt,
         error: Some((FailureCode::InDoubt, "it did not answer".into())),
+        words: None,
     }];
     assert_eq!(store.finish(end).await.unwrap(), Held::Yes);
     let settle = Settle {

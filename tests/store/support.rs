@@ -285,10 +285,7 @@ pub(crate) fn done(intent: &Intent) -> CallRecord {
 
 pub(crate) fn failed(intent: &Intent, code: FailureCode, message: &str) -> CallRecord {
     CallRecord {
-        outcome: Err(CallFailure {
-            code,
-            message: message.to_owned(),
-        }),
+        outcome: Err(CallFailure::new(code, message)),
         ..done(intent)
     }
 }

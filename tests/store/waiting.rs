@@ -270,6 +270,7 @@ pub(crate) async fn only_legal_transitions_come_of_whatever_is_tried(db: TestDb)
                             id: yes.action,
                             status,
                             error: failed,
+                            words: None,
                         }],
                         ..entries(lease, 2..=2)
                     };

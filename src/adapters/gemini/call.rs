@@ -18,8 +18,9 @@ use super::meters::Meters;
 use super::reply::{Hop, Reply};
 use super::retry::{Retry, backoff};
 use super::sse::{Frame, Framer};
-use super::{Gemini, request};
+use super::{Gemini, limits, request};
 use crate::adapters::upstream::Response;
+use crate::domain::budget::Held;
 use crate::domain::decision::Usage;
 use crate::domain::journal::ModelTurn;
 use crate::ports::model::ModelFault;
@@ -37,6 +38,8 @@ pub(super) struct Call<'a, 'd> {
     pub(super) target: Arc<Target>,
     pub(super) stream: bool,
     pub(super) deadline: Instant,
+    /// For which user of which tenant.
+    pub(super) holder: (&'a str, &'a str),
     pub(super) delivery: Delivery<'d>,
     /// Spent by all attempts, those that failed included.
     pub(super) usage: Usage,
@@ -87,6 +90,7 @@ impl Call<'_, '_> {
         let (content, parts) = pieces
             .finish()
             .map_err(|_| Failure::malformed("the answer cannot be echoed"))?;
+        limits::check(&parts)?;
         Ok(ModelTurn {
             content,
             parts,
@@ -232,9 +236,10 @@ impl Call<'_, '_> {
             return Err(error.into_failure(self.gemini.auth.is_oauth()));
         }
         let mut reply = Reply::default();
+        let mut held = limits::held(self.holder);
         let read = match self.stream {
-            true => self.read_stream(&waiting, response, &mut reply).await,
-            false => match waiting.body(response, self.gemini.max_body).await {
+            true => self.read_stream(&waiting, response, &mut reply, &mut held).await,
+            false => match waiting.body(response, self.gemini.max_body, &mut held).await {
                 Ok(body) => reply.take_whole(&body, self.gemini.auth.is_oauth()),
                 Err(failure) => Err(failure),
             },
@@ -249,6 +254,7 @@ impl Call<'_, '_> {
         waiting: &Waiting<'_>,
         mut response: Response,
         reply: &mut Reply,
+        held: &mut Held<'_>,
     ) -> Result<(), Failure> {
         let (cap, oauth) = (self.gemini.max_body, self.gemini.auth.is_oauth());
         let (mut framer, mut total) = (Framer::default(), 0_usize);
@@ -265,6 +271,7 @@ impl Call<'_, '_> {
             if total > cap {
                 return Err(too_large(cap));
             }
+            held.add(piece.len()).map_err(limits::no_room)?;
             framer.feed(&piece, &mut each)?;
         }
         framer.end(&mut each)

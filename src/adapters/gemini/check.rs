@@ -7,12 +7,12 @@ use reqwest::Request;
 use reqwest::header::{CONTENT_TYPE, HeaderValue};
 use serde::Deserialize;
 
-use super::Gemini;
 use super::address::Method;
 use super::api_error::ApiError;
 use super::client::Waiting;
 use super::failure::Failure;
 use super::wire::{self, Count};
+use super::{Gemini, limits};
 
 /// The model that answered.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -99,7 +99,11 @@ impl Gemini {
             let error = ApiError::of_body(status.as_u16(), &waiting.error_body(response).await);
             return Err(self.verdict(&error));
         }
-        let body = waiting.body(response, self.max_body).await.map_err(unreachable)?;
+        let mut held = limits::held(("", "gavel doctor"));
+        let body = waiting
+            .body(response, self.max_body, &mut held)
+            .await
+            .map_err(unreachable)?;
         #[derive(Deserialize)]
         #[serde(rename_all = "camelCase")]
         struct Described {

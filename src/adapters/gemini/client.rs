@@ -12,7 +12,9 @@ use url::Url;
 use super::breaker::Health;
 use super::config::{ConfigError, Timeouts};
 use super::failure::{Failure, describe};
+use super::limits::no_room;
 use crate::adapters::upstream::{Limits, NoResponse, Plain, Response, Taken, is_loopback};
+use crate::domain::budget::Held;
 
 /// Error bodies are short; what is longer is not read.
 const MAX_ERROR_BODY: usize = 64 * 1024;
@@ -176,7 +178,7 @@ impl Waiting<'_> {
     }
 
     /// Reads the whole body, up to `cap` bytes.
-    pub(super) async fn body(&self, mut response: Response, cap: usize) -> Result<Bytes, Failure> {
+    pub(super) async fn body(&self, mut response: Response, cap: usize, held: &mut Held<'_>) -> Result<Bytes, Failure> {
         if response.content_length().is_some_and(|length| length > cap as u64) {
             return Err(too_large(cap));
         }
@@ -186,6 +188,7 @@ impl Waiting<'_> {
         if first.len() > cap {
             return Err(too_large(cap));
         }
+        held.add(first.len()).map_err(no_room)?;
         // A body that came in one piece, as most do, is neither copied nor waited for again.
         if response.is_read() {
             return Ok(first);
@@ -202,6 +205,7 @@ impl Waiting<'_> {
             if body.len() + next.len() > cap {
                 return Err(too_large(cap));
             }
+            held.add(next.len()).map_err(no_room)?;
             body.extend_from_slice(&next);
             match self.piece(&mut response).await? {
                 Some(more) => next = more,

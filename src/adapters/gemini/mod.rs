@@ -33,6 +33,7 @@ mod family;
 mod finish;
 #[cfg(fuzzing)]
 pub(crate) mod fuzzing;
+mod limits;
 mod meters;
 mod reply;
 mod request;
@@ -189,6 +190,7 @@ impl Gemini {
             target,
             stream,
             deadline: request.deadline,
+            holder: request.holder,
             delivery,
             usage: Usage::default(),
             attempts: 0,

@@ -257,6 +257,7 @@ mod tests {
             functions,
             contents,
             mode,
+            holder: ("t", "u"),
             deadline: Instant::now(),
         };
         String::from_utf8(body(&request, r#""temperature":0.1"#, &SystemCache::default())).unwrap()
@@ -297,6 +298,7 @@ mod tests {
                 functions: &functions,
                 contents: &[],
                 mode: CallMode::Auto,
+                holder: ("t", "u"),
                 deadline: Instant::now(),
             };
             let sent: Value = serde_json::from_slice(&body(&request, "", &cache)).unwrap();

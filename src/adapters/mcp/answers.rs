@@ -7,22 +7,18 @@
 use std::borrow::Cow;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::domain::budget::{Budget, Exceeded, Limits, Share};
+use crate::domain::budget::{self, Budget, Exceeded, Limits, Share};
 
 const MIB: u64 = 1024 * 1024;
 /// What answers may take at once, in bytes of memory. One of the largest (16 MiB) takes 32 MiB, so a user may receive three
-/// of them at a time, a tenant four and the process six; of answers of the usual size thousands fit.
+/// of them at a time, a tenant four and the process five; of answers of the usual size thousands fit.
 const LIMITS: Limits = Limits {
-    process: 192 * MIB,
+    process: 160 * MIB,
     tenant: 128 * MIB,
     user: 96 * MIB,
 };
-/// An answer of at most so many bytes is not counted.
-const FREE: usize = 64 * 1024;
 /// How often a byte of an answer is in memory: as it came, and in the buffer that puts the pieces together.
 const COPIES: usize = 2;
-/// Bytes that are taken of the budget at a time, so that it is not asked for every piece.
-const STEP: usize = 128 * 1024;
 
 /// The budget that all answers share.
 pub(super) fn budget() -> Arc<Budget> {
@@ -36,38 +32,18 @@ pub(super) struct NoRoom(Exceeded);
 
 /// What one answer has taken of the budget; given back when it is dropped.
 #[derive(Debug)]
-pub(super) struct Held<'a> {
-    budget: Cow<'a, Arc<Budget>>,
-    tenant: Cow<'a, str>,
-    user: Cow<'a, str>,
-    /// Bytes of the answer so far.
-    bytes: usize,
-    /// Bytes taken of the budget.
-    taken: usize,
-    share: Option<Share>,
-}
+pub(super) struct Held<'a>(budget::Held<'a>);
 
 impl<'a> Held<'a> {
     /// For an answer to a call of this user.
     pub(super) fn of_call(budget: &'a Arc<Budget>, tenant: &'a str, user: &'a str) -> Self {
-        Self::new(Cow::Borrowed(budget), Cow::Borrowed(tenant), Cow::Borrowed(user))
+        Self(budget::Held::new(Cow::Borrowed(budget), tenant, user, COPIES))
     }
 
     /// For what a server sends that no user asked for, such as its list of tools.
     pub(super) fn of_server(budget: &Arc<Budget>, server: &str) -> Held<'static> {
         let holder = format!("the server {server}");
-        Held::new(Cow::Owned(budget.clone()), Cow::Owned(holder), Cow::Borrowed(""))
-    }
-
-    fn new(budget: Cow<'a, Arc<Budget>>, tenant: Cow<'a, str>, user: Cow<'a, str>) -> Self {
-        Self {
-            budget,
-            tenant,
-            user,
-            bytes: 0,
-            taken: 0,
-            share: None,
-        }
+        Held(budget::Held::new(Cow::Owned(budget.clone()), holder, "", COPIES))
     }
 
     /// More bytes of it have come.
@@ -75,32 +51,17 @@ impl<'a> Held<'a> {
     /// # Errors
     /// There is no room for them; what was taken is kept until it is dropped.
     pub(super) fn add(&mut self, bytes: usize) -> Result<(), NoRoom> {
-        self.bytes += bytes;
-        let needed = self.bytes * COPIES;
-        if self.bytes <= FREE || needed <= self.taken {
-            return Ok(());
-        }
-        let more = (needed - self.taken).next_multiple_of(STEP);
-        match &mut self.share {
-            Some(share) => share.grow(more as u64).map_err(NoRoom)?,
-            None => {
-                let share = self.budget.take(&self.tenant, &self.user, more as u64);
-                self.share = Some(share.map_err(NoRoom)?);
-            }
-        }
-        self.taken += more;
-        Ok(())
+        self.0.add(bytes).map_err(NoRoom)
     }
 
     /// Bytes of the answer so far.
     pub(super) fn bytes(&self) -> usize {
-        self.bytes
+        self.0.bytes()
     }
 
     /// What was taken, to be kept as long as the answer is; the next answer begins anew.
     pub(super) fn take(&mut self) -> Option<Share> {
-        (self.bytes, self.taken) = (0, 0);
-        self.share.take()
+        self.0.take()
     }
 }
 
@@ -124,21 +85,6 @@ mod tests {
 
     use super::*;
 
-    #[test]
-    fn small_answers_are_free_and_large_ones_count_until_they_are_dropped() {
-        let budget = budget();
-        let mut small = Held::of_call(&budget, "t", "u");
-        small.add(FREE).unwrap();
-        assert_eq!(budget.used(), 0);
-        small.add(1).unwrap();
-        assert_eq!(budget.used(), 256 * 1024);
-        let share = small.take();
-        small.add(FREE).unwrap();
-        assert_eq!(budget.used(), 256 * 1024, "the next answer begins anew");
-        drop(share);
-        assert_eq!(budget.used(), 0);
-    }
-
     /// No one user takes the room of the others.
     #[test]
     fn a_user_may_hold_three_of_the_largest_answers_and_others_still_find_room() {
@@ -152,7 +98,7 @@ mod tests {
         let words = "gavel is holding too many large answers, so this one was not read; try again \
                      (100663296 bytes of answers at once are allowed for a user)";
         assert_eq!(refused, words);
-        for (tenant, user) in [("t", "v"), ("o", "u"), ("p", "u")] {
+        for (tenant, user) in [("t", "v"), ("o", "u")] {
             let mut other = Held::of_call(&budget, tenant, user);
             other.add(largest).unwrap();
             held.push(other);

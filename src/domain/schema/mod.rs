@@ -23,7 +23,7 @@ use self::counted::{Counted, Looks};
 
 /// Errors that are reported of one value.
 const MOST_ERRORS: usize = 8;
-/// Looks at a value for collecting what is wrong with it; beyond, the first error alone is reported.
+/// Looks at a value for collecting what is wrong with it; beyond, it is only said that something is.
 const LOOKS_FOR_ERRORS: u64 = 200_000;
 
 /// A schema, compiled.
@@ -132,16 +132,20 @@ impl JsonSchema {
             let errors = self.validator.iter_errors(Counted(value));
             errors.take(MOST_ERRORS).map(|error| message(&error)).collect()
         });
-        let first = || {
-            counted::within(effort, || {
-                let error = self.validator.validate(Counted(value)).err();
-                error.iter().map(message).collect()
-            })
-        };
-        let errors: Option<Vec<String>> = collected.or_else(first);
-        Err(errors.map_or(CheckError::TooCostly, CheckError::Invalid))
+        // Errors name what they are about, each in each branch: where there are very many, nobody reads them, and they take memory.
+        Err(match (collected, effort) {
+            (Some(errors), _) => CheckError::Invalid(errors),
+            // With more effort it may be said.
+            (None, Effort::Quick) => CheckError::TooCostly,
+            (None, Effort::Full | Effort::AtMost(_)) => CheckError::Invalid(vec![format!(
+                "{TOP}: it does not fit the schema, and saying where takes too long"
+            )]),
+        })
     }
 }
+
+/// The place of a whole value in a message.
+const TOP: &str = "/";
 
 /// Runs `work` so that [`counted::exhausted`] ends it.
 fn until_exhausted<T>(work: impl FnOnce() -> T) -> Option<T> {
@@ -156,7 +160,7 @@ fn until_exhausted<T>(work: impl FnOnce() -> T) -> Option<T> {
 fn message(error: &jsonschema::ValidationError<'_>) -> String {
     let mut message = Message::default();
     let place = error.instance_path().as_str();
-    let place = if place.is_empty() { "/" } else { place };
+    let place = if place.is_empty() { TOP } else { place };
     // Full, the message writes no more; there is no other error.
     if write!(message, "{place}: {error}").is_err() {
         message.0.push('…');

@@ -34,6 +34,23 @@ fn doubling(combine: &str, levels: usize, last: Value) -> Value {
     json!({"type": "object", "properties": {"x": {"$ref": "#/$defs/a0"}}, "$defs": defs})
 }
 
+/// Errors name what they are about, in every branch: they are not collected without end.
+#[test]
+fn a_value_that_is_wrong_in_very_many_places_is_refused_in_one_sentence() {
+    let branches: Vec<_> = (0..50)
+        .map(|n| json!({"unevaluatedProperties": false, "properties": {format!("p{n}"): true}}))
+        .collect();
+    let schema = compile(&json!({"properties": {"x": {"anyOf": branches}}})).unwrap();
+    let fields: serde_json::Map<_, _> = (0..60_000).map(|n| (format!("f{n}"), json!(n))).collect();
+    let Err(CheckError::Invalid(errors)) = schema.check(&json!({"x": fields}), Effort::Full) else {
+        panic!("it is not valid")
+    };
+    assert_eq!(
+        errors,
+        ["/: it does not fit the schema, and saying where takes too long"]
+    );
+}
+
 #[test]
 fn an_error_names_the_place() {
     let schema = compiled(&json!({

@@ -335,6 +335,7 @@ impl Agents {
             fault_detail: None,
             log: Some(log),
             agent: None,
+            remembered: None,
         };
         // The step of a flow stays open, so that it can be gone on with.
         let is_flow = run.journal.iter().any(|entry| matches!(entry, Entry::Step { .. }));

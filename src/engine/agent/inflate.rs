@@ -198,6 +198,7 @@ impl Parts {
                 settings: self.settings,
                 calling: Arc::default(),
             }),
+            remembered: None,
         }
     }
 }

@@ -11,7 +11,7 @@ use actix_web::http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use actix_web::web::{Data, Payload};
 use actix_web::{HttpRequest, HttpResponse};
 use chrono_tz::Tz;
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 use tracing::Instrument;
 
 use super::agents::{agent, project, response};
@@ -24,6 +24,7 @@ use crate::domain::agent_run::{AgentRun, RunStatus};
 use crate::domain::definition::strict_json;
 use crate::domain::ids::{ActionId, RunId, UserId};
 use crate::domain::text;
+use crate::http::page::listed;
 use crate::surfaces::agents::{MOST_TIME, Resume, Trigger, Triggered};
 use crate::surfaces::caller::Caller;
 use crate::surfaces::chat::request::FieldError;
@@ -169,8 +170,7 @@ async fn page(state: &State, request: &HttpRequest) -> Result<HttpResponse, Erro
         .agents
         .list(&caller, user.as_ref(), &project(request)?, query)
         .await?;
-    let body = json!({ "runs": page.runs, "next_page_token": page.next_page_token });
-    Ok(response(StatusCode::OK, &body))
+    Ok(listed("runs", &page.runs, page.next_page_token.as_deref()))
 }
 
 async fn one(state: &State, request: &HttpRequest) -> Result<HttpResponse, Error> {

@@ -7,6 +7,7 @@ mod span;
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwapOption;
@@ -48,6 +49,8 @@ pub struct Chat {
     templates: Templates,
     toolset: ArcSwapOption<Toolset>,
     no_tools: Arc<Toolset>,
+    /// The generation of the catalog of which it was logged which tools are missing.
+    told_missing: AtomicU64,
     admission: Arc<Budget>,
     running: TaskTracker,
     stop: CancellationToken,
@@ -145,6 +148,7 @@ impl Chat {
             templates,
             toolset: ArcSwapOption::empty(),
             no_tools: Arc::new(Toolset::build(&Catalog::default(), &[], &[])),
+            told_missing: AtomicU64::new(u64::MAX),
             admission: Budget::new("requests", budget::Limits::with_reserve(max_in_flight as u64)),
             running: TaskTracker::new(),
             stop: CancellationToken::new(),
@@ -415,8 +419,11 @@ impl Chat {
         let names: Vec<String> = toolset.missing.iter().map(|one| one.name.clone()).collect();
         self.engine.tools.ready(&names, began + SERVER_WAIT).await;
         let toolset = find();
-        for one in &toolset.missing {
-            tracing::warn!(tool = %one.name, reason = %one.reason, "a granted tool is unavailable; deciding without it");
+        // Once for what servers offer, however many messages come meanwhile.
+        if self.told_missing.swap(toolset.generation, Ordering::Relaxed) != toolset.generation {
+            for one in &toolset.missing {
+                tracing::warn!(tool = %one.name, reason = %one.reason, "a granted tool is unavailable; deciding without it");
+            }
         }
         toolset
     }
@@ -438,6 +445,9 @@ impl Chat {
         let args = ReplyArgs {
             seconds: self.constitution.limits.deadline.as_secs(),
             iterations: self.constitution.limits.iterations,
+            // Of what was asked itself the surface says what was too long.
+            subject: "work on one message",
+            limit: "16 MiB",
             progress: derive::progress(journal),
             ..ReplyArgs::default()
         };
@@ -496,6 +506,7 @@ impl Chat {
             fault_detail: None,
             log: None,
             agent: None,
+            remembered: None,
         }
     }
 

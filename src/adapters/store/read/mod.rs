@@ -232,15 +232,21 @@ impl ReadOnly {
         let (mut items, mut next) = (Vec::new(), None);
         let (mut last, mut bytes) = (None, 0);
         self.read(&self.readers, sql.into(), values, &mut |row| {
-            if items.len() == size || (bytes > MAX_PAGE_BYTES && !items.is_empty()) {
+            // A row that does not fit any more begins the next page.
+            let item = if items.len() < size {
+                Some(shape(&row, &mut bytes)?)
+            } else {
+                None
+            };
+            let Some(item) = item.filter(|_| bytes <= MAX_PAGE_BYTES || items.is_empty()) else {
                 next = last.take().map(|place: Token| place.write(fingerprint));
                 return Ok(ControlFlow::Break(()));
-            }
+            };
             last = Some(Token {
                 at: row.int(0)?,
                 id: row.text(1)?,
             });
-            items.push(shape(&row, &mut bytes)?);
+            items.push(item);
             Ok(ControlFlow::Continue(()))
         })
         .await?;

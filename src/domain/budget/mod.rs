@@ -4,9 +4,13 @@
 //! it takes memory or a place, and the share is given back when it is dropped. The limit of a user is smaller than that
 //! of its tenant, and that of a tenant smaller than that of the process, so that no one caller takes what belongs to all.
 
+mod held;
+
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+pub use held::{FREE, Held};
 
 /// The limits of a budget, all in the budget's own unit (bytes, streams, checks).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

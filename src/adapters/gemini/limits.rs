@@ -1,0 +1,89 @@
+//! What answers of a model may take: the arguments of one answer's calls, and the memory of all answers that are read at once.
+
+use std::borrow::Cow;
+use std::sync::{Arc, LazyLock};
+
+use super::failure::Failure;
+use crate::domain::budget::{Budget, Exceeded, Held, Limits};
+use crate::domain::journal::Part;
+use crate::domain::nesting;
+
+const MIB: u64 = 1024 * 1024;
+/// What answers may take at once, in bytes of memory. One of the largest (8 MiB) takes 16 MiB.
+const LIMITS: Limits = Limits {
+    process: 96 * MIB,
+    tenant: 64 * MIB,
+    user: 48 * MIB,
+};
+/// How often a byte of an answer is in memory: as it came, and in what is kept of it.
+const COPIES: usize = 2;
+/// Arguments of the calls of one answer, in bytes; a model writes a fifth of it at most.
+const MOST_ARGUMENTS: usize = 1024 * 1024;
+/// Values of the arguments of one call, names of fields counted as well.
+const MOST_VALUES: usize = 65_536;
+
+static ANSWERS: LazyLock<Arc<Budget>> = LazyLock::new(|| Budget::new("bytes of model answers", LIMITS));
+
+/// For an answer to this user of this tenant.
+pub(super) fn held<'a>((tenant, user): (&'a str, &'a str)) -> Held<'a> {
+    Held::new(Cow::Borrowed(&*ANSWERS), tenant, user, COPIES)
+}
+
+/// The answer is not read any further.
+pub(super) fn no_room(exceeded: Exceeded) -> Failure {
+    Failure::unavailable(format!("gavel is reading too many large answers of models: {exceeded}"))
+}
+
+/// Are the arguments of its calls such that looking at them takes nothing from others?
+///
+/// # Errors
+/// They are not: nothing of the answer is run.
+pub(super) fn check(parts: &[Part]) -> Result<(), Failure> {
+    let calls = parts.iter().filter_map(|part| match part {
+        Part::Call(call) => Some(call.args.get().as_bytes()),
+        Part::Text(_) | Part::Thought(_) | Part::Other => None,
+    });
+    let mut bytes = 0;
+    for arguments in calls {
+        bytes += arguments.len();
+        if bytes > MOST_ARGUMENTS {
+            let why = format!("the arguments of its calls have more than {MOST_ARGUMENTS} bytes");
+            return Err(Failure::malformed(why));
+        }
+        if nesting::has_more(arguments, MOST_VALUES) {
+            let why = format!("the arguments of a call have more than {MOST_VALUES} values and names");
+            return Err(Failure::malformed(why));
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+    use crate::engine::testing::function_call;
+
+    /// Promise 5
+    #[test]
+    fn calls_with_arguments_beyond_their_limits_are_not_run() {
+        let call = |arguments: String| Part::Call(function_call("f", &arguments));
+        let text = |bytes: usize| call(format!("{{\"x\":\"{}\"}}", "x".repeat(bytes)));
+        let values = |many: usize| call(format!("{{\"x\":[{}1]}}", "1,".repeat(many)));
+        for (parts, told) in [
+            (vec![text(1_000_000)], None),
+            (vec![values(60_000)], None),
+            (vec![Part::Text("x".repeat(2_000_000))], None),
+            (vec![text(1_100_000)], Some("1048576 bytes")),
+            (vec![text(600_000), text(600_000)], Some("1048576 bytes")),
+            (vec![values(70_000)], Some("65536 values")),
+        ] {
+            let checked = check(&parts).map_err(|failure| failure.detail);
+            match told {
+                None => assert_eq!(checked, Ok(())),
+                Some(told) => assert!(checked.unwrap_err().contains(told)),
+            }
+        }
+    }
+}

@@ -1,0 +1,20 @@
+//! A page of a list as an answer.
+
+use actix_web::HttpResponse;
+use actix_web::http::header;
+use serde::Serialize;
+
+use super::headers;
+
+/// `{KEY: [items], "next_page_token": …}`. Written item by item: as one JSON value first, arguments that are kept as text would be read
+/// again, and take many times their size.
+pub(super) fn listed(key: &str, items: &[impl Serialize], next: Option<&str>) -> HttpResponse {
+    let print = |value: Result<String, serde_json::Error>| {
+        value.unwrap_or_else(|error| unreachable!("a list prints as JSON: {error}"))
+    };
+    let (items, next) = (print(serde_json::to_string(items)), print(serde_json::to_string(&next)));
+    HttpResponse::Ok()
+        .insert_header((header::CONTENT_TYPE, headers::JSON))
+        .insert_header((header::CACHE_CONTROL, headers::NO_STORE))
+        .body(format!(r#"{{"{key}":{items},"next_page_token":{next}}}"#))
+}
