@@ -9,7 +9,7 @@ use serde::Serialize;
 use super::error::Error;
 use super::exchange::Exchange;
 use super::headers::{self, only};
-use super::page::listed;
+use super::page;
 use super::routes::Route;
 use super::{State, body, query};
 use crate::domain::definition::{Definition, Form, json_schema, json_schema_of_front_matter};
@@ -69,7 +69,7 @@ async fn listed(state: &State, request: &HttpRequest) -> Result<HttpResponse, Er
     let query = query::page(request.query_string())?;
     let directory = state.edge.agents.directory();
     let page = directory.page(&caller.tenant, &project(request)?, &query).await?;
-    Ok(listed("agents", &page.agents, page.next_page_token.as_deref()))
+    Ok(page::list("agents", &page.agents, page.next_page_token.as_deref()))
 }
 
 async fn one(state: &State, request: &HttpRequest) -> Result<HttpResponse, Error> {
@@ -126,7 +126,7 @@ async fn version_page(state: &State, request: &HttpRequest) -> Result<HttpRespon
     let page = directory
         .versions(&caller.tenant, &project(request)?, agent(request)?, &query)
         .await?;
-    Ok(listed("versions", &page.versions, page.next_page_token.as_deref()))
+    Ok(page::list("versions", &page.versions, page.next_page_token.as_deref()))
 }
 
 async fn one_version(state: &State, request: &HttpRequest) -> Result<HttpResponse, Error> {

@@ -10,7 +10,7 @@ use utoipa::ToSchema;
 use super::agents::response;
 use super::error::Error;
 use super::exchange::Exchange;
-use super::page::listed;
+use super::page;
 use super::routes::Route;
 use super::runs::{Patience, key};
 use super::{State, acting, body, query};
@@ -88,7 +88,7 @@ async fn waiting(state: &State, request: &HttpRequest) -> Result<HttpResponse, E
     let approvals: Vec<_> = actions
         .filter_map(|action| PendingApproval::of(action, now_us))
         .collect();
-    Ok(listed("approvals", &approvals, page.next_page_token.as_deref()))
+    Ok(page::list("approvals", &approvals, page.next_page_token.as_deref()))
 }
 
 /// The answer is the run as it rests next. One that nobody talks to may take hours: it is waited for when that is asked for.
@@ -136,7 +136,7 @@ async fn doubts(state: &State, request: &HttpRequest) -> Result<HttpResponse, Er
     let query = query::list(request.query_string())?;
     let page = state.edge.approvals.in_doubt(&caller, user, query).await?;
     let actions: Vec<_> = page.actions.into_iter().map(ActionInDoubt::from).collect();
-    Ok(listed("actions", &actions, page.next_page_token.as_deref()))
+    Ok(page::list("actions", &actions, page.next_page_token.as_deref()))
 }
 
 async fn settled(state: &State, request: &HttpRequest, payload: Payload) -> Result<HttpResponse, Error> {
@@ -164,7 +164,7 @@ async fn all_grants(state: &State, request: &HttpRequest) -> Result<HttpResponse
     let user = acting::user(state, &caller, request)?;
     let query = query::list(request.query_string())?;
     let page = state.edge.approvals.grants(&caller, user, query).await?;
-    Ok(listed("grants", &page.grants, page.next_page_token.as_deref()))
+    Ok(page::list("grants", &page.grants, page.next_page_token.as_deref()))
 }
 
 async fn one_grant(state: &State, request: &HttpRequest) -> Result<HttpResponse, Error> {

@@ -8,7 +8,7 @@ use super::headers;
 
 /// `{KEY: [items], "next_page_token": …}`. Written item by item: as one JSON value first, arguments that are kept as text would be read
 /// again, and take many times their size.
-pub(super) fn listed(key: &str, items: &[impl Serialize], next: Option<&str>) -> HttpResponse {
+pub(super) fn list(key: &str, items: &[impl Serialize], next: Option<&str>) -> HttpResponse {
     let print = |value: Result<String, serde_json::Error>| {
         value.unwrap_or_else(|error| unreachable!("a list prints as JSON: {error}"))
     };

@@ -150,7 +150,7 @@ async fn a_failing_step_fails_the_pipeline_and_nothing_after_it_runs() {
     assert_eq!(run.status(), RunStatus::Failed);
     assert_eq!(
         run.error(),
-        "the step \"writer\" failed: it failed: the model's provider blocked the prompt or the answer"
+        "the step \"writer\" failed: it failed: The model's provider blocked the prompt or the answer."
     );
     assert_eq!(run.summary(), r#"["old","blue"]"#, "how far it came");
     assert_eq!(run.row.steps, 2);

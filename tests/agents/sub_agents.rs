@@ -155,7 +155,7 @@ async fn a_failing_sub_agent_is_an_error_that_its_caller_is_told() {
     assert_eq!(code, FailureCode::ToolError);
     assert_eq!(
         message,
-        "helper failed: the model's provider blocked the prompt or the answer"
+        "helper failed: The model's provider blocked the prompt or the answer."
     );
     assert_eq!(child(&rig, &run).await.status(), RunStatus::Failed);
 }

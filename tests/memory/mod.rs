@@ -330,10 +330,7 @@ pub(crate) fn converse(model: &dyn Model, memory: &mut Memory, history: &[(Speak
                 success: outcome.is_ok(),
                 ran,
             });
-            let failure = |message| CallFailure {
-                code: FailureCode::ToolError,
-                message,
-            };
+            let failure = |message| CallFailure::new(FailureCode::ToolError, message);
             answers.push((name, outcome.map(|data| canonical::to_raw(&data)).map_err(failure)));
         }
         journal.push(Entry::Turn(turn.content));

@@ -224,7 +224,7 @@ pub(crate) async fn a_page_is_bounded_in_bytes(db: TestDb) {
             None => break,
         }
     }
-    assert_eq!(sizes, [3, 2]);
+    assert_eq!(sizes, [2, 2, 1]);
 }
 
 /// What is wrong in a question is named, with what is allowed.

@@ -12,7 +12,7 @@ use url::Url;
 use super::breaker::Health;
 use super::config::{ConfigError, Timeouts};
 use super::failure::{Failure, describe};
-use super::limits::no_room;
+use super::limits::{held, no_room};
 use crate::adapters::upstream::{Limits, NoResponse, Plain, Response, Taken, is_loopback};
 use crate::domain::budget::Held;
 
@@ -220,7 +220,12 @@ impl Waiting<'_> {
             deadline: self.deadline.min(Instant::now() + self.timeouts.connect),
             ..*self
         };
-        brief.body(response, MAX_ERROR_BODY).await.unwrap_or_default()
+        // So short that it takes no room.
+        let mut held = held(("", ""));
+        brief
+            .body(response, MAX_ERROR_BODY, &mut held)
+            .await
+            .unwrap_or_default()
     }
 
     /// `Err(None)`: the limit. `Err(Some(failure))`: the deadline.

@@ -587,9 +587,9 @@ mod tests {
     #[tokio::test]
     async fn an_answer_that_finds_no_room_ends_its_own_call_alone() {
         let unsolicited = unsolicited();
-        let largest = 96 * 1024 * 1024;
-        let held: Vec<_> = ["a", "b"]
-            .map(|tenant| unsolicited.source.answers.take(tenant, "u", largest).unwrap())
+        let mib = 1024 * 1024;
+        let held: Vec<_> = [("a", 96 * mib), ("b", 64 * mib)]
+            .map(|(tenant, bytes)| unsolicited.source.answers.take(tenant, "u", bytes).unwrap())
             .into();
         let text = "x".repeat(1_000_000);
         let text = [

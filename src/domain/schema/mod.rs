@@ -23,8 +23,10 @@ use self::counted::{Counted, Looks};
 
 /// Errors that are reported of one value.
 const MOST_ERRORS: usize = 8;
-/// Looks at a value for collecting what is wrong with it; beyond, it is only said that something is.
+/// Looks at a value for collecting what is wrong with it; beyond, for the first error alone; beyond that, it is only said that something is
+/// wrong. Errors name what they are about, so each look may take memory.
 const LOOKS_FOR_ERRORS: u64 = 200_000;
+const LOOKS_FOR_FIRST: u64 = 600_000;
 
 /// A schema, compiled.
 pub struct JsonSchema {
@@ -132,6 +134,13 @@ impl JsonSchema {
             let errors = self.validator.iter_errors(Counted(value));
             errors.take(MOST_ERRORS).map(|error| message(&error)).collect()
         });
+        let first = || {
+            counted::within(effort.at_most(LOOKS_FOR_FIRST), || {
+                let error = self.validator.validate(Counted(value)).err();
+                error.iter().map(message).collect()
+            })
+        };
+        let collected: Option<Vec<String>> = collected.or_else(first);
         // Errors name what they are about, each in each branch: where there are very many, nobody reads them, and they take memory.
         Err(match (collected, effort) {
             (Some(errors), _) => CheckError::Invalid(errors),

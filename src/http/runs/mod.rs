@@ -24,7 +24,7 @@ use crate::domain::agent_run::{AgentRun, RunStatus};
 use crate::domain::definition::strict_json;
 use crate::domain::ids::{ActionId, RunId, UserId};
 use crate::domain::text;
-use crate::http::page::listed;
+use crate::http::page;
 use crate::surfaces::agents::{MOST_TIME, Resume, Trigger, Triggered};
 use crate::surfaces::caller::Caller;
 use crate::surfaces::chat::request::FieldError;
@@ -170,7 +170,7 @@ async fn page(state: &State, request: &HttpRequest) -> Result<HttpResponse, Erro
         .agents
         .list(&caller, user.as_ref(), &project(request)?, query)
         .await?;
-    Ok(listed("runs", &page.runs, page.next_page_token.as_deref()))
+    Ok(page::list("runs", &page.runs, page.next_page_token.as_deref()))
 }
 
 async fn one(state: &State, request: &HttpRequest) -> Result<HttpResponse, Error> {

@@ -19,7 +19,7 @@ use super::runs::{Patience, id, key, meta, time_zone};
 use super::{State, acting, body, query};
 use crate::domain::budget::Share;
 use crate::domain::ids::ThreadId;
-use crate::http::page::listed;
+use crate::http::page;
 use crate::surfaces::agents::{AgentError, Triggered};
 use crate::surfaces::caller::Caller;
 use crate::surfaces::chat::RequestMeta;
@@ -179,7 +179,7 @@ async fn all(state: &State, request: &HttpRequest) -> Result<HttpResponse, Error
     let query = query::list(request.query_string())?;
     let user = acting::required(state, &caller, request)?;
     let page = state.edge.threads.list(&caller, Some(user), query).await?;
-    Ok(listed("threads", &page.threads, page.next_page_token.as_deref()))
+    Ok(page::list("threads", &page.threads, page.next_page_token.as_deref()))
 }
 
 async fn whole(state: &State, request: &HttpRequest) -> Result<HttpResponse, Error> {

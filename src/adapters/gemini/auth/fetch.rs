@@ -14,6 +14,7 @@ use super::credentials::{AuthorizedUser, Credentials, ServiceAccount, signing_ke
 use crate::adapters::gemini::client::{self, Waiting};
 use crate::adapters::gemini::config::{ConfigError, Timeouts, invalid};
 use crate::adapters::gemini::failure::Failure;
+use crate::adapters::gemini::limits;
 use crate::adapters::gemini::retry::Retry;
 use crate::adapters::gemini::wire::{self, label};
 use crate::adapters::upstream::is_loopback;
@@ -99,7 +100,8 @@ impl Fetcher {
         };
         let response = waiting.send(&self.client, request).await.map_err(told)?;
         let status = response.status();
-        let body = waiting.body(response, MAX_TOKEN_BODY).await.map_err(told)?;
+        let mut held = limits::held(("", ""));
+        let body = waiting.body(response, MAX_TOKEN_BODY, &mut held).await.map_err(told)?;
         if !status.is_success() {
             return Err(told(refusal(status.as_u16(), &body)));
         }
