@@ -37,6 +37,7 @@ enum RunStatus {
 #[serde(rename_all = "camelCase")]
 struct Action {
     tool: String,
+    #[allow(dead_code)]
     status: RunStatus,
     requires_approval: bool,
     error_code: Option<String>,
