@@ -49,7 +49,7 @@ async fn a_run_says_why_the_model_gave_nothing() {
     let spent = json!([{"@type": "type.googleapis.com/google.rpc.QuotaFailure",
                         "violations": [{"quotaId": "RequestsPerDay", "quotaValue": "50"}]}]);
     for (status, details, words) in [
-        (400, bad_key, "does not accept the key"),
+        (400, bad_key, "does not accept the credentials"),
         (403, json!([]), "does not permit"),
         (404, json!([]), "no model of this name"),
         (429, spent, "quota"),
