@@ -34,6 +34,7 @@ mod finish;
 #[cfg(fuzzing)]
 pub(crate) mod fuzzing;
 mod meters;
+mod no_answer;
 mod reply;
 mod request;
 mod retry;
