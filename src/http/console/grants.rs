@@ -18,12 +18,14 @@ use crate::surfaces::decisions::ListQuery;
 
 pub(in crate::http) async fn list(state: Data<State>, request: HttpRequest) -> HttpResponse {
     let exchange = Exchange::begin(&state, &request, Some(Route::ConsoleGrants));
-    exchange.finish(Ok(told(shown(&state, &request).await)))
+    exchange.finish(Ok(told(&state, &request, shown(&state, &request).await).await))
 }
 
 pub(in crate::http) async fn revoke(state: Data<State>, request: HttpRequest, payload: Payload) -> HttpResponse {
     let exchange = Exchange::begin(&state, &request, Some(Route::ConsoleRevoke));
-    exchange.finish(Ok(told(revoked(&state, &request, payload).await)))
+    exchange.finish(Ok(
+        told(&state, &request, revoked(&state, &request, payload).await).await
+    ))
 }
 
 async fn shown(state: &State, request: &HttpRequest) -> Result<HttpResponse, Turned> {

@@ -310,7 +310,7 @@ pub(super) fn state(action: &Action) -> Markup {
     html! {
         @match action.status {
             ActionStatus::Planned => "Not judged yet.",
-            ActionStatus::AwaitingConfirmation => "Its time is over; it does not run.",
+            ActionStatus::AwaitingConfirmation => "It expired and was not executed.",
             ActionStatus::Approved => { (leave) "; it has not begun yet." },
             ActionStatus::Executing => { (leave) ", and still running." },
             ActionStatus::Completed => {
