@@ -39,7 +39,7 @@ pub(in crate::http::console) fn listed(listed: &Listed<'_>) -> Markup {
         p.lead {
             @if listed.visitor.is_approver() { "Actions of agents, for any user, that wait for an approval. " }
             @else { "Actions of agents, for you, that wait for an approval. " }
-            "Approved, it is done once, exactly as it stands here."
+            "An approved action runs once, exactly as it is shown."
         }
         (filter(listed, filtered))
         section aria-labelledby="waiting" {
