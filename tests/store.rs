@@ -68,7 +68,7 @@ contract! {
     audit::every_tampering_is_found_and_named,
     logged::each_decision_is_one_line_of_the_log_with_what_matters,
     triggers::a_missing_or_changed_trigger_is_found_and_the_next_start_restores_and_enters_it,
-    triggers::a_trigger_that_was_added_is_found_and_left_for_the_operator,
+    triggers::a_trigger_of_the_operators_own_is_no_finding_and_stays,
     audit::many_writers_make_one_chain,
     audit::a_key_may_be_changed,
     audit::what_people_decide_is_entered,

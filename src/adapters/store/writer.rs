@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::{Mutex, mpsc};
 use tokio_util::sync::CancellationToken;
 
-use super::audit::{self, AuditSecrets, Signer, Trail, TriggerState};
+use super::audit::{self, AuditSecrets, Signer, Trail};
 use super::batch::{Attempt, Batch};
 use super::connect::{Target, timed_out};
 use super::db::{Conn, Dialect};
@@ -101,17 +101,13 @@ impl Shared {
             Ok(found) => {
                 self.audit_guarded.store(true, Ordering::Release);
                 for damage in found {
-                    let what = match damage.state {
-                        TriggerState::Missing | TriggerState::Changed => {
-                            "gavel restored a trigger that keeps the audit append-only; find out who changed the database, and run \
-                             `gavel audit verify`"
-                        }
-                        TriggerState::Added => {
-                            "the audit has a trigger that gavel did not make, which can swallow entries; drop it, and find out who \
-                             made it"
-                        }
-                    };
-                    tracing::error!(trigger = damage.trigger, table = damage.table, was = %damage.state, "audit: {what}");
+                    tracing::error!(
+                        trigger = damage.trigger,
+                        table = damage.table,
+                        was = %damage.state,
+                        "audit: gavel restored a trigger that keeps the audit append-only; find out who changed the database, and run \
+                         `gavel audit verify`"
+                    );
                 }
             }
             Err(error) => tracing::error!(

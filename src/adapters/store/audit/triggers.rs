@@ -26,8 +26,6 @@ pub enum TriggerState {
     Missing,
     /// It does something else, or is switched off.
     Changed,
-    /// gavel did not make it, and it can swallow or change entries.
-    Added,
 }
 
 impl TriggerState {
@@ -35,7 +33,6 @@ impl TriggerState {
         match self {
             Self::Missing => "missing",
             Self::Changed => "changed",
-            Self::Added => "added",
         }
     }
 }
@@ -59,13 +56,11 @@ pub struct TriggerDamage {
 
 impl fmt::Display for TriggerDamage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let next = match self.state {
-            TriggerState::Missing | TriggerState::Changed => {
-                "the database no longer refuses every change of an entry; gavel restores it at its next start"
-            }
-            TriggerState::Added => "gavel did not make it, and it can swallow or change entries; drop it",
-        };
-        write!(f, "trigger {}: {} on {}; {next}", self.state, self.trigger, self.table)
+        write!(
+            f,
+            "trigger {}: {} on {}; the database no longer refuses every change of an entry; gavel restores it at its next start",
+            self.state, self.trigger, self.table
+        )
     }
 }
 
@@ -170,16 +165,17 @@ async fn found(conn: &mut Conn) -> Result<Vec<(String, String, String)>, sqlx::E
     Ok(found)
 }
 
-/// The triggers that are not as the migration made them.
+/// The triggers that are not as the migration made them. Those that gavel did not make are the operator's: what one of them
+/// swallows is found by comparing the entries with the tool-call log.
 pub(super) async fn damage(conn: &mut Conn) -> Result<Vec<TriggerDamage>, sqlx::Error> {
     let dialect = conn.dialect();
-    let mut found = found(conn).await?;
+    let found = found(conn).await?;
     let mut damage = Vec::new();
     for expected in Expected::all(dialect) {
-        let is_it = |(name, table, _): &(String, String, String)| name == expected.name && table == expected.table;
-        let state = match found.iter().position(is_it).map(|at| found.swap_remove(at).2) {
+        let is_it = |(name, table, _): &&(String, String, String)| name == expected.name && table == expected.table;
+        let state = match found.iter().find(is_it).map(|(_, _, does)| does) {
             None => TriggerState::Missing,
-            Some(does) if does != expected.fingerprint(dialect) => TriggerState::Changed,
+            Some(does) if *does != expected.fingerprint(dialect) => TriggerState::Changed,
             Some(_) => continue,
         };
         damage.push(TriggerDamage {
@@ -188,16 +184,11 @@ pub(super) async fn damage(conn: &mut Conn) -> Result<Vec<TriggerDamage>, sqlx::
             state,
         });
     }
-    damage.extend(found.into_iter().map(|(trigger, table, _)| TriggerDamage {
-        trigger,
-        table,
-        state: TriggerState::Added,
-    }));
     Ok(damage)
 }
 
 /// Makes triggers that are missing or changed again and enters each in the audit, in one transaction. Waits at most for
-/// `patience` for others who write. Returns what was found; of that, only what was added is still there.
+/// `patience` for others who write. Returns what was restored.
 ///
 /// # Errors
 /// [`StoreError`]: nothing is restored.
@@ -206,9 +197,8 @@ pub(in super::super) async fn restore(
     batch: &Batch<'_>,
     patience: Duration,
 ) -> Result<Vec<TriggerDamage>, StoreError> {
-    let is_ours = |damage: &TriggerDamage| damage.state != TriggerState::Added;
     let found = damage(conn).await?;
-    if !found.iter().any(is_ours) {
+    if found.is_empty() {
         return Ok(found);
     }
     migrate::lock(conn, patience).await?;
