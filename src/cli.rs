@@ -267,4 +267,33 @@ mod tests {
         }
         look(&Cli::command());
     }
+
+    /// What is made of doc comments is read by people who know no requirements.
+    #[test]
+    fn neither_a_help_nor_the_api_description_names_a_requirement_or_a_design_section() {
+        fn helps(command: &mut clap::Command, into: &mut Vec<(String, String)>) {
+            into.push((command.get_name().to_owned(), command.render_long_help().to_string()));
+            command.get_subcommands_mut().for_each(|inner| helps(inner, into));
+        }
+        let mut texts = Vec::new();
+        let mut command = Cli::command();
+        command.build();
+        helps(&mut command, &mut texts);
+        let openapi = crate::http::document().to_pretty_json().expect("it prints as JSON");
+        let schema =
+            serde_json::to_string_pretty(&crate::domain::definition::json_schema()).expect("it prints as JSON");
+        texts.extend([
+            ("openapi.json".to_owned(), openapi),
+            ("agent.schema.json".to_owned(), schema),
+            ("gavel config --reference".to_owned(), crate::config::reference()),
+        ]);
+        let internal = regex::Regex::new(
+            r"\b[CDPRX]-(?:(?:FR|SC|EC)-[0-9]+|US[0-9]|[0-9]{1,2}\b)|DESIGN|REQUIREMENTS|\b[Ss]ections? [0-9]",
+        );
+        let internal = internal.expect("it is a pattern");
+        for (name, text) in texts {
+            let found: Vec<_> = text.lines().filter(|line| internal.is_match(line)).collect();
+            assert!(found.is_empty(), "{name}: {found:#?}");
+        }
+    }
 }

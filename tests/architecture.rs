@@ -356,3 +356,97 @@ fn banned_crates_are_not_in_the_lock_file() {
 fn nothing_is_compiled_against_a_database() {
     assert_eq!(option_env!("SQLX_OFFLINE"), Some("true"), "see .cargo/config.toml");
 }
+
+/// Requirement ids and sections of the design are for those who change gavel: no page that its users read names one, and no text
+/// that the program writes.
+#[test]
+fn nothing_that_users_read_names_a_requirement_or_a_design_section() {
+    let internal =
+        regex::Regex::new(r"\b[CDPRX]-(?:(?:FR|SC|EC)-[0-9]+|US[0-9]|[0-9]{1,2}\b)|DESIGN\.md|REQUIREMENTS\.md|(?:^|[^,] )[Ss]ections? [0-9]")
+            .unwrap();
+    let mut texts = Vec::new();
+    for folder in [
+        "docs",
+        "agents",
+        "templates",
+        "evaluation",
+        "mcp-servers/files",
+        "mcp-servers/google",
+        "mcp-servers/tasks",
+    ] {
+        for entry in fs::read_dir(root().join(folder)).unwrap() {
+            let path = entry.unwrap().path();
+            if path
+                .extension()
+                .is_some_and(|extension| ["md", "toml"].iter().any(|one| extension == *one))
+            {
+                texts.push((path.display().to_string(), fs::read_to_string(&path).unwrap()));
+            }
+        }
+    }
+    for name in [
+        "README.md",
+        "CHANGELOG.md",
+        "SECURITY.md",
+        "constitution.md",
+        "compose.yaml",
+    ] {
+        texts.push((name.to_owned(), fs::read_to_string(root().join(name)).unwrap()));
+    }
+    // What is no comment there is a text.
+    for path in rust_files(&root().join("src")) {
+        texts.push((path.display().to_string(), code(&path)));
+    }
+    let mut wrong = Vec::new();
+    for (name, text) in &texts {
+        wrong.extend(
+            text.lines()
+                .filter(|line| internal.is_match(line))
+                .map(|line| format!("{name}: {line}")),
+        );
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+/// A line of the log is read by somebody in a hurry: "it goes on without leave" was said of an action that was *not* executed.
+/// These words have two meanings, or no actor.
+#[test]
+fn no_line_of_the_log_uses_words_with_two_meanings() {
+    let call = regex::Regex::new(r#"(?s)tracing::(?:error|warn|info|debug|trace)!\((.*?)\);"#).unwrap();
+    let text = regex::Regex::new(r#"(?s)"((?:[^"\\]|\\.)*)""#).unwrap();
+    let words = [
+        "go on",
+        "goes on",
+        "went on",
+        "is over",
+        "are over",
+        "nobody",
+        "somebody",
+        "whoever",
+        "leave",
+        "stands",
+        "stay as",
+        "takes them up",
+        "taken up",
+        "is told",
+        "broke down",
+        "turned away",
+        "once more",
+        "without a word",
+        "in good order",
+    ];
+    let words = regex::Regex::new(&format!(r"\b(?:{})\b", words.join("|"))).unwrap();
+    let mut wrong = Vec::new();
+    let servers = ["base", "files", "google", "tasks"].map(|name| root().join("mcp-servers").join(name).join("src"));
+    for folder in [root().join("src")].iter().chain(&servers) {
+        for path in rust_files(folder) {
+            let code = code(&path);
+            for call in call.captures_iter(&code) {
+                let texts = text.captures_iter(call.get(1).unwrap().as_str());
+                let found = texts.filter(|text| words.is_match(&text[1]));
+                wrong.extend(found.map(|text| format!("{}: {}", path.display(), &text[1])));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}

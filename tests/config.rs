@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use gavel::config::settings::{SETTINGS, Secrecy};
-use gavel::config::{Auth, Config, ConfigError, ConfigErrors, Content, JwtKeys, Provider, Resolved, Sources};
+use gavel::config::{Auth, Config, ConfigError, ConfigErrors, Content, Dotenv, JwtKeys, Provider, Resolved, Sources};
 use proptest::prelude::*;
 use secrecy::ExposeSecret;
 
@@ -18,6 +18,7 @@ const CANARY: &str = "canary-7f3a-that-is-long-enough-to-sign-with";
 struct Given<'a> {
     flags: &'a [(&'static str, &'a str)],
     environment: &'a [(&'a str, &'a str)],
+    dotenv: &'a str,
     file: Option<&'a str>,
     readable: &'a [(&'a str, &'a str)],
 }
@@ -38,6 +39,7 @@ impl Given<'_> {
                 .map(|(key, value)| (*key, (*value).to_owned()))
                 .collect(),
             environment: self.environment.iter().map(own).collect(),
+            dotenv: Dotenv::parse(self.dotenv).map_err(|error| vec![error])?,
             file: self.file.map(|text| (PathBuf::from("etc/gavel.toml"), text.to_owned())),
             read_file: &read_file,
         })
@@ -109,9 +111,10 @@ fn nothing_given_is_a_service_for_this_machine_with_the_demo_model() {
 }
 
 #[test]
-fn a_flag_goes_before_the_environment_before_the_file_before_the_default() {
+fn a_flag_goes_before_the_environment_before_dotenv_before_the_file_before_the_default() {
     let file = Some("\nlisten = \"127.0.0.1:3\"\n");
     let environment = &[("GAVEL_LISTEN", "127.0.0.1:2")];
+    let dotenv = "GAVEL_LISTEN=127.0.0.1:4\n";
     let flags = &[("listen", "127.0.0.1:1")];
     let port = |given: Given<'_>| {
         let resolved = given.resolved();
@@ -120,16 +123,25 @@ fn a_flag_goes_before_the_environment_before_the_file_before_the_default() {
     let all = Given {
         flags,
         environment,
+        dotenv,
         file,
         readable: &[],
     };
     assert_eq!(port(all), (1, "flag --listen".to_owned()));
     let no_flag = Given {
         environment,
+        dotenv,
         file,
         ..Given::default()
     };
     assert_eq!(port(no_flag), (2, "environment GAVEL_LISTEN".to_owned()));
+    let no_variable = Given {
+        environment: &[("GAVEL_LISTEN", "")],
+        dotenv,
+        file,
+        ..Given::default()
+    };
+    assert_eq!(port(no_variable), (4, ".env GAVEL_LISTEN".to_owned()));
     assert_eq!(
         port(Given {
             file,
@@ -138,6 +150,95 @@ fn a_flag_goes_before_the_environment_before_the_file_before_the_default() {
         (3, "etc/gavel.toml:2".to_owned())
     );
     assert_eq!(port(Given::default()), (8080, "default".to_owned()));
+}
+
+/// Every form in which people write the file.
+#[test]
+fn a_dotenv_file_is_read_as_other_programs_read_it() {
+    for (text, expected) in [
+        ("GEMINI_API_KEY=k", "k"),
+        ("\u{feff}GEMINI_API_KEY=k\r\n", "k"),
+        ("# a comment\n\nexport GEMINI_API_KEY = k # why", "k"),
+        ("GEMINI_API_KEY=\"k l\"", "k l"),
+        ("GEMINI_API_KEY='k$l'", "k$l"),
+        ("PART=k\nGEMINI_API_KEY=\"${PART}l\"", "kl"),
+        ("GEMINI_API_KEY=first\nGEMINI_API_KEY=last", "last"),
+        ("GEMINI_API_KEY_FILE=key", "from the file"),
+    ] {
+        let config = Given {
+            dotenv: text,
+            readable: &[("key", "from the file\n")],
+            ..Given::default()
+        };
+        match config.config().model.provider {
+            Provider::Developer { api_key, .. } => assert_eq!(api_key.expose_secret(), expected, "{text}"),
+            other => panic!("{text}: {other:?}"),
+        }
+    }
+}
+
+/// The environment and the file are two layers: what one gives by a file of its own is no contradiction to the other.
+#[test]
+fn a_secret_of_the_environment_goes_before_another_form_of_it_in_dotenv() {
+    let config = Given {
+        environment: &[("GEMINI_API_KEY", "k")],
+        dotenv: "GEMINI_API_KEY_FILE=nowhere-to-be-found",
+        readable: &[("nowhere-to-be-found", "l")],
+        ..Given::default()
+    };
+    assert!(
+        matches!(config.config().model.provider, Provider::Developer { api_key, .. } if api_key.expose_secret() == "k")
+    );
+}
+
+#[test]
+fn a_line_of_dotenv_that_cannot_be_read_is_named_and_not_shown() {
+    for text in [
+        format!("GAVEL_LISTEN=127.0.0.1:1\n{CANARY}\n"),
+        format!("GAVEL_LISTEN=127.0.0.1:1\nGEMINI_API_KEY='{CANARY}\n"),
+        format!("GAVEL_LISTEN=127.0.0.1:1\nGEMINI_API_KEY={CANARY} and more\n"),
+    ] {
+        let given = Given {
+            dotenv: &text,
+            ..Given::default()
+        };
+        let refusal = given.refusal();
+        assert!(
+            refusal.contains(".env:2: ") && refusal.contains("NAME=value"),
+            "{refusal}"
+        );
+        assert!(!refusal.contains(CANARY), "{refusal}");
+    }
+}
+
+#[test]
+fn a_wrong_or_unknown_variable_of_dotenv_is_named_with_its_place() {
+    let wrong = Given {
+        dotenv: "GAVEL_LISTEN=here",
+        ..Given::default()
+    };
+    assert!(wrong.refusal().contains(".env GAVEL_LISTEN"), "{}", wrong.refusal());
+    let unknown = Given {
+        dotenv: "GAVEL_LISTN=127.0.0.1:1",
+        ..Given::default()
+    };
+    assert_eq!(
+        unknown.resolved().warnings,
+        [".env GAVEL_LISTN: gavel has no such setting; did you mean GAVEL_LISTEN?"]
+    );
+}
+
+/// What it holds can be a key.
+#[test]
+fn the_values_of_dotenv_do_not_print() {
+    let text = format!("GEMINI_API_KEY={CANARY}\nFILES_ROOT={CANARY}");
+    let given = Given {
+        dotenv: &text,
+        ..Given::default()
+    };
+    let resolved = given.resolved();
+    assert!(!format!("{resolved:?}").contains(CANARY));
+    assert_eq!(resolved.config.dotenv.variable("FILES_ROOT").as_deref(), Some(CANARY));
 }
 
 #[test]
@@ -276,6 +377,7 @@ idle_seconds = 2024-01-01
     let flags = &[("constitution", "missing.md")];
     insta::assert_snapshot!(
         Given {
+            dotenv: "",
             flags,
             environment,
             file: Some(file),
@@ -354,6 +456,7 @@ fn a_secret_that_is_given_twice_or_cannot_be_read_is_refused() {
     ];
     let file = Some("[auth.jwt]\nsecret = \"x\"\nsecret_file = \"y\"\n[otel]\nheaders_file = 3\n");
     let refusal = Given {
+        dotenv: "",
         environment,
         file,
         readable: &[("/run/empty", "\n")],
@@ -666,6 +769,7 @@ fn precedence_is_the_same_for_every_setting_with_a_flag() {
             environment.extend(given(combination, 1).then_some((setting.variable(), two.as_str())));
             let text = format!("{} = {three:?}", setting.key);
             let resolved = Given {
+                dotenv: "",
                 flags: if given(combination, 0) { &flags } else { &[] },
                 environment: &environment,
                 file: given(combination, 2).then_some(text.as_str()),

@@ -467,7 +467,7 @@ async fn the_rate_of_clear_requests_says_which_cases_it_counts() {
         all.percent(),
         counted.join(", "),
     );
-    assert!(table.contains(&format!("C-SC-1 not met: {sentence}\n")), "{table}");
+    assert!(table.contains(&format!("target not met: {sentence}\n")), "{table}");
 }
 
 #[test]

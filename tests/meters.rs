@@ -63,6 +63,7 @@ async fn what_is_measured_does_not_pile_up_while_nobody_reads_it() {
             ("GAVEL_MCP_CONFIG".to_owned(), servers.display().to_string()),
             ("GEMINI_MODEL".to_owned(), "demo".to_owned()),
         ]),
+        dotenv: Default::default(),
         file: None,
         read_file: &|path| fs::read_to_string(path),
     });

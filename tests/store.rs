@@ -17,6 +17,8 @@ mod faults;
 mod killed;
 #[path = "store/leases.rs"]
 mod leases;
+#[path = "store/logged.rs"]
+mod logged;
 #[path = "store/migrating.rs"]
 mod migrating;
 #[path = "store/over.rs"]
@@ -33,6 +35,8 @@ mod recovery;
 mod runs;
 #[path = "store/support.rs"]
 mod support;
+#[path = "store/triggers.rs"]
+mod triggers;
 #[path = "store/waiting.rs"]
 mod waiting;
 
@@ -62,6 +66,9 @@ contract! {
     audit::what_recovery_ends_is_entered,
     audit::content_is_kept_as_the_records_keep_it,
     audit::every_tampering_is_found_and_named,
+    logged::each_decision_is_one_line_of_the_log_with_what_matters,
+    triggers::a_missing_or_changed_trigger_is_found_and_the_next_start_restores_and_enters_it,
+    triggers::a_trigger_of_the_operators_own_is_no_finding_and_stays,
     audit::many_writers_make_one_chain,
     audit::a_key_may_be_changed,
     audit::what_people_decide_is_entered,

@@ -105,7 +105,9 @@ impl Files {
         if purpose == Purpose::Serving
             && let Err(why) = answerer(&loaded.checked.agents, &config.runs.agent)
         {
-            tracing::warn!("nobody answers in threads yet (runs.agent): {why}, unless it is put by the API");
+            tracing::warn!(
+                "threads have no agent yet (runs.agent): {why}; messages are answered 503 until it is put by the API"
+            );
         }
         let agents = Arc::new(ArcSwap::from_pointee(of(loaded, 1)));
         Ok(Self { folder, stamp, agents })
@@ -125,7 +127,7 @@ impl Files {
             let now = match tokio::task::spawn_blocking(move || stamp(&looked_at)).await {
                 Ok(now) => now,
                 Err(error) => {
-                    tracing::error!(%error, "looking at the agents broke down");
+                    tracing::error!(%error, "watching the directory of agents failed");
                     continue;
                 }
             };
@@ -141,11 +143,15 @@ impl Files {
                     self.agents.store(Arc::new(of(loaded, generation)));
                 }
                 Ok(Ok(loaded)) => tracing::error!(
-                    "the agents have changed and are wrong, so they stay as they were:\n{}",
+                    "the changed agents are invalid; the former definitions remain in use:\n{}",
                     lines(&loaded)
                 ),
-                Ok(Err(error)) => tracing::error!(%error, "the agents cannot be read, so they stay as they were"),
-                Err(error) => tracing::error!(%error, "reading the agents broke down"),
+                Ok(Err(error)) => {
+                    tracing::error!(%error, "the agents cannot be read; the former definitions remain in use")
+                }
+                Err(error) => {
+                    tracing::error!(%error, "reading the agents failed; the former definitions remain in use")
+                }
             }
         }
     }

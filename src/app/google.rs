@@ -1,7 +1,6 @@
 //! Google accounts of users: whoever connects one does so with the settings that the google server is started with, and in the
 //! database that it reads.
 
-use std::env;
 use std::path::Path;
 
 use anyhow::{Context, bail};
@@ -45,7 +44,7 @@ pub fn google(config: &Config) -> anyhow::Result<Settings> {
             })
         }
         Some((_, Some(off))) => bail!("the google server is off: {off} (docs/google.md says how to set it up)"),
-        _ => Args::from_variables(&|name| env::var(name).ok()),
+        _ => Args::from_variables(&|name| config.dotenv.variable(name)),
     };
     Settings::try_from(args).context("the settings of the google server are wrong")
 }

@@ -248,7 +248,7 @@ impl App {
         self.queue.stop();
         let drained = async { tokio::join!(self.chat.drained(), self.agents.drained()) };
         if tokio::time::timeout(self.config.drain, drained).await.is_err() {
-            tracing::warn!("the time to drain is over; what is still under way is cut short");
+            tracing::warn!("the time to drain is exhausted; requests and runs under way are cut short");
             self.chat.cut_short();
             self.agents.stop_waited_for();
             let drained = async { tokio::join!(self.chat.drained(), self.agents.drained()) };
@@ -261,7 +261,7 @@ impl App {
         // Also those who wait for runs that others work on, or watch them, are told that this process ends.
         self.agents.cut_short();
         if tokio::time::timeout(LAST_WORDS, self.agents.drained()).await.is_err() {
-            tracing::warn!("some runs of agents were left where they stand; another process takes them up");
+            tracing::warn!("some runs of agents did not end in time; another process continues them");
         }
         self.queue.shutdown().await;
         // Not before: a thread of the server ends when its last client has left, and what runs on it would end too.

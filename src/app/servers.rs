@@ -82,7 +82,7 @@ fn read_file(config: &Config) -> Result<(McpConfig, String), FileError> {
         PROGRAM => env::current_exe()
             .ok()
             .and_then(|path| path.into_os_string().into_string().ok()),
-        _ => env::var(name).ok(),
+        _ => config.dotenv.variable(name),
     };
     let (read, place) = match &config.mcp_config {
         None => (

@@ -11,6 +11,7 @@ use serde_json::Value;
 use url::Url;
 
 use super::exit::Usage;
+use crate::config::Dotenv;
 use crate::domain::ids::UserId;
 use crate::domain::text::capped;
 
@@ -299,7 +300,17 @@ pub(super) fn problem(body: &Value) -> Option<(String, Option<String>)> {
 }
 
 fn key() -> anyhow::Result<Option<SecretString>> {
-    let set = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
+    match key_of(&|name| std::env::var(name).ok())? {
+        Some(key) => Ok(Some(key)),
+        None => {
+            let dotenv = Dotenv::read()?;
+            key_of(&|name| dotenv.variable(name))
+        }
+    }
+}
+
+fn key_of(variable: &dyn Fn(&str) -> Option<String>) -> anyhow::Result<Option<SecretString>> {
+    let set = |name: &str| variable(name).filter(|value| !value.is_empty());
     let by_file = format!("{KEY}_FILE");
     match (set(KEY), set(&by_file)) {
         (Some(_), Some(_)) => bail!("{KEY} and {by_file} are both given; keep one of the two"),

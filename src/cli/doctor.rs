@@ -174,14 +174,24 @@ async fn database(config: &Config, findings: &mut Findings) -> anyhow::Result<()
 /// What the audit's chain is worth.
 async fn audit(config: &Config, findings: &mut Findings) -> anyhow::Result<()> {
     let (url, keys) = (config.database_url.expose_secret(), app::audit_secrets(config));
-    let lost = async {
+    let found = async {
         let mut log = AuditLog::open(url, &keys).await?;
-        let lost = log.lost_keys().await;
+        let found = match log.lost_keys().await {
+            Ok(lost) => log.triggers().await.map(|triggers| (lost, triggers)),
+            Err(error) => Err(error),
+        };
         log.close().await;
-        lost
+        found
     };
-    // A database that is away, or was never migrated, was told of.
-    for (key, rows) in lost.await.unwrap_or_default() {
+    // A database that is unavailable, or was never migrated, was told of.
+    let (lost, triggers) = found.await.unwrap_or_default();
+    for damage in triggers {
+        findings.wrong(
+            &format!("audit: {damage}"),
+            "find out who changed the database, and run `gavel audit verify`",
+        )?;
+    }
+    for (key, rows) in lost {
         findings.wrong(
             &format!(
                 "audit: the key {key} is not there, with which {} were hashed; they cannot be verified",

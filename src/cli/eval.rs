@@ -39,7 +39,7 @@ pub(super) struct Args {
     /// Cases at once
     #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=256), value_name = "N")]
     concurrency: u16,
-    /// The least share of clear requests that must succeed (C-SC-1), 0 to 1
+    /// The least share of clear requests that must succeed, 0 to 1
     #[arg(long, default_value_t = 0.9, value_parser = share, value_name = "SHARE")]
     fail_under: f64,
     /// Ask only that code holds whatever the model says; scores do not count
@@ -68,7 +68,7 @@ Examples:
   gavel eval --kind clear --kind multi_step --json report.json
   gavel eval --model-kind hostile                                  does code hold?
 
-The clear requests, of which 9 in 10 have to succeed (C-SC-1), are the cases of the kinds clear and multi_step, and those \
+The clear requests, of which 9 in 10 have to succeed, are the cases of the kinds clear and multi_step, and those \
 in other languages that are to be acted on or answered. The demo model does not get there.
 
 Exit status: 0 met, 1 too few clear requests succeeded, an invariant is broken, or a case could not be run, 2 the cases \
@@ -187,7 +187,7 @@ fn save(path: &Path, text: &str) -> anyhow::Result<()> {
 fn ended(report: &Report, gate: Gate) -> Ended {
     let why = match report.exit(gate) {
         Exit::Met => return Ended::Done,
-        Exit::BelowThreshold => format!("C-SC-1: {}", report.clear_requests_in_words()),
+        Exit::BelowThreshold => report.clear_requests_in_words(),
         Exit::InvariantBroken => "an invariant is broken".to_owned(),
         Exit::NotRun => "not every case could be run".to_owned(),
     };

@@ -70,7 +70,7 @@ pub(super) async fn run(resolved: Resolved) -> anyhow::Result<Exit> {
             () = stopping.told.cancelled() => break,
         }
     }
-    tracing::info!("finishing what is under way (told once more to stop, gavel stops at once)");
+    tracing::info!("finishing what is under way (a second signal stops gavel at once)");
     let shutdown = app.shutdown(Some(serving));
     if stopping.at_once.run_until_cancelled(shutdown).await.is_none() {
         tracing::warn!("stopped at once; recovery closes at the next start what was under way");

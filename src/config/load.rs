@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::{env, fs, io};
 
+use super::dotenv::Dotenv;
 use super::error::{ConfigError, ConfigErrors};
 use super::origin::Origin;
 use super::settings::{CONFIG_FILE, SETTINGS};
@@ -16,15 +17,17 @@ impl Config {
     /// The configuration of this process.
     ///
     /// # Errors
-    /// As [`Config::resolve`]; also a `gavel.toml` that is named and cannot be read.
+    /// As [`Config::resolve`]; also a `gavel.toml` that is named and cannot be read, and a `.env` that cannot be read.
     pub fn load(flags: &Flags) -> Result<Resolved, ConfigErrors> {
         let flags = flags.values();
         let environment = environment().map_err(ConfigErrors)?;
-        let file = file(&flags, &environment).map_err(|error| ConfigErrors(vec![error]))?;
+        let dotenv = Dotenv::read()?;
+        let file = file(&flags, &environment, &dotenv).map_err(|error| ConfigErrors(vec![error]))?;
         let read_file = |path: &Path| fs::read_to_string(path);
         Config::resolve(Sources {
             flags,
             environment,
+            dotenv,
             file,
             read_file: &read_file,
         })
@@ -61,6 +64,7 @@ fn environment() -> Result<BTreeMap<String, String>, Vec<ConfigError>> {
 fn file(
     flags: &BTreeMap<&'static str, String>,
     environment: &BTreeMap<String, String>,
+    dotenv: &Dotenv,
 ) -> Result<Option<(PathBuf, String)>, ConfigError> {
     let variable = "GAVEL_CONFIG";
     let by_flag = flags.get(CONFIG_FILE).map(|path| (path, Origin::flag("--config")));
@@ -68,7 +72,11 @@ fn file(
         let path = environment.get(variable).filter(|path| !path.is_empty())?;
         Some((path, Origin::environment(variable)))
     };
-    let Some((path, origin)) = by_flag.or_else(by_variable) else {
+    let by_dotenv = || {
+        let path = dotenv.values().get(variable).filter(|path| !path.is_empty())?;
+        Some((path, Origin::dotenv(variable)))
+    };
+    let Some((path, origin)) = by_flag.or_else(by_variable).or_else(by_dotenv) else {
         let found = |text| Some((PathBuf::from(DEFAULT_FILE), text));
         return match fs::read_to_string(DEFAULT_FILE) {
             Ok(text) => Ok(found(text)),

@@ -1,4 +1,4 @@
-//! Configuration, read once at start: flags > environment > `gavel.toml` > defaults (DESIGN.md section 10).
+//! Configuration, read once at start: flags > environment > `.env` > `gavel.toml` > defaults (DESIGN.md section 10).
 //!
 //! [`settings`] is the list of all settings with their names, defaults and what is allowed. [`sources`] lays
 //! what was given over the defaults, [`read`] takes one value at a time out of it, and one file a section
@@ -10,7 +10,7 @@
 //!
 //! Decisions written nowhere else:
 //! - A variable that is set and empty counts as not set, as compose files leave them.
-//! - Only `gavel.toml` and the folder `agents` are taken from the working directory without being named. An `mcp.json`
+//! - Only `.env`, `gavel.toml` and the folder `agents` are taken from the working directory without being named. An `mcp.json`
 //!   starts programs and a constitution steers every chat, so these are named or built in; an agent does nothing until
 //!   somebody runs it.
 //! - A relative path in `gavel.toml` is relative to that file; elsewhere to the working directory.
@@ -19,6 +19,7 @@
 
 mod audit;
 mod auth;
+mod dotenv;
 mod error;
 mod file;
 mod flags;
@@ -45,6 +46,7 @@ use crate::domain::thread::{OnReject, WhileBusy};
 
 pub use audit::Audit;
 pub use auth::{ApiKey, Auth, Jwt, JwtKeys, KNOWN_ROLES};
+pub use dotenv::Dotenv;
 pub use error::{ConfigError, ConfigErrors, FileError};
 pub use flags::Flags;
 pub use logs::{LogFormat, Logs, Otlp};
@@ -101,6 +103,8 @@ pub struct Config {
     pub github_token: Option<SecretString>,
     /// Logs and traces.
     pub logs: Logs,
+    /// Variables that `mcp.json` can name beside those of the process.
+    pub dotenv: Dotenv,
 }
 
 /// Requests of one user.
@@ -216,6 +220,7 @@ impl Config {
                 read.warn(format!("{key} is given, and this version does not use it yet"));
             }
         }
+        let dotenv = read.dotenv();
         let config = || {
             Some(Self {
                 listen: listen?,
@@ -252,6 +257,7 @@ impl Config {
                 identity_secret,
                 github_token,
                 logs: logs?,
+                dotenv,
             })
         };
         read.finish(config())

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use figment::{Metadata, Source};
 use serde::{Serialize, Serializer};
 
-/// Where a value came from, in words: `flag --listen`, `environment GAVEL_LISTEN`, `gavel.toml:3`, `default`.
+/// Where a value came from, in words: `flag --listen`, `environment GAVEL_LISTEN`, `.env GAVEL_LISTEN`, `gavel.toml:3`, `default`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Origin {
     words: String,
@@ -22,6 +22,11 @@ impl Origin {
 
     pub(super) fn environment(variable: &str) -> Self {
         Self::of(format!("environment {variable}"))
+    }
+
+    /// A variable of the file `.env`.
+    pub(super) fn dotenv(variable: &str) -> Self {
+        Self::of(format!(".env {variable}"))
     }
 
     /// A secret that was read from the file that `variable` names.

@@ -8,6 +8,7 @@ use figment::Figment;
 use figment::value::Value;
 use secrecy::SecretString;
 
+use super::dotenv::Dotenv;
 use super::error::ConfigError;
 use super::origin::Origin;
 use super::secret::{shown, shown_refused};
@@ -21,6 +22,7 @@ pub(super) struct Read<'a> {
     merged: Value,
     lines: BTreeMap<String, usize>,
     environment: BTreeMap<String, String>,
+    dotenv: Dotenv,
     read_file: &'a dyn Fn(&Path) -> io::Result<String>,
     errors: Vec<ConfigError>,
     warnings: Vec<String>,
@@ -33,6 +35,7 @@ impl<'a> Read<'a> {
         figment: Figment,
         lines: BTreeMap<String, usize>,
         environment: BTreeMap<String, String>,
+        dotenv: Dotenv,
         read_file: &'a dyn Fn(&Path) -> io::Result<String>,
         errors: Vec<ConfigError>,
         warnings: Vec<String>,
@@ -45,6 +48,7 @@ impl<'a> Read<'a> {
             merged,
             lines,
             environment,
+            dotenv,
             read_file,
             errors,
             warnings,
@@ -162,7 +166,14 @@ impl<'a> Read<'a> {
 
     /// A variable that is no setting of ours, but read by those whose credentials we use.
     pub(super) fn variable(&self, name: &str) -> Option<String> {
-        self.environment.get(name).filter(|value| !value.is_empty()).cloned()
+        let layers = [&self.environment, self.dotenv.values()];
+        let mut set = layers.into_iter().filter_map(|layer| layer.get(name));
+        set.find(|value| !value.is_empty()).cloned()
+    }
+
+    /// The file `.env`.
+    pub(super) fn dotenv(&self) -> Dotenv {
+        self.dotenv.clone()
     }
 
     pub(super) fn error(&mut self, key: &str, value: Option<String>, origin: &Origin, problem: String) {

@@ -230,7 +230,7 @@ pub const SETTINGS: &[Setting] = &[
         "runs.on_reject",
         &["GAVEL_RUNS_ON_REJECT"],
         "continue, complete or fail",
-        "A thread's run when a person rejects an action: the agent is told and goes on, or the run is over so.",
+        "A thread's run when a person rejects an action: the agent reads why and continues, or the run ends as completed or as failed.",
     )
     .default("continue"),
     setting(

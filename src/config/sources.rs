@@ -1,4 +1,4 @@
-//! What was given, laid over the defaults: flags > environment > `gavel.toml` > defaults.
+//! What was given, laid over the defaults: flags > environment > `.env` > `gavel.toml` > defaults.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use figment::value::{Dict, Map, Value};
 use figment::{Figment, Metadata, Profile, Provider};
 
+use super::dotenv::Dotenv;
 use super::error::ConfigError;
 use super::file::{self, FileValues};
 use super::origin::Origin;
@@ -20,6 +21,8 @@ pub struct Sources<'a> {
     pub flags: BTreeMap<&'static str, String>,
     /// The process environment.
     pub environment: BTreeMap<String, String>,
+    /// The variables of the file `.env`.
+    pub dotenv: Dotenv,
     /// Path and text of `gavel.toml`, if there is one.
     pub file: Option<(PathBuf, String)>,
     /// Reads a file that holds a secret, or checks that one that is named can be read.
@@ -66,7 +69,16 @@ impl<'a> Sources<'a> {
             value: Value::from(path.display().to_string()),
             origin: Origin::default_because("it is in the working directory"),
         });
-        let environment = self.environment_values(&mut errors, &mut warnings);
+        let environment = Variables {
+            values: &self.environment,
+            origin: Origin::environment,
+        };
+        let dotenv = Variables {
+            values: self.dotenv.values(),
+            origin: Origin::dotenv,
+        };
+        let environment_values = environment.given(self.read_file, &mut errors, &mut warnings);
+        let dotenv_values = dotenv.given(self.read_file, &mut errors, &mut warnings);
         let flags = self.flags.iter().map(|(key, text)| Given {
             key,
             value: Value::from(text.as_str()),
@@ -79,26 +91,41 @@ impl<'a> Sources<'a> {
         let figment = defaults
             .chain(found_file)
             .chain(file.given)
-            .chain(environment)
+            .chain(dotenv_values)
+            .chain(environment_values)
             .chain(flags)
             .fold(Figment::new(), Figment::merge);
-        self.warn_of_unknown_variables(&mut warnings);
+        dotenv.warn_of_unknown(&mut warnings);
+        environment.warn_of_unknown(&mut warnings);
         Ok(Read::new(
             figment,
             file.lines,
             self.environment,
+            self.dotenv,
             self.read_file,
             errors,
             warnings,
         ))
     }
+}
 
-    fn environment_values(&self, errors: &mut Vec<ConfigError>, warnings: &mut Vec<String>) -> Vec<Given> {
+/// The variables of the process, or of a `.env`.
+struct Variables<'a> {
+    values: &'a BTreeMap<String, String>,
+    origin: fn(&str) -> Origin,
+}
+
+/// Reads a file that holds a secret.
+type ReadFile<'a> = &'a dyn Fn(&Path) -> io::Result<String>;
+
+impl Variables<'_> {
+    /// The settings that they give.
+    fn given(&self, read_file: ReadFile<'_>, errors: &mut Vec<ConfigError>, warnings: &mut Vec<String>) -> Vec<Given> {
         let mut given = Vec::new();
         for setting in SETTINGS {
             let mut found: Vec<(&str, Given)> = Vec::new();
             for &variable in setting.environment {
-                if let Some(value) = self.environment_value(setting, variable, errors) {
+                if let Some(value) = self.value(setting, variable, read_file, errors) {
                     found.push((variable, value));
                 }
             }
@@ -115,8 +142,14 @@ impl<'a> Sources<'a> {
     }
 
     /// The value of `variable`, or of the file that `variable_FILE` names.
-    fn environment_value(&self, setting: &Setting, variable: &str, errors: &mut Vec<ConfigError>) -> Option<Given> {
-        let set = |name: &str| self.environment.get(name).filter(|value| !value.is_empty());
+    fn value(
+        &self,
+        setting: &Setting,
+        variable: &str,
+        read_file: ReadFile<'_>,
+        errors: &mut Vec<ConfigError>,
+    ) -> Option<Given> {
+        let set = |name: &str| self.values.get(name).filter(|value| !value.is_empty());
         let by_file = format!("{variable}_FILE");
         let path = set(&by_file).filter(|_| setting.in_file());
         let given = |value: &str, origin| Given {
@@ -129,16 +162,16 @@ impl<'a> Sources<'a> {
                 errors.push(ConfigError {
                     key: setting.key.to_owned(),
                     value: None,
-                    place: Some(Origin::environment(variable).to_string()),
+                    place: Some((self.origin)(variable).to_string()),
                     problem: format!("is also given by {by_file} = {path:?}; keep one of the two"),
                 });
                 None
             }
-            (Some(value), None) => Some(given(value, Origin::environment(variable))),
+            (Some(value), None) => Some(given(value, (self.origin)(variable))),
             (None, Some(path)) => {
-                let named_by = Origin::environment(&by_file);
+                let named_by = (self.origin)(&by_file);
                 let path = Path::new(path);
-                match secret_in(path, self.read_file) {
+                match secret_in(path, read_file) {
                     Ok(text) => Some(given(&text, Origin::named_file(path, &named_by))),
                     Err(problem) => {
                         errors.push(ConfigError {
@@ -156,13 +189,13 @@ impl<'a> Sources<'a> {
     }
 
     /// A variable that begins like ours and is none is a slip more often than not.
-    fn warn_of_unknown_variables(&self, warnings: &mut Vec<String>) {
+    fn warn_of_unknown(&self, warnings: &mut Vec<String>) {
         let known = || {
             SETTINGS
                 .iter()
                 .flat_map(|setting| setting.environment.iter().map(move |name| (setting, *name)))
         };
-        for name in self.environment.keys().filter(|name| name.starts_with("GAVEL_")) {
+        for name in self.values.keys().filter(|name| name.starts_with("GAVEL_")) {
             let is_known = known().any(|(setting, variable)| {
                 name == variable || setting.in_file() && name.strip_suffix("_FILE") == Some(variable)
             });
@@ -173,7 +206,7 @@ impl<'a> Sources<'a> {
             let meant = meant
                 .map(|meant| format!("; did you mean {meant}?"))
                 .unwrap_or_default();
-            warnings.push(format!("environment {name}: gavel has no such setting{meant}"));
+            warnings.push(format!("{}: gavel has no such setting{meant}", (self.origin)(name)));
         }
     }
 }

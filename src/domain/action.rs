@@ -120,7 +120,8 @@ impl Details {
         Some(recipients.all().into_iter().map(str::to_owned).collect())
     }
 
-    /// Can leave for good be given for it?
+    /// Can a grant be given for it?
+    //
     #[must_use]
     pub fn is_grantable(&self) -> bool {
         !self.ungrantable && self.recipients.is_some()

@@ -84,7 +84,8 @@ impl RunStatus {
 
 impl AgentRun {
     /// Why it came to no good end, from a closed list: the subcategory of its outcome in lower case, `in_doubt`, `process_lost`,
-    /// `size_limit` or `cancelled`.
+    /// `size_limit` or `cancelled`.
+    //
     #[must_use]
     pub fn error_code(&self) -> Option<String> {
         match (self.status, self.stop_reason) {
@@ -115,7 +116,8 @@ impl AgentRun {
     }
 }
 
-/// A run as everybody is shown it (DESIGN.md section 9).
+/// A run as everybody is shown it.
+// DESIGN.md section 9
 #[derive(Clone, Debug, Serialize, ToSchema)]
 pub struct AgentRun {
     /// Its id.

@@ -46,7 +46,7 @@ impl DecisionType {
 
 macro_rules! outcomes {
     ($($(#[$doc:meta])* $variant:ident = $text:literal,)+) => {
-        /// How the decision came out, `CATEGORY:SUBCATEGORY`: the closed list of DESIGN.md section 3.
+        /// How the decision came out, `CATEGORY:SUBCATEGORY`: a closed list.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
         pub enum Outcome { $($(#[$doc])* $variant,)+ }
 

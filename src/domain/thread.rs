@@ -56,7 +56,8 @@ pub enum WhileBusy {
     Queue,
 }
 
-/// What becomes of a run when a person says no to a call of it (`runs.on_reject`, R-13).
+/// What becomes of a run when a person says no to a call of it (`runs.on_reject`).
+//
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, serde::Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum OnReject {

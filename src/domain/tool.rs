@@ -14,7 +14,8 @@ use super::ids::{TenantId, UserId};
 use super::schema::JsonSchema;
 use super::times::Times;
 
-/// May a call be sent twice? (DESIGN.md section 5, `idempotency`.)
+/// May a call be sent twice?
+// DESIGN.md section 5, `idempotency`
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Idempotency {
     /// No: a second call is a second effect.

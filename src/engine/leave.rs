@@ -235,7 +235,7 @@ pub(super) async fn grants(run: &Run, calls: &[Proposed]) -> Vec<Grant> {
         {
             Ok(found) => grants.extend(found.into_iter().filter_map(action::Grant::leave)),
             Err(error) => {
-                tracing::warn!(run_id = %run.record.id, %error, "grants cannot be read, so a person is asked")
+                tracing::warn!(run_id = %run.record.id, %error, "grants cannot be read, so the call needs an approval")
             }
         }
     }
@@ -342,7 +342,7 @@ fn reached(tool: &Tool, arguments: &RawValue) -> Details {
             ..Details::default()
         },
         Err(errors) => {
-            tracing::error!(tool = %tool.name, ?errors, "whom a call reaches cannot be read");
+            tracing::error!(tool = %tool.name, ?errors, "the recipients of a call cannot be read, so its approval request names none");
             Details::default()
         }
     }

@@ -354,7 +354,7 @@ fn refusal(call: &Proposed, code: FailureCode) -> Entry {
         ),
         (_, FailureCode::Rejected) => (
             FailureCode::Cancelled,
-            "a person rejected another call, and with that the run is over; this one was not run".to_owned(),
+            "a person rejected another call, which ended the run; this call was not executed".to_owned(),
         ),
         (_, other) => (other, "this call was not run".to_owned()),
     };

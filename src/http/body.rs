@@ -1,5 +1,6 @@
 //! Request bodies, bounded in size, time and in what they take together.
 
+use std::borrow::Cow;
 use std::ops::Deref;
 use std::time::Duration;
 
@@ -17,6 +18,7 @@ use super::headers::only;
 use super::{EdgeLimits, State};
 use crate::domain::budget::{Exceeded, Share};
 use crate::domain::object::Object;
+use crate::domain::surrogates;
 use crate::surfaces::caller::Caller;
 use crate::surfaces::chat::request::FieldError;
 
@@ -53,10 +55,12 @@ pub(super) async fn read(
     read_any(state, request, payload, caller).await
 }
 
-/// Reads a body of any type, within the same limits.
+/// Reads a body of any type, within the same limits. What says that it is JSON can be read as such: half a character in an escape,
+/// as a program in JavaScript writes it that has cut a text, becomes U+FFFD.
 ///
 /// # Errors
-/// 413, 408, 503 where too many are under way, or 400 when it breaks off; 415 for a content coding.
+/// 413, 408, 503 where too many are under way, or 400 when it breaks off, or is to be JSON and is not UTF-8; 415 for a content
+/// coding.
 pub(super) async fn read_any(
     state: &State,
     request: &HttpRequest,
@@ -64,7 +68,29 @@ pub(super) async fn read_any(
     caller: &Caller,
 ) -> Result<Body, Error> {
     let take = |bytes| state.room.body(caller, bytes);
-    bounded(request, payload, &state.edge.limits, state.edge.limits.body, take).await
+    let body = bounded(request, payload, &state.edge.limits, state.edge.limits.body, take).await?;
+    match only(request.headers(), &header::CONTENT_TYPE).is_some_and(says_json) {
+        true => body.whole_characters(),
+        false => Ok(body),
+    }
+}
+
+impl Body {
+    fn whole_characters(self) -> Result<Self, Error> {
+        if let Err(error) = std::str::from_utf8(&self.bytes) {
+            let detail = format!(
+                "is not UTF-8 at byte {}; allowed: JSON in UTF-8",
+                error.valid_up_to() + 1
+            );
+            let pointer = String::new();
+            return Err(Error::Invalid(vec![FieldError { pointer, detail }]));
+        }
+        let mended = match surrogates::mended(&self.bytes) {
+            Cow::Owned(mended) => Bytes::from(mended),
+            Cow::Borrowed(_) => return Ok(self),
+        };
+        Ok(Self { bytes: mended, ..self })
+    }
 }
 
 /// Reads a form, of which it is not known yet who sends it.

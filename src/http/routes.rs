@@ -158,17 +158,29 @@ impl Route {
     }
 
     /// The value of `Allow`.
-    fn allow(self) -> String {
+    pub(super) fn allow(self) -> String {
         let verbs: Vec<_> = self.of_path().iter().map(|route| route.verb().allow()).collect();
         verbs.join(", ")
     }
 }
 
 async fn wrong_method(state: Data<State>, request: HttpRequest, route: Route) -> HttpResponse {
+    if is_of_the_console(&request) {
+        return console::wrong_method(state, request, route).await;
+    }
     let exchange = Exchange::begin(&state, &request, Some(route));
     exchange.finish(Err(Error::MethodNotAllowed(route.allow())))
 }
 
+/// People look at these in a browser, so what goes wrong there is a page too.
+fn is_of_the_console(request: &HttpRequest) -> bool {
+    let below = request.path().strip_prefix(Route::Console.path());
+    below.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+}
+
 async fn unknown(state: Data<State>, request: HttpRequest) -> HttpResponse {
+    if is_of_the_console(&request) {
+        return console::unknown(state, request).await;
+    }
     Exchange::begin(&state, &request, None).finish(Err(Error::NoRoute))
 }

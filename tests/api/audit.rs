@@ -288,14 +288,11 @@ async fn what_was_done_is_in_the_audit_which_verifies_and_tells_who_changed_it()
         );
         let broken = audit(url, &["verify", "--json"]).await;
         let report: Value = serde_json::from_slice(&broken.stdout).unwrap();
-        assert_eq!(
-            (&report["whole"], &report["findings"], &report["rows"]),
-            (
-                &json!(false),
-                &json!([{"finding": "changed", "number": 2}]),
-                &json!(number)
-            )
-        );
+        assert_eq!((&report["whole"], &report["rows"]), (&json!(false), &json!(number)));
+        let findings = report["findings"].as_array().unwrap();
+        assert_eq!(findings[0], json!({"finding": "changed", "number": 2}));
+        let keeps = |found: &Value| found["finding"] == "trigger" && found["trigger"] == "audit_keeps";
+        assert!(findings.iter().any(keeps), "{report}");
         rows(url, "UPDATE audit SET key_id = 'another' WHERE number = 2").await;
         let foreign = audit(url, &["verify"]).await;
         assert_eq!(

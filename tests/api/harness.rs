@@ -263,6 +263,7 @@ pub async fn spawn_app(setup: Setup) -> App {
     let sources = Sources {
         flags: Default::default(),
         environment: env.into_iter().collect(),
+        dotenv: Default::default(),
         file: Some((toml_path, setup.toml)),
         read_file: &|path| std::fs::read_to_string(path),
     };

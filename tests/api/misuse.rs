@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 
+use crate::gemini::Reply;
 use crate::harness::{App, Setup, spawn_app};
 
 async fn app() -> App {
@@ -81,11 +82,75 @@ async fn each_wrong_body_is_a_problem_that_names_the_place() {
     assert_eq!(page["decisions"], json!([]), "what does not parse leaves no decision");
 }
 
+/// Every route that takes JSON: what is said in it, with `TEXT` in the place of a text, and what it answers.
+const BODIES: [(&str, &str, &str, u16); 7] = [
+    ("POST", "/v1/chat", r#"{"message":"TEXT","user_id":"u"}"#, 200),
+    (
+        "POST",
+        "/v1/chat",
+        r#"{"message":"a","user_id":"u","history":[{"role":"user","content":"TEXT"}]}"#,
+        200,
+    ),
+    ("POST", "/v1/chat/stream", r#"{"message":"TEXT","user_id":"u"}"#, 200),
+    ("POST", "/api/agent/run", r#"{"prompt":"TEXT"}"#, 200),
+    (
+        "POST",
+        "/api/projects/default/agents/workspace/trigger",
+        r#"{"query":"TEXT"}"#,
+        200,
+    ),
+    (
+        "POST",
+        "/api/agent/approvals/resolve",
+        r#"{"approvalId":"018f0000-0000-7000-8000-000000000000","decision":"reject","reason":"TEXT"}"#,
+        404,
+    ),
+    (
+        "PUT",
+        "/api/projects/shop/agents/seller",
+        r#"{"name":"seller","description":"TEXT","system_prompt":"Sell."}"#,
+        201,
+    ),
+];
+
+async fn send(app: &App, method: &str, path: &str, body: Vec<u8>) -> (u16, String) {
+    let headers = [("content-type", "application/json"), ("x-gavel-user", "u")];
+    let answer = app.request(method, path, &headers).body(body).send().await.unwrap();
+    (answer.status().as_u16(), answer.text().await.unwrap())
+}
+
+/// An app in another language cuts a text inside of an emoji, and its JSON has half a character.
 #[tokio::test]
-async fn bytes_that_are_no_text_are_a_bad_request() {
+async fn half_a_character_in_any_body_is_replaced_and_the_request_is_answered() {
+    let agent = "---\nname: workspace\ndescription: Works.\n---\n\nYou work.\n";
+    let said = (0..BODIES.len()).map(|_| Reply::Text("Yes.")).collect();
+    let app = spawn_app(Setup::stdio_sqlite().agent("workspace.md", agent).script(said)).await;
+    for (method, path, body, expected) in BODIES {
+        for half in [r"call mom \ud83d", r"\udc4d call mom", r"call \uD83D mom"] {
+            let body = body.replace("TEXT", half);
+            let (status, answer) = send(&app, method, path, body.clone().into_bytes()).await;
+            let again = status == 200 && expected == 201;
+            assert!(status == expected || again, "{method} {path} {body}: {status} {answer}");
+        }
+    }
+    let (_, page) = app.get("/v1/decisions?page_size=1&order_by=created_at").await;
+    assert_eq!(page["decisions"][0]["message"], "call mom \u{fffd}", "{page}");
+}
+
+#[tokio::test]
+async fn bytes_that_are_no_text_are_a_bad_request_that_says_where() {
     let app = app().await;
-    let (status, _) = problem(&app, b"{\"message\":\"\xff\xfe\",\"user_id\":\"u\"}".to_vec()).await;
-    assert_eq!(status, 400);
+    for (method, path, body, _) in BODIES {
+        let at = body.find("TEXT").unwrap();
+        let (before, after) = body.split_once("TEXT").unwrap();
+        let body = [before.as_bytes(), b"\xff\xfe", after.as_bytes()].concat();
+        let (status, answer) = send(&app, method, path, body).await;
+        assert_eq!(status, 400, "{method} {path}: {answer}");
+        assert!(
+            answer.contains(&format!("is not UTF-8 at byte {}", at + 1)),
+            "{method} {path}: {answer}"
+        );
+    }
 }
 
 #[tokio::test]

@@ -192,6 +192,7 @@ async fn a_policy_that_is_wrong_or_whose_test_fails_stops_the_start() {
         let config = Config::resolve(Sources {
             flags: Default::default(),
             environment: environment.map(|(name, value)| (name.to_owned(), value)).into(),
+            dotenv: Default::default(),
             file: None,
             read_file: &|path| fs::read_to_string(path),
         });

@@ -197,6 +197,40 @@ fn config_shows_every_value_with_its_origin_and_no_secret() {
     assert_eq!(listen["origin"], "default");
 }
 
+/// A newcomer puts the key into `.env`, as for other programs.
+#[test]
+fn a_file_dotenv_in_the_working_directory_is_read_below_the_environment() {
+    const KEY: &str = "canary-of-the-file";
+    let place = Place::new();
+    let root = place.path().display();
+    let text = format!("GAVEL_LISTEN=127.0.0.1:9\nGEMINI_API_KEY='{KEY}'\nFILES_ROOT={root}\n");
+    fs::write(place.path().join(".env"), text).unwrap();
+    let shown = place.run(&["config"]).ended(0);
+    assert!(
+        shown.contains(".env GAVEL_LISTEN") && shown.contains(".env GEMINI_API_KEY"),
+        "{}",
+        shown
+    );
+    assert!(!shown.contains(KEY), "{}", shown);
+    let shown = place.run_with(&["config"], &[("GAVEL_LISTEN", "127.0.0.1:8")]).ended(0);
+    assert!(shown.contains("environment GAVEL_LISTEN"), "{}", shown);
+    let servers = place.run(&["mcp", "list"]).ended(0);
+    assert!(servers.contains("read_file"), "mcp.json names FILES_ROOT: {}", servers);
+
+    fs::write(place.path().join(".env"), format!("# mine\n{KEY}\n")).unwrap();
+    let refused = place.run(&["config"]);
+    assert_eq!(refused.status, 2, "{}", refused.err);
+    assert!(
+        refused.err.contains(".env:2: ") && !refused.err.contains(KEY),
+        "{}",
+        refused.err
+    );
+
+    let venv = Place::new();
+    fs::create_dir(venv.path().join(".env")).unwrap();
+    venv.run(&["config"]).ended(0);
+}
+
 #[test]
 fn a_new_key_is_random_and_its_entry_is_what_the_configuration_takes() {
     let place = Place::new();

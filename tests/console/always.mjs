@@ -1,4 +1,4 @@
-// A person who allows a question's recipients for good, in a real Chromium, and finds that under Standing leave. Told what to do as
+// A person who allows a question's recipients for good, in a real Chromium, and finds that under Always allowed. Told what to do as
 // JSON; a failed assertion ends it with an error.
 import assert from 'node:assert/strict';
 import { logsIn, opens } from './person.mjs';
@@ -21,7 +21,7 @@ await always.click();
 await page.getByRole('status').filter({ hasText: 'and always allowed for these recipients, and done.' }).waitFor();
 await page.getByText('Nothing waits for an answer.').waitFor();
 
-await page.getByRole('link', { name: 'Standing leave' }).click();
+await page.getByRole('link', { name: 'Always allowed' }).click();
 const leave = page.getByRole('article', { name: 'Gmail send' });
 const shown = await leave.innerText();
 assert.ok(shown.includes('ann@example.org') && shown.includes('0 times'), shown);

@@ -85,7 +85,7 @@ for (const host of ['127.0.0.1', 'localhost']) {
   // A link leads where it says, although the browser leaves a strict cookie at home at first.
   await other.goto(`http://${host}:${evil.address().port}/`);
   await other.getByText('A link in a mail').click();
-  await other.getByRole('heading', { name: 'Standing leave' }).waitFor();
+  await other.getByRole('heading', { name: 'Always allowed' }).waitFor();
   await other.close();
 }
 evil.close();
@@ -106,7 +106,7 @@ await page.getByText('and done.').waitFor();
 await page.getByRole('link', { name: 'Read the thread' }).click();
 await page.getByText('That is all.').waitFor();
 await shot('thread');
-await page.getByRole('link', { name: 'Standing leave' }).click();
+await page.getByRole('link', { name: 'Always allowed' }).click();
 await page.getByText('There is none.').waitFor();
 await page.getByRole('button', { name: 'Log out' }).click();
 await page.getByRole('heading', { name: 'Log in' }).waitFor();

@@ -102,9 +102,32 @@ async fn a_malformed_function_call_is_asked_for_once_more() {
     assert_eq!(fault.usage.input_tokens, 20);
 }
 
+/// C-EC-2: an answer that says nothing is asked for once more; the second one counts, whatever it is.
+#[tokio::test]
+async fn an_answer_that_says_nothing_is_asked_for_once_more() {
+    for (part, says) in [
+        (r#"{"text":" \n"}"#, "empty"),
+        (r#"{"text":"hm","thought":true}"#, "empty"),
+        ("{}", "empty"),
+        (r#"{"text":"\u200b\u2060\ufeff"}"#, "invisible"),
+        (
+            r#"{"text":"```tool_code\nprint(add_task(description='milk'))\n```"}"#,
+            "as text",
+        ),
+    ] {
+        let nothing = reply(part, "STOP", "");
+        let far = Far::start([json(200, &nothing), json(200, &said("Done."))]).await;
+        assert_eq!(ask(&gemini(&far.url)).await.unwrap().text(), "Done.", "{part}");
+
+        let far = Far::start([json(200, &nothing), json(200, &nothing), json(200, &said("late"))]).await;
+        assert_fault(ask(&gemini(&far.url)).await, FaultKind::Malformed, says, 2);
+        assert_eq!(far.seen().len(), 2, "{part}");
+    }
+}
+
 /// C-EC-2
 #[tokio::test]
-async fn blocked_empty_and_unknown_answers_are_not_repeated_and_not_run() {
+async fn blocked_and_unknown_answers_are_not_repeated_and_not_run() {
     let call = r#"{"functionCall":{"name":"add_task","args":{}}}"#;
     for (body, kind, words) in [
         (
@@ -121,13 +144,6 @@ async fn blocked_empty_and_unknown_answers_are_not_repeated_and_not_run() {
         ),
         (reply(call, "BRAND_NEW", ""), FaultKind::Malformed, "BRAND_NEW"),
         (chunk(call), FaultKind::Malformed, "cut off"),
-        (reply(r#"{"text":" \n"}"#, "STOP", ""), FaultKind::Malformed, "empty"),
-        (
-            reply(r#"{"text":"hm","thought":true}"#, "STOP", ""),
-            FaultKind::Malformed,
-            "empty",
-        ),
-        (reply("{}", "STOP", ""), FaultKind::Malformed, "empty"),
         ("{}".to_owned(), FaultKind::Malformed, "no candidate"),
         ("[]".to_owned(), FaultKind::Malformed, "unexpected JSON"),
         ("not JSON".to_owned(), FaultKind::Malformed, "invalid JSON"),

@@ -155,6 +155,52 @@ async fn an_unknown_route_is_404_and_a_wrong_method_405_with_allow() {
     }
 }
 
+/// Whoever follows an old link or mistypes one sees a page, and finds the way back.
+#[tokio::test]
+async fn a_console_path_that_is_no_page_is_answered_with_a_page_that_has_the_navigation() {
+    let edge = serve(Setup::default()).await;
+    let is_page = |answer: &Answer, status: u16, what: &str| {
+        assert_eq!(answer.status, status, "{what}");
+        assert_eq!(answer.header("content-type"), "text/html; charset=utf-8", "{what}");
+        assert!(
+            answer.text.contains("<nav aria-label=\"Pages\">"),
+            "{what}: {}",
+            answer.text
+        );
+        assert!(
+            answer.text.contains("href=\"/console/approvals\""),
+            "{what}: {}",
+            answer.text
+        );
+    };
+    for path in [
+        "/console/",
+        "/console/nothing",
+        "/console/approvals/",
+        "/console/approvals/a/b",
+        "/console/threads/%ff",
+        "/console/style.css/x",
+        "/console/approvals/no-id",
+    ] {
+        is_page(&edge.get(path).await, 404, path);
+    }
+    for (method, path, allow) in [
+        (Method::DELETE, "/console/approvals", "GET, HEAD"),
+        (Method::GET, "/console/logout", "POST"),
+        (
+            Method::GET,
+            "/console/actions/018f0000-0000-7000-8000-000000000000",
+            "POST",
+        ),
+        (Method::PUT, "/console", "GET, HEAD"),
+    ] {
+        let answer = Answer::of(edge.request(method.clone(), path).send().await.unwrap()).await;
+        is_page(&answer, 405, path);
+        assert_eq!(answer.header("allow"), allow, "{method} {path}");
+    }
+    edge.get("/consoles").await.problem(404, "not_found");
+}
+
 #[tokio::test]
 async fn what_is_no_id_names_no_decision() {
     let edge = serve(Setup::default()).await;

@@ -22,7 +22,8 @@ use crate::support::{
     tenant, tool,
 };
 
-/// Verifies the audit, and the log as if the audit had been there from the beginning.
+/// Verifies the audit, and the log as if the audit had been there from the beginning. What the triggers are is left out: somebody
+/// who changes rows takes them away first, and they have a test of their own.
 pub(crate) async fn verify(db: &TestDb, kept: Vec<Head>) -> Vec<Finding> {
     db.run("UPDATE gavel_schema SET applied_at = 0 WHERE name = 'audit'")
         .await;
@@ -30,7 +31,8 @@ pub(crate) async fn verify(db: &TestDb, kept: Vec<Head>) -> Vec<Finding> {
     let verified = log.verify(kept, |_, _| {}).await.unwrap();
     log.close().await;
     assert_eq!(verified.found(), verified.findings().len() as u64);
-    verified.findings().to_vec()
+    let chain = |finding: &&Finding| !matches!(finding, Finding::Trigger(_));
+    verified.findings().iter().filter(chain).cloned().collect()
 }
 
 pub(crate) async fn whole(db: &TestDb) {
@@ -55,7 +57,7 @@ fn detail(row: &AuditRow) -> Value {
 }
 
 /// A decision with one effect: two entries.
-async fn effect(store: &Store) -> Intent {
+pub(crate) async fn effect(store: &Store) -> Intent {
     let open = open_decision();
     let intent = intent(&open, 1);
     store.open(open.clone(), vec![intent.clone()]).await.unwrap();

@@ -65,7 +65,7 @@ fn rules(folder: &Dir, path: &Path, names: &[&str]) -> Gitignore {
         }
     }
     builder.build().unwrap_or_else(|error| {
-        tracing::warn!(%error, "the rules to ignore files are too much; they are left out");
+        tracing::warn!(%error, "the ignore rules are too large and are not applied, so ignored files are shown");
         Gitignore::empty()
     })
 }

@@ -67,7 +67,7 @@ impl Call<'_, '_> {
         let mut pieces = Pieces::default();
         let mut body = original.clone();
         for _ in 0..MAX_HOPS {
-            let hop = self.hop(&body).await?;
+            let hop = self.hop(&body, pieces.is_empty()).await?;
             if hop.next.is_some() && self.delivery.is_heard() {
                 self.delivery.settle(&hop.pieces.text());
             }
@@ -84,8 +84,8 @@ impl Call<'_, '_> {
     }
 
     fn complete(&self, pieces: Pieces, model: Option<String>) -> Result<ModelTurn, Failure> {
-        if !pieces.says_something() {
-            return Err(Failure::malformed("the answer is empty"));
+        if let Some(why) = pieces.no_answer() {
+            return Err(Failure::malformed(why));
         }
         let (content, parts) = pieces
             .finish()
@@ -99,8 +99,8 @@ impl Call<'_, '_> {
         })
     }
 
-    /// Sends one request until it is answered or nothing more is to be hoped for.
-    async fn hop(&mut self, body: &Bytes) -> Result<Hop, Failure> {
+    /// Sends one request until it is answered or nothing more is to be hoped for. The first hop of an answer may be all of it.
+    async fn hop(&mut self, body: &Bytes, is_first: bool) -> Result<Hop, Failure> {
         self.gemini.budget.deposit();
         let (mut attempt, mut garbled, mut renewed) = (0, false, false);
         let mut last: Option<Failure> = None;
@@ -114,7 +114,7 @@ impl Call<'_, '_> {
             self.attempts += 1;
             let (begun, spent) = (Instant::now(), self.usage);
             let span = self.span(attempt);
-            let answer = self.attempt(body).instrument(span.clone()).await;
+            let answer = self.attempt(body, is_first).instrument(span.clone()).await;
             if let (false, Err(failure)) = (span.is_disabled(), &answer) {
                 span.record("error.type", failure.kind.as_str());
                 span.record("otel.status_code", "ERROR");
@@ -195,7 +195,7 @@ impl Call<'_, '_> {
         Ok(())
     }
 
-    async fn attempt(&mut self, body: &Bytes) -> Result<Hop, Failure> {
+    async fn attempt(&mut self, body: &Bytes, is_first: bool) -> Result<Hop, Failure> {
         let begun = Instant::now();
         if begun >= self.deadline {
             return Err(Failure::deadline(Health::Unknown));
@@ -245,7 +245,12 @@ impl Call<'_, '_> {
             },
         };
         self.usage += reply.usage();
-        read.and_then(|()| reply.finish())
+        let hop = read.and_then(|()| reply.finish())?;
+        match hop.pieces.no_answer() {
+            // The model may do better.
+            Some(why) if is_first && hop.next.is_none() => Err(Failure::garbled(why)),
+            _ => Ok(hop),
+        }
     }
 
     /// Reads until the connection closes: a finish reason is not always the end.

@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use serde_json::value::RawValue;
 
+use super::no_answer;
 use super::wire::{self, Content, FunctionCall};
 use crate::domain::journal::{self, Part};
 
@@ -101,13 +102,13 @@ impl Pieces {
         self.garbled
     }
 
-    /// Are there calls, or words that are more than space?
-    pub(super) fn says_something(&self) -> bool {
-        self.pieces.iter().any(|piece| match &piece.read {
-            Part::Call(_) => true,
-            Part::Text(text) => !text.trim().is_empty(),
-            Part::Thought(_) | Part::Other => false,
-        })
+    /// Why it is no answer: it has no calls, and no words that say something.
+    pub(super) fn no_answer(&self) -> Option<&'static str> {
+        let is_call = |piece: &Piece| matches!(piece.read, Part::Call(_));
+        match self.pieces.iter().any(is_call) {
+            true => None,
+            false => no_answer::why(&self.text()),
+        }
     }
 
     /// The words for the person.
@@ -346,7 +347,7 @@ mod tests {
                 .take_whole(&raw(&format!(r#"{{"role":"model","parts":[{part}]}}"#)))
                 .unwrap();
             assert!(pieces.garbled().is_some_and(|why| why.contains(reason)), "{part}");
-            assert!(!pieces.says_something(), "{part}");
+            assert!(pieces.no_answer().is_some(), "{part}");
         }
     }
 

@@ -35,6 +35,7 @@ mod finish;
 pub(crate) mod fuzzing;
 mod limits;
 mod meters;
+mod no_answer;
 mod reply;
 mod request;
 mod retry;

@@ -151,7 +151,7 @@ impl Queue {
         if timeout(options.drain, self.running.wait()).await.is_err() {
             tracing::warn!(
                 jobs = self.running.len(),
-                "runs have not ended in time; another process takes them up"
+                "runs did not end in time; another process continues them"
             );
         }
         self.end.cancel();
@@ -161,7 +161,7 @@ impl Queue {
             self.shared.leave(self.running.is_empty()).await;
         };
         if timeout(LEAVING, leaving).await.is_err() {
-            tracing::warn!("the queue of runs was left without a word; what it held comes to another process");
+            tracing::warn!("the queue of runs did not close in time; another process continues the runs that it held");
         }
     }
 }

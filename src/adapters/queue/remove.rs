@@ -29,7 +29,7 @@ pub(super) async fn remove(shared: Arc<Shared>, mut finished: UnboundedReceiver<
             if end.is_cancelled() {
                 tracing::warn!(
                     jobs = ended.len(),
-                    "jobs that have ended come once more, to another process"
+                    "jobs of runs that ended are still in the queue; another process removes them and runs nothing again"
                 );
                 return;
             }

@@ -41,7 +41,7 @@ impl Lost {
             Op::Run(op) => {
                 match &**op {
                     RunOp::Finish(run) => {
-                        tracing::error!(run = %run.run, "the end of a run is lost; it is taken up again once its lease has run out");
+                        tracing::error!(run = %run.run, "the end of a run could not be recorded; another process continues the run when its lease expires");
                         meters::lost().increment(1);
                     }
                     // Its caller was told that it was not begun.

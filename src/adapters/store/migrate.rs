@@ -131,7 +131,7 @@ pub(super) async fn status(conn: &mut Conn) -> Result<MigrationStatus, StoreErro
 }
 
 /// Begins the transaction that nobody else is in.
-async fn lock(conn: &mut Conn, patience: Duration) -> Result<(), StoreError> {
+pub(super) async fn lock(conn: &mut Conn, patience: Duration) -> Result<(), StoreError> {
     match conn.dialect() {
         Dialect::Sqlite => {
             // Neither WAL mode nor the write lock waits reliably for a process that does the same.

@@ -54,7 +54,7 @@ use tokio_util::task::TaskTracker;
 
 pub use audit::{
     AuditFilter, AuditKeys, AuditKind, AuditLog, AuditRow, AuditSecrets, Finding, Head, KEY_IN_DATABASE, KeyPlace,
-    Verifier,
+    TriggerDamage, TriggerState, Verifier,
 };
 pub use buckets::SharedBuckets;
 pub use config::{AtStart, ContentKey, ContentMode, StoreConfig};
@@ -129,6 +129,7 @@ impl Store {
             state: State::up(),
             lost: Lost::default(),
             migrated: AtomicBool::new(false),
+            audit_guarded: AtomicBool::new(false),
             leaving: AtomicBool::new(false),
         });
         let mut conn = first_connection(&shared, config.at_start).await?;

@@ -1,11 +1,14 @@
 //! Port [`Recorder`]: each call becomes an op in the writer's queue.
 
+use std::sync::Arc;
+
 use tracing::Instrument;
 use tracing::field::Empty;
 
 use super::Store;
 use super::db::Dialect;
 use super::op::{Done, Op, Ticket};
+use crate::domain::decision::{DecisionType, Outcome};
 use crate::domain::ids::DecisionId;
 use crate::ports::BoxFuture;
 use crate::ports::records::{Claim, Claimed, ClosedDecision, Intent, OpenDecision, RecordError, Recorder};
@@ -42,6 +45,47 @@ impl Store {
     }
 }
 
+/// What the log says of a decision: one line, once it is on record.
+pub(super) struct LogLine {
+    id: DecisionId,
+    surface: &'static str,
+    decision_type: DecisionType,
+    outcome: Outcome,
+    intent: Arc<str>,
+    tool_calls: usize,
+    duration_us: i64,
+    model: Arc<str>,
+}
+
+impl LogLine {
+    pub(super) fn of(decision: &ClosedDecision) -> Self {
+        Self {
+            id: decision.open.id,
+            surface: decision.open.surface,
+            decision_type: decision.decision_type,
+            outcome: decision.outcome,
+            intent: Arc::clone(&decision.intent),
+            tool_calls: decision.calls.len(),
+            duration_us: decision.duration_us,
+            model: Arc::clone(&decision.model),
+        }
+    }
+
+    pub(super) fn write(&self) {
+        tracing::info!(
+            decision_id = %self.id,
+            surface = self.surface,
+            decision_type = self.decision_type.as_str(),
+            outcome = self.outcome.as_str(),
+            intent = &*self.intent,
+            tool_calls = self.tool_calls,
+            duration_ms = self.duration_us / 1000,
+            model = &*self.model,
+            "a decision was recorded"
+        );
+    }
+}
+
 impl Recorder for Store {
     fn available(&self) -> Result<(), RecordError> {
         match self.shared.state.reason() {
@@ -59,7 +103,12 @@ impl Recorder for Store {
     }
 
     fn close(&self, decision: ClosedDecision) -> BoxFuture<'_, Result<(), RecordError>> {
-        Box::pin(async move { self.commit("close", Op::Close(Box::new(decision))).await.map(drop) })
+        Box::pin(async move {
+            let line = LogLine::of(&decision);
+            self.commit("close", Op::Close(Box::new(decision))).await?;
+            line.write();
+            Ok(())
+        })
     }
 
     fn lose(&self, decision: DecisionId) {

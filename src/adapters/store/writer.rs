@@ -55,6 +55,8 @@ pub(super) struct Shared {
     pub(super) state: State,
     pub(super) lost: Lost,
     pub(super) migrated: AtomicBool,
+    /// The triggers of the audit were looked at.
+    pub(super) audit_guarded: AtomicBool,
     /// Set before the lease is ended, so that a late connection does not take it again.
     pub(super) leaving: AtomicBool,
 }
@@ -73,6 +75,7 @@ impl Shared {
             // Another writer may have been first, with the same key.
             let _ = self.signer.set(signer);
         }
+        self.guard_audit(&mut conn).await;
         if self.leaving.load(Ordering::Acquire) {
             return Ok(conn);
         }
@@ -85,6 +88,33 @@ impl Shared {
                 Err(StoreError::Unavailable(fault.reason().clone()))
             }
             Err(_) => Err(timed_out("taking the lease").into()),
+        }
+    }
+
+    /// Restores triggers of the audit that are missing or changed, once a process. Where that fails gavel works all the same:
+    /// the record of what happens from now on is worth more than a service that does not start.
+    async fn guard_audit(&self, conn: &mut Conn) {
+        if self.audit_guarded.load(Ordering::Acquire) {
+            return;
+        }
+        match audit::restore_triggers(conn, &self.batch(), self.migrating).await {
+            Ok(found) => {
+                self.audit_guarded.store(true, Ordering::Release);
+                for damage in found {
+                    tracing::error!(
+                        trigger = damage.trigger,
+                        table = damage.table,
+                        was = %damage.state,
+                        "audit: gavel restored a trigger that keeps the audit append-only; find out who changed the database, and run \
+                         `gavel audit verify`"
+                    );
+                }
+            }
+            Err(error) => tracing::error!(
+                %error,
+                "audit: triggers that keep the audit append-only are missing or changed, and gavel could not restore them; until it \
+                 can, the database does not refuse changes of entries"
+            ),
         }
     }
 

@@ -67,7 +67,7 @@ const REJECT: &str = "\
 Examples:
   gavel approvals reject 0198c2b5-7d8e-7c52-9d3b-5a1c4e6f7a80 --reason 'wrong Bob'
 
-The agent is told the reason, and goes on without the call (setting runs.on_reject).";
+The call does not run. The agent reads the reason and continues, or its run ends (setting runs.on_reject).";
 
 pub(super) async fn approve(args: Approve, place: Place) -> anyhow::Result<Exit> {
     let resolution = match args.always {

@@ -116,6 +116,7 @@ fn told(row: &AuditRow) -> String {
             format!("{}/{} version {}", text("project"), text("agent"), detail["version"])
         }
         Some(AuditKind::EffectCompleted | AuditKind::RunCancelled) => String::new(),
+        Some(AuditKind::TriggerRestored) => format!("{} was {}", text("trigger"), text("was")),
         // No kind of gavel's: somebody has put it there.
         None => row.detail.clone(),
     }

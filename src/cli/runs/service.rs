@@ -426,7 +426,7 @@ fn told(error: AgentError) -> anyhow::Error {
             let by = by.as_deref().map_or_else(String::new, |by| format!(" by {by}"));
             let said = said.map_or_else(String::new, |said| format!(", answered {}{by}", said.as_str()));
             Late(format!(
-                "it was answered before, or its time is over: it is {}{said}",
+                "it was answered before, or it expired: it is {}{said}",
                 status.as_str()
             ))
             .into()

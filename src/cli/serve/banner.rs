@@ -136,6 +136,7 @@ mod tests {
         let sources = Sources {
             flags: Default::default(),
             environment: environment.iter().map(own).collect(),
+            dotenv: Default::default(),
             file: None,
             read_file: &|_| Err(std::io::ErrorKind::NotFound.into()),
         };

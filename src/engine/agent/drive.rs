@@ -254,7 +254,7 @@ impl Agents {
 
     /// Ends a run whose driver broke down.
     async fn broken_down(self: &Arc<Self>, mut log: Log, known: Option<&Arc<Bundle>>) -> Result<Ended, Stop> {
-        tracing::error!(run_id = %log.run, "the work on a run broke down");
+        tracing::error!(run_id = %log.run, "the work on a run panicked");
         let (stored, history) = self.read(&mut log).await?;
         if stored.status.is_over() {
             return Ok(ended(&stored, history.as_ref().map_or(&[], History::own), known));
@@ -441,7 +441,7 @@ impl Agents {
             status = told.status.as_str(),
             stop_reason = told.stop_reason.map(StopReason::as_str),
             steps,
-            "a run of an agent is over"
+            "a run of an agent ended"
         );
         Ok(Ended {
             status: told.status,

@@ -123,7 +123,7 @@ fn summary(report: &Report, out: &mut String) {
         }
     );
     let verdict = if report.meets_threshold() { "met" } else { "not met" };
-    let _ = writeln!(out, "C-SC-1 {verdict}: {}", report.clear_requests_in_words());
+    let _ = writeln!(out, "target {verdict}: {}", report.clear_requests_in_words());
     let broken = report.invariants_broken.len();
     let invariants = if broken == 0 {
         "all hold".to_owned()

@@ -3,6 +3,8 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use futures_util::future::BoxFuture;
 use jsonwebtoken::errors::ErrorKind;
 use jsonwebtoken::{Algorithm, DecodingKey, Validation, decode, decode_header};
@@ -11,11 +13,14 @@ use sha2::{Digest, Sha256};
 
 use super::default_tenant;
 use crate::domain::ids::{TenantId, UserId};
+use crate::domain::text::{capped, escaped};
 use crate::http::error::Error;
 use crate::surfaces::caller::{Caller, Identity, KeySet, KeySource, KeysUnavailable, VerifyingKey};
 
 /// Clocks may differ by this many seconds.
 const LEEWAY_S: u64 = 60;
+/// Most bytes of a claim in the log.
+const LONGEST_SHOWN: usize = 200;
 /// Longest token looked at.
 const MAX_TOKEN: usize = 16 * 1024;
 
@@ -35,7 +40,7 @@ pub struct Tokens {
 }
 
 impl Tokens {
-    /// The user a token speaks for. The reason of a refusal is for operators, at debug level.
+    /// The user a token speaks for. Which claim made a refusal, with what was expected, is for operators, at debug level.
     ///
     /// # Errors
     /// [`Error::NotAccepted`], [`Error::AuthUnavailable`].
@@ -48,22 +53,22 @@ impl Tokens {
     /// # Errors
     /// As [`Tokens::verify`].
     pub(super) async fn verify_until(&self, token: &str) -> Result<(Caller, i64), Error> {
-        let claims = match self.claims(token).await {
-            Ok(claims) => claims,
-            Err(Refusal::Keys(error)) => {
+        self.verified(token).await.map_err(|refusal| match refusal {
+            Refusal::Keys(error) => {
                 tracing::error!(%error, "no token can be checked");
-                return Err(Error::AuthUnavailable);
+                Error::AuthUnavailable
             }
-            Err(Refusal::Token(reason)) => {
-                tracing::debug!(reason, "a token was not accepted");
-                return Err(Error::NotAccepted);
+            Refusal::Token(Misfit { claim, found, expected }) => {
+                tracing::debug!(claim, found, expected, "a token was not accepted");
+                Error::NotAccepted
             }
-        };
-        let caller = self.caller(&claims);
-        caller.zip(until(&claims)).ok_or_else(|| {
-            tracing::debug!("a token lacks a usable subject, end, tenant or roles");
-            Error::NotAccepted
         })
+    }
+
+    async fn verified(&self, token: &str) -> Result<(Caller, i64), Refusal> {
+        let claims = self.claims(token).await?;
+        let end = until(&claims).ok_or_else(|| Misfit::of(&claims, "exp", "seconds since 1970, a number"))?;
+        Ok((self.caller(&claims)?, end))
     }
 
     /// Says whose tokens count and what is read from them, for logins that outlive the process.
@@ -81,25 +86,66 @@ impl Tokens {
 
     async fn claims(&self, token: &str) -> Result<Map<String, Value>, Refusal> {
         if token.len() > MAX_TOKEN {
-            return Err(Refusal::Token("too long"));
+            let length = format!("{} bytes", token.len());
+            return Err(Misfit::new("length of the token", length, format!("at most {MAX_TOKEN} bytes")).into());
         }
-        let header = decode_header(token).map_err(|_| Refusal::Token("no JWT of a known algorithm"))?;
-        if header.crit.is_some() {
+        let header = decode_header(token)
+            .map_err(|error| Misfit::new("header of the token", error.to_string(), "a JWT of a known algorithm"))?;
+        if let Some(critical) = header.crit {
             // RFC 7515 section 4.1.11: what is critical and not understood must be refused.
-            return Err(Refusal::Token("critical extensions"));
+            return Err(Misfit::new("crit", format!("{critical:?}"), "no critical extensions").into());
         }
         let checks = self.checks(header.alg);
         let set = self.keys.current().await?;
-        if let Some(read) = read(token, &set, header.kid.as_deref(), &checks) {
+        if let Some(read) = self.read(token, &set, header.kid.as_deref(), &checks) {
             return read;
         }
         // No key verifies it. The issuer may have put another key in the place of one, under the same name or under none.
         let newer = self.keys.newer(set.generation).await?;
         let is_newer = newer.generation != set.generation;
         let read = is_newer
-            .then(|| read(token, &newer, header.kid.as_deref(), &checks))
+            .then(|| self.read(token, &newer, header.kid.as_deref(), &checks))
             .flatten();
-        read.unwrap_or(Err(Refusal::Token("unknown key, or wrong signature")))
+        read.unwrap_or_else(|| {
+            let of = |key: &VerifyingKey| key.id.clone().unwrap_or_else(|| "a key without kid".to_owned());
+            let keys: Vec<_> = newer.keys.iter().map(of).collect();
+            let found = format!("kid {:?}, alg {:?}", header.kid, header.alg);
+            let expected = format!("a signature by one of the issuer's keys: {}", keys.join(", "));
+            Err(Misfit::new("signature", found, expected).into())
+        })
+    }
+
+    /// The claims of a token that one of the keys verifies, or why they do not count; `None` where no key verifies it.
+    fn read(
+        &self,
+        token: &str,
+        set: &KeySet,
+        id: Option<&str>,
+        checks: &Validation,
+    ) -> Option<Result<Map<String, Value>, Refusal>> {
+        let algorithm = *checks.algorithms.first()?;
+        usable(set, id, algorithm).into_iter().find_map(|key| {
+            match decode::<Map<String, Value>>(token, &key.key, checks) {
+                Ok(data) => Some(Ok(data.claims)),
+                Err(error) => match error.kind() {
+                    ErrorKind::InvalidSignature => None,
+                    kind => Some(Err(self.misfit(kind, token).into())),
+                },
+            }
+        })
+    }
+
+    /// Which claim of a token that is signed as it should be is not as it should be.
+    fn misfit(&self, kind: &ErrorKind, token: &str) -> Misfit {
+        let claims = unchecked(token).unwrap_or_default();
+        match kind {
+            ErrorKind::InvalidIssuer => Misfit::of(&claims, "iss", format!("{:?}", self.issuer)),
+            ErrorKind::InvalidAudience => Misfit::of(&claims, "aud", format!("{:?}, or a list with it", self.audience)),
+            ErrorKind::ExpiredSignature => Misfit::of(&claims, "exp", format!("a time less than {LEEWAY_S} s ago")),
+            ErrorKind::ImmatureSignature => Misfit::of(&claims, "nbf", format!("a time at most {LEEWAY_S} s ahead")),
+            ErrorKind::MissingRequiredClaim(claim) => Misfit::of(&claims, claim, "a value"),
+            other => Misfit::new("claims", format!("{other:?}"), "a JSON object of claims"),
+        }
     }
 
     fn checks(&self, algorithm: Algorithm) -> Validation {
@@ -112,50 +158,76 @@ impl Tokens {
         checks
     }
 
-    fn caller(&self, claims: &Map<String, Value>) -> Option<Caller> {
+    fn caller(&self, claims: &Map<String, Value>) -> Result<Caller, Misfit> {
         let text = |name: &str| claims.get(name).and_then(Value::as_str);
         // RFC 7519 section 4.1.1: one text. The library takes a list, too.
-        text("iss").filter(|issuer| *issuer == self.issuer)?;
-        let user = UserId::parse(text("sub")?).ok()?;
+        if text("iss") != Some(&self.issuer) {
+            return Err(Misfit::of(claims, "iss", format!("{:?}", self.issuer)));
+        }
+        let user = text("sub").and_then(|user| UserId::parse(user).ok());
+        let user = user.ok_or_else(|| Misfit::of(claims, "sub", "a user's id"))?;
         let tenant = match &self.tenant_claim {
             None => default_tenant(),
-            Some(claim) => TenantId::parse(text(claim)?).ok()?,
+            Some(claim) => text(claim)
+                .and_then(|tenant| TenantId::parse(tenant).ok())
+                .ok_or_else(|| Misfit::of(claims, claim, "a tenant's id (auth.jwt.tenant_claim)"))?,
         };
-        let roles = Arc::new(roles(claims.get(&self.roles_claim))?);
-        Some(Caller {
+        let roles = roles(claims.get(&self.roles_claim)).ok_or_else(|| {
+            let expected = "a list of texts, or a text with blanks between them (auth.jwt.roles_claim)";
+            Misfit::of(claims, &self.roles_claim, expected)
+        })?;
+        Ok(Caller {
             tenant,
             identity: Identity::User(user),
-            roles,
+            roles: Arc::new(roles),
         })
     }
 }
 
+/// Why a token does not count, for operators: what was looked at, what it is, and what it should be.
+#[derive(Debug)]
+struct Misfit {
+    claim: String,
+    found: String,
+    expected: String,
+}
+
+impl Misfit {
+    fn new(claim: &str, found: impl Into<String>, expected: impl Into<String>) -> Self {
+        Self {
+            claim: claim.to_owned(),
+            found: capped(&found.into(), LONGEST_SHOWN).into_owned(),
+            expected: expected.into(),
+        }
+    }
+
+    fn of(claims: &Map<String, Value>, claim: &str, expected: impl Into<String>) -> Self {
+        let found = claims.get(claim).map_or_else(|| "absent".to_owned(), Value::to_string);
+        Self::new(claim, escaped(&found), expected)
+    }
+}
+
+/// The claims of a token whose signature was verified before, and whose claims do not count.
+fn unchecked(token: &str) -> Option<Map<String, Value>> {
+    let payload = token.split('.').nth(1)?;
+    serde_json::from_slice(&URL_SAFE_NO_PAD.decode(payload).ok()?).ok()
+}
+
 enum Refusal {
-    Token(&'static str),
+    Token(Misfit),
     Keys(KeysUnavailable),
+}
+
+impl From<Misfit> for Refusal {
+    fn from(misfit: Misfit) -> Self {
+        Self::Token(misfit)
+    }
 }
 
 impl From<KeysUnavailable> for Refusal {
     fn from(error: KeysUnavailable) -> Self {
         Self::Keys(error)
     }
-}
-
-/// The claims of a token that one of the keys verifies, or why they do not count; `None` where no key verifies it.
-fn read(
-    token: &str,
-    set: &KeySet,
-    id: Option<&str>,
-    checks: &Validation,
-) -> Option<Result<Map<String, Value>, Refusal>> {
-    let algorithm = *checks.algorithms.first()?;
-    usable(set, id, algorithm)
-        .into_iter()
-        .find_map(|key| match decode::<Map<String, Value>>(token, &key.key, checks) {
-            Ok(data) => Some(Ok(data.claims)),
-            Err(error) if matches!(error.kind(), ErrorKind::InvalidSignature) => None,
-            Err(_) => Some(Err(Refusal::Token("claims off"))),
-        })
 }
 
 /// The keys a token may be signed with: the one it names, or without a name any that fits. The

@@ -29,24 +29,26 @@ const PATIENCE: Duration = Duration::from_secs(4);
 
 pub(in crate::http) async fn list(state: Data<State>, request: HttpRequest) -> HttpResponse {
     let exchange = Exchange::begin(&state, &request, Some(Route::ConsoleApprovals));
-    exchange.finish(Ok(told(waiting(&state, &request).await)))
+    exchange.finish(Ok(told(&state, &request, waiting(&state, &request).await).await))
 }
 
 pub(in crate::http) async fn one(state: Data<State>, request: HttpRequest) -> HttpResponse {
     let exchange = Exchange::begin(&state, &request, Some(Route::ConsoleApproval));
-    exchange.finish(Ok(told(shown(&state, &request).await)))
+    exchange.finish(Ok(told(&state, &request, shown(&state, &request).await).await))
 }
 
 pub(in crate::http) async fn resolve(state: Data<State>, request: HttpRequest, payload: Payload) -> HttpResponse {
     let exchange = Exchange::begin(&state, &request, Some(Route::ConsoleResolve));
     let answer = resolved(&state, &request, payload);
     let answer = answer.instrument(exchange.span.clone()).await;
-    exchange.finish(Ok(told(answer)))
+    exchange.finish(Ok(told(&state, &request, answer).await))
 }
 
 pub(in crate::http) async fn settle(state: Data<State>, request: HttpRequest, payload: Payload) -> HttpResponse {
     let exchange = Exchange::begin(&state, &request, Some(Route::ConsoleSettle));
-    exchange.finish(Ok(told(settled(&state, &request, payload).await)))
+    exchange.finish(Ok(
+        told(&state, &request, settled(&state, &request, payload).await).await
+    ))
 }
 
 /// The parameter of a page that names it once; empty is absent.
@@ -218,7 +220,7 @@ async fn resolved(state: &State, request: &HttpRequest, payload: Payload) -> Res
 async fn rests(state: &State, visitor: &Visitor, run: RunId) {
     let rests = tokio::time::timeout(PATIENCE, state.edge.agents.rests(&visitor.caller, run));
     if let Ok(Err(error)) = rests.await {
-        tracing::warn!(run_id = %run, %error, "how a run stands after an answer cannot be read");
+        tracing::warn!(run_id = %run, %error, "an approval was resolved, and the state of its run cannot be read");
     }
 }
 

@@ -1,4 +1,4 @@
-//! Standing leave: listed, and taken back.
+//! Grants: listed, and taken back.
 
 use actix_web::http::StatusCode;
 use actix_web::web::{Data, Payload};
@@ -18,12 +18,14 @@ use crate::surfaces::decisions::ListQuery;
 
 pub(in crate::http) async fn list(state: Data<State>, request: HttpRequest) -> HttpResponse {
     let exchange = Exchange::begin(&state, &request, Some(Route::ConsoleGrants));
-    exchange.finish(Ok(told(shown(&state, &request).await)))
+    exchange.finish(Ok(told(&state, &request, shown(&state, &request).await).await))
 }
 
 pub(in crate::http) async fn revoke(state: Data<State>, request: HttpRequest, payload: Payload) -> HttpResponse {
     let exchange = Exchange::begin(&state, &request, Some(Route::ConsoleRevoke));
-    exchange.finish(Ok(told(revoked(&state, &request, payload).await)))
+    exchange.finish(Ok(
+        told(&state, &request, revoked(&state, &request, payload).await).await
+    ))
 }
 
 async fn shown(state: &State, request: &HttpRequest) -> Result<HttpResponse, Turned> {
@@ -37,7 +39,7 @@ async fn shown(state: &State, request: &HttpRequest) -> Result<HttpResponse, Tur
     let found = approvals.grants(&visitor.caller, visitor.user.clone(), query).await?;
     let about = parameter(request, "about").and_then(|about| GrantId::parse(&about));
     let body = grants(&visitor, &found.grants, about, found.next_page_token.as_deref());
-    Ok(page(StatusCode::OK, Some(&visitor), "Standing leave", &body))
+    Ok(page(StatusCode::OK, Some(&visitor), "Always allowed", &body))
 }
 
 async fn revoked(state: &State, request: &HttpRequest, payload: Payload) -> Result<HttpResponse, Turned> {

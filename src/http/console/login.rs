@@ -32,17 +32,21 @@ const NOT_ACCEPTED: &str = "That was not accepted. It takes a key or a token tha
 
 pub(in crate::http) async fn show(state: Data<State>, request: HttpRequest) -> HttpResponse {
     let exchange = Exchange::begin(&state, &request, Some(Route::ConsoleLogin));
-    exchange.finish(Ok(told(shown(&state, &request).await)))
+    exchange.finish(Ok(told(&state, &request, shown(&state, &request).await).await))
 }
 
 pub(in crate::http) async fn log_in(state: Data<State>, request: HttpRequest, payload: Payload) -> HttpResponse {
     let exchange = Exchange::begin(&state, &request, Some(Route::ConsoleLogIn));
-    exchange.finish(Ok(told(logged_in(&state, &request, payload).await)))
+    exchange.finish(Ok(
+        told(&state, &request, logged_in(&state, &request, payload).await).await
+    ))
 }
 
 pub(in crate::http) async fn log_out(state: Data<State>, request: HttpRequest, payload: Payload) -> HttpResponse {
     let exchange = Exchange::begin(&state, &request, Some(Route::ConsoleLogOut));
-    exchange.finish(Ok(told(logged_out(&state, &request, payload).await)))
+    exchange.finish(Ok(
+        told(&state, &request, logged_out(&state, &request, payload).await).await
+    ))
 }
 
 /// The login page that leads back to `next`.

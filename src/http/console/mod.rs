@@ -26,7 +26,7 @@ use maud::{Markup, html};
 use sha2::{Digest, Sha256};
 
 pub(super) use self::attempts::Attempts;
-use self::session::Visitor;
+use self::session::{Visitor, visitor};
 use super::State;
 use super::error::Error;
 use super::exchange::Exchange;
@@ -151,9 +151,32 @@ fn secured(status: StatusCode) -> HttpResponseBuilder {
     response
 }
 
-/// The page, or why there is none.
-fn told(answer: Result<HttpResponse, Turned>) -> HttpResponse {
-    answer.unwrap_or_else(|turned| match turned {
+/// A path below `/console` that is no page.
+pub(super) async fn unknown(state: Data<State>, request: HttpRequest) -> HttpResponse {
+    let exchange = Exchange::begin(&state, &request, None);
+    let answer = Err(Error::NoRoute.into());
+    exchange.finish(Ok(told(&state, &request, answer).await))
+}
+
+/// A path of the console that has no such method.
+pub(super) async fn wrong_method(state: Data<State>, request: HttpRequest, route: Route) -> HttpResponse {
+    let exchange = Exchange::begin(&state, &request, Some(route));
+    let allow = route.allow();
+    let answer = Err(Error::MethodNotAllowed(allow.clone()).into());
+    let mut response = told(&state, &request, answer).await;
+    if let Ok(allow) = HeaderValue::from_str(&allow) {
+        response.headers_mut().insert(header::ALLOW, allow);
+    }
+    exchange.finish(Ok(response))
+}
+
+/// The page, or why there is none. A page that says why has the navigation of whoever asked.
+async fn told(state: &State, request: &HttpRequest, answer: Result<HttpResponse, Turned>) -> HttpResponse {
+    let turned = match answer {
+        Ok(response) => return response,
+        Err(turned) => turned,
+    };
+    match turned {
         Turned::LogIn(next) => see(&login::address(&next)),
         Turned::Lost => see(&login::address_of_lost()),
         Turned::Again(path) => {
@@ -173,24 +196,28 @@ fn told(answer: Result<HttpResponse, Turned>) -> HttpResponse {
                 .insert(header::RETRY_AFTER, headers::seconds(seconds));
             response
         }
-        Turned::Error(error) => trouble(error),
-    })
+        Turned::Error(error) => {
+            // Without it where nobody is logged in, or nobody can say so now.
+            let visitor = visitor(state, request).await.ok();
+            trouble(error, visitor.as_ref())
+        }
+    }
 }
 
 /// An error as a page.
-fn trouble(error: Error) -> HttpResponse {
+fn trouble(error: Error, visitor: Option<&Visitor>) -> HttpResponse {
     let title = match &error {
-        Error::NotFound | Error::Agent(AgentError::NotFound) => "Not found",
+        Error::NoRoute | Error::NotFound | Error::Agent(AgentError::NotFound) => "Not found",
         Error::Invalid(_) | Error::Agent(AgentError::Invalid(_)) => "That does not fit",
         _ => "That did not work",
     };
     let (status, words, errors, later) = error.in_words();
     let words = match title {
-        "Not found" => "There is no such thing, or it is somebody else's.".into(),
+        "Not found" => "There is no such page, or it belongs to another user.".into(),
         "That does not fit" => "Nothing was done.".into(),
         _ => words,
     };
-    let mut response = page(status, None, title, &view::trouble(title, &words, &errors));
+    let mut response = page(status, visitor, title, &view::trouble(title, &words, &errors));
     if let Some(later) = later {
         response.headers_mut().insert(header::RETRY_AFTER, later);
     }

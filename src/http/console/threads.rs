@@ -23,12 +23,12 @@ use crate::surfaces::decisions::ListQuery;
 
 pub(in crate::http) async fn list(state: Data<State>, request: HttpRequest) -> HttpResponse {
     let exchange = Exchange::begin(&state, &request, Some(Route::ConsoleThreads));
-    exchange.finish(Ok(told(listed(&state, &request).await)))
+    exchange.finish(Ok(told(&state, &request, listed(&state, &request).await).await))
 }
 
 pub(in crate::http) async fn thread(state: Data<State>, request: HttpRequest) -> HttpResponse {
     let exchange = Exchange::begin(&state, &request, Some(Route::ConsoleThread));
-    exchange.finish(Ok(told(shown(&state, &request).await)))
+    exchange.finish(Ok(told(&state, &request, shown(&state, &request).await).await))
 }
 
 async fn listed(state: &State, request: &HttpRequest) -> Result<HttpResponse, Turned> {

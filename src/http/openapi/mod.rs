@@ -15,8 +15,10 @@ use super::error::Code;
 use super::routes::{Route, Verb};
 
 const ABOUT: &str = "gavel turns chat messages into typed, logged decisions.\n\n\
-    Every request that parses leaves exactly one decision on the record, also when it was refused, shed, timed out or \
-    failed; what does not parse is a problem document (RFC 9457) and no decision. `HEAD` works where `GET` does. Every \
+    Every chat message, trigger and message in a thread leaves one decision in the decision log, also when it was refused, \
+    shed, timed out or failed. What is answered 400, 401, 403, 404, 413 or 415 leaves none, nor does a repeated \
+    `Idempotency-Key`; 503 `record_unavailable` says that nothing was done and 500 `outcome_unrecorded` that the decision log \
+    may not have it. Problems are documents of RFC 9457. `HEAD` works where `GET` does. Every \
     answer carries `X-Request-Id`. A request that is no HTTP (a broken head, two lengths, headers over 128 KiB) is \
     answered 400, 408 or 431 without a body, and the connection is closed.";
 

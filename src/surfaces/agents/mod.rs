@@ -401,7 +401,7 @@ impl AgentRuns {
         match made.await {
             Ok(made) => made,
             Err(error) => {
-                tracing::error!(run_id = %run, %error, "the making of a run broke down");
+                tracing::error!(run_id = %run, %error, "creating a run panicked");
                 // Where the run is there already, its decision is its own, and stays as it is.
                 if let Err(error) = self
                     .unmade(asked, DecisionType::RespondOnly, Outcome::Internal, None)
@@ -638,7 +638,7 @@ impl AgentRuns {
     /// which are not on record is said where this process could not record them, and of no other run.
     #[must_use]
     pub fn unreadable(&self, run: RunId, error: &AgentError) -> AgentError {
-        tracing::error!(run_id = %run, %error, "how a run stands cannot be read");
+        tracing::error!(run_id = %run, %error, "the state of a run cannot be read");
         match error {
             AgentError::Begun(_) => AgentError::Begun(run),
             _ if self.unrecorded.has(run) => AgentError::Begun(run),
@@ -768,7 +768,7 @@ impl AgentRuns {
         self.go_on(run, &caller.tenant, &caller.name_for(user));
         // It is asked for, whatever can be read now: as it was a moment ago it says no less.
         Ok(self.get(caller, user, run).await.unwrap_or_else(|error| {
-            tracing::warn!(run_id = %run, %error, "how a run stands that is to be cancelled cannot be read");
+            tracing::warn!(run_id = %run, %error, "the state of a run that is to be cancelled cannot be read");
             found
         }))
     }
@@ -867,7 +867,7 @@ fn conversation(run: impl std::fmt::Display) -> ConversationId {
 }
 
 pub(super) fn unrecorded(error: &RecordError) -> AgentError {
-    tracing::error!(%error, "a request was turned away: nothing can be recorded");
+    tracing::error!(%error, "a request was rejected, since nothing can be recorded");
     AgentError::RecordUnavailable
 }
 
@@ -876,7 +876,7 @@ pub(super) fn unheard(error: &RecordError, what: Unheard) -> AgentError {
     match error {
         RecordError::Unavailable(_) => unrecorded(error),
         RecordError::Uncertain(_) => {
-            tracing::error!(%error, "a request ended without knowing what it did: {what}");
+            tracing::error!(%error, "a request ended, and its outcome is unknown: {what}");
             AgentError::Unheard(what)
         }
     }

@@ -155,7 +155,7 @@ impl AgentRuns {
                 Ok(Some(lease)) => self.hold(lease, asked, self.halt.clone()).await,
                 Ok(None) => false,
                 Err(error) => {
-                    tracing::warn!(run_id = %run, %error, "a run could not be taken up; it is looked for again");
+                    tracing::warn!(run_id = %run, %error, "a run could not be started or continued; this process tries again");
                     false
                 }
             };
@@ -205,22 +205,22 @@ impl AgentRuns {
                     self.unrecorded.went_on(lease.run);
                     None
                 }
-                Ok(Err(Stop::LeaseLost)) => Some("somebody else has it, or it was cancelled, or leave was taken back"),
+                Ok(Err(Stop::LeaseLost)) => Some("another process has its lease, or it was cancelled, or an approval or a grant no longer holds"),
                 Ok(Err(Stop::Halted)) => Some("the service stops"),
                 // Its lease is not given up: what is still to be written is written under it, when the store is back.
                 Ok(Err(Stop::Record(error))) => {
-                    tracing::error!(run_id = %lease.run, %error, "a run cannot be recorded, and is left where it stands");
+                    tracing::error!(run_id = %lease.run, %error, "a run cannot be recorded; this process stops working on it, and another one continues it");
                     self.unrecorded.broke_off(lease.run);
                     None
                 }
                 // Nor is it here: whoever takes it up next may break down as well, and need not do so at once.
                 Ok(Err(Stop::StepStopped(_))) | Err(_) => {
-                    tracing::error!(run_id = %lease.run, "the work on a run broke down, and it is left where it stands");
+                    tracing::error!(run_id = %lease.run, "the work on a run panicked; another process continues it");
                     self.unrecorded.broke_off(lease.run);
                     None
                 }
             },
-            () = lost.cancelled() => Some("somebody else has it"),
+            () = lost.cancelled() => Some("another process has its lease"),
             () = out_of_time => Some("the service stops"),
         };
         let held = self.leases.lock().remove(&lease.run);
@@ -228,7 +228,7 @@ impl AgentRuns {
             self.next_after(lease.run).await;
         }
         if let Some(why) = left {
-            tracing::warn!(run_id = %lease.run, "a run is left where it stands: {why}");
+            tracing::warn!(run_id = %lease.run, "this process stops working on a run, and another one continues it: {why}");
             if let Err(error) = self.agents.runs.release(vec![lease]).await {
                 tracing::debug!(%error, "a lease was not given up; it runs out by itself");
             }
@@ -293,10 +293,10 @@ impl AgentRuns {
         match self.agents.actions.expire(AT_ONCE).await {
             Ok(runs) => {
                 for run in runs {
-                    tracing::info!(run_id = %run, "nobody answered in time, so it goes on without leave");
+                    tracing::info!(run_id = %run, "an approval expired, and its action was not executed; its run continues");
                 }
             }
-            Err(error) => tracing::debug!(%error, "approvals whose time is over cannot be looked for"),
+            Err(error) => tracing::debug!(%error, "expired approvals cannot be looked for"),
         }
     }
 
@@ -409,7 +409,7 @@ impl AgentRuns {
     /// As [`AgentRuns::take_next`]; what cannot be taken up now is looked for again.
     async fn next_in_turn(&self) -> Option<Taken> {
         self.take_next().await.unwrap_or_else(|error| {
-            tracing::debug!(%error, "runs that wait cannot be taken up; they are looked for again");
+            tracing::debug!(%error, "waiting runs could not be continued; this process tries again");
             None
         })
     }

@@ -286,7 +286,7 @@ impl Chat {
     /// answered like any other that failed; else the record alone tells what was done, and recovery closes it.
     async fn broken(&self, accepted: &Accepted) -> Result<Answer, ChatError> {
         let id = accepted.record.id;
-        tracing::error!(decision_id = %id, acted = accepted.acted, "the work of a chat request broke down");
+        tracing::error!(decision_id = %id, acted = accepted.acted, "the work on a chat request panicked");
         if accepted.acted {
             return Err(self.lost(id));
         }
@@ -614,7 +614,7 @@ pub fn retry_after(outcome: Outcome, quota: Option<QuotaState>) -> u32 {
 }
 
 fn unavailable(error: RecordError) -> ChatError {
-    tracing::error!(%error, "a request was turned away: nothing can be recorded");
+    tracing::error!(%error, "a request was rejected, since nothing can be recorded");
     ChatError::RecordUnavailable
 }
 

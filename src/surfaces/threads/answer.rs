@@ -109,7 +109,8 @@ pub struct ActionAnswer {
     pub record: ActionRecord,
 }
 
-/// What is on record of an action: who proposed it, what the policy said, and when what happened.
+/// What is on record of an action: who proposed it, what the policy said, and when what happened.
+//
 #[derive(Clone, Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ActionRecord {

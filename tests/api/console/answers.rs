@@ -17,7 +17,7 @@ async fn a_question_is_shown_as_a_person_wants_to_see_it() {
         let page = ann.get("/console/approvals").await.is(200);
         for shown in [
             "<title>(2) Approvals · gavel</title>",
-            "<b>Why it needs leave: </b>",
+            "<b>Why it needs an approval: </b>",
             "<dt>To</dt>",
             "<dt>Cc</dt>",
             "<dt>Bcc</dt>",
@@ -392,10 +392,7 @@ async fn a_no_is_told_with_its_reason_and_standing_leave_can_be_taken_back() {
         // What nobody was asked about is told in its thread all the same.
         let thread = format!("/console/threads/{}", allowed["threadId"].as_str().unwrap());
         let page = ann.get(&thread).await.is(200);
-        assert!(
-            page.contains("<b>Gmail send</b>: Allowed by standing leave, and done."),
-            "{page}"
-        );
+        assert!(page.contains("<b>Gmail send</b>: Always allowed, and done."), "{page}");
         // A question is found by its heading, too.
         app.says("eve").await;
         let eve = Browser::of(&app, "desk", "eve").await;

@@ -154,7 +154,7 @@ pub(in super::super) fn grant(row: &Row, bytes: &mut usize) -> Result<Grant, sql
 /// Leave that cannot be read covers nobody, and so no call; it is listed all the same, to be taken back.
 fn recipients(text: &str) -> Recipients {
     serde_json::from_str(text).unwrap_or_else(|error| {
-        tracing::error!(%error, "whom leave for good is for cannot be read: it covers no call");
+        tracing::error!(%error, "the recipients of a grant cannot be read, so it covers no call");
         Recipients::default()
     })
 }

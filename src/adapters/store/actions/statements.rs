@@ -159,7 +159,7 @@ impl ActionStatements {
                 any("$2", &[Completed, Failed, InDoubt], ActionStatus::as_str, action_may_become)
             )
             .into(),
-            drop_question: drop("its run went on without it"),
+            drop_question: drop("its run continued; the action was not executed"),
             drop_with_run: drop("its run was over first"),
             asks: "SELECT id FROM agent_action WHERE id = $1 AND status = 'awaiting_confirmation'".into(),
             waits: "SELECT id FROM agent_run WHERE id = $1 AND status = 'awaiting_confirmation'".into(),

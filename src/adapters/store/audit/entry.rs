@@ -38,6 +38,8 @@ names! {
         DefinitionPut = "definition_put",
         /// Somebody asked for a run to be cancelled.
         RunCancelled = "run_cancelled",
+        /// gavel restored a trigger that keeps the audit append-only.
+        TriggerRestored = "trigger_restored",
     }
 }
 

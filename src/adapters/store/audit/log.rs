@@ -9,7 +9,8 @@ use super::super::error::StoreError;
 use super::super::migrate;
 use super::keys::{self, AuditSecrets, KeyPlace};
 use super::statements::ROW;
-use super::verify::{Head, Verifier};
+use super::triggers::{self, TriggerDamage};
+use super::verify::{Finding, Head, Verifier};
 use super::{AuditRow, Signer, compare};
 
 /// Rows that are read at once: few enough that no page takes long or much memory.
@@ -264,7 +265,18 @@ impl AuditLog {
         }
         verifier.end();
         compare::all(&mut self.conn, &mut verifier).await?;
+        for damage in self.triggers().await? {
+            verifier.find(Finding::Trigger(damage));
+        }
         Ok(verifier)
+    }
+
+    /// The triggers that keep the audit append-only and are not as gavel made them.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub async fn triggers(&mut self) -> Result<Vec<TriggerDamage>, StoreError> {
+        Ok(triggers::damage(&mut self.conn).await?)
     }
 
     async fn rows(&mut self, sql: &str, values: Vec<Value>) -> Result<Vec<AuditRow>, StoreError> {

@@ -10,6 +10,7 @@ use uuid::Uuid;
 use super::AuditKind;
 use super::chain::{AuditRow, BEGINNING, FORMAT, Signer};
 use super::entry::field;
+use super::triggers::TriggerDamage;
 use crate::domain::action::Resolution;
 
 /// How many places are tried for rows that stand at a wrong one, all in all: a second of work or so.
@@ -172,6 +173,8 @@ pub enum Finding {
         /// Which.
         grant_id: String,
     },
+    /// A trigger that keeps the audit append-only is not as gavel made it.
+    Trigger(TriggerDamage),
 }
 
 impl fmt::Display for Finding {
@@ -262,6 +265,7 @@ impl fmt::Display for Finding {
                 f,
                 "not given: the standing leave {grant_id} is not as a person gave it; take it back: gavel approvals revoke {grant_id}"
             ),
+            Self::Trigger(damage) => damage.fmt(f),
         }
     }
 }

@@ -22,6 +22,7 @@ use uuid::Uuid;
 
 use super::Store;
 use super::op::{Done, Op};
+use super::recorder::LogLine;
 use crate::domain::agent_run::AgentRun;
 use crate::domain::ids::{ProjectId, RunId, TenantId, UserId};
 use crate::ports::BoxFuture;
@@ -70,7 +71,15 @@ impl Runs for Store {
     }
 
     fn finish(&self, run: FinishedRun) -> BoxFuture<'_, Result<Held, RecordError>> {
-        Box::pin(async move { answer!(self.run("finish run", RunOp::Finish(run)).await?, RunDone::Held) })
+        Box::pin(async move {
+            let line = LogLine::of(&run.decision);
+            let held: Result<Held, RecordError> =
+                answer!(self.run("finish run", RunOp::Finish(run)).await?, RunDone::Held);
+            if matches!(held, Ok(Held::Yes)) {
+                line.write();
+            }
+            held
+        })
     }
 
     fn suspend(&self, suspend: Suspend) -> BoxFuture<'_, Result<Suspended, RecordError>> {

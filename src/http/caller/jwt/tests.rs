@@ -139,8 +139,18 @@ async fn a_good_token_names_user_tenant_and_roles() {
     );
 }
 
+/// Why a token is refused, as the log has it at debug level: claim, what it is, what was expected.
+async fn misfit(tokens: &Tokens, token: &str) -> (String, String, String) {
+    match tokens.verified(token).await {
+        Err(Refusal::Token(misfit)) => (misfit.claim, misfit.found, misfit.expected),
+        Err(Refusal::Keys(error)) => panic!("{error}"),
+        Ok((caller, _)) => panic!("{caller:?}"),
+    }
+}
+
+/// Each is refused, and the operator reads which claim it was and what was expected there.
 #[tokio::test]
-async fn a_claim_that_is_off_refuses_the_token() {
+async fn a_claim_that_is_off_refuses_the_token_and_is_named_with_what_was_expected() {
     let with = |name: &str, value: Value| {
         let mut claims = claims();
         claims[name] = value;
@@ -151,28 +161,67 @@ async fn a_claim_that_is_off_refuses_the_token() {
         claims.as_object_mut().unwrap().remove(name);
         hs256(&claims)
     };
+    let long = "x".repeat(300);
     let bad = [
-        with("iss", json!("https://other")),
-        with("aud", json!("other")),
-        with("exp", json!(1)),
-        with("exp", json!("soon")),
-        with("nbf", json!(99_999_999_999_u64)),
-        with("sub", json!("")),
-        with("sub", json!(7)),
-        with("sub", json!("a\u{0}b")),
-        with("sub", json!("x".repeat(300))),
-        with("org", json!(7)),
-        with("roles", json!({"admin": true})),
-        with("roles", json!([1])),
-        without("exp"),
-        without("sub"),
-        without("aud"),
-        without("iss"),
-        without("org"),
+        (
+            with("iss", json!("https://other")),
+            "iss",
+            "\"https://other\"",
+            "\"https://issuer\"",
+        ),
+        (
+            with("iss", json!(["https://issuer"])),
+            "iss",
+            "[\"https://issuer\"]",
+            "\"https://issuer\"",
+        ),
+        (with("aud", json!("other")), "aud", "\"other\"", "\"gavel\""),
+        (with("exp", json!(1)), "exp", "1", "60 s ago"),
+        (with("exp", json!("soon")), "exp", "", ""),
+        (
+            with("nbf", json!(99_999_999_999_u64)),
+            "nbf",
+            "99999999999",
+            "60 s ahead",
+        ),
+        (with("sub", json!("")), "sub", "\"\"", "a user's id"),
+        (with("sub", json!(7)), "sub", "", ""),
+        (with("sub", json!("a\u{0}b")), "sub", "\"a\\u0000b\"", "a user's id"),
+        (
+            with("sub", json!(long)),
+            "sub",
+            "[cut: 302 bytes in all]",
+            "a user's id",
+        ),
+        (with("org", json!(7)), "org", "7", "auth.jwt.tenant_claim"),
+        (
+            with("roles", json!({"admin": true})),
+            "roles",
+            "{\"admin\":true}",
+            "auth.jwt.roles_claim",
+        ),
+        (with("roles", json!([1])), "roles", "[1]", "auth.jwt.roles_claim"),
+        (without("exp"), "exp", "absent", ""),
+        (without("sub"), "sub", "absent", ""),
+        (without("aud"), "aud", "absent", ""),
+        (without("iss"), "iss", "absent", ""),
+        (without("org"), "org", "absent", "auth.jwt.tenant_claim"),
     ];
-    for token in bad {
+    for (token, claim, found, expected) in bad {
         assert!(refused(&shared(), &token).await, "{token}");
+        let said = misfit(&shared(), &token).await;
+        assert_eq!(said.0, claim, "{said:?}");
+        assert!(said.1.contains(found) && said.2.contains(expected), "{said:?}");
     }
+}
+
+/// A key that the issuer does not have, or no longer: the operator reads which one was named, and which there are.
+#[tokio::test]
+async fn a_signature_of_an_unknown_key_names_the_keys_there_are() {
+    let (claim, found, expected) = misfit(&fixed(vec![ed_key(Some("old"))]), &ed(Some("new"))).await;
+    assert_eq!(claim, "signature");
+    assert!(found.contains("\"new\"") && found.contains("EdDSA"), "{found}");
+    assert!(expected.contains("issuer's keys"), "{expected}");
 }
 
 #[tokio::test]

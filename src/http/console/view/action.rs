@@ -169,7 +169,7 @@ fn body(card: &Card<'_>, place: Place) -> Markup {
     let recipients = action.details.recipients.as_ref();
     html! {
         @if !action.details.reason.is_empty() {
-            p.why { b { "Why it needs leave: " } (words::beginning(&action.details.reason, place.room().must_see())) }
+            p.why { b { "Why it needs an approval: " } (words::beginning(&action.details.reason, place.room().must_see())) }
         }
         @if let Some(recipients) = recipients {
             p.reach { b { "Goes to " (words::count(recipients.all().len() as u64, "recipient")) ":" } " " @if fits { (people(recipients, card.tool.as_deref())) } @else { (first(recipients)) } }
@@ -238,7 +238,7 @@ fn answers(card: &Card<'_>, place: Place, approval: &str) -> Markup {
                         p {
                             "Approves this, and from now on " (words::code(&action.tool)) " may go out for "
                             b { bdi { (words::text(&action.user)) } } " without asking, whatever it says, to exactly "
-                            (people(recipients, card.tool.as_deref())) ". One more recipient, one less, or one of them in another field asks again. It can be taken back under Standing leave."
+                            (people(recipients, card.tool.as_deref())) ". One more recipient, one less, or one of them in another field asks again. It can be taken back under Always allowed."
                         }
                         button.yes type="submit" aria-describedby=(what) { "Approve, and always for these" }
                     }))
@@ -301,25 +301,25 @@ pub(super) fn state(action: &Action) -> Markup {
         @if let Some(by) = &action.resolved_by { " by " b { bdi { (words::text(by)) } } }
     };
     let always = action.resolution == Some(Resolution::ApproveAndAlwaysAllowRecipient);
-    let leave = html! {
+    let approval = html! {
         @if action.resolution.is_some() { "Approved" (by) @if always { ", and always allowed for these recipients" } }
-        @else if action.grant.is_some() { "Allowed by standing leave" }
-        @else { "Needed no leave" }
+        @else if action.grant.is_some() { "Always allowed" }
+        @else { "Needed no approval" }
     };
     html! {
         @match action.status {
             ActionStatus::Planned => "Not judged yet.",
-            ActionStatus::AwaitingConfirmation => "Its time is over; it does not run.",
-            ActionStatus::Approved => { (leave) "; it has not begun yet." },
-            ActionStatus::Executing => { (leave) ", and still running." },
+            ActionStatus::AwaitingConfirmation => "It expired and was not executed.",
+            ActionStatus::Approved => { (approval) "; it has not begun yet." },
+            ActionStatus::Executing => { (approval) ", and still running." },
             ActionStatus::Completed => {
-                (leave)
+                (approval)
                 @if let Some(by) = &action.settled_by {
                     ", and begun; its answer was lost, and " b { bdi { (words::text(by)) } } " says that it happened."
                 } @else { ", and done." }
             },
             ActionStatus::Failed => {
-                (leave) ", and it failed"
+                (approval) ", and it failed"
                 @if let Some(code) = &action.error_code { " (" (words::code(code)) ")" }
                 @if action.error_message.as_deref() == Some(DID_NOT_HAPPEN) { ": " b { bdi { (words::text(action.settled_by.as_deref().unwrap_or("a person"))) } } " says that it did not happen." }
                 @else {
@@ -331,13 +331,13 @@ pub(super) fn state(action: &Action) -> Markup {
                 }
             },
             ActionStatus::InDoubt => {
-                (leave) ", and begun; its answer was lost, so it is not known whether it happened. It is not sent again. "
+                (approval) ", and begun; its answer was lost, so it is not known whether it happened. It is not sent again. "
                 "Look where its effect would be seen, and say what you found."
             },
             ActionStatus::Rejected => {
                 "Rejected" (by) @if let Some(reason) = &action.reason { ": " q { (words::text(reason)) } } ". It was not run."
             },
-            ActionStatus::Expired if action.resolution.is_some() => { (leave) ", and it could not begin in time. It was not run." },
+            ActionStatus::Expired if action.resolution.is_some() => { (approval) ", and it could not begin in time. It was not run." },
             ActionStatus::Expired => "Nobody answered in time, or the run was over first. It was not run.",
         }
     }

@@ -37,9 +37,9 @@ pub(in crate::http::console) fn listed(listed: &Listed<'_>) -> Markup {
         @if let Some(flash) = &listed.flash { (flash) }
         h1 { "Approvals" }
         p.lead {
-            @if listed.visitor.is_approver() { "What agents want to do for anybody, and may not without leave. " }
-            @else { "What agents want to do for you, and may not without leave. " }
-            "Approved, it is done once, exactly as it stands here."
+            @if listed.visitor.is_approver() { "Actions of agents, for any user, that wait for an approval. " }
+            @else { "Actions of agents, for you, that wait for an approval. " }
+            "An approved action runs once, exactly as it is shown."
         }
         (filter(listed, filtered))
         section aria-labelledby="waiting" {
@@ -58,7 +58,7 @@ pub(in crate::http::console) fn listed(listed: &Listed<'_>) -> Markup {
         @if !listed.doubts.is_empty() {
             section aria-labelledby="doubts" {
                 h2 #doubts { "In doubt " span.count { (listed.doubts.len()) @if listed.more_doubts { "+" } } }
-                p { "These were begun, and it is not known whether they happened. Nothing repeats them; somebody has to look." }
+                p { "These actions were sent, and their outcome is unknown. gavel does not repeat them: check what happened, and settle them." }
                 @for doubt in &listed.doubts { (doubt) }
                 @if listed.more_doubts { p { "There are more; they come up as these are settled." } }
             }

@@ -1,4 +1,4 @@
-//! Standing leave.
+//! Grants.
 
 use maud::{Markup, html};
 
@@ -28,7 +28,7 @@ pub(in crate::http::console) fn grants(
                 }
             }
         }
-        h1 { "Standing leave" }
+        h1 { "Always allowed" }
         p.lead { "What may be done without asking: this tool, to exactly these recipients." }
         @if grants.is_empty() { (nothing("There is none.")) }
         @for grant in grants { (one(visitor, grant)) }

@@ -33,7 +33,7 @@ pub(super) fn page(visitor: Option<&Visitor>, title: &str, style: &str, body: &M
                     @if let Some(visitor) = visitor {
                         nav aria-label="Pages" {
                             a href=(Route::ConsoleApprovals.path()) { "Approvals" }
-                            a href=(Route::ConsoleGrants.path()) { "Standing leave" }
+                            a href=(Route::ConsoleGrants.path()) { "Always allowed" }
                             @if visitor.user.is_some() { a href=(Route::ConsoleThreads.path()) { "Threads" } }
                         }
                         (who(visitor))

@@ -15,7 +15,7 @@ macro_rules! change_on {
             {
                 // The answer stands, however this ends.
                 if let Err(error) = transaction.rollback().await {
-                    tracing::warn!(%error, "a transaction that changed nothing was not rolled back in good order");
+                    tracing::warn!(%error, "a transaction that changed nothing could not be rolled back");
                 }
                 return Ok(kept);
             }

@@ -1,0 +1,95 @@
+//! What the log says of decisions.
+
+use std::collections::BTreeMap;
+use std::fmt::Debug;
+use std::sync::{Arc, Mutex};
+
+use gavel::adapters::store::Store;
+use gavel::domain::agent_run::RunStatus;
+use gavel::ports::records::Recorder;
+use gavel::ports::runs::{Held, Lease, Runs};
+use tracing::field::{Field, Visit};
+use tracing::{Event, Level, Subscriber};
+use tracing_subscriber::Layer;
+use tracing_subscriber::layer::{Context, SubscriberExt};
+
+use crate::support::{TestDb, begin, closed, done, finished, intent, new_run, open_decision};
+
+/// The lines about decisions, with their fields as text.
+#[derive(Clone, Default)]
+struct Lines(Arc<Mutex<Vec<BTreeMap<String, String>>>>);
+
+impl Visit for Line {
+    fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
+        let text = format!("{value:?}");
+        self.0
+            .insert(field.name().to_owned(), text.trim_matches('"').to_owned());
+    }
+}
+
+struct Line(BTreeMap<String, String>);
+
+impl<S: Subscriber> Layer<S> for Lines {
+    fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
+        let mut line = Line(BTreeMap::new());
+        event.record(&mut line);
+        if line.0.contains_key("decision_id") && *event.metadata().level() == Level::INFO {
+            self.0.lock().unwrap().push(line.0);
+        }
+    }
+}
+
+impl Lines {
+    fn take(&self) -> Vec<BTreeMap<String, String>> {
+        std::mem::take(&mut *self.0.lock().unwrap())
+    }
+}
+
+/// A decision with one call.
+async fn chat(store: &Store) -> String {
+    let open = open_decision();
+    let intent = intent(&open, 1);
+    store.open(open.clone(), vec![intent.clone()]).await.unwrap();
+    let id = open.id.to_string();
+    store.close(closed(open, vec![done(&intent)], true)).await.unwrap();
+    id
+}
+
+/// Each decision is one line at INFO, whatever surface it came by, once it is on record and not before.
+pub(crate) async fn each_decision_is_one_line_of_the_log_with_what_matters(db: TestDb) {
+    let store = db.open().await;
+    let lines = Lines::default();
+    let _subscriber = tracing::subscriber::set_default(tracing_subscriber::registry().with(lines.clone()));
+
+    let id = chat(&store).await;
+    let [line] = &lines.take()[..] else { panic!("one line") };
+    assert_eq!(line["decision_id"], id);
+    for (field, value) in [
+        ("surface", "chat"),
+        ("outcome", "SUCCESS:TASK_COMPLETED"),
+        ("tool_calls", "1"),
+    ] {
+        assert_eq!(line[field], value, "{line:?}");
+    }
+    for field in ["decision_type", "intent", "duration_ms", "model"] {
+        assert!(!line[field].is_empty(), "{field}: {line:?}");
+    }
+    assert_eq!(line.len(), 9, "no words of people: {line:?}");
+
+    let run = new_run();
+    let lease = begin(&store, &run).await;
+    assert_eq!(lines.take(), [], "it is not decided yet");
+    let lost = Lease {
+        fence: lease.fence + 1,
+        ..lease
+    };
+    let end = finished(lost, &run, RunStatus::Completed, Vec::new());
+    assert_eq!(store.finish(end).await.unwrap(), Held::No);
+    assert_eq!(lines.take(), [], "another process decides it");
+    let end = finished(lease, &run, RunStatus::Completed, Vec::new());
+    let id = end.decision.open.id.to_string();
+    assert_eq!(store.finish(end).await.unwrap(), Held::Yes);
+    let [line] = &lines.take()[..] else { panic!("one line") };
+    assert_eq!((&line["decision_id"], &*line["surface"]), (&id, "agent"));
+    store.shutdown().await;
+}
