@@ -57,10 +57,14 @@ pub(super) enum Holds {
     Number(f32),
     /// A whole number from this.
     Whole(i32),
+    /// A time in seconds, or as a text with units.
+    Seconds,
+    /// A time in minutes.
+    Minutes,
     /// A list of tools.
     Tools,
-    /// A list of names.
-    Names,
+    /// A list of agents.
+    SubAgents,
     /// A map from argument to its description.
     Inputs,
     /// A JSON Schema, or the name of one.
@@ -91,6 +95,40 @@ const NOT_SUPPORTED: &[(&[&str], &str)] = &[
     (
         &["mcpServers", "mcp_servers"],
         "nothing: an agent has no servers of its own; name them in the mcp.json of gavel, and grant their tools here",
+    ),
+    (&["color", "icon", "emoji"], "nothing: leave it out; gavel shows none"),
+    (
+        &["author", "category", "license", "metadata", "tags", "version"],
+        "nothing: leave it out, or write it as a comment (`# …`)",
+    ),
+    (
+        &["permissionMode", "permission_mode"],
+        "`approval`: never, side_effects or always; it says when a person must approve a tool call",
+    ),
+    (
+        &["allowedTools", "allowed-tools", "allowed_tools"],
+        "`tools`, a list of the names of tools",
+    ),
+    (
+        &[
+            "disallowedTools",
+            "disallowed-tools",
+            "disallowed_tools",
+            "excludeTools",
+        ],
+        "nothing: `tools` grants the tools that it names and no others",
+    ),
+    (
+        &[
+            "hooks",
+            "skills",
+            "memory",
+            "background",
+            "isolation",
+            "effort",
+            "initialPrompt",
+        ],
+        "nothing: gavel has no such thing for an agent; leave it out",
     ),
     (
         &["policy"],
@@ -189,7 +227,7 @@ pub(super) const TABLE: &[Row] = &[
         Field::Steps,
         &["steps"],
         Holds::Steps,
-        "What a flow runs in order: names of agents, or maps of name, agent and input.",
+        "What a flow runs in order: names of agents, or maps of name, agent, input and timeout. Absent: the agent itself.",
     ),
     flat(
         Field::MaxIterations,
@@ -286,18 +324,19 @@ pub(super) const TABLE: &[Row] = &[
         &["tools"],
         Holds::Tools,
         "The tools granted, and no others: TOOL, or SERVER__TOOL; a TOOL that holds `__` itself only as SERVER__TOOL. \
-         Absent: none.",
+         The name of an agent grants that agent, as sub_agents does. Absent: none.",
     ),
     flat(
         Field::SubAgents,
         &["sub_agents", "subAgents"],
-        Holds::Names,
-        "The agents that it may call as tools. Absent: none.",
+        Holds::SubAgents,
+        "The agents that it may call as tools: names, or maps of agent and timeout (seconds), which takes the place of the agent's \
+         own limit. Absent: none.",
     ),
     grouped(
         Field::MaxTurns,
-        (RUN, &["max_turns", "maxTurns", "max_steps", "iterations"]),
-        &["max_turns", "max_steps", "iterations"],
+        (RUN, &["max_turns", "maxTurns", "max_steps", "maxSteps", "iterations"]),
+        &["max_turns", "maxTurns", "max_steps", "maxSteps", "iterations"],
         Holds::Whole(1),
         "Most model calls of a run, to which comes one to sum up. Absent: 50 as a sub-agent, else no limit.",
     ),
@@ -310,20 +349,25 @@ pub(super) const TABLE: &[Row] = &[
     ),
     grouped(
         Field::MaxTimeMinutes,
-        (
-            RUN,
-            &["max_time_minutes", "maxTimeMinutes", "default_timeout", "timeout_mins"],
-        ),
-        &["max_time_minutes", "default_timeout", "timeout_mins"],
-        Holds::Whole(1),
-        "How long a run may take, in minutes, to which come up to 30 s to sum up.",
+        (RUN, &["max_time_minutes", "maxTimeMinutes", "timeout_mins"]),
+        &["max_time_minutes", "timeout_mins"],
+        Holds::Minutes,
+        "How long a run may take, in minutes, to which come up to 30 s to sum up. A fraction is rounded to whole seconds.",
     ),
     grouped(
         Field::DeadlineSeconds,
-        (RUN, &["deadline_seconds", "deadlineSeconds"]),
-        &["deadline_seconds"],
-        Holds::Whole(1),
-        "The same limit in seconds.",
+        (
+            RUN,
+            &[
+                "deadline_seconds",
+                "deadlineSeconds",
+                "default_timeout",
+                "defaultTimeout",
+            ],
+        ),
+        &["deadline_seconds", "default_timeout", "defaultTimeout"],
+        Holds::Seconds,
+        "The same limit in seconds, or as a text such as 90s, 5m or 1h30m.",
     ),
     flat(
         Field::Approval,
@@ -370,15 +414,42 @@ pub(super) struct Given<'a> {
     pub(super) node: &'a Node,
 }
 
+impl Given<'_> {
+    /// Is it an explicit null, which counts as absent?
+    pub(super) fn is_null(&self) -> bool {
+        matches!(self.node.content, Content::Null)
+    }
+}
+
 /// Every given field under its meaning, each as often as it was given.
 pub(super) type Fields<'a> = BTreeMap<Field, Vec<Given<'a>>>;
 
-/// Sorts what a text gives by the table. Names that are not in it go to `errors`.
-pub(super) fn sort<'a>(root: &'a [(Key, Node)], file: &str, errors: &mut Mistakes) -> Fields<'a> {
-    let mut fields = Fields::new();
+/// A group as the text gives it.
+pub(super) struct GivenGroup {
+    /// Its portable name.
+    pub(super) name: &'static str,
+    /// As it is spelled there.
+    pub(super) spelled: String,
+    /// The line of its key.
+    pub(super) line: u64,
+    /// Is it a map? Else what it holds is not known.
+    pub(super) is_map: bool,
+}
+
+/// Sorts what a text gives by the table: fields, and groups that are not null. Names that are not in it go to `errors`.
+pub(super) fn sort<'a>(root: &'a [(Key, Node)], file: &str, errors: &mut Mistakes) -> (Fields<'a>, Vec<GivenGroup>) {
+    let (mut fields, mut groups) = (Fields::new(), Vec::new());
     for (key, node) in root {
         if let Some(group) = group_named(&key.name) {
-            sort_group(group, key, node, file, errors, &mut fields);
+            if !matches!(node.content, Content::Null) {
+                let is_map = sort_group(group, key, node, file, errors, &mut fields);
+                groups.push(GivenGroup {
+                    name: group,
+                    spelled: key.name.clone(),
+                    line: key.line,
+                    is_map,
+                });
+            }
         } else if let Some(row) = TABLE.iter().find(|row| row.flat.contains(&key.name.as_str())) {
             fields.entry(row.field).or_default().push(Given {
                 path: key.name.clone(),
@@ -389,7 +460,7 @@ pub(super) fn sort<'a>(root: &'a [(Key, Node)], file: &str, errors: &mut Mistake
             errors.add(|| unknown_at_the_top(key, file));
         }
     }
-    fields
+    (fields, groups)
 }
 
 fn unknown_at_the_top(key: &Key, file: &str) -> DefinitionError {
@@ -422,6 +493,7 @@ fn group_named(name: &str) -> Option<&'static str> {
         .map(|(group, _)| *group)
 }
 
+/// Returns false for a group that is no map.
 fn sort_group<'a>(
     group: &'static str,
     group_key: &Key,
@@ -429,10 +501,9 @@ fn sort_group<'a>(
     file: &str,
     errors: &mut Mistakes,
     fields: &mut Fields<'a>,
-) {
+) -> bool {
     let entries = match &node.content {
         Content::Map(entries) => entries,
-        Content::Null => return,
         _ => {
             errors.push(DefinitionError {
                 file: file.to_owned(),
@@ -441,7 +512,7 @@ fn sort_group<'a>(
                 found: node.found(),
                 allowed: "a map".to_owned(),
             });
-            return;
+            return false;
         }
     };
     let in_group = |row: &'static Row| row.grouped.filter(|(name, _)| *name == group).map(|(_, names)| names);
@@ -462,6 +533,7 @@ fn sort_group<'a>(
             }),
         }
     }
+    true
 }
 
 fn unknown(key: &Key, path: String, known: Vec<&str>, file: &str) -> DefinitionError {
