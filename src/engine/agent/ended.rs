@@ -146,6 +146,13 @@ pub(super) fn told(run: &Run, ending: &Ending, formatted: Option<String>) -> Tol
             told.summary = Some(words.clone()).filter(|words| !words.trim().is_empty());
             told.error_message = Some("it ended twice without the output that its definition asks for".to_owned());
         }
+        Ending::InvalidOutput(turns, errors) => {
+            told.stop_reason = Some(StopReason::InvalidOutput);
+            told.summary = so_far(run);
+            told.error_message = Some(format!(
+                "its output was invalid {turns} times in a row; the last time: {errors}"
+            ));
+        }
         Ending::TooLong(why) => {
             told.stop_reason = Some(StopReason::SizeLimit);
             told.summary = so_far(run);
@@ -240,6 +247,7 @@ fn stopped(reason: StopReason, limits: &Limits) -> String {
         StopReason::Step => "a step of its flow was cut short".to_owned(),
         StopReason::DoomLoop
         | StopReason::MissingOutput
+        | StopReason::InvalidOutput
         | StopReason::Crash
         | StopReason::Unavailable
         | StopReason::ProcessLost
