@@ -37,7 +37,7 @@ use crate::domain::agent_run::{AgentRun, RunStatus};
 use crate::domain::budget::{Budget, Exceeded, Limits};
 use crate::domain::canonical;
 use crate::domain::decision::{DecisionType, Outcome, Usage};
-use crate::domain::definition::answerer;
+use crate::domain::definition::{Definition, answerer};
 use crate::domain::ids::{ActionId, ConversationId, ProjectId, RunId, TenantId, ThreadId, UserId};
 use crate::domain::thread::WhileBusy;
 use crate::engine::agent::{Agents, Bundle, OnReject, Settings};
@@ -103,8 +103,8 @@ pub struct Trigger {
     pub project: ProjectId,
     /// Which.
     pub agent: String,
-    /// Its inputs.
-    pub inputs: Map<String, Value>,
+    /// What it is given.
+    pub inputs: Inputs,
     /// Takes the place of the definition's limit.
     pub timeout: Option<Duration>,
     /// The user's, where the caller has named it: what "tomorrow" is (DESIGN.md section 11).
@@ -114,6 +114,53 @@ pub struct Trigger {
     /// What the edge knows.
     pub meta: RequestMeta,
 }
+
+/// What an agent is given.
+#[derive(Clone, Debug)]
+pub enum Inputs {
+    /// Its inputs by name.
+    Named(Map<String, Value>),
+    /// A text, for an agent that takes one.
+    Text(String),
+}
+
+impl From<Map<String, Value>> for Inputs {
+    fn from(inputs: Map<String, Value>) -> Self {
+        Self::Named(inputs)
+    }
+}
+
+impl Inputs {
+    /// By name.
+    ///
+    /// # Errors
+    /// It is a text, and the agent does not take one text.
+    fn named(self, definition: &Definition) -> Result<Map<String, Value>, AgentError> {
+        let text = match self {
+            Self::Named(inputs) => return Ok(inputs),
+            Self::Text(text) => text,
+        };
+        if let Some(name) = definition.text_input() {
+            return Ok(Map::from_iter([(name.to_owned(), Value::from(text))]));
+        }
+        let names: Vec<_> = definition.inputs.keys().map(String::as_str).collect();
+        let allowed = match names.is_empty() {
+            true => "no body, or {}".to_owned(),
+            false => format!("a JSON object of its inputs: {}", names.join(", ")),
+        };
+        let detail = format!(
+            "is a text, and {} takes more than one input, or none that is a text; allowed: {allowed}",
+            definition.name
+        );
+        Err(AgentError::Invalid(vec![FieldError {
+            pointer: String::new(),
+            detail: crate::domain::text::capped(&detail, LONGEST_DETAIL).into_owned(),
+        }]))
+    }
+}
+
+/// Longest word about a body, in bytes: it may name hundreds of inputs.
+const LONGEST_DETAIL: usize = 2 << 10;
 
 /// What a paused run is resumed with.
 #[derive(Clone, Debug)]
@@ -237,7 +284,8 @@ impl AgentRuns {
             (None, None) => return Err(AgentError::NotFound),
         };
         let definition = &agent.definition;
-        let inputs = definition.check_arguments(trigger.inputs).map_err(|errors| {
+        let inputs = trigger.inputs.named(definition)?;
+        let inputs = definition.check_arguments(inputs).map_err(|errors| {
             let pointer = |name: &str| {
                 if name.is_empty() {
                     String::new()
