@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::{both, id, is_over, path_of};
+use super::{HELPER, both, id, is_over, path_of};
 use crate::gemini::Reply;
 use crate::harness::{Answer, App, Setup, spawn_app, until};
 
@@ -301,6 +301,26 @@ async fn a_body_that_is_too_long_or_no_json_is_refused() {
     Answer::of(no_type).await.problem(415, "unsupported_media_type");
 }
 
+/// X-1: where the key and Vertex AI are both set up, the agent's provider is asked, and not the default.
+#[tokio::test]
+async fn an_agent_is_asked_by_the_provider_that_it_names() {
+    let named = "---\nname: named\ndescription: d\nmodelConfig: {provider: gemini}\n---\n\nGo.\n";
+    let setup = Setup::stdio_sqlite()
+        .agent("named.md", named)
+        .script(vec![Reply::Text("By the key.")]);
+    // Nothing is there: the default would fail.
+    let setup = setup
+        .env("VERTEX_AI_API_KEY", "canary-express-key")
+        .env("VERTEX_AI_ENDPOINT", "http://127.0.0.1:9");
+    let app = spawn_app(setup).await;
+    let run = app.triggered("named", "x").await;
+    assert_eq!(
+        (&run["status"], &run["summary"]),
+        (&json!("completed"), &json!("By the key.")),
+        "{run}"
+    );
+}
+
 /// X-14: an agent with one text takes it as plain text and as a JSON string, one without inputs nothing.
 #[tokio::test]
 async fn a_text_is_taken_by_an_agent_with_one_text_and_no_body_by_one_without_inputs() {
@@ -309,6 +329,7 @@ async fn a_text_is_taken_by_an_agent_with_one_text_and_no_body_by_one_without_in
                        b: {description: d, type: string, required: true}\nquery: \"${a} ${b}\"\n---\n\nGo.\n";
     let script = (0..8).map(|_| Reply::Text("Done.")).collect();
     let setup = Setup::stdio_sqlite()
+        .agent("helper.md", HELPER)
         .agent("typed.md", TYPED)
         .agent("none.md", NONE)
         .agent("two.md", TWO)
