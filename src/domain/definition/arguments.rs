@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde_json::{Map, Value, json};
 
 use super::error::MOST_TOLD;
-use super::fields::unknown_name_message;
+use super::unknown::unknown_name_message;
 use super::{Definition, InputType};
 use crate::domain::text;
 

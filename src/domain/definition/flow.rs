@@ -3,8 +3,9 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::Duration;
 
-use super::fields::{Field, unknown_name_message};
+use super::fields::Field;
 use super::node::{Content, Key, Node, quoted};
+use super::unknown::unknown_name_message;
 use super::values::{self, NAME, Values};
 use super::{Input, duration};
 use crate::domain::templates::{Template, malformed_at};

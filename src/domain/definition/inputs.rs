@@ -4,9 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
-use super::fields::{Field, INPUT, OUTPUT, unknown_name_message};
+use super::fields::{Field, INPUT, OUTPUT};
 use super::json;
 use super::node::{Content, Node, quoted};
+use super::unknown::unknown_name_message;
 use super::values::{self, MOST_ITEMS, NAME, Part, Values};
 use super::{Input, InputType, Output, OutputSchema, schema};
 use crate::domain::templates::{Template, malformed_at};

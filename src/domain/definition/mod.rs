@@ -29,6 +29,7 @@ mod read;
 mod reference;
 mod schema;
 mod tree;
+mod unknown;
 mod values;
 mod well_known;
 
@@ -43,7 +44,7 @@ pub use arguments::ArgumentError;
 pub use constitution::{ChatLimits, Constitution};
 pub use error::DefinitionError;
 pub(crate) use error::MOST_TOLD;
-pub(crate) use fields::{Field, unknown_name_message};
+pub(crate) use fields::Field;
 pub use flow::{Flow, Step};
 pub use form::{Form, MAX_BYTES};
 pub use json_schema::{json_schema, json_schema_of_front_matter};
@@ -51,6 +52,7 @@ pub use model_settings::ModelSettings;
 use node::SyntaxError;
 pub(crate) use node::{Content, Key, Node, quoted};
 pub use reference::reference;
+pub(crate) use unknown::unknown_name_message;
 pub use well_known::well_known_tool;
 
 /// Reads JSON of a caller in which no key may stand twice: what one reader takes first another takes last.

@@ -2,8 +2,9 @@
 
 use std::collections::{BTreeMap, HashSet};
 
-use super::fields::{Field, unknown_name_message};
+use super::fields::Field;
 use super::inputs::QUERY;
+use super::unknown::unknown_name_message;
 use super::values::{Values, lines_of};
 use super::{Input, Prompt};
 use crate::domain::templates::{Template, malformed_at};

@@ -4,12 +4,13 @@ use std::sync::Arc;
 
 use super::duration;
 use super::error::{DefinitionError, Mistakes};
-use super::fields::{self, Field, unknown_name_message};
+use super::fields::{self, Field};
 use super::flow::{flow, only_for_models};
 use super::inputs::{inputs, output};
 use super::model_settings::ModelSettings;
 use super::node::{Content, Key, Node, quoted};
 use super::prompt::prompt;
+use super::unknown::unknown_name_message;
 use super::values::{self, Named, Part, Places, Values};
 use super::{Approval, Definition, Flow, Provider, RunLimits, SubAgent, canonical, well_known, well_known_tool};
 
@@ -151,7 +152,7 @@ fn definition(values: &mut Values<'_>, name: Option<String>) -> Option<Definitio
     let inputs = inputs(values);
     values.names.inputs = inputs.clone().filter(|_| values.errors.count() == before);
     let flow = flow(values, inputs.as_ref());
-    // Beside steps without a flow type, which has been told, a prompt is neither needed nor wrong.
+    // Steps without a flow type are an error already; whether a prompt is missing beside them is not asked.
     let steps_given = values.line(Field::Steps).is_some();
     let has_steps = steps_given && !matches!(flow, Flow::Single);
     if has_steps {

@@ -130,7 +130,7 @@ impl<'a> Values<'a> {
         });
     }
 
-    /// Records that a required field is not there, or is null: then where the null is. One whose group is no map has been told of.
+    /// Records that a required field is absent or null. A group that is no map has its own error, so its fields get none.
     pub(super) fn missing(&mut self, field: Field, allowed: &str) {
         if field.row().grouped.is_some_and(|(group, _)| self.is_wrong(group)) {
             return;
@@ -217,7 +217,7 @@ impl<'a> Values<'a> {
         kept
     }
 
-    /// How the text spells a field; the portable spelling where it is not given, or stands apart from the fields.
+    /// How the text spells a field; the portable spelling where it is not given, or is the text below the fields.
     pub(super) fn spelled(&self, field: Field) -> String {
         match self.given(field) {
             Some(given) if given.path != BODY => given.path.clone(),

@@ -45,7 +45,7 @@ const OTHERS: &[&str] = &[
     "activate_skill",
 ];
 
-/// The bundled tool that a well-known name stands for. `Bash(git log:*)` is a name with a condition.
+/// The bundled tool that a well-known name means. `Bash(git log:*)` is a name with a condition.
 pub(super) fn bundled(name: &str) -> Option<&'static str> {
     let name = without_condition(name);
     let found = FILES.iter().find(|(_, names)| names.contains(&name));
@@ -81,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_name_stands_for_one_thing() {
+    fn each_name_means_one_thing() {
         let mut all: Vec<&str> = FILES.iter().flat_map(|(_, names)| names.iter().copied()).collect();
         all.extend(AGENTS.iter().chain(OTHERS));
         let count = all.len();

@@ -6,6 +6,7 @@
 
 mod directory;
 mod error;
+mod inputs;
 mod listed;
 mod project;
 mod watch;
@@ -16,8 +17,8 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use chrono_tz::Tz;
+use serde_json::Value;
 use serde_json::value::RawValue;
-use serde_json::{Map, Value};
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -25,6 +26,7 @@ use tracing::Instrument;
 
 pub use directory::{DEFAULT_PROJECT, Directory, FileAgents};
 pub use error::{AgentError, Unheard};
+pub use inputs::Inputs;
 pub use listed::{AgentDetail, AgentInfo, AgentPage, Put, VersionDetail, VersionInfo, Versions};
 pub use project::{Project, unavailable};
 pub use watch::{Cursor, RunEvent, Told, Watch, What};
@@ -37,7 +39,7 @@ use crate::domain::agent_run::{AgentRun, RunStatus};
 use crate::domain::budget::{Budget, Exceeded, Limits};
 use crate::domain::canonical;
 use crate::domain::decision::{DecisionType, Outcome, Usage};
-use crate::domain::definition::{Definition, answerer};
+use crate::domain::definition::answerer;
 use crate::domain::ids::{ActionId, ConversationId, ProjectId, RunId, TenantId, ThreadId, UserId};
 use crate::domain::thread::WhileBusy;
 use crate::engine::agent::{Agents, Bundle, OnReject, Settings};
@@ -114,53 +116,6 @@ pub struct Trigger {
     /// What the edge knows.
     pub meta: RequestMeta,
 }
-
-/// What an agent is given.
-#[derive(Clone, Debug)]
-pub enum Inputs {
-    /// Its inputs by name.
-    Named(Map<String, Value>),
-    /// A text, for an agent that takes one.
-    Text(String),
-}
-
-impl From<Map<String, Value>> for Inputs {
-    fn from(inputs: Map<String, Value>) -> Self {
-        Self::Named(inputs)
-    }
-}
-
-impl Inputs {
-    /// By name.
-    ///
-    /// # Errors
-    /// It is a text, and the agent does not take one text.
-    fn named(self, definition: &Definition) -> Result<Map<String, Value>, AgentError> {
-        let text = match self {
-            Self::Named(inputs) => return Ok(inputs),
-            Self::Text(text) => text,
-        };
-        if let Some(name) = definition.text_input() {
-            return Ok(Map::from_iter([(name.to_owned(), Value::from(text))]));
-        }
-        let names: Vec<_> = definition.inputs.keys().map(String::as_str).collect();
-        let allowed = match names.is_empty() {
-            true => "no body, or {}".to_owned(),
-            false => format!("a JSON object of its inputs: {}", names.join(", ")),
-        };
-        let detail = format!(
-            "is a text, and {} takes more than one input, or none that is a text; allowed: {allowed}",
-            definition.name
-        );
-        Err(AgentError::Invalid(vec![FieldError {
-            pointer: String::new(),
-            detail: crate::domain::text::capped(&detail, LONGEST_DETAIL).into_owned(),
-        }]))
-    }
-}
-
-/// Longest word about a body, in bytes: it may name hundreds of inputs.
-const LONGEST_DETAIL: usize = 2 << 10;
 
 /// What a paused run is resumed with.
 #[derive(Clone, Debug)]

@@ -1,8 +1,9 @@
 //! Which agents call which: all exist, and no chain of calls comes back to where it began.
 
 use super::super::error::{DefinitionError, Mistakes};
-use super::super::fields::{Field, unknown_name_message};
+use super::super::fields::Field;
 use super::super::node::quoted;
+use super::super::unknown::unknown_name_message;
 use super::{Agents, Folder, Place};
 use crate::domain::definition::Definition;
 

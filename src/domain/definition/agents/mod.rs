@@ -15,10 +15,11 @@ use std::sync::Arc;
 use serde_json::{Map, Value};
 
 use super::error::{DefinitionError, Mistakes};
-use super::fields::{Field, unknown_name_message};
+use super::fields::Field;
 use super::inputs::{known_in_output, unknown_in_output};
 use super::node::quoted;
 use super::read::{Refused, given_twice};
+use super::unknown::unknown_name_message;
 use super::values::{Named, Places};
 use super::{Definition, Flow, Form, Input, OutputSchema, form, json, schema, values};
 use crate::domain::templates::Template;
@@ -100,7 +101,7 @@ pub fn answerer<'a>(agents: &'a Agents, name: &str) -> Result<&'a Agent, String>
     }
 }
 
-/// A name in the `tools` of a definition, right or wrong, and where it stands.
+/// A name in the `tools` of a definition, of a valid or an invalid one, and its place.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GrantedTool {
     /// TOOL, or SERVER__TOOL; or the name of an agent.

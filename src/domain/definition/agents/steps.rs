@@ -3,9 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::super::error::{DefinitionError, Mistakes};
-use super::super::fields::{Field, unknown_name_message};
+use super::super::fields::Field;
 use super::super::inputs::type_name;
 use super::super::node::quoted;
+use super::super::unknown::unknown_name_message;
 use super::super::{Flow, Input, InputType, Step};
 use super::{Folder, Place};
 use crate::domain::templates::Template;
