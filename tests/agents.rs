@@ -89,5 +89,6 @@ on_both_databases! {
     leave::what_only_reads_begins_with_its_leave_alone,
     leave::what_only_reads_is_never_in_doubt,
     leave::whoever_dies_an_approved_call_is_never_made_twice,
+    single::what_a_running_run_has_used_up_is_known,
     single::a_run_is_on_the_record_before_it_begins_and_when_it_is_over,
 }

@@ -289,6 +289,39 @@ fn project_and_location_mean_vertex_even_with_a_key() {
     }
 }
 
+/// key and Vertex AI may be set up together: one is the default, and definitions may name the other.
+#[test]
+fn the_other_provider_is_there_where_both_are_set_up() {
+    let vertex = [("VERTEX_AI_PROJECT_ID", "p"), ("VERTEX_AI_LOCATION", "eu")];
+    let key = [("GEMINI_API_KEY", "k"), ("GEMINI_BASE_URL", "http://127.0.0.1:9/")];
+    let express = [("VERTEX_AI_API_KEY", "v")];
+    let both = |one: &[(&str, &str)], other: &[(&str, &str)]| {
+        let all: Vec<_> = one.iter().chain(other).copied().collect();
+        env(&all).config().model
+    };
+    for default in [&vertex[..], &express] {
+        let model = both(default, &key);
+        assert!(
+            matches!(model.provider, Provider::Vertex { .. } | Provider::VertexExpress { .. }),
+            "{model:?}"
+        );
+        match model.other {
+            Some(Provider::Developer { api_key, base_url }) => {
+                assert_eq!(
+                    (api_key.expose_secret(), base_url.as_deref()),
+                    ("k", Some("http://127.0.0.1:9"))
+                );
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+    for alone in [&vertex[..], &key, &express] {
+        assert!(both(alone, &[]).other.is_none(), "{alone:?}");
+    }
+    let demo = both(&vertex, &[("GEMINI_API_KEY", "k"), ("GEMINI_MODEL", "demo")]);
+    assert!(matches!(demo.provider, Provider::Demo { asked: true }) && demo.other.is_none());
+}
+
 #[test]
 fn a_key_alone_means_the_developer_api_with_a_current_flash_model() {
     for variable in ["GEMINI_API_KEY", "GOOGLE_API_KEY"] {

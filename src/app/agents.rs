@@ -1,5 +1,6 @@
 //! The agents of a configuration: their files are found here, what is in them is checked in the domain.
 
+use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
@@ -224,7 +225,8 @@ pub fn agents(config: &Config) -> io::Result<Loaded> {
     }
 }
 
-/// The agents of a folder, with one file of it that would be passed over otherwise.
+/// The agents of a folder, with one file of it that would be passed over otherwise. They may also name the schemas that are
+/// built in; one of the folder's own goes before.
 ///
 /// Hidden files, those that begin with `_`, `README.md`, those of another ending, and folders are passed over.
 ///
@@ -252,6 +254,8 @@ pub fn agents_in(folder: &Path, also: Option<&Path>) -> io::Result<Loaded> {
             }
         }
     }
+    let own: BTreeSet<String> = schemas.iter().map(|schema| schema.name.clone()).collect();
+    schemas.extend(built_in_schemas().filter(|schema| !own.contains(&schema.name)));
     let mut checked = check(&sources, &schemas);
     let mut files: Vec<_> = sources.into_iter().map(|source| source.file).collect();
     files.extend(unreadable.iter().map(|error| error.file.clone()));
@@ -274,20 +278,22 @@ fn built_in() -> Loaded {
             bytes: text.as_bytes().to_vec(),
         })
         .collect();
-    let schemas: Vec<_> = BUILT_IN_SCHEMAS
-        .iter()
-        .map(|(name, text)| SchemaSource {
-            name: (*name).to_owned(),
-            file: format!("{SCHEMAS}/{name}.json (built in)"),
-            bytes: text.as_bytes().to_vec(),
-        })
-        .collect();
+    let schemas: Vec<_> = built_in_schemas().collect();
     Loaded {
         place: "built in".to_owned(),
         files: sources.iter().map(|source| source.file.clone()).collect(),
         checked: check(&sources, &schemas),
         schemas,
     }
+}
+
+/// The schemas that gavel brings along; definitions may name them wherever they stand.
+fn built_in_schemas() -> impl Iterator<Item = SchemaSource> {
+    BUILT_IN_SCHEMAS.iter().map(|(name, text)| SchemaSource {
+        name: (*name).to_owned(),
+        file: format!("{SCHEMAS}/{name}.json (built in)"),
+        bytes: text.as_bytes().to_vec(),
+    })
 }
 
 /// What is in a folder and is no folder itself, by name.

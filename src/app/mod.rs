@@ -8,6 +8,7 @@ mod model;
 mod policy;
 mod servers;
 
+use std::convert::Infallible;
 use std::fs;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
@@ -33,7 +34,7 @@ use crate::adapters::mcp::Mcp;
 use crate::adapters::queue::{Queue, QueueOptions};
 use crate::adapters::quota::{LeasedQuota, LocalQuota};
 use crate::adapters::store::{AtStart, AuditSecrets, ContentKey, ContentMode, Store, StoreConfig};
-use crate::config::{Auth, Config, Console, Content, FileError, Jwt, JwtKeys, ModelConfig};
+use crate::config::{Auth, Config, Console, Content, FileError, Jwt, JwtKeys, ModelConfig, Provider};
 use crate::domain::definition::Constitution;
 use crate::domain::ids::InstanceId;
 use crate::domain::templates::Templates;
@@ -131,7 +132,7 @@ impl App {
         edge::metrics();
         let model = match model {
             Some(model) => model,
-            None => model::model(&config.model)?,
+            None => model::model(&config.model, &config.model.provider)?,
         };
         let constitution = constitution(&config)?;
         let policy = Arc::new(policy::policy(&config)?);
@@ -151,7 +152,7 @@ impl App {
         let mcp = Mcp::start(servers, servers::options(&config))?;
         let (background, stop) = (TaskTracker::new(), CancellationToken::new());
         let quota = quota(&config, &store, &background, &stop);
-        let models = model::by_provider(&config.model, &model);
+        let models = model::by_provider(&config.model, &model, |other| model::model(&config.model, other))?;
         let engine = Engine {
             model,
             tools: mcp.clone(),
@@ -295,12 +296,12 @@ pub fn mcp(config: &Config) -> anyhow::Result<Arc<Mcp>> {
     Ok(Mcp::start(servers::read(config)?, servers::options(config))?)
 }
 
-/// Gemini alone, to ask how it is; `None` when the demo model answers.
+/// Gemini alone by one of its providers, to ask how it is; `None` for the demo model.
 ///
 /// # Errors
 /// Its settings or credentials are wrong.
-pub fn gemini(config: &ModelConfig) -> anyhow::Result<Option<Gemini>> {
-    model::real(config)
+pub fn gemini(config: &ModelConfig, provider: &Provider) -> anyhow::Result<Option<Gemini>> {
+    model::real(config, provider)
 }
 
 /// Which models definitions may name by their provider, to tell which agents can run. They are stand-ins: nobody is asked, and
@@ -308,7 +309,11 @@ pub fn gemini(config: &ModelConfig) -> anyhow::Result<Option<Gemini>> {
 #[must_use]
 pub fn providers(config: &ModelConfig) -> Models {
     let stand_in: Arc<dyn Model> = Arc::new(Demo);
-    model::by_provider(config, &stand_in)
+    let made = model::by_provider(config, &stand_in, |_| Ok::<_, Infallible>(Arc::clone(&stand_in)));
+    match made {
+        Ok(models) => models,
+        Err(never) => match never {},
+    }
 }
 
 /// The keys of the issuer of tokens alone, to ask how they are; `None` when no issuer is asked for keys.

@@ -10,38 +10,39 @@ use crate::config::{GoogleEnvironment, ModelConfig, Provider};
 use crate::engine::agent::Models;
 use crate::ports::model::Model;
 
-/// The model that `config` names.
-pub(super) fn model(config: &ModelConfig) -> anyhow::Result<Arc<dyn Model>> {
-    match endpoint(&config.provider)? {
+/// The model of a provider.
+pub(super) fn model(config: &ModelConfig, provider: &Provider) -> anyhow::Result<Arc<dyn Model>> {
+    match endpoint(provider)? {
         None => Ok(Arc::new(Demo)),
         Some(endpoint) => Ok(Arc::new(gemini(config, endpoint)?)),
     }
 }
 
-/// The models that definitions may name by their provider: the one that answers, under its own name.
-pub(super) fn by_provider(config: &ModelConfig, model: &Arc<dyn Model>) -> Models {
-    let this = || Some(Arc::clone(model));
-    match &config.provider {
-        Provider::Demo { .. } => Models {
-            one_for_all: true,
-            ..Models::default()
-        },
-        Provider::Developer { .. } => Models {
-            gemini: this(),
-            ..Models::default()
-        },
-        Provider::Vertex { .. } | Provider::VertexExpress { .. } => Models {
-            vertex: this(),
-            ..Models::default()
-        },
+/// The models that definitions may name by their provider: the default, and the other one that is set up. `make` makes one.
+///
+/// # Errors
+/// Those of `make`.
+pub(super) fn by_provider<E>(
+    config: &ModelConfig,
+    default: &Arc<dyn Model>,
+    make: impl FnOnce(&Provider) -> Result<Arc<dyn Model>, E>,
+) -> Result<Models, E> {
+    let mut models = Models::default();
+    let other = config.other.as_ref().map(|other| make(other).map(|made| (other, made)));
+    let all = std::iter::once((&config.provider, Arc::clone(default))).chain(other.transpose()?);
+    for (provider, model) in all {
+        match provider {
+            Provider::Demo { .. } => models.one_for_all = true,
+            Provider::Developer { .. } => models.gemini = Some(model),
+            Provider::Vertex { .. } | Provider::VertexExpress { .. } => models.vertex = Some(model),
+        }
     }
+    Ok(models)
 }
 
-/// Gemini, unless the demo model answers.
-pub(super) fn real(config: &ModelConfig) -> anyhow::Result<Option<Gemini>> {
-    endpoint(&config.provider)?
-        .map(|endpoint| gemini(config, endpoint))
-        .transpose()
+/// Gemini by a provider, unless that is the demo model.
+pub(super) fn real(config: &ModelConfig, provider: &Provider) -> anyhow::Result<Option<Gemini>> {
+    endpoint(provider)?.map(|endpoint| gemini(config, endpoint)).transpose()
 }
 
 fn gemini(config: &ModelConfig, endpoint: Endpoint) -> anyhow::Result<Gemini> {

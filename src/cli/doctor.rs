@@ -377,16 +377,24 @@ fn able(bridge: &Mcp, agents: &Agents, config: &Config, findings: &Findings) -> 
 }
 
 async fn model(config: &Config, findings: &mut Findings) -> anyhow::Result<()> {
-    let gemini = match app::gemini(&config.model) {
+    if let Some(other) = &config.model.other {
+        one_model(config, other, "other model", findings).await?;
+    }
+    one_model(config, &config.model.provider, "model", findings).await
+}
+
+/// One that is set up; `what` it is.
+async fn one_model(config: &Config, provider: &Provider, what: &str, findings: &mut Findings) -> anyhow::Result<()> {
+    let gemini = match app::gemini(&config.model, provider) {
         Ok(Some(gemini)) => gemini,
         Ok(None) => {
-            let why = match config.model.provider {
+            let why = match provider {
                 Provider::Demo { asked: true } => "it was asked for by name",
                 _ => "no credentials are set; GEMINI_API_KEY brings in Gemini",
             };
-            return findings.odd(&format!("model: the demo model answers: {why}"));
+            return findings.odd(&format!("{what}: the demo model answers: {why}"));
         }
-        Err(error) => return findings.wrong(&format!("model: {error:#}"), "correct the credentials' settings"),
+        Err(error) => return findings.wrong(&format!("{what}: {error:#}"), "correct the credentials' settings"),
     };
     match gemini.check().await {
         Ok(info) => {
@@ -394,9 +402,9 @@ async fn model(config: &Config, findings: &mut Findings) -> anyhow::Result<()> {
                 (Some(input), Some(output)) => format!(" ({input} tokens in, {output} out)"),
                 _ => String::new(),
             };
-            findings.good(&format!("model: {} answers{limits}", info.model))
+            findings.good(&format!("{what}: {} answers{limits}", info.model))
         }
-        Err(error) => findings.wrong(&format!("model: {error}"), cure(&error)),
+        Err(error) => findings.wrong(&format!("{what}: {error}"), cure(&error)),
     }
 }
 

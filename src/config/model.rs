@@ -18,8 +18,10 @@ const DEMO: &str = "demo";
 /// Who answers, and how long to wait.
 #[derive(Clone, Debug)]
 pub struct ModelConfig {
-    /// Whose model.
+    /// Whose model answers where a definition names no provider.
     pub provider: Provider,
+    /// The other one of the Developer API and Vertex AI, where both are set up: definitions may name it.
+    pub other: Option<Provider>,
     /// Its name, where a definition names none; `demo` for the demo model.
     pub name: String,
     /// How long to wait for a real one.
@@ -112,17 +114,18 @@ pub(super) fn read(read: &mut Read<'_>, listen: Option<SocketAddr>) -> Option<Mo
     let idle = read.parse("model.idle_seconds", values::seconds);
     warn_of_plain_http(read, &real);
     let name = name?;
-    let provider = if name == DEMO {
-        Some(Provider::Demo { asked: true })
+    let (provider, other) = if name == DEMO {
+        (Provider::Demo { asked: true }, None)
     } else {
-        provider(read, real, &name, listen)
-    }?;
+        providers(read, real, &name, listen)?
+    };
     let name = match provider {
         Provider::Demo { .. } => DEMO.to_owned(),
         Provider::Developer { .. } | Provider::VertexExpress { .. } | Provider::Vertex { .. } => name,
     };
     Some(ModelConfig {
         provider,
+        other,
         name,
         timeouts: ModelTimeouts {
             connect: connect?,
@@ -132,16 +135,38 @@ pub(super) fn read(read: &mut Read<'_>, listen: Option<SocketAddr>) -> Option<Mo
     })
 }
 
-/// Project and location of Vertex AI go before any key (DESIGN.md section 10).
-fn provider(read: &mut Read<'_>, real: Real, name: &str, listen: Option<SocketAddr>) -> Option<Provider> {
+/// The default, and the other one that is set up. Project and location of Vertex AI go before any key, and a key of Vertex AI before
+/// one of the Developer API.
+fn providers(
+    read: &mut Read<'_>,
+    real: Real,
+    name: &str,
+    listen: Option<SocketAddr>,
+) -> Option<(Provider, Option<Provider>)> {
+    let base_url = real.base_url.clone();
+    let developer = real
+        .api_key
+        .clone()
+        .map(|api_key| Provider::Developer { api_key, base_url });
+    if let Some(vertex) = vertex(read, real)? {
+        return Some((vertex, developer));
+    }
+    match developer {
+        Some(developer) => Some((developer, None)),
+        None => demo_by_default(read, name, listen).map(|demo| (demo, None)),
+    }
+}
+
+/// Vertex AI, where it is set up; outer `None` where that is an error.
+fn vertex(read: &mut Read<'_>, real: Real) -> Option<Option<Provider>> {
     match (real.project, real.location) {
         (Some(project), Some(location)) => {
-            return Some(Provider::Vertex {
+            return Some(Some(Provider::Vertex {
                 project,
                 location,
                 endpoint: real.endpoint,
                 credentials: google(read),
-            });
+            }));
         }
         (Some(_), None) if !read.is_given("vertex.location") => {
             read.missing("vertex.location", "is needed, because vertex.project_id is given");
@@ -153,19 +178,10 @@ fn provider(read: &mut Read<'_>, real: Real, name: &str, listen: Option<SocketAd
         }
         _ => {}
     }
-    if let Some(api_key) = real.express_key {
-        return Some(Provider::VertexExpress {
-            api_key,
-            base_url: real.endpoint,
-        });
-    }
-    if let Some(api_key) = real.api_key {
-        return Some(Provider::Developer {
-            api_key,
-            base_url: real.base_url,
-        });
-    }
-    demo_by_default(read, name, listen)
+    Some(real.express_key.map(|api_key| Provider::VertexExpress {
+        api_key,
+        base_url: real.endpoint,
+    }))
 }
 
 /// The demo model answers by default only where nothing points to a real one, and nobody else can reach it.

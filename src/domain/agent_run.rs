@@ -44,6 +44,8 @@ names! {
         InDoubt = "in_doubt",
         /// It ended in words where its output was due.
         MissingOutput = "missing_output",
+        /// Its output did not conform, time after time.
+        InvalidOutput = "invalid_output",
         /// Its tools or its model are not there to go on with it.
         Unavailable = "unavailable",
         /// The process that ran it died.

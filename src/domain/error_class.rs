@@ -80,7 +80,7 @@ impl StopReason {
     pub const fn class(self) -> ErrorClass {
         match self {
             Self::StepLimit | Self::TimeLimit | Self::TokenLimit | Self::SizeLimit => ErrorClass::PolicyError,
-            Self::DoomLoop | Self::MissingOutput => ErrorClass::ModelError,
+            Self::DoomLoop | Self::MissingOutput | Self::InvalidOutput => ErrorClass::ModelError,
             Self::InDoubt | Self::Unavailable | Self::Crash | Self::ProcessLost | Self::Step => {
                 ErrorClass::ToolExecutionError
             }

@@ -53,6 +53,7 @@ pub fn derive(journal: &[Entry], ending: &Ending) -> Derived {
         | Ending::Waiting(_)
         | Ending::TooLong(_)
         | Ending::DoomLoop(_)
+        | Ending::InvalidOutput(..)
         | Ending::Suspended(_)
         | Ending::Rejected(..)
         | Ending::Cancelled
@@ -302,7 +303,7 @@ fn outcome(calls: &[Call<'_>], ending: &Ending) -> Outcome {
         ) => Outcome::ModelUnavailable,
         Ending::Fault(FaultKind::Timeout) => Outcome::ModelTimeout,
         Ending::Fault(FaultKind::Malformed) => Outcome::MalformedOutput,
-        Ending::MissingOutput(_) => Outcome::MalformedOutput,
+        Ending::MissingOutput(_) | Ending::InvalidOutput(..) => Outcome::MalformedOutput,
         // What the answer needed was denied, by a person.
         Ending::Rejected(..) => Outcome::PolicyDenied,
         Ending::LoopLimit

@@ -25,6 +25,8 @@ pub struct Limits {
     pub doom_loop: bool,
     /// Must it end by a verdict function? Words alone are then no end.
     pub output_due: bool,
+    /// Turns in a row that try to end the run and are invalid, after which it fails (D-5). `None`: as many as it takes.
+    pub invalid_outputs: Option<u32>,
     /// What becomes of it when a person says no to a call.
     pub on_reject: OnReject,
     /// Do its calls run one after another, also those that only read? (REQUIREMENTS R, Not on this surface)
@@ -56,6 +58,8 @@ pub const SUB_AGENT_STEPS: u32 = 50;
 /// About how much memory the journal of one run may take, in bytes, with those of the runs that it resumes: four times as much as the
 /// largest model reads. A run without a limit of its own would grow for as long as its model goes on.
 pub const MOST_JOURNAL: usize = 16 << 20;
+/// Invalid outputs in a row after which an agent's run fails (D-5).
+pub const INVALID_OUTPUTS: u32 = 5;
 /// Agents that call agents: so many stand below the first one.
 pub const MOST_DEPTH: u32 = 5;
 /// The time to sum up.
@@ -73,6 +77,7 @@ impl Limits {
         at_limit: AtLimit::End,
         doom_loop: false,
         output_due: false,
+        invalid_outputs: None,
         on_reject: OnReject::Continue,
         one_by_one: false,
         pause_in_doubt: false,
@@ -89,6 +94,7 @@ impl Limits {
         at_limit: AtLimit::SumUp { grace: GRACE },
         doom_loop: true,
         output_due: false,
+        invalid_outputs: Some(INVALID_OUTPUTS),
         on_reject: OnReject::Continue,
         one_by_one: false,
         pause_in_doubt: true,

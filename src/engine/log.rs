@@ -106,7 +106,7 @@ pub(super) async fn flush(engine: &Engine, run: &mut Run, intents: Vec<Intent>) 
         return Ok(());
     }
     let (asked, actions, outcomes) = (leave::asked(run), leave::unasked(run, &intents), run.outcomes());
-    let ended = record::ended(run);
+    let (ended, spent) = (record::ended(run), record::spent(run));
     let Some(log) = &mut run.log else { return Ok(()) };
     let written = log.written + entries.len();
     let append = Append {
@@ -118,6 +118,7 @@ pub(super) async fn flush(engine: &Engine, run: &mut Run, intents: Vec<Intent>) 
         actions,
         outcomes,
         ended,
+        spent,
     };
     log.intending = append.announces();
     let held = log.runs.append(append).await;

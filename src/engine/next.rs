@@ -61,6 +61,8 @@ pub enum Ending {
     DoomLoop(String),
     /// The model ended in words, twice, where its output was due.
     MissingOutput(String),
+    /// The model handed in its output so many times in a row, each time invalid: how often, and what was wrong with the last.
+    InvalidOutput(u32, String),
     /// Calls wait for a person.
     Suspended(Vec<ActionId>),
     /// A person said no, and that is the end of it: does it count as failed, and to which call?
@@ -165,6 +167,12 @@ pub fn next<'a>(journal: &'a [Entry], limits: &Limits, elapsed: Duration) -> Nex
         {
             return Next::End(Ending::DoomLoop(calls[n].call.name.clone()));
         }
+        if let Some(most) = limits.invalid_outputs
+            && let Some((turns, errors)) = invalid_outputs(journal)
+            && turns >= most
+        {
+            return Next::End(Ending::InvalidOutput(turns, errors));
+        }
         if limits.pause_in_doubt && calls.iter().any(|call| in_doubt(call.id, since)) {
             return Next::End(Ending::Stopped(StopReason::InDoubt, None));
         }
@@ -201,6 +209,27 @@ pub fn next<'a>(journal: &'a [Entry], limits: &Limits, elapsed: Duration) -> Nex
         Some((_, reason)) => Next::SoftStop(reason),
         None => Next::Ask,
     }
+}
+
+/// How many turns in a row, up to the last, have tried to end the run by a verdict function and were refused; and what the last was
+/// told. `None` where the last has not.
+fn invalid_outputs(journal: &[Entry]) -> Option<(u32, String)> {
+    let turns = journal.iter().rev().filter_map(|entry| match entry {
+        Entry::ModelTurn { calls, .. } => Some(calls),
+        _ => None,
+    });
+    let tries = |calls: &&Vec<Proposed>| calls.iter().any(|call| matches!(call.target, Target::Verdict(_)));
+    let count = turns.take_while(tries).count();
+    let last = journal.iter().rev().find_map(|entry| match entry {
+        Entry::ModelTurn { calls, .. } => Some(calls),
+        _ => None,
+    })?;
+    let refused = last.iter().find(|call| matches!(call.target, Target::Verdict(_)))?;
+    let told = journal.iter().rev().find_map(|entry| match entry {
+        Entry::Result { call, result } if *call == refused.id => result.outcome.as_ref().err(),
+        _ => None,
+    })?;
+    Some((u32::try_from(count).unwrap_or(u32::MAX), told.message.clone()))
 }
 
 /// An agent that was called and came into doubt is gone on with when the run is resumed, before the model is asked: it knows

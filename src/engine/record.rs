@@ -7,13 +7,14 @@ use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
 use super::derive::{self, Call, Derived};
-use super::{Run, iterations};
+use super::{Run, flow, iterations};
 use crate::domain::canonical;
 use crate::domain::ids::ActionId;
 use crate::domain::journal::{CallFailure, Entry, Target};
 use crate::domain::nesting;
 use crate::domain::tool::FailureCode;
 use crate::ports::records::{CallRecord, ClosedDecision, OpenDecision, StoredAnswer};
+use crate::ports::runs::Spent;
 
 /// The record of commit 2.
 #[must_use]
@@ -67,6 +68,27 @@ pub fn ended(run: &Run) -> Option<(OpenDecision, Vec<CallRecord>)> {
     });
     let effects: Vec<_> = effects.map(call_record).collect();
     (!effects.is_empty()).then(|| (run.record.clone(), effects))
+}
+
+/// What the run has used up by now, where the entries that are not written yet change it.
+#[must_use]
+pub fn spent(run: &Run) -> Option<Spent> {
+    let written = run.log.as_ref().map_or(0, |log| log.written);
+    let is_flow = run.agent.as_ref().is_some_and(|place| place.flow().is_some());
+    let changes = |entry: &Entry| match entry {
+        Entry::ModelTurn { .. } | Entry::ModelFault { .. } => true,
+        // A step of a flow is done.
+        Entry::Result { .. } => is_flow,
+        _ => false,
+    };
+    if !run.journal.iter().skip(written).any(changes) {
+        return None;
+    }
+    let (steps, usage) = match is_flow {
+        true => flow::spent(&run.journal),
+        false => (iterations(own(run)), derive::usage(own(run))),
+    };
+    Some(Spent { steps, usage })
 }
 
 /// What belongs to this run, and not to one that it goes on with.

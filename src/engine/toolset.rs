@@ -7,6 +7,7 @@ use serde_json::value::RawValue;
 use sha2::{Digest, Sha256};
 
 use super::verdict::VerdictFunction;
+use crate::domain::definition::{Definition, well_known_tool};
 use crate::domain::journal::{FunctionCall, Target, ToolRef};
 use crate::domain::tool::Tool;
 use crate::ports::model::{Declaration, Functions};
@@ -49,6 +50,24 @@ pub fn by_reason(missing: &[Missing]) -> Vec<(&str, Vec<&str>)> {
         }
     }
     reasons
+}
+
+/// That one name in `tools` means an agent and a tool that a server offers: which of the two was meant is not known.
+#[must_use]
+pub fn clash(catalog: &Catalog, definition: &Definition, is_agent: impl Fn(&str) -> bool) -> Option<String> {
+    let mut names = definition.tools.iter().filter(|name| is_agent(name));
+    names.find_map(|name| named_twice(catalog, name))
+}
+
+/// As [`clash`], of one name that is an agent's.
+#[must_use]
+pub fn named_twice(catalog: &Catalog, name: &str) -> Option<String> {
+    let tool = catalog.tools.iter().find(|tool| tool.is_called(name))?;
+    Some(format!(
+        "{name:?} in tools is the name of the agent {name} and of a tool of the server {}; grant the tool as {}, or rename the agent",
+        tool.server,
+        tool.qualified_name()
+    ))
 }
 
 #[derive(Debug)]
@@ -212,9 +231,21 @@ fn absence(catalog: &Catalog, name: &str) -> String {
         .map(|server| format!("{server} (still connecting)"));
     let away: Vec<_> = down.chain(connecting).collect();
     if away.is_empty() {
-        return "no configured server offers it".to_owned();
+        return format!(
+            "no configured server offers it, and no agent has this name{}",
+            written(name)
+        );
     }
-    format!("no connected server offers it; not connected: {}", away.join(", "))
+    format!(
+        "no connected server offers it; not connected: {}{}",
+        away.join(", "),
+        written(name)
+    )
+}
+
+/// What to write for a name of Gemini CLI or Claude Code.
+fn written(name: &str) -> String {
+    well_known_tool(name).map_or_else(String::new, |known| format!("; write {known}"))
 }
 
 fn shown_name(tool: &Tool, reserved: impl Fn(&str) -> bool) -> String {
@@ -330,7 +361,10 @@ mod tests {
                 .clone()
         };
         let mut catalog = catalog_of([]);
-        assert_eq!(missing(&catalog), "no configured server offers it");
+        assert_eq!(
+            missing(&catalog),
+            "no configured server offers it, and no agent has this name"
+        );
         catalog.connecting.insert("slow".into());
         assert!(missing(&catalog).ends_with("not connected: slow (still connecting)"));
         catalog.down.insert("dead".into(), "refused".to_owned());

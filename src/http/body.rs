@@ -55,6 +55,43 @@ pub(super) async fn read(
     read_any(state, request, payload, caller).await
 }
 
+/// What a body is written in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Media {
+    /// `application/json`.
+    Json,
+    /// `text/plain`.
+    Text,
+}
+
+/// Reads a body of JSON or of plain text, both in UTF-8; an empty one may come without a type, or with any.
+///
+/// # Errors
+/// As [`read`].
+pub(super) async fn read_input(
+    state: &State,
+    request: &HttpRequest,
+    payload: Payload,
+    caller: &Caller,
+) -> Result<(Body, Media), Error> {
+    let given = only(request.headers(), &header::CONTENT_TYPE);
+    let media = match given {
+        Some(value) if says(value, "application/json") => Some(Media::Json),
+        Some(value) if says(value, "text/plain") => Some(Media::Text),
+        _ => None,
+    };
+    let announced = announced(request.headers());
+    if media.is_none() && announced.is_some_and(|size| size > 0) {
+        return Err(Error::NotJsonOrText);
+    }
+    let body = read_any(state, request, payload, caller).await?;
+    match media {
+        Some(media) => Ok((body, media)),
+        None if body.is_empty() => Ok((body, Media::Text)),
+        None => Err(Error::NotJsonOrText),
+    }
+}
+
 /// Reads a body of any type, within the same limits. What says that it is JSON can be read as such: half a character in an escape,
 /// as a program in JavaScript writes it that has cut a text, becomes U+FFFD.
 ///
@@ -220,7 +257,7 @@ async fn next(payload: &mut Payload) -> Result<Option<Bytes>, Error> {
 
 /// `application/json`, in UTF-8 if it says so, without content coding.
 fn is_plain_json(headers: &HeaderMap) -> Result<(), Error> {
-    if !only(headers, &header::CONTENT_TYPE).is_some_and(says_json) {
+    if !only(headers, &header::CONTENT_TYPE).is_some_and(|value| says(value, "application/json")) {
         return Err(Error::NotJson);
     }
     is_plain(headers)
@@ -236,13 +273,12 @@ fn is_plain(headers: &HeaderMap) -> Result<(), Error> {
     }
 }
 
-fn says_json(value: &HeaderValue) -> bool {
+/// Is it this media type, in UTF-8 if it says so?
+fn says(value: &HeaderValue, media: &str) -> bool {
     let Ok(text) = value.to_str() else { return false };
     let mut fields = text.split(';').map(str::trim);
-    let is_json = fields
-        .next()
-        .is_some_and(|media| media.eq_ignore_ascii_case("application/json"));
-    is_json
+    let is_it = fields.next().is_some_and(|given| given.eq_ignore_ascii_case(media));
+    is_it
         && fields
             .filter_map(|parameter| parameter.split_once('='))
             .all(|(name, value)| {
@@ -288,14 +324,14 @@ mod tests {
 
     #[test]
     fn only_json_in_utf_8_counts_as_json() {
-        let says = |text: &'static str| says_json(&HeaderValue::from_static(text));
+        let is_json = |text: &'static str| says(&HeaderValue::from_static(text), "application/json");
         for good in [
             "application/json",
             "Application/JSON; charset=UTF-8",
             "application/json;charset=\"utf-8\"",
             "application/json; x=y",
         ] {
-            assert!(says(good), "{good}");
+            assert!(is_json(good), "{good}");
         }
         for bad in [
             "",
@@ -304,7 +340,7 @@ mod tests {
             "application/json; charset=latin1",
             "application/x-www-form-urlencoded",
         ] {
-            assert!(!says(bad), "{bad}");
+            assert!(!is_json(bad), "{bad}");
         }
     }
 }

@@ -184,6 +184,8 @@ pub enum Error {
     ForeignPage,
     /// No JSON.
     NotJson,
+    /// Neither JSON nor plain text.
+    NotJsonOrText,
     /// A `Content-Encoding`.
     Encoded,
     /// The first request with this key is still running.
@@ -352,6 +354,10 @@ impl Error {
             Self::NotJson => {
                 let detail = "The body must be application/json in UTF-8; say so in Content-Type.";
                 Told::new(Code::UnsupportedMediaType, detail).header(header::ACCEPT, "application/json")
+            }
+            Self::NotJsonOrText => {
+                let detail = "The body must be application/json or text/plain, in UTF-8; say so in Content-Type. For an agent without inputs leave it out.";
+                Told::new(Code::UnsupportedMediaType, detail).header(header::ACCEPT, "application/json, text/plain")
             }
             Self::Encoded => {
                 let detail = "The body must come without Content-Encoding.";

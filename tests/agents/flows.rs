@@ -460,3 +460,42 @@ async fn a_step_in_doubt_pauses_the_pipeline_until_a_person_has_said_what_happen
             .contains("had its effect")
     );
 }
+
+/// an agent with a prompt of its own and no steps is its own only step; all else that a definition has counts.
+#[tokio::test]
+async fn a_sequential_agent_with_a_prompt_of_its_own_runs() {
+    let agent = FINDER.replace("name: finder", "name: finder\nflow_type: sequential");
+    let rig = Rig::new(&[agent.as_str()]).await;
+    rig.model.script(
+        "finder",
+        [
+            call("read", json!({})),
+            call("complete_task", json!({"facts": ["blue"]})),
+        ],
+    );
+    let run = rig.run("finder", json!({"query": "whales"})).await;
+    assert_eq!((run.status(), run.output()), (RunStatus::Completed, json!(["blue"])));
+    assert_eq!((run.row.steps, rig.tools.calls("read")), (2, 1));
+    assert_eq!(rig.runs().await, ["finder completed"]);
+}
+
+/// a step may have a time of its own, within what the flow has left.
+#[tokio::test]
+async fn a_step_may_be_given_a_time_of_its_own() {
+    for (given, expected) in [
+        ("", 50),
+        ("timeout: 20, ", 20),
+        ("timeout: 1m, ", 60),
+        ("timeout: 1h, ", 100),
+    ] {
+        let critic = format!("{CRITIC}default_timeout: 50\n");
+        let flow = format!(
+            "name: flow\ndescription: d\nflow_type: sequential\ndefault_timeout: 100\nsteps:\n- {{ {given}agent: critic }}\n"
+        );
+        let rig = Rig::new(&[critic.as_str(), flow.as_str()]).await;
+        rig.model.script("critic", [words("Good.")]);
+        let run = rig.run("flow", json!({"query": "whales"})).await;
+        assert_eq!(run.status(), RunStatus::Completed);
+        assert_eq!(rig.model.asked_of("critic")[0].time, seconds(expected), "{given}");
+    }
+}

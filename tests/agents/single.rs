@@ -108,6 +108,39 @@ pub(crate) async fn a_run_is_on_the_record_before_it_begins_and_when_it_is_over(
     assert_eq!(rig.db.count(decisions).await, 2);
 }
 
+/// steps and tokens of a run are those of its journal while it runs, and a flow's those of the steps that are done.
+pub(crate) async fn what_a_running_run_has_used_up_is_known(db: TestDb) {
+    let flow = "name: flow\ndescription: d\nflow_type: sequential\nsteps: [reader, { name: again, agent: reader }]\n";
+    let rig = Rig::on(db, &[READER, flow]).await;
+    let turns = || {
+        [
+            call("read", json!({})).costing(7),
+            call("read", json!({"n": 2})).costing(5),
+            words("Done.").costing(3),
+        ]
+    };
+    for (agent, scripts, answers, before) in [("reader", 1, 1, (2, 12)), ("flow", 2, 3, (3, 15))] {
+        rig.model.script("reader", (0..scripts).flat_map(|_| turns()));
+        let done = (0..answers).map(|_| Does::Answers(json!("read")));
+        rig.tools.script("read", done.chain([Does::Waits]));
+        let begun = rig.begin(agent, json!({"query": "go"}), None).await;
+        let process = rig.process(rig.store.clone());
+        let (ended, ()) = tokio::join!(rig.drive(&process, begun), async {
+            rig.tools.waited_for.notified().await;
+            let row = rig.store.get(&tenant(), None, begun.id).await.unwrap().unwrap();
+            assert_eq!(row.status, RunStatus::Running);
+            assert_eq!((row.steps, row.usage.input_tokens), before, "{agent}");
+            rig.tools.go_on.notify_one();
+        });
+        let ended = ended.unwrap();
+        assert_eq!(
+            (ended.steps, ended.usage.input_tokens),
+            (3 * scripts, 15 * u64::from(scripts)),
+            "{agent}"
+        );
+    }
+}
+
 /// D-5: an output off the schema goes back with what is wrong with it; D-6: without a template the final text is JSON.
 #[tokio::test]
 async fn an_output_off_its_schema_goes_back_with_the_errors_until_it_conforms() {
@@ -137,6 +170,65 @@ async fn an_output_off_its_schema_goes_back_with_the_errors_until_it_conforms() 
     assert!(told(2).contains("\"report\" is missing"), "{}", told(2));
     assert!(told(3).contains("\"more\" is not known"), "{}", told(3));
     assert_eq!(run.row.steps, 4);
+}
+
+/// D-5: an output that does not conform goes back five times in a row at most, whatever is wrong with each; then the run has failed, and
+/// says what was wrong with the last. A turn that does something else begins the count anew.
+#[tokio::test]
+async fn after_five_invalid_outputs_in_a_row_the_run_has_failed() {
+    let rig = Rig::new(&[REPORTER]).await;
+    let bad = |n: u32| {
+        call(
+            "complete_task",
+            json!({"report": {"title": "T", "count": format!("many {n}")}}),
+        )
+    };
+    rig.model
+        .answers("reporter", move |asked| bad(u32::try_from(asked.before).unwrap()));
+    let run = rig.run("reporter", json!({"query": "go"})).await;
+    assert_eq!((run.status(), run.row.steps), (RunStatus::Failed, 5));
+    assert_eq!(run.row.stop_reason, Some(StopReason::InvalidOutput));
+    assert!(
+        run.error()
+            .starts_with("its output was invalid 5 times in a row; the last time: ")
+            && run.error().contains("/report/count"),
+        "{}",
+        run.error()
+    );
+
+    // The same five times, one beside another call, and one without the argument.
+    let rig = Rig::new(&[REPORTER]).await;
+    let same = || call("complete_task", json!({"report": {}}));
+    let mixed = || call("read", json!({})).and("complete_task", json!({"report": {"title": "T", "count": 2}}));
+    rig.model.script(
+        "reporter",
+        [same(), same(), mixed(), call("complete_task", json!({})), same()],
+    );
+    let run = rig.run("reporter", json!({"query": "go"})).await;
+    assert_eq!(
+        (run.status(), run.row.stop_reason),
+        (RunStatus::Failed, Some(StopReason::InvalidOutput))
+    );
+
+    let rig = Rig::new(&[REPORTER]).await;
+    let good = call("complete_task", json!({"report": {"title": "T", "count": 2}}));
+    rig.model.script(
+        "reporter",
+        [
+            bad(1),
+            bad(2),
+            bad(3),
+            bad(4),
+            call("read", json!({})),
+            bad(5),
+            bad(6),
+            bad(7),
+            bad(8),
+            good,
+        ],
+    );
+    let run = rig.run("reporter", json!({"query": "go"})).await;
+    assert_eq!((run.status(), run.row.steps), (RunStatus::Completed, 10));
 }
 
 /// D-5, DESIGN.md section 2: `complete_task` together with other calls runs none of them.

@@ -92,7 +92,9 @@ async fn an_agent_calls_another_one_like_a_tool() {
         asked[0].functions[0].1,
         json!({"type": "object", "required": ["what"], "properties": {
             "what": {"type": "string", "description": "With what."},
-            "often": {"type": "integer", "description": "How often."}}})
+            "often": {"type": "integer", "description": "How often."},
+            "timeout": {"type": "number", "minimum": 1,
+                "description": "Seconds that the agent may take at most. Leave it out for the agent's own limit."}}})
     );
     assert_eq!(
         asked[1].responses(),
@@ -331,4 +333,102 @@ approval: never
         (RunStatus::Paused, Some(StopReason::InDoubt))
     );
     assert_eq!(rig.runs().await, ["boss paused", "helper paused", "sender paused"]);
+}
+
+/// D-1, X-15: an agent that `tools` names is called as one of `sub_agents` is, beside the tools of servers.
+#[tokio::test]
+async fn an_agent_that_tools_names_is_called_like_a_tool() {
+    let boss = boss("toolConfig: { tools: [read, helper] }").replace("sub_agents: [helper]\n", "");
+    let rig = Rig::new(&[boss.as_str(), helper("").as_str()]).await;
+    rig.model
+        .script("boss", [help().and("read", json!({})), words("Three.")]);
+    rig.model.script("helper", [words("three")]);
+    let run = rig.run("boss", go()).await;
+    assert_eq!((run.status(), run.summary()), (RunStatus::Completed, "Three."));
+    assert_eq!(rig.runs().await, ["boss completed", "helper completed"]);
+    let asked = rig.model.asked_of("boss");
+    assert_eq!(asked[0].names(), ["read", "helper"]);
+    let answered: Vec<_> = asked[1]
+        .responses()
+        .iter()
+        .map(|(name, answer)| (name.clone(), answer.is_ok()))
+        .collect();
+    assert_eq!(answered, [("helper".to_owned(), true), ("read".to_owned(), true)]);
+}
+
+/// D-1: which of two namesakes is meant is not known, so neither is called; the error names both.
+#[tokio::test]
+async fn an_agent_with_the_name_of_a_granted_tool_is_an_error_that_names_both() {
+    let boss = boss("toolConfig: { tools: [look] }").replace("sub_agents: [helper]\n", "");
+    let look = helper("").replace("name: helper", "name: look");
+    let rig = Rig::new(&[boss.as_str(), look.as_str()]).await;
+    let run = rig.run("boss", go()).await;
+    assert_eq!(run.status(), RunStatus::Failed);
+    assert!(
+        run.error()
+            .starts_with("\"look\" in tools is the name of the agent look and of a tool of the server ")
+            && run.error().ends_with("__look, or rename the agent"),
+        "{}",
+        run.error()
+    );
+    assert_eq!(rig.model.asked().len(), 0);
+}
+
+/// the time of the one that is called is what its caller's model says, else what its caller's definition says, else its own; and
+/// never more than its caller has left.
+#[tokio::test]
+async fn a_sub_agent_may_be_given_a_time_of_its_own() {
+    for (sub_agents, argument, own, expected) in [
+        ("[helper]", json!(null), "50", 50),
+        ("[helper]", json!(20), "50", 20),
+        ("[helper]", json!(55), "50", 55),
+        ("[{ agent: helper, timeout: 40 }]", json!(null), "50", 40),
+        ("[{ agent: helper, timeout: 1m }]", json!(null), "50", 60),
+        ("[{ agent: helper, timeout: 40 }]", json!(20), "50", 20),
+        ("[{ agent: helper, timeout: 5m }]", json!(null), "50", 100),
+        ("[helper]", json!(1000), "50", 100),
+    ] {
+        let boss = boss("default_timeout: 100").replace("[helper]", sub_agents);
+        let helper = helper(&format!("default_timeout: {own}"));
+        let rig = Rig::new(&[boss.as_str(), helper.as_str()]).await;
+        rig.model.script(
+            "boss",
+            [
+                call("helper", json!({"what": "count", "timeout": argument})),
+                words("Three."),
+            ],
+        );
+        rig.model.script("helper", [words("three")]);
+        let run = rig.run("boss", go()).await;
+        assert_eq!(run.status(), RunStatus::Completed);
+        let asked = rig.model.asked_of("helper");
+        let what = format!("{sub_agents} {argument}");
+        assert_eq!(asked[0].time, seconds(expected), "{what}");
+        // It is no input.
+        assert!(
+            matches!(&asked[0].contents[..], [Piece::User(task)] if task.ends_with("\n\ncount ")),
+            "{what}"
+        );
+    }
+}
+
+/// a time that is none is an error that the model is told, and nothing is begun.
+#[tokio::test]
+async fn a_time_that_is_none_begins_nothing() {
+    let rig = rig("", "").await;
+    rig.model.script(
+        "boss",
+        [
+            call("helper", json!({"what": "count", "timeout": "5m"})),
+            words("I failed."),
+        ],
+    );
+    rig.run("boss", go()).await;
+    let (code, message) = told(&rig);
+    assert_eq!(code, FailureCode::InvalidArguments);
+    assert_eq!(
+        message,
+        "timeout: is no time; allowed: a number of seconds from 1 to 2147483647"
+    );
+    assert_eq!(rig.runs().await, ["boss completed"]);
 }

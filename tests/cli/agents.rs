@@ -60,6 +60,114 @@ fn agents_validate_asks_the_servers_for_the_tools() {
     assert_eq!(lines.last(), Some(&"2 files, 0 agents right, 3 errors"), "{text}");
 }
 
+/// D-1: an agent that `tools` names is no tool to look for; where a server has a tool of that name, the error names both.
+#[test]
+fn agents_validate_knows_the_agents_that_tools_name() {
+    let place = agents(&[
+        ("helper.md", HELPER),
+        (
+            "boss.md",
+            &HELPER
+                .replace("helper", "boss")
+                .replace("add_task", "helper, list_tasks"),
+        ),
+    ]);
+    let text = place.run(&["agents", "validate", "--tools"]).ended(0);
+    assert!(text.ends_with("2 files, 2 agents right, 0 errors\n"), "{text}");
+    let place = agents(&[
+        ("list_tasks.md", &HELPER.replace("helper", "list_tasks")),
+        (
+            "boss.md",
+            &HELPER.replace("helper", "boss").replace("add_task", "list_tasks"),
+        ),
+    ]);
+    let text = place.run(&["agents", "validate", "--tools"]).ended(2);
+    assert!(
+        text.starts_with(
+            "agents/boss.md:4: tools[0]: found \"list_tasks\" in tools is the name of the agent list_tasks and of a tool of the server \
+             tasks; grant the tool as tasks__list_tasks, or rename the agent; allowed: a name that means one of the two\n"
+        ),
+        "{text}"
+    );
+    let text = place.run(&["agents", "list"]).ended(0);
+    assert!(
+        text.contains("boss is unavailable: \"list_tasks\" in tools is the name of the agent"),
+        "{text}"
+    );
+}
+
+/// Names that Gemini CLI and Claude Code have for their tools are told by those of the bundled servers.
+#[test]
+fn agents_validate_knows_the_tools_of_other_programs() {
+    let tools = "list_directory, grep_search, Read, Bash, Task";
+    let place = agents(&[("theirs.md", &HELPER.replace("add_task", tools))]);
+    let text = place.run(&["agents", "validate", "--tools"]).ended(2);
+    for (n, (name, written)) in [
+        (
+            "list_directory",
+            "`ls`, a tool of the bundled server files, which needs FILES_ROOT",
+        ),
+        (
+            "grep_search",
+            "`grep`, a tool of the bundled server files, which needs FILES_ROOT",
+        ),
+        (
+            "Read",
+            "`read_file`, a tool of the bundled server files, which needs FILES_ROOT",
+        ),
+        (
+            "Bash",
+            "the name of a tool that a server in mcp.json offers: no bundled server does what Bash does",
+        ),
+        ("Task", "`sub_agents`, with the names of the agents that it may call"),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let line = text.lines().nth(n).unwrap_or_default();
+        assert!(
+            line.starts_with(&format!("agents/theirs.md:4: tools[{n}]: found \"{name}\"")),
+            "{text}"
+        );
+        assert!(line.ends_with(&format!("allowed: {written}")), "{text}");
+    }
+}
+
+/// A required field that is null is a mistake like any other: the agent would not be there, and nothing would say why.
+#[test]
+fn agents_validate_tells_of_a_required_field_that_is_null() {
+    for (field, line) in [("name: helper", 2), ("description: Helps.", 3)] {
+        let name = field.split(':').next().unwrap();
+        for value in ["", " null", " ~"] {
+            let place = agents(&[("helper.md", &HELPER.replace(field, &format!("{name}:{value}")))]);
+            let text = place.run(&["agents", "validate"]).ended(2);
+            assert!(
+                text.starts_with(&format!("agents/helper.md:{line}: {name}: found nothing; allowed: ")),
+                "{text}"
+            );
+            assert!(text.ends_with("1 file, 0 agents right, 1 error\n"), "{text}");
+        }
+    }
+}
+
+/// D-E, D-5: the schemas that are built in are there for every folder; one of its own goes before.
+#[test]
+fn the_built_in_schemas_are_found_beside_a_folder() {
+    let example = include_str!("../../agents/codebase_investigator.md");
+    let place = agents(&[("codebase_investigator.md", example)]);
+    let text = place.run(&["agents", "validate"]).ended(0);
+    assert_eq!(text, "1 file, 1 agent right, 0 errors\n");
+    let own = place
+        .path()
+        .join("agents/schemas/CodebaseInvestigationReportSchema.json");
+    fs::write(own, "{\"type\": \"objct\"}").unwrap();
+    let text = place.run(&["agents", "validate"]).ended(2);
+    assert!(
+        text.contains("schemas/CodebaseInvestigationReportSchema.json:1: the schema.type: found \"objct\""),
+        "{text}"
+    );
+}
+
 /// A build that looks into the wrong folder is told that nothing was there.
 #[test]
 fn agents_validate_says_that_a_folder_holds_no_definition() {

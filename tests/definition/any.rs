@@ -24,7 +24,7 @@ pub(crate) fn name() -> impl Strategy<Value = String> {
     .prop_filter("it is the function's", |name| name != "complete_task")
 }
 
-/// Text that is not blank, without white space around it and without placeholders: numbers, booleans, dates and anchors
+/// Text that is not blank and has no placeholders: numbers, booleans, dates and anchors
 /// of YAML among it, several lines, every script, what cannot be seen.
 pub(crate) fn text() -> impl Strategy<Value = String> {
     let odd = proptest::sample::select(vec![
@@ -88,12 +88,10 @@ pub(crate) fn text() -> impl Strategy<Value = String> {
         1 => "([ -~]{0,40}\n){1,6}[ -~\t]{1,40}",
         1 => "(?s).{1,40}",
     ]
-    .prop_map(|text| text.trim().replace("${", "$ {"))
+    .prop_map(|text| text.replace("${", "$ {"))
     .prop_filter("blank", |text| {
         text.chars().any(|c| !c.is_whitespace() && c != '\u{feff}')
     })
-    // A byte order mark at the beginning of a file is no part of it; within, it is as any character.
-    .prop_filter("trimmed", |text| text.trim() == text)
 }
 
 /// A value inside of a schema.
@@ -191,7 +189,10 @@ fn working() -> impl Strategy<Value = Value> {
                 "promptConfig": {"query": query(&asked, &inputs), "systemPrompt": persona},
                 "modelConfig": model,
                 "toolConfig": {"tools": tools},
-                "sub_agents": agents.iter().filter(|name| !tools.contains(*name)).collect::<Vec<_>>(),
+                "sub_agents": agents.iter().filter(|name| !tools.contains(*name)).map(|name| match name.len() % 2 {
+                    0 => json!(name),
+                    _ => json!({"agent": name, "timeout": name.len()}),
+                }).collect::<Vec<_>>(),
                 "approval": approval,
             });
             if let Some((name, about, schema, processed)) = output {

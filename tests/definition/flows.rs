@@ -36,11 +36,13 @@ fn a_step_is_the_name_of_an_agent_or_says_more() {
         name: "a".to_owned(),
         agent: "a".to_owned(),
         input: [].into(),
+        timeout: None,
     };
     let more = Step {
         name: "b2".to_owned(),
         agent: "b".to_owned(),
         input: [("topic".to_owned(), "On ${a} and ${query}".to_owned())].into(),
+        timeout: None,
     };
     assert_eq!(
         definition.flow,
@@ -49,10 +51,23 @@ fn a_step_is_the_name_of_an_agent_or_says_more() {
         }
     );
     assert_eq!(definition.prompt, None, "a flow of steps asks no model itself");
-    assert_eq!(definition.calls(), ["a", "b"]);
+    assert_eq!(definition.calls(|_| false), ["a", "b"]);
     assert_eq!(
         definition.to_json()["steps"],
         json!(["a", {"name": "b2", "agent": "b", "input": {"topic": "On ${a} and ${query}"}}])
+    );
+}
+
+/// X-2: an agent with a prompt of its own and no steps is its own only step, so all that D has can stand beside the flow's type.
+#[test]
+fn a_sequential_agent_without_steps_is_its_own_only_step() {
+    let definition = read("flow_type: sequential\nsystem_prompt: s\ntools: [x]\nmodelConfig: {temp: 0.5}");
+    assert_eq!(definition.flow, Flow::Sequential { steps: vec![] });
+    assert!(definition.prompt.is_some());
+    assert_eq!(definition.to_json()["flow_type"], "sequential");
+    assert_ne!(
+        definition.hash,
+        read("system_prompt: s\ntools: [x]\nmodelConfig: {temp: 0.5}").hash
     );
 }
 
@@ -98,24 +113,23 @@ fn a_step_names_what_is_there_by_then() {
 fn what_does_not_go_together_is_told() {
     assert_eq!(
         errors("steps: [a]\nmax_iterations: 2\nsystem_prompt: s"),
-        [
-            "f.yaml:3: steps: found a flow of the type single; allowed: flow_type sequential or loop, or nothing here",
-            "f.yaml:4: max_iterations: found a flow of the type single; allowed: flow_type loop, or nothing here",
-        ]
+        ["f.yaml:3: steps: found a flow of the type single; allowed: flow_type loop, or nothing here"]
+    );
+    assert_eq!(
+        errors("max_iterations: 2\nsystem_prompt: s"),
+        ["f.yaml:3: max_iterations: found a flow of the type single; allowed: flow_type loop, or nothing here"]
     );
     assert_eq!(
         errors("flow_type: sequential"),
-        ["f.yaml: steps: found nothing; allowed: at least one step: the name of an agent, or {name, agent, input}"]
+        ["f.yaml: promptConfig.systemPrompt: found nothing; allowed: the agent's persona and rules; or `steps`"]
     );
     assert_eq!(
         errors(
             "flow_type: sequential\nsteps: [a]\nsystem_prompt: s\ntoolConfig: {tools: [x]}\napproval: never\ntemp: 1"
         ),
         [
-            "f.yaml:5: system_prompt: found a field without effect; allowed: nothing where there are steps: the flow asks no model itself; say it in the agents of its steps",
-            "f.yaml:6: toolConfig.tools: found a field without effect; allowed: nothing where there are steps: the flow asks no model itself; say it in the agents of its steps",
-            "f.yaml:7: approval: found a field without effect; allowed: nothing where there are steps: the flow asks no model itself; say it in the agents of its steps",
-            "f.yaml:8: temp: found a field without effect; allowed: nothing where there are steps: the flow asks no model itself; say it in the agents of its steps",
+            "f.yaml:5: system_prompt: found `system_prompt`, `toolConfig.tools`, `approval`, `temp` beside `steps`; allowed: steps alone, \
+             whose agents have prompts, models and tools of their own; or these, without steps: the agent is its own only step then"
         ]
     );
     assert_eq!(
@@ -131,7 +145,7 @@ fn a_wrong_step_is_told_by_its_number() {
             "flow_type: sequential\nsteps:\n- a\n- 5\n- {agnt: b}\n- a\n- {name: query, agent: b}\n- {agent: c d, input: {x: 1}}"
         ),
         [
-            "f.yaml:6: steps[1]: found 5; allowed: the name of an agent, or a map of name, agent and input",
+            "f.yaml:6: steps[1]: found 5; allowed: the name of an agent, or a map of name, agent, input and timeout",
             "f.yaml:7: steps[2].agnt: found an unknown field; allowed: did you mean `agent`?",
             "f.yaml:8: steps[3].name: found \"a\"; another step has this name too; allowed: a `name` of its own for each step, since later steps name its output",
             "f.yaml:9: steps[4].name: found \"query\"; an input has this name too; allowed: a `name` of its own for each step, since later steps name its output",

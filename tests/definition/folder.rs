@@ -160,8 +160,8 @@ fn no_mistake_hides_another() {
     assert_eq!(
         shown(&checked.errors),
         [
-            "broken_placeholder.md:5: promptConfig.query: found \"${\"; allowed: `${name}` with letters, digits, `_` or `-`, or `$${` for a literal `${`",
-            "broken_placeholder.md:5: promptConfig.query: found the placeholder ${zz}; allowed: an input: a; or `$${` where the text means `${`",
+            "broken_placeholder.md:5: query: found \"${\"; allowed: `${name}` with letters, digits, `_` or `-`, or `$${` for a literal `${`",
+            "broken_placeholder.md:5: query: found the placeholder ${zz}; allowed: an input: a; or `$${` where the text means `${`",
             "flow.yaml:5: steps[0].input.quary: found \"${\"; allowed: `${name}` with letters, digits, `_` or `-`, or `$${` for a literal `${`",
             "flow.yaml:5: steps[0].input.quary: found the placeholder ${nix}; allowed: an input of the flow or an earlier step: query",
             "flow.yaml:5: steps[0].input.quary: found an argument that worker does not take; allowed: n",
@@ -384,7 +384,7 @@ fn sub_agents_are_there_and_lead_nowhere_back() {
             "alone.md:4: sub_agents[0]: found \"helpr\"; allowed: an agent that is there: did you mean `helper`?",
             "name.md:2: name: found \"complete_task\"; allowed: another name: a function by which agents end has this one",
             "self.md:4: sub_agents[0]: found the cycle self → self; allowed: agents that do not lead back to the one that calls them",
-            "tool.md:4: sub_agents: found \"helper\", which is granted as a tool too; allowed: names that are no tool's: both would be called by the one name",
+            "tool.md:4: sub_agents[0]: found \"helper\", which is granted as a tool too; allowed: each name in one of the two: an agent that `tools` names is called as a tool too",
         ]
     );
     assert_eq!(
@@ -435,11 +435,17 @@ fn a_step_gives_its_agent_what_that_requires() {
             "f.yaml:10: steps[1]: found nothing for `query`, which q requires; allowed: `input: {query: …}`, or an input of the flow or an earlier step of that name",
         ]
     );
+    let unused = both("- {name: query, agent: w, input: {depth: '1 ${topic}'}}\n- q\n");
     assert_eq!(
-        shown(&both("- {name: query, agent: w, input: {depth: '1 ${topic}'}}\n- q\n").errors),
+        shown(&unused.warnings),
         [
-            "f.yaml:7: inputConfig.inputs.depth: found the input \"depth\", which no step takes; allowed: inputs that a step takes: by an argument of the same name, or by ${depth} in its input",
-            "f.yaml:9: steps[0].input.depth: found the text \"1 ${topic}\"; allowed: the type integer, which `depth` of w has",
+            "f.yaml:7: inputConfig.inputs.depth: found the input \"depth\", which no step takes; allowed: inputs that a step takes: by an argument of the same name, or by ${depth} in its input"
+        ]
+    );
+    assert_eq!(
+        shown(&unused.errors),
+        [
+            "f.yaml:9: steps[0].input.depth: found the text \"1 ${topic}\"; allowed: the type integer, which `depth` of w has"
         ]
     );
     let right =
@@ -451,6 +457,109 @@ fn a_step_gives_its_agent_what_that_requires() {
     ]);
     assert_eq!(shown(&right.errors), [""; 0]);
     assert_eq!(names(&right), ["f", "q", "w"]);
+}
+
+/// D-1, X-15: an agent that `tools` names is called as a tool, and is checked as sub-agents are: what is wrong takes its callers
+/// with it, and no chain of calls comes back. A name that is no agent's is a tool, of which nobody here knows.
+#[test]
+fn an_agent_that_tools_names_is_checked_as_a_sub_agent() {
+    let checked = folder(&[
+        ("boss.md", &agent("boss", "tools: [ls, helper]\ntimeout_mins: 1")),
+        ("helper.md", &agent("helper", "tools: [helpr]\ntimeout_mins: 2")),
+        ("a.md", &agent("a", "tools: [x, b]")),
+        ("b.md", &agent("b", "sub_agents: [a]")),
+        ("self.md", &agent("self", "tools: [self]")),
+        ("calls_wrong.md", &agent("calls_wrong", "tools: [wrong]")),
+        ("wrong.md", &agent("wrong", "temp: hot")),
+    ]);
+    assert_eq!(
+        shown(&checked.errors),
+        [
+            "a.md:4: tools[1]: found the cycle a → b → a; allowed: agents that do not lead back to the one that calls them",
+            "self.md:4: tools[0]: found the cycle self → self; allowed: agents that do not lead back to the one that calls them",
+            "wrong.md:4: temp: found \"hot\"; allowed: a number from 0 to 2",
+        ]
+    );
+    assert_eq!(
+        shown(&checked.warnings),
+        [
+            "boss.md:4: tools[1]: found helper with 120 s, in an agent with 60 s; allowed: no more time than the agent that calls it has: it is cut short with that one"
+        ]
+    );
+    assert_eq!(names(&checked), ["boss", "helper"]);
+    let boss = &checked.agents["boss"].definition;
+    let is_agent = |name: &str| checked.agents.contains_key(name);
+    assert_eq!(
+        (boss.calls(is_agent), boss.server_tools(is_agent)),
+        (vec!["helper"], vec!["ls".to_owned()])
+    );
+    let granted: Vec<_> = checked
+        .tools
+        .iter()
+        .map(|tool| (tool.name.as_str(), tool.is_agent))
+        .collect();
+    assert!(
+        granted.contains(&("helper", true)) && granted.contains(&("helpr", false)),
+        "{granted:?}"
+    );
+}
+
+/// D-7: an input that no prompt names is a warning, and so is one of a flow that no step takes; each at its own line.
+#[test]
+fn an_input_that_no_prompt_names_is_warned_of() {
+    let inputs =
+        "inputConfig:\n  inputs:\n    topic: {description: d, type: string}\n    depth: {description: d, type: string}";
+    let checked = folder(&[
+        ("a.md", &agent("a", &format!("{inputs}\nquery: About ${{topic}}"))),
+        ("b.md", "---\nname: b\ndescription: d\nquery: Go.\n---\nBe kind.\n"),
+        (
+            "c.md",
+            &agent("c", &format!("{inputs}\nquery: About ${{topic}}")).replace("Be kind", "Be ${depth}"),
+        ),
+    ]);
+    assert_eq!(shown(&checked.errors), [""; 0]);
+    assert_eq!(
+        shown(&checked.warnings),
+        [
+            "a.md:7: inputConfig.inputs.depth: found the input \"depth\", which no prompt names, so no model reads it; allowed: ${depth} in the query or the system prompt",
+            "b.md:4: query: found the input \"query\", which no prompt names, so no model reads it; allowed: ${query} in the query or the system prompt",
+        ]
+    );
+    assert_eq!(names(&checked), ["a", "b", "c"]);
+}
+
+/// D-6: a definition is data, so its `processOutput` is a template; anything else is shown the form, with its own names.
+#[test]
+fn what_is_no_template_of_the_output_is_shown_the_form() {
+    let output =
+        "outputConfig: {outputName: verdict, description: d, schema: {type: object, properties: {accept: {}}}}";
+    let errors = |text: &str| {
+        let file = agent("a", &format!("{output}\nprocessOutput: '{text}'"));
+        shown(&folder(&[("a.md", &file)]).errors)
+    };
+    let form = "allowed: a template, since a definition is data: text with `${verdict}` for the whole output, or `${accept}` for its \
+                property; without processOutput the final text is the output as JSON";
+    for function in [
+        "(output) => JSON.stringify(output, null, 2)",
+        "output => `${output.accept}`",
+        "function (output) { return output.accept; }",
+    ] {
+        assert_eq!(
+            errors(function),
+            [format!("a.md:5: processOutput: found a function; {form}")],
+            "{function}"
+        );
+    }
+    for text in ["Done.", "$${verdict}", "verdict"] {
+        assert_eq!(
+            errors(text),
+            [format!(
+                "a.md:5: processOutput: found a text without a placeholder; {form}"
+            )],
+            "{text}"
+        );
+    }
+    assert_eq!(errors("Accepted: ${accept}"), [""; 0]);
 }
 
 /// X-5, X-8: limits that cannot do what they say are told of and stop nothing.

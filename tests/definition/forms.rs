@@ -256,8 +256,7 @@ fn a_wrong_message_is_told_by_field() {
         shown,
         [
             "x: output_config.schema.type: found 5; allowed: array, boolean, integer, null, number, object, string, or a list of these",
-            "x: promptConfig.query: found the placeholder ${topic}; allowed: an input: query; or `$${` where the text means `${`",
-            "x: promptConfig.query: found no placeholder for the input `query`; allowed: every input named in the query or the system prompt, here ${query}",
+            "x: prompt_config.query: found the placeholder ${topic}; allowed: an input: query; or `$${` where the text means `${`",
             "x: model_config.temperature: found NaN; allowed: a number from 0 to 2",
             "x: run_config.max_turns: found -1; allowed: a whole number from 1",
         ]
@@ -378,4 +377,93 @@ fn a_definition_that_lists_too_much_is_refused_at_once() {
         "{:?}",
         began.elapsed()
     );
+}
+
+/// D-7: text is what was written, white space included, in all four forms. In Markdown one blank line before the text and the last
+/// line end are the file's.
+#[test]
+fn text_is_kept_as_it_was_written() {
+    for text in [
+        " leading",
+        "trailing ",
+        "\n\nlines before",
+        "lines behind\n\n",
+        "\n  \t both \n \n",
+        "  indented\n    more\n  less\n",
+        "a\n\n\nb",
+        "\ttab",
+        "#hash",
+        "---\nrule",
+    ] {
+        let input = json!({"description": text, "type": "string"});
+        let definition = from_json(&json!({
+            "name": "a", "displayName": text, "description": text, "inputConfig": {"inputs": {"topic": input}},
+            "outputConfig": {"outputName": "report", "description": text, "schema": {"type": "object", "description": text}},
+            "processOutput": format!("{text}${{report}}{text}"),
+            "promptConfig": {"query": format!("{text}${{topic}}{text}"), "systemPrompt": text},
+        }));
+        assert_eq!(definition.description, text);
+        assert_eq!(definition.prompt.as_ref().unwrap().system_prompt, text);
+        for form in FORMS {
+            assert_eq!(again(&definition, form), definition, "{form:?} {text:?}");
+        }
+        let flow = from_json(&json!({
+            "name": "f", "description": text, "flow_type": "sequential", "steps": [{"agent": "b", "input": {"query": text}}],
+        }));
+        assert_eq!(flow.flow.steps()[0].input["query"], text);
+        for form in FORMS {
+            assert_eq!(again(&flow, form), flow, "{form:?} {text:?}");
+        }
+    }
+    for (body, prompt) in [
+        ("Be kind.", "Be kind."),
+        ("Be kind.\n", "Be kind."),
+        ("\nBe kind.\n", "Be kind."),
+        ("\n\n  Be kind.  \n\n", "\n  Be kind.  \n"),
+    ] {
+        let text = format!("---\nname: a\ndescription: d\n---\n{body}");
+        let definition = Definition::read(text.as_bytes(), Form::Markdown, "a.md").unwrap();
+        assert_eq!(definition.prompt.unwrap().system_prompt, prompt, "{body:?}");
+    }
+}
+
+/// D-5: a schema may be given as JSON text in every form, and is the schema.
+#[test]
+fn a_schema_may_be_json_text_in_every_form() {
+    let with = |schema: Value| json!({"name": "a", "description": "d", "systemPrompt": "s", "outputConfig": {"outputName": "r", "description": "d", "schema": schema}});
+    let schema = json!({"type": "object", "properties": {"a": {"type": "string"}}});
+    let text = serde_json::to_string_pretty(&schema).unwrap();
+    let definition = from_json(&with(json!(format!(" {text}\n"))));
+    assert_eq!(definition, from_json(&with(schema)));
+    for form in [Form::Yaml, Form::Markdown] {
+        let given = format!("{}\n", with(json!(text)));
+        let given = if form == Form::Markdown {
+            format!("---\n{given}---\n")
+        } else {
+            given
+        };
+        assert_eq!(
+            Definition::read(given.as_bytes(), form, "a").as_ref(),
+            Ok(&definition),
+            "{form:?}"
+        );
+    }
+    let head = "name: a\ndescription: d\nsystemPrompt: s\noutputConfig:\n  outputName: r\n  description: d\n  schema: ";
+    for (schema, told) in [
+        (
+            "'{\"type\": \"objct\"}'",
+            "x:7: outputConfig.schema.type: found \"objct\"; allowed: array, boolean",
+        ),
+        ("'{\"type\": '", "this JSON text cannot be read: "),
+        (
+            "'{\"type\": \"object\", \"type\": \"array\"}'",
+            "this JSON text cannot be read: the key \"type\" a second time",
+        ),
+    ] {
+        let shown = errors(format!("{head}{schema}\n"), Form::Yaml);
+        assert!(
+            shown.len() == 1 && shown[0].starts_with("x:7: outputConfig.schema") && shown[0].contains(told),
+            "{shown:?}"
+        );
+    }
 }

@@ -103,3 +103,114 @@ fn a_dollar_and_brace_in_the_text_is_told_by_its_line() {
         ]
     );
 }
+
+/// Issue 22 B: files of real people say it in the words of other programs; each error says what to write instead.
+#[test]
+fn what_other_programs_write_is_told_in_gavels_words() {
+    let item = "the name of one tool: up to 128 characters without spaces or `*`, since a grant names every tool";
+    for (front_matter, told) in [
+        ("tools: Read, Grep, Glob", "a.md:4: tools: found \"Read, Grep, Glob\"; allowed: a list, here [read_file, grep, glob]".to_owned()),
+        ("tools: mine", "a.md:4: tools: found \"mine\"; allowed: a list, here [mine]".to_owned()),
+        (
+            "tools: Read, Bash(git log:*), WebFetch, mine",
+            "a.md:4: tools: found \"Read, Bash(git log:*), WebFetch, mine\"; allowed: a list, here [read_file, mine]; no bundled server \
+             does what Bash(git log:*), WebFetch does"
+                .to_owned(),
+        ),
+        ("tools: ['Bash(git log:*)']", format!("a.md:4: tools[0]: found \"Bash(git log:*)\"; allowed: {item}")),
+        ("color: blue", "a.md:4: color: found a field that gavel does not support; allowed: nothing: leave it out; gavel shows none".to_owned()),
+        (
+            "version: 1",
+            "a.md:4: version: found a field that gavel does not support; allowed: nothing: leave it out, or write it as a comment (`# …`)"
+                .to_owned(),
+        ),
+        (
+            "permissionMode: plan",
+            "a.md:4: permissionMode: found a field that gavel does not support; allowed: `approval`: never, side_effects or always; it says \
+             when a person must approve a tool call"
+                .to_owned(),
+        ),
+        (
+            "allowed-tools: [Read]",
+            "a.md:4: allowed-tools: found a field that gavel does not support; allowed: `tools`, a list of the names of tools".to_owned(),
+        ),
+    ] {
+        assert_eq!(shown(front_matter), [told], "{front_matter}");
+    }
+    let named = Definition::from_markdown("---\nname: Code Reviewer (v2)\ndescription: d\n---\nBe kind.\n", "a.md");
+    let told: Vec<_> = named
+        .expect_err("it is no name")
+        .iter()
+        .map(ToString::to_string)
+        .collect();
+    assert_eq!(
+        told,
+        [
+            "a.md:2: name: found \"Code Reviewer (v2)\"; allowed: 1 to 64 letters, digits, `_` or `-`, such as `code-reviewer-v2`"
+        ]
+    );
+}
+
+#[test]
+fn turns_in_camel_case_are_turns() {
+    let text = "---\nname: a\ndescription: d\nmaxTurns: 7\n---\nBe kind.\n";
+    assert_eq!(
+        Definition::from_markdown(text, "a.md").unwrap().limits.max_turns,
+        Some(7)
+    );
+}
+
+/// A description with a colon in it is what most files trip over; the parser's own words do not say how to write it.
+#[test]
+fn a_colon_in_a_plain_text_is_told_with_the_way_to_write_it() {
+    let long =
+        "description: Use this agent to review. Examples: <example>Context: The user asks. user: \"Look\"</example>";
+    for text in [
+        format!("name: a\n{long}\nsystem_prompt: s\n"),
+        format!("{long}\nname: a\nsystem_prompt: s\n"),
+    ] {
+        for form in [Form::Yaml, Form::Markdown] {
+            let text = match form {
+                Form::Markdown => format!("---\n{text}---\nBe kind.\n"),
+                Form::Yaml | Form::Json | Form::Proto => text.clone(),
+            };
+            let errors = Definition::read(text.as_bytes(), form, "a").expect_err("it is not YAML");
+            let told = errors[0].to_string();
+            assert!(
+                told.contains(
+                    "the value of `description` holds `: `, so write it in quotes, or indented below `description: >-`"
+                ),
+                "{told}"
+            );
+            assert_eq!(errors.len(), 1, "{told}");
+        }
+    }
+}
+
+/// A model of another provider would fail at the first run.
+#[test]
+fn a_model_of_another_provider_is_warned_of() {
+    let checked = |model: &str| {
+        let source = Source {
+            file: "a.yaml".to_owned(),
+            form: Form::Yaml,
+            bytes: format!("name: a\ndescription: d\nsystem_prompt: s\nmodel: {model}\n").into_bytes(),
+        };
+        check(&[source], &[])
+            .warnings
+            .iter()
+            .map(ToString::to_string)
+            .collect::<Vec<_>>()
+    };
+    for model in ["sonnet", "opus", "claude-sonnet-4-5", "gpt-5"] {
+        assert_eq!(
+            checked(model),
+            [format!(
+                "a.yaml:4: model: found \"{model}\", which is no model of Google; allowed: a model of Gemini, or no model: the configured one"
+            )]
+        );
+    }
+    for model in ["gemini-3.8-flash", "inherit", "demo"] {
+        assert_eq!(checked(model), [""; 0], "{model}");
+    }
+}

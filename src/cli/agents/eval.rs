@@ -241,7 +241,7 @@ async fn begin(app: &App, caller: &Caller, agent: &str, case: &AgentCase) -> any
     let trigger = Trigger {
         project: ProjectId::parse(DEFAULT_PROJECT).context("the project")?,
         agent: agent.to_owned(),
-        inputs: case.input.clone(),
+        inputs: case.input.clone().into(),
         timeout: None,
         time_zone: Some(Tz::UTC),
         background: false,

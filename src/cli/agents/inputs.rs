@@ -55,7 +55,7 @@ pub(super) fn inputs(definition: &Definition, given: &Given<'_>) -> Result<Map<S
         }
     }
     if let Some(text) = &given.text {
-        match its_text(definition) {
+        match definition.text_input() {
             Some(name) => add(name, Value::from(text.as_str()), "TEXT", &mut mistakes),
             None => mistakes.push(format!(
                 "TEXT: {} takes more than one text, or none; name each with --input NAME=VALUE",
@@ -89,20 +89,6 @@ fn object(given: &Given<'_>, mistakes: &mut Vec<String>) -> Map<String, Value> {
             Map::new()
         }
     }
-}
-
-/// The argument that words without a name are for: the only one, or the only required one, where it is a string.
-fn its_text(definition: &Definition) -> Option<&str> {
-    let all = || definition.inputs.iter();
-    let only = match all().count() {
-        1 => all().next(),
-        _ => {
-            let mut required = all().filter(|(_, input)| input.required);
-            required.next().filter(|_| required.next().is_none())
-        }
-    };
-    only.filter(|(_, input)| input.kind == InputType::String)
-        .map(|(name, _)| name.as_str())
 }
 
 /// A list is given once, with commas, or by giving the option once for each element.

@@ -56,7 +56,7 @@ pub(in crate::cli) async fn run(args: Args, resolved: Resolved) -> anyhow::Resul
     if args.json {
         let agents: Vec<_> = agents
             .iter()
-            .map(|(name, agent)| document(name, agent, unavailable.as_ref()))
+            .map(|(name, agent)| document(name, agent, agents, unavailable.as_ref()))
             .collect();
         output::json(&json!({ "place": loaded.place, "agents": agents, "errors": loaded.checked.errors }))?;
     } else {
@@ -88,8 +88,9 @@ pub(in crate::cli) fn unavailable(agents: &Agents, catalog: &Catalog, config: &C
     agents.keys().filter_map(reason).collect()
 }
 
-fn document(name: &str, agent: &Agent, unavailable: Option<&Unavailable>) -> serde_json::Value {
+fn document(name: &str, agent: &Agent, agents: &Agents, unavailable: Option<&Unavailable>) -> serde_json::Value {
     let definition = &agent.definition;
+    let is_agent = |name: &str| agents.contains_key(name);
     json!({
         "name": name,
         "display_name": definition.display_name,
@@ -97,8 +98,8 @@ fn document(name: &str, agent: &Agent, unavailable: Option<&Unavailable>) -> ser
         "form": agent.form.as_str(),
         "file": agent.file,
         "flow_type": definition.flow.as_str(),
-        "tools": definition.tools,
-        "calls": definition.calls(),
+        "tools": definition.server_tools(is_agent),
+        "calls": definition.calls(is_agent),
         "hash": &*definition.hash,
         "available": unavailable.map(|reasons| !reasons.contains_key(name)),
         "unavailable_reason": unavailable.and_then(|reasons| reasons.get(name)),

@@ -11,8 +11,9 @@ use crate::app;
 use crate::cli::exit::Exit;
 use crate::cli::output;
 use crate::config::{Flags, Resolved};
-use crate::domain::definition::{DefinitionError, Form, GrantedTool, unknown_name_message};
+use crate::domain::definition::{DefinitionError, Form, GrantedTool, unknown_name_message, well_known_tool};
 use crate::engine::Toolset;
+use crate::engine::toolset::named_twice;
 use crate::ports::tools::Catalog;
 
 /// Options of `gavel agents validate`.
@@ -87,23 +88,42 @@ impl Findings {
 
     /// Tools that no server offers are mistakes.
     fn look_for_tools(&mut self, catalog: &Catalog) {
-        let known: BTreeSet<&str> = catalog.tools.iter().map(|tool| &*tool.name).collect();
+        let mut known: BTreeSet<&str> = catalog.tools.iter().map(|tool| &*tool.name).collect();
+        known.extend(self.agents.iter().map(|(_, name)| name.as_str()));
         let known: Vec<_> = known.into_iter().collect();
+        let mut wrong = BTreeSet::new();
         for tool in &self.tools {
+            if tool.is_agent {
+                if let Some(found) = named_twice(catalog, &tool.name) {
+                    wrong.insert(tool.file.clone());
+                    self.errors.push(DefinitionError {
+                        file: tool.file.clone(),
+                        line: tool.line,
+                        field: tool.field.clone(),
+                        found,
+                        allowed: "a name that means one of the two".to_owned(),
+                    });
+                }
+                continue;
+            }
             let missing = Toolset::build(catalog, std::slice::from_ref(&tool.name), &[]).missing;
             let Some(missing) = missing.first() else { continue };
-            self.agents.retain(|(file, _)| *file != tool.file);
+            wrong.insert(tool.file.clone());
+            let allowed = well_known_tool(&tool.name).unwrap_or_else(|| {
+                format!(
+                    "a tool that a server offers: {}",
+                    unknown_name_message(&tool.name, &known)
+                )
+            });
             self.errors.push(DefinitionError {
                 file: tool.file.clone(),
                 line: tool.line,
                 field: tool.field.clone(),
                 found: format!("{:?}: {}", tool.name, missing.reason),
-                allowed: format!(
-                    "a tool that a server offers: {}",
-                    unknown_name_message(&tool.name, &known)
-                ),
+                allowed,
             });
         }
+        self.agents.retain(|(file, _)| !wrong.contains(file));
         self.errors.sort_by(|a, b| (&a.file, a.line).cmp(&(&b.file, b.line)));
     }
 

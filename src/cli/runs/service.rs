@@ -130,7 +130,7 @@ impl Service {
                 let trigger = Trigger {
                     project: new.project,
                     agent: new.agent,
-                    inputs: new.inputs,
+                    inputs: new.inputs.into(),
                     timeout: new.timeout,
                     time_zone: new.time_zone,
                     background: false,

@@ -44,8 +44,16 @@ fn callers(auth: &Auth) -> String {
 }
 
 fn model(config: &Config) -> String {
+    let default = one_model(config, &config.model.provider);
+    match &config.model.other {
+        Some(other) => format!("{default}; for agents that name it: {}", one_model(config, other)),
+        None => default,
+    }
+}
+
+fn one_model(config: &Config, provider: &Provider) -> String {
     let name = &config.model.name;
-    match &config.model.provider {
+    match provider {
         Provider::Demo { asked: true } => {
             "demo, a rule-based stand-in for trying out and tests; it understands little and is not Gemini".to_owned()
         }

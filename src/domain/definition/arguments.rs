@@ -1,11 +1,12 @@
 //! What an agent is given: checked against its inputs, and the schema of it for whoever calls the agent as a tool (D-4).
 
 use std::collections::HashSet;
+use std::time::Duration;
 
 use serde_json::{Map, Value, json};
 
 use super::error::MOST_TOLD;
-use super::fields::unknown_name_message;
+use super::unknown::unknown_name_message;
 use super::{Definition, InputType};
 use crate::domain::text;
 
@@ -93,7 +94,72 @@ impl Definition {
         if errors.is_empty() { Ok(taken) } else { Err(errors) }
     }
 
-    /// The JSON Schema of the arguments.
+    /// The argument that a text without a name is for: the only one, or the only required one, where it is a string.
+    #[must_use]
+    pub fn text_input(&self) -> Option<&str> {
+        let all = || self.inputs.iter();
+        let only = match all().count() {
+            1 => all().next(),
+            _ => {
+                let mut required = all().filter(|(_, input)| input.required);
+                required.next().filter(|_| required.next().is_none())
+            }
+        };
+        only.filter(|(_, input)| input.kind == InputType::String)
+            .map(|(name, _)| name.as_str())
+    }
+
+    /// As [`Definition::check_arguments`], for a call as a tool: with a timeout, where its caller gives one.
+    ///
+    /// # Errors
+    /// As [`Definition::check_arguments`].
+    pub fn check_call(&self, mut given: Map<String, Value>) -> Result<Map<String, Value>, Vec<ArgumentError>> {
+        let name = self.timeout_argument();
+        let timeout = given.remove(&name).filter(|value| !value.is_null());
+        let is_wrong = timeout.as_ref().is_some_and(|timeout| seconds(timeout).is_none());
+        let mut checked = self.check_arguments(given);
+        if is_wrong {
+            let detail = format!("is no time; allowed: a number of seconds from 1 to {}", i32::MAX);
+            let mut errors = checked.err().unwrap_or_default();
+            errors.push(ArgumentError { name, detail });
+            return Err(errors);
+        }
+        if let (Ok(arguments), Some(timeout)) = (&mut checked, timeout) {
+            arguments.insert(name, timeout);
+        }
+        checked
+    }
+
+    /// The arguments of a call that was checked: what the agent is given, and how long it may take where its caller says so.
+    #[must_use]
+    pub fn split_call(&self, mut arguments: Map<String, Value>) -> (Map<String, Value>, Option<Duration>) {
+        let timeout = arguments.remove(&self.timeout_argument());
+        let timeout = timeout.and_then(|timeout| seconds(&timeout));
+        (arguments, timeout)
+    }
+
+    /// The argument by which a caller says how long the agent may take: no input has this name.
+    fn timeout_argument(&self) -> String {
+        let mut name = "timeout".to_owned();
+        while self.inputs.contains_key(&name) {
+            name.push_str("_seconds");
+        }
+        name
+    }
+
+    /// The JSON Schema of the arguments of a call as a tool: its inputs, and how long it may take.
+    #[must_use]
+    pub fn call_schema(&self) -> Value {
+        let mut schema = self.argument_schema();
+        schema["properties"][self.timeout_argument()] = json!({
+            "type": "number",
+            "minimum": 1,
+            "description": "Seconds that the agent may take at most. Leave it out for the agent's own limit.",
+        });
+        schema
+    }
+
+    /// The JSON Schema of its inputs.
     #[must_use]
     pub fn argument_schema(&self) -> Value {
         let properties: Map<_, _> = self
@@ -173,6 +239,14 @@ impl InputType {
             None => json!({"type": self.as_str()}),
         }
     }
+}
+
+/// A time that a caller gives.
+fn seconds(value: &Value) -> Option<Duration> {
+    let seconds = value
+        .as_f64()
+        .filter(|seconds| (1.0..=f64::from(i32::MAX)).contains(seconds))?;
+    Some(Duration::from_secs_f64(seconds))
 }
 
 fn described(value: &Value) -> &'static str {

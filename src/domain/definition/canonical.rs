@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 
-use super::{Definition, Flow, InputType, OutputSchema, Provider, Step};
+use super::{Definition, Flow, InputType, OutputSchema, Provider, Step, SubAgent};
 use crate::domain::canonical;
 
 /// Hex SHA-256 over the canonical JSON text of the portable form.
@@ -80,13 +80,22 @@ pub(super) fn to_json(definition: &Definition) -> Value {
         "flow_type": (definition.flow != Flow::Single).then_some(definition.flow.as_str()),
         "steps": (!steps.is_empty()).then(|| steps.iter().map(step).collect::<Value>()),
         "max_iterations": max_iterations,
-        "sub_agents": (!definition.sub_agents.is_empty()).then_some(&definition.sub_agents),
+        "sub_agents": (!definition.sub_agents.is_empty())
+            .then(|| definition.sub_agents.iter().map(sub_agent).collect::<Value>()),
     }))
 }
 
 /// As short as it can be said.
+fn sub_agent(sub_agent: &SubAgent) -> Value {
+    match sub_agent.timeout {
+        None => Value::from(sub_agent.agent.as_str()),
+        Some(timeout) => json!({"agent": sub_agent.agent, "timeout": timeout.as_secs()}),
+    }
+}
+
+/// As short as it can be said.
 fn step(step: &Step) -> Value {
-    if step.name == step.agent && step.input.is_empty() {
+    if step.name == step.agent && step.input.is_empty() && step.timeout.is_none() {
         return Value::from(step.agent.as_str());
     }
     let mut fields = Map::new();
@@ -96,6 +105,9 @@ fn step(step: &Step) -> Value {
     fields.insert("agent".to_owned(), Value::from(step.agent.as_str()));
     if !step.input.is_empty() {
         fields.insert("input".to_owned(), json!(step.input));
+    }
+    if let Some(timeout) = step.timeout {
+        fields.insert("timeout".to_owned(), Value::from(timeout.as_secs()));
     }
     Value::Object(fields)
 }

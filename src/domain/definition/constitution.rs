@@ -77,7 +77,8 @@ impl Constitution {
         }
         if !definition.sub_agents.is_empty() {
             let allowed = "no sub_agents: a chat calls tools alone".to_owned();
-            error(Field::SubAgents, definition.sub_agents.join(", "), allowed);
+            let named: Vec<_> = definition.sub_agents.iter().map(|one| one.agent.as_str()).collect();
+            error(Field::SubAgents, named.join(", "), allowed);
         }
         if !only_query || prompt.query != "${query}" {
             let allowed = "no inputConfig and no query: a chat has one input, the message".to_owned();

@@ -8,8 +8,8 @@
 use std::collections::BTreeMap;
 
 use super::error::{DefinitionError, Mistakes};
-use super::nearest::nearest;
 use super::node::{Content, Key, Node};
+use super::unknown::{unknown, unknown_at_the_top};
 
 /// A field of a definition, whatever it is called.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -57,10 +57,14 @@ pub(super) enum Holds {
     Number(f32),
     /// A whole number from this.
     Whole(i32),
+    /// A time in seconds, or as a text with units.
+    Seconds,
+    /// A time in minutes.
+    Minutes,
     /// A list of tools.
     Tools,
-    /// A list of names.
-    Names,
+    /// A list of agents.
+    SubAgents,
     /// A map from argument to its description.
     Inputs,
     /// A JSON Schema, or the name of one.
@@ -84,22 +88,6 @@ pub(super) const GROUPS: &[(&str, &[&str])] = &[
     (MODEL, &["model_config"]),
     (TOOLS, &["tool_config"]),
     (RUN, &["run_config"]),
-];
-
-/// Fields of other programs' agents that gavel has nothing for: to drop one would change what the agent is.
-const NOT_SUPPORTED: &[(&[&str], &str)] = &[
-    (
-        &["mcpServers", "mcp_servers"],
-        "nothing: an agent has no servers of its own; name them in the mcp.json of gavel, and grant their tools here",
-    ),
-    (
-        &["policy"],
-        "nothing: an agent has no policy of its own; `approval` says when a person must agree",
-    ),
-    (
-        &["agent_card_url", "agent_card_json", "auth"],
-        "nothing: agents of other services (kind: remote) cannot be called",
-    ),
 ];
 
 /// One row of the table.
@@ -189,7 +177,7 @@ pub(super) const TABLE: &[Row] = &[
         Field::Steps,
         &["steps"],
         Holds::Steps,
-        "What a flow runs in order: names of agents, or maps of name, agent and input.",
+        "What a flow runs in order: names of agents, or maps of name, agent, input and timeout. Absent: the agent itself.",
     ),
     flat(
         Field::MaxIterations,
@@ -286,18 +274,19 @@ pub(super) const TABLE: &[Row] = &[
         &["tools"],
         Holds::Tools,
         "The tools granted, and no others: TOOL, or SERVER__TOOL; a TOOL that holds `__` itself only as SERVER__TOOL. \
-         Absent: none.",
+         The name of an agent grants that agent, as sub_agents does. Absent: none.",
     ),
     flat(
         Field::SubAgents,
         &["sub_agents", "subAgents"],
-        Holds::Names,
-        "The agents that it may call as tools. Absent: none.",
+        Holds::SubAgents,
+        "The agents that it may call as tools: names, or maps of agent and timeout (seconds), which takes the place of the agent's \
+         own limit. Absent: none.",
     ),
     grouped(
         Field::MaxTurns,
-        (RUN, &["max_turns", "maxTurns", "max_steps", "iterations"]),
-        &["max_turns", "max_steps", "iterations"],
+        (RUN, &["max_turns", "maxTurns", "max_steps", "maxSteps", "iterations"]),
+        &["max_turns", "maxTurns", "max_steps", "maxSteps", "iterations"],
         Holds::Whole(1),
         "Most model calls of a run, to which comes one to sum up. Absent: 50 as a sub-agent, else no limit.",
     ),
@@ -310,20 +299,25 @@ pub(super) const TABLE: &[Row] = &[
     ),
     grouped(
         Field::MaxTimeMinutes,
-        (
-            RUN,
-            &["max_time_minutes", "maxTimeMinutes", "default_timeout", "timeout_mins"],
-        ),
-        &["max_time_minutes", "default_timeout", "timeout_mins"],
-        Holds::Whole(1),
-        "How long a run may take, in minutes, to which come up to 30 s to sum up.",
+        (RUN, &["max_time_minutes", "maxTimeMinutes", "timeout_mins"]),
+        &["max_time_minutes", "timeout_mins"],
+        Holds::Minutes,
+        "How long a run may take, in minutes, to which come up to 30 s to sum up. A fraction is rounded to whole seconds.",
     ),
     grouped(
         Field::DeadlineSeconds,
-        (RUN, &["deadline_seconds", "deadlineSeconds"]),
-        &["deadline_seconds"],
-        Holds::Whole(1),
-        "The same limit in seconds.",
+        (
+            RUN,
+            &[
+                "deadline_seconds",
+                "deadlineSeconds",
+                "default_timeout",
+                "defaultTimeout",
+            ],
+        ),
+        &["deadline_seconds", "default_timeout", "defaultTimeout"],
+        Holds::Seconds,
+        "The same limit in seconds, or as a text such as 90s, 5m or 1h30m.",
     ),
     flat(
         Field::Approval,
@@ -370,15 +364,42 @@ pub(super) struct Given<'a> {
     pub(super) node: &'a Node,
 }
 
+impl Given<'_> {
+    /// Is it an explicit null, which counts as absent?
+    pub(super) fn is_null(&self) -> bool {
+        matches!(self.node.content, Content::Null)
+    }
+}
+
 /// Every given field under its meaning, each as often as it was given.
 pub(super) type Fields<'a> = BTreeMap<Field, Vec<Given<'a>>>;
 
-/// Sorts what a text gives by the table. Names that are not in it go to `errors`.
-pub(super) fn sort<'a>(root: &'a [(Key, Node)], file: &str, errors: &mut Mistakes) -> Fields<'a> {
-    let mut fields = Fields::new();
+/// A group as the text gives it.
+pub(super) struct GivenGroup {
+    /// Its portable name.
+    pub(super) name: &'static str,
+    /// As it is spelled there.
+    pub(super) spelled: String,
+    /// The line of its key.
+    pub(super) line: u64,
+    /// Is it a map? Else what it holds is not known.
+    pub(super) is_map: bool,
+}
+
+/// Sorts what a text gives by the table: fields, and groups that are not null. Names that are not in it go to `errors`.
+pub(super) fn sort<'a>(root: &'a [(Key, Node)], file: &str, errors: &mut Mistakes) -> (Fields<'a>, Vec<GivenGroup>) {
+    let (mut fields, mut groups) = (Fields::new(), Vec::new());
     for (key, node) in root {
         if let Some(group) = group_named(&key.name) {
-            sort_group(group, key, node, file, errors, &mut fields);
+            if !matches!(node.content, Content::Null) {
+                let is_map = sort_group(group, key, node, file, errors, &mut fields);
+                groups.push(GivenGroup {
+                    name: group,
+                    spelled: key.name.clone(),
+                    line: key.line,
+                    is_map,
+                });
+            }
         } else if let Some(row) = TABLE.iter().find(|row| row.flat.contains(&key.name.as_str())) {
             fields.entry(row.field).or_default().push(Given {
                 path: key.name.clone(),
@@ -389,30 +410,7 @@ pub(super) fn sort<'a>(root: &'a [(Key, Node)], file: &str, errors: &mut Mistake
             errors.add(|| unknown_at_the_top(key, file));
         }
     }
-    fields
-}
-
-fn unknown_at_the_top(key: &Key, file: &str) -> DefinitionError {
-    let known = TABLE
-        .iter()
-        .flat_map(|row| row.flat)
-        .chain(GROUPS.iter().map(|(name, _)| name));
-    let mut error = unknown(key, key.name.clone(), known.copied().collect(), file);
-    let in_group = TABLE.iter().find_map(|row| {
-        let (group, names) = row.grouped?;
-        names.contains(&key.name.as_str()).then_some((group, names[0]))
-    });
-    if let Some((group, name)) = in_group {
-        error.allowed = format!("did you mean `{group}.{name}`?");
-    }
-    if let Some((_, why)) = NOT_SUPPORTED
-        .iter()
-        .find(|(names, _)| names.contains(&key.name.as_str()))
-    {
-        error.found = "a field that gavel does not support".to_owned();
-        error.allowed = (*why).to_owned();
-    }
-    error
+    (fields, groups)
 }
 
 fn group_named(name: &str) -> Option<&'static str> {
@@ -422,6 +420,7 @@ fn group_named(name: &str) -> Option<&'static str> {
         .map(|(group, _)| *group)
 }
 
+/// Returns false for a group that is no map.
 fn sort_group<'a>(
     group: &'static str,
     group_key: &Key,
@@ -429,10 +428,9 @@ fn sort_group<'a>(
     file: &str,
     errors: &mut Mistakes,
     fields: &mut Fields<'a>,
-) {
+) -> bool {
     let entries = match &node.content {
         Content::Map(entries) => entries,
-        Content::Null => return,
         _ => {
             errors.push(DefinitionError {
                 file: file.to_owned(),
@@ -441,7 +439,7 @@ fn sort_group<'a>(
                 found: node.found(),
                 allowed: "a map".to_owned(),
             });
-            return;
+            return false;
         }
     };
     let in_group = |row: &'static Row| row.grouped.filter(|(name, _)| *name == group).map(|(_, names)| names);
@@ -462,37 +460,7 @@ fn sort_group<'a>(
             }),
         }
     }
-}
-
-fn unknown(key: &Key, path: String, known: Vec<&str>, file: &str) -> DefinitionError {
-    DefinitionError {
-        file: file.to_owned(),
-        line: Some(key.line),
-        field: path,
-        found: "an unknown field".to_owned(),
-        // All of them: they are the table's own, and who writes a definition may not have it at hand.
-        allowed: nearest_of(&key.name, &known).unwrap_or_else(|| known.join(", ")),
-    }
-}
-
-fn nearest_of(name: &str, known: &[&str]) -> Option<String> {
-    let near = nearest(name, known.iter().copied())?;
-    Some(format!("did you mean `{near}`?"))
-}
-
-/// Names that are told where none is near.
-const MOST_NAMES: usize = 20;
-
-/// What to say is allowed where `name` is not known: the nearest name, or the first of them.
-pub(crate) fn unknown_name_message(name: &str, known: &[&str]) -> String {
-    if let Some(near) = nearest_of(name, known) {
-        return near;
-    }
-    let told = known[..known.len().min(MOST_NAMES)].join(", ");
-    match known.len().saturating_sub(MOST_NAMES) {
-        0 => told,
-        more => format!("{told} and {more} more"),
-    }
+    true
 }
 
 #[cfg(test)]

@@ -1,11 +1,13 @@
 //! How an agent goes about its work: `flow_type`, `steps`, `max_iterations`.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
+use std::time::Duration;
 
-use super::Input;
-use super::fields::{Field, unknown_name_message};
-use super::node::{Content, Node, quoted};
+use super::fields::Field;
+use super::node::{Content, Key, Node, quoted};
+use super::unknown::unknown_name_message;
 use super::values::{self, NAME, Values};
+use super::{Input, duration};
 use crate::domain::templates::{Template, malformed_at};
 
 /// How an agent goes about its work.
@@ -16,7 +18,7 @@ pub enum Flow {
     Single,
     /// Its steps, one after another.
     Sequential {
-        /// At least one, no name twice.
+        /// No name twice; empty: the agent itself is the only step, so it works on the task once.
         steps: Vec<Step>,
     },
     /// Again and again, until it says that it is done.
@@ -38,6 +40,8 @@ pub struct Step {
     /// Templates by argument of that agent: `${name}` stands for an input of the flow or the output of a step. An
     /// argument that is not named here is taken from the step or the input of its own name.
     pub input: BTreeMap<String, String>,
+    /// How long it may take, in the place of its agent's own limit; whole seconds.
+    pub timeout: Option<Duration>,
 }
 
 impl Flow {
@@ -86,8 +90,8 @@ const TYPES: [(&str, Type); 3] = [
     ("loop", Type::Loop),
 ];
 
-/// Reads the flow. One that is wrong comes back as what could be read of it.
-pub(super) fn flow(values: &mut Values<'_>, inputs: &BTreeMap<String, Input>) -> Flow {
+/// Reads the flow. One that is wrong comes back as what could be read of it. `inputs` is `None` where they could not be read.
+pub(super) fn flow(values: &mut Values<'_>, inputs: Option<&BTreeMap<String, Input>>) -> Flow {
     let kind = values.choice(Field::FlowType, &TYPES);
     let wrong_type = kind.is_none() && values.line(Field::FlowType).is_some();
     let (steps, all_read) = steps(values, inputs);
@@ -108,7 +112,9 @@ pub(super) fn flow(values: &mut Values<'_>, inputs: &BTreeMap<String, Input>) ->
         },
     };
     if all_read {
-        check_names(values, &flow, inputs);
+        if let Some(inputs) = inputs {
+            check_names(values, &flow, inputs);
+        }
         values.names.flow = flow.clone();
     }
     if wrong_type {
@@ -118,21 +124,26 @@ pub(super) fn flow(values: &mut Values<'_>, inputs: &BTreeMap<String, Input>) ->
         if let Some(line) = values.line(field).filter(|_| !fits) {
             let found = format!("a flow of the type {}", flow.as_str());
             let allowed = format!("flow_type {types}, or nothing here");
-            values.error(Some(line), &field.portable(), &found, &allowed);
+            let path = values.spelled(field);
+            values.error(Some(line), &path, &found, &allowed);
         }
     };
-    only(values, Field::Steps, kind != Type::Single, "sequential or loop");
-    only(values, Field::MaxIterations, kind == Type::Loop, "loop");
-    if kind == Type::Sequential && values.line(Field::Steps).is_none() {
-        values.missing(
+    let rounds_given = values.line(Field::MaxIterations).is_some();
+    // Of a flow without a type both have one cause.
+    if kind == Type::Single && values.line(Field::Steps).is_some() {
+        only(
+            values,
             Field::Steps,
-            "at least one step: the name of an agent, or {name, agent, input}",
+            false,
+            if rounds_given { "loop" } else { "sequential or loop" },
         );
+    } else {
+        only(values, Field::MaxIterations, kind == Type::Loop, "loop");
     }
     flow
 }
 
-/// A flow of steps asks no model itself, so what is said to a model would have no effect.
+/// A flow of steps asks no model itself, so what is said to a model would have no effect: one error, whatever is said.
 pub(super) fn only_for_models(values: &mut Values<'_>) {
     let fields = [
         Field::OutputName,
@@ -151,24 +162,24 @@ pub(super) fn only_for_models(values: &mut Values<'_>) {
         Field::SubAgents,
         Field::Approval,
     ];
-    for field in fields {
-        // An empty list says the same as none.
-        let says_something = |node: &Node| !matches!(&node.content, Content::List(items) if items.is_empty());
-        let given = values.fields.get(&field).and_then(|given| given.first());
-        if let Some((line, path)) = given
-            .filter(|given| says_something(given.node))
-            .map(|given| (given.line, given.path.clone()))
-        {
-            let allowed =
-                "nothing where there are steps: the flow asks no model itself; say it in the agents of its steps";
-            values.error(Some(line), &path, "a field without effect", allowed);
-        }
+    // An empty list says the same as none.
+    let says_something = |node: &Node| !matches!(&node.content, Content::List(items) if items.is_empty());
+    let given = fields.into_iter().filter_map(|field| values.given(field));
+    let given = given.filter(|given| says_something(given.node));
+    let mut given: Vec<_> = given.map(|given| (given.line, given.path.clone())).collect();
+    given.sort();
+    let paths: Vec<_> = given.iter().map(|(_, path)| format!("`{path}`")).collect();
+    if let Some((line, path)) = given.first() {
+        let found = format!("{} beside `steps`", paths.join(", "));
+        let allowed = "steps alone, whose agents have prompts, models and tools of their own; or these, without steps: \
+                       the agent is its own only step then";
+        values.error(Some(*line), path, &found, allowed);
     }
 }
 
 /// The steps, and whether they are all there are.
-fn steps(values: &mut Values<'_>, inputs: &BTreeMap<String, Input>) -> (Vec<Step>, bool) {
-    let allowed = "a list of steps, at least one: the name of an agent, or {name, agent, input}";
+fn steps(values: &mut Values<'_>, inputs: Option<&BTreeMap<String, Input>>) -> (Vec<Step>, bool) {
+    let allowed = "a list of steps, at least one: the name of an agent, or {name, agent, input, timeout}";
     let is_list = |content: &Content| matches!(content, Content::List(items) if !items.is_empty());
     let Some(part) = values.part(Field::Steps, allowed, is_list) else {
         return (Vec::new(), false);
@@ -184,7 +195,7 @@ fn steps(values: &mut Values<'_>, inputs: &BTreeMap<String, Input>) -> (Vec<Step
             continue;
         };
         values.names.agents.push((format!("steps[{n}]"), step.agent.clone()));
-        let taken = if inputs.contains_key(&step.name) {
+        let taken = if inputs.is_some_and(|inputs| inputs.contains_key(&step.name)) {
             Some("an input has this name too")
         } else if steps.iter().any(|other| other.name == step.name) {
             Some("another step has this name too")
@@ -210,17 +221,21 @@ fn step(values: &mut Values<'_>, path: &str, n: usize, node: &Node) -> Option<St
                 name: agent.clone(),
                 agent: agent.clone(),
                 input: BTreeMap::new(),
+                timeout: None,
             });
         }
         _ => {
-            let allowed = "the name of an agent, or a map of name, agent and input";
+            let allowed = "the name of an agent, or a map of name, agent, input and timeout";
             values.error(Some(node.line), path, &node.found(), allowed);
             return None;
         }
     };
-    let (mut name, mut agent, mut input) = (None, None, BTreeMap::new());
+    let (mut name, mut agent, mut input, mut timeout) = (None, None, BTreeMap::new(), None);
     let mut right = true;
-    for (key, node) in entries {
+    for (key, node) in entries
+        .iter()
+        .filter(|(_, node)| !matches!(node.content, Content::Null))
+    {
         let path = format!("{path}.{}", key.name);
         let a_name = || values::text(node).filter(|text| values::is_name(text));
         match key.name.as_str() {
@@ -233,8 +248,16 @@ fn step(values: &mut Values<'_>, path: &str, n: usize, node: &Node) -> Option<St
                 }
                 continue;
             }
+            "timeout" => {
+                timeout = duration::seconds(node);
+                if timeout.is_none() {
+                    values.error(Some(node.line), &path, &node.found(), duration::SECONDS);
+                    right = false;
+                }
+                continue;
+            }
             other => {
-                let allowed = || unknown_name_message(other, &["name", "agent", "input"]);
+                let allowed = || unknown_name_message(other, &["name", "agent", "input", "timeout"]);
                 values.error_with(Some(key.line), &path, "an unknown field", allowed);
                 continue;
             }
@@ -244,7 +267,8 @@ fn step(values: &mut Values<'_>, path: &str, n: usize, node: &Node) -> Option<St
             right = false;
         }
     }
-    if !entries.iter().any(|(key, _)| key.name == "agent") {
+    let is_agent = |(key, node): &(Key, Node)| key.name == "agent" && !matches!(node.content, Content::Null);
+    if !entries.iter().any(is_agent) {
         values.missing_at(Some(node.line), &[format!("{path}.agent")], "the name of an agent");
     }
     let agent = agent.filter(|_| right)?;
@@ -252,6 +276,7 @@ fn step(values: &mut Values<'_>, path: &str, n: usize, node: &Node) -> Option<St
         name: name.unwrap_or_else(|| agent.clone()),
         agent,
         input,
+        timeout,
     })
 }
 
@@ -259,7 +284,6 @@ fn step(values: &mut Values<'_>, path: &str, n: usize, node: &Node) -> Option<St
 fn templates(values: &mut Values<'_>, path: &str, n: usize, node: &Node) -> Option<BTreeMap<String, String>> {
     let entries = match &node.content {
         Content::Map(entries) => entries.as_slice(),
-        Content::Null => &[],
         _ => {
             let allowed = "a map from argument of the step's agent to a text with ${placeholders}";
             values.error(Some(node.line), path, &node.found(), allowed);

@@ -4,8 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
-use super::fields::{Field, unknown_name_message};
+use super::fields::{Field, INPUT, OUTPUT};
+use super::json;
 use super::node::{Content, Node, quoted};
+use super::unknown::unknown_name_message;
 use super::values::{self, MOST_ITEMS, NAME, Part, Values};
 use super::{Input, InputType, Output, OutputSchema, schema};
 use crate::domain::templates::{Template, malformed_at};
@@ -14,23 +16,26 @@ use crate::domain::text;
 /// The one input of an agent without `inputConfig`.
 pub(super) const QUERY: &str = "query";
 
-/// `inputConfig`; without it one required string, `query`.
-pub(super) fn inputs(values: &mut Values<'_>) -> BTreeMap<String, Input> {
+/// `inputConfig`; without it one required string, `query`. `None` where it is given and no map: its inputs are not known.
+pub(super) fn inputs(values: &mut Values<'_>) -> Option<BTreeMap<String, Input>> {
     let allowed = "a map from argument to {description, type, required}";
     let part = values.part(Field::Inputs, allowed, |content| matches!(content, Content::Map(_)));
     let Some(Part { path, node }) = part else {
+        if values.line(Field::Inputs).is_some() || values.is_wrong(INPUT) {
+            return None;
+        }
         let description = "What the agent is asked to do.".to_owned();
-        return BTreeMap::from([(
+        return Some(BTreeMap::from([(
             QUERY.to_owned(),
             Input {
                 description,
                 kind: InputType::String,
                 required: true,
             },
-        )]);
+        )]));
     };
     let Content::Map(entries) = &node.content else {
-        return BTreeMap::new();
+        return None;
     };
     let mut inputs = BTreeMap::new();
     for (key, node) in entries {
@@ -50,7 +55,7 @@ pub(super) fn inputs(values: &mut Values<'_>) -> BTreeMap<String, Input> {
             .places
             .insert(format!("{}.{}", Field::Inputs.portable(), key.name), path, key.line);
     }
-    inputs
+    Some(inputs)
 }
 
 fn input(values: &mut Values<'_>, path: &str, node: &Node) -> Option<Input> {
@@ -79,6 +84,7 @@ fn input(values: &mut Values<'_>, path: &str, node: &Node) -> Option<Input> {
             },
             "required" => match node.content {
                 Content::Bool(value) => required = value,
+                Content::Null => {}
                 _ => bad("true or false"),
             },
             other => {
@@ -121,30 +127,43 @@ pub(super) fn output(values: &mut Values<'_>) -> (Option<Output>, Option<String>
 fn output_config(values: &mut Values<'_>) -> (Option<String>, Option<String>, Option<OutputSchema>) {
     let fields = [Field::OutputName, Field::OutputDescription, Field::OutputSchema];
     if fields.iter().all(|field| values.line(*field).is_none()) {
+        let empty = values.groups.iter().find(|given| given.name == OUTPUT && given.is_map);
+        if let Some((line, path)) = empty.map(|given| (given.line, given.spelled.clone())) {
+            let allowed = "outputName, description and schema; or no outputConfig: then plain text ends the run";
+            values.error(Some(line), &path, "none of its fields", allowed);
+        }
         return (None, None, None);
     }
     let name = values.get(Field::OutputName, NAME, |node| {
         values::text(node).filter(|text| values::is_name(text))
     });
     let description = values.text(Field::OutputDescription);
-    let allowed = "a JSON Schema, or the name of a registered one (letters, digits, `_` or `-`)";
-    let schema = values.get(Field::OutputSchema, allowed, |node| match &node.content {
+    let a_schema = "a JSON Schema, also as JSON text, or the name of a registered one (letters, digits, `_` or `-`)";
+    let syntax = values
+        .given(Field::OutputSchema)
+        .and_then(|given| json_text(given.node)?.err());
+    let allowed = match &syntax {
+        Some(error) => format!("{a_schema}; this JSON text cannot be read: {error}"),
+        None => a_schema.to_owned(),
+    };
+    let schema = values.get(Field::OutputSchema, &allowed, |node| match &node.content {
         Content::Map(_) => Some(OutputSchema::Inline(node.to_json())),
         Content::Text(name) if values::is_name(name) => Some(OutputSchema::Named(name.clone())),
-        _ => None,
+        _ => Some(OutputSchema::Inline(json_text(node)?.ok()?.to_json())),
     });
     if let Some(OutputSchema::Named(name)) = &schema {
         values.names.schema = Some(name.clone());
     }
     if let (Some(OutputSchema::Inline(_)), Some(given)) = (&schema, values.fields.get(&Field::OutputSchema)) {
-        let wrong = given
-            .first()
-            .map(|given| schema::errors(given.node, values.file, &given.path));
+        let wrong = given.iter().find(|given| !given.is_null()).map(|given| {
+            let read = json_text(given.node).and_then(Result::ok);
+            schema::errors(read.as_ref().unwrap_or(given.node), values.file, &given.path)
+        });
         for error in wrong.into_iter().flatten() {
             values.errors.push(error);
         }
     }
-    for (field, allowed) in fields.into_iter().zip(["a name", "what the output is", allowed]) {
+    for (field, allowed) in fields.into_iter().zip(["a name", "what the output is", a_schema]) {
         if values.line(field).is_none() {
             values.missing(field, allowed);
         }
@@ -156,8 +175,18 @@ fn output_config(values: &mut Values<'_>) -> (Option<String>, Option<String>, Op
 fn process_output(values: &mut Values<'_>, output: Option<&str>, schema: Option<&OutputSchema>) -> Option<String> {
     let text = values.text(Field::ProcessOutput)?;
     let line = values.line(Field::ProcessOutput);
-    let field = Field::ProcessOutput.portable();
+    let field = values.spelled(Field::ProcessOutput);
     let (template, malformed) = Template::read(&text);
+    let names_nothing = template.names().next().is_none();
+    let found = match reads_as_function(&text, names_nothing) {
+        true => Some("a function"),
+        false if names_nothing && malformed.is_empty() => Some("a text without a placeholder"),
+        false => None,
+    };
+    if let Some(found) = found.filter(|_| output.is_some() || values.line(Field::OutputName).is_some()) {
+        values.error_with(line, &field, found, || template_form(output, schema));
+        return Some(text);
+    }
     for at in malformed {
         values.error_within(line, &field, (&text, at), || malformed_at(&text, at));
     }
@@ -171,13 +200,57 @@ fn process_output(values: &mut Values<'_>, output: Option<&str>, schema: Option<
                 }
             }
         }
-        None if values.line(Field::OutputName).is_none() => {
+        None if values.groups.iter().all(|given| given.name != OUTPUT) => {
             let allowed = "an outputConfig with it: without one the output is plain text, as the agent wrote it";
             values.error(line, &field, "no outputConfig", allowed);
         }
         None => {}
     }
     Some(text)
+}
+
+/// Does the text begin as a function of JavaScript does? A bare name before the arrow may also be words of a template.
+fn reads_as_function(text: &str, names_nothing: bool) -> bool {
+    let text = text.trim_start();
+    let head = text.split_once("=>").map(|(head, _)| head.trim());
+    let is_word = |head: &str| !head.is_empty() && head.chars().all(|c| c.is_alphanumeric() || c == '_');
+    text.starts_with("function")
+        || text.starts_with("async ")
+        || head.is_some_and(|head| (head.starts_with('(') && head.ends_with(')')) || (names_nothing && is_word(head)))
+}
+
+/// What `processOutput` looks like, with the names of this output.
+fn template_form(output: Option<&str>, schema: Option<&OutputSchema>) -> String {
+    let output = output.unwrap_or("report");
+    let property = match schema {
+        Some(OutputSchema::Inline(schema)) => schema::properties(schema).next(),
+        Some(OutputSchema::Named(_)) | None => None,
+    };
+    let property = property.map_or_else(
+        || "`${NAME}` for its property NAME".to_owned(),
+        |name| format!("`${{{name}}}` for its property"),
+    );
+    format!(
+        "a template, since a definition is data: text with `${{{output}}}` for the whole output, or {property}; without \
+         processOutput the final text is the output as JSON"
+    )
+}
+
+/// A schema that is given as JSON text, all of it on the line of the text; why it cannot be read. `None` for any other value.
+fn json_text(node: &Node) -> Option<Result<Node, String>> {
+    let Content::Text(text) = &node.content else {
+        return None;
+    };
+    if !text.trim_start().starts_with('{') {
+        return None;
+    }
+    Some(match json::parse(text) {
+        Err(error) => Err(error.message),
+        Ok((read, twice)) => match twice.first() {
+            Some(key) => Err(format!("the key {} a second time", quoted(&key.name))),
+            None => Ok(read.on_line(node.line)),
+        },
+    })
 }
 
 /// The placeholders of `processOutput` that name neither the output nor a property of it, each once.

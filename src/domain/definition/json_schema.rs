@@ -3,6 +3,7 @@
 use serde_json::{Map, Value, json};
 
 use super::InputType;
+use super::duration::PATTERN;
 use super::fields::{Field, GROUPS, Holds, OUTPUT, PROMPT, Row, TABLE};
 use super::values::MOST_ITEMS;
 
@@ -47,7 +48,6 @@ pub fn json_schema_of_front_matter() -> Value {
         "required": ["name", "description"],
         "dependentSchemas": needs_output,
         "allOf": [
-            {"if": flow(json!(["sequential"])), "then": {"anyOf": one_of_names(Field::Steps)}},
             {"if": {"anyOf": one_of_names(Field::Steps)}, "then": flow(json!(["sequential", "loop"]))},
             {"if": {"anyOf": one_of_names(Field::MaxIterations)}, "then": flow(json!(["loop"]))},
         ],
@@ -125,7 +125,19 @@ fn holds(holds: Holds) -> Value {
         Holds::Tools => {
             json!({"type": "array", "items": {"type": "string", "pattern": "^[^\\s*]{1,128}$"}, "uniqueItems": true, "maxItems": MOST_ITEMS})
         }
-        Holds::Names => json!({"type": "array", "items": name(), "uniqueItems": true, "maxItems": MOST_ITEMS}),
+        Holds::Seconds => seconds(),
+        Holds::Minutes => json!({"type": "number", "exclusiveMinimum": 0, "maximum": i32::MAX}),
+        Holds::SubAgents => json!({
+            "type": "array",
+            "uniqueItems": true,
+            "maxItems": MOST_ITEMS,
+            "items": {"anyOf": [name(), {
+                "type": "object",
+                "properties": {"agent": name(), "timeout": seconds()},
+                "required": ["agent"],
+                "additionalProperties": false,
+            }]},
+        }),
         Holds::Inputs => json!({
             "type": "object",
             "propertyNames": name(),
@@ -141,7 +153,7 @@ fn holds(holds: Holds) -> Value {
                 "additionalProperties": false,
             },
         }),
-        Holds::Schema => json!({"anyOf": [name(), {"type": "object"}]}),
+        Holds::Schema => json!({"anyOf": [name(), {"type": "object"}, {"type": "string", "pattern": "^\\s*\\{"}]}),
         Holds::Steps => json!({
             "type": "array",
             "minItems": 1,
@@ -152,12 +164,20 @@ fn holds(holds: Holds) -> Value {
                     "name": name(),
                     "agent": name(),
                     "input": {"type": "object", "additionalProperties": text()},
+                    "timeout": seconds(),
                 },
                 "required": ["agent"],
                 "additionalProperties": false,
             }]},
         }),
     }
+}
+
+fn seconds() -> Value {
+    json!({"anyOf": [
+        {"type": "number", "minimum": 1, "maximum": i32::MAX},
+        {"type": "string", "minLength": 2, "pattern": PATTERN},
+    ]})
 }
 
 fn text() -> Value {

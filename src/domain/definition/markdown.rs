@@ -1,4 +1,6 @@
 //! Markdown with YAML front matter: fields between two lines `---`, then the system prompt.
+//!
+//! The text is kept as it is. One blank line before it and the last line end belong to the file, and not to the text.
 
 use super::Definition;
 use super::node::{Content, Node};
@@ -28,7 +30,7 @@ pub(super) fn read(text: &str, file: &str) -> read::Result {
     twice.iter_mut().for_each(|key| key.line += 1);
     let body = Node {
         line: parts.body_line,
-        content: Content::Text(parts.body.to_owned()),
+        content: Content::Text(parts.body.strip_suffix('\n').unwrap_or(parts.body).to_owned()),
     };
     let body = (!parts.body.trim().is_empty()).then_some(&body);
     read::read(&root, body, Text { file, text, twice })
@@ -51,7 +53,7 @@ fn split(text: &str) -> Option<Parts<'_>> {
             let body_line = (n + 3 + blank) as u64;
             return Some(Parts {
                 front_matter: &rest[..at],
-                body,
+                body: body.strip_prefix('\n').unwrap_or(body),
                 body_line,
             });
         }

@@ -11,6 +11,7 @@ mod agents;
 mod arguments;
 mod canonical;
 mod constitution;
+mod duration;
 mod error;
 mod fields;
 mod flow;
@@ -28,7 +29,9 @@ mod read;
 mod reference;
 mod schema;
 mod tree;
+mod unknown;
 mod values;
+mod well_known;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -41,7 +44,7 @@ pub use arguments::ArgumentError;
 pub use constitution::{ChatLimits, Constitution};
 pub use error::DefinitionError;
 pub(crate) use error::MOST_TOLD;
-pub(crate) use fields::{Field, unknown_name_message};
+pub(crate) use fields::Field;
 pub use flow::{Flow, Step};
 pub use form::{Form, MAX_BYTES};
 pub use json_schema::{json_schema, json_schema_of_front_matter};
@@ -49,6 +52,8 @@ pub use model_settings::ModelSettings;
 use node::SyntaxError;
 pub(crate) use node::{Content, Key, Node, quoted};
 pub use reference::reference;
+pub(crate) use unknown::unknown_name_message;
+pub use well_known::well_known_tool;
 
 /// Reads JSON of a caller in which no key may stand twice: what one reader takes first another takes last.
 ///
@@ -85,10 +90,10 @@ pub struct Definition {
     pub model: ModelSettings,
     /// Through which of Google's services; absent: the configured one.
     pub provider: Option<Provider>,
-    /// The tools granted, and no others. In the order given, no name twice.
+    /// The tools granted, and no others; where an agent has one of these names, that agent. In the order given, no name twice.
     pub tools: Vec<String>,
-    /// The agents that it may call as tools. In the order given, no name twice, no tool's name.
-    pub sub_agents: Vec<String>,
+    /// The agents that it may call as tools. In the order given, none twice, none that `tools` names.
+    pub sub_agents: Vec<SubAgent>,
     /// How long it may go on.
     pub limits: RunLimits,
     /// When a person must agree.
@@ -142,11 +147,27 @@ impl Definition {
         }
     }
 
-    /// The agents that it calls, as sub-agents or as steps. Each as often as it names them.
+    /// The agents that it calls: sub-agents, those that `tools` names, and those of its steps. Each as often as it names them.
+    /// `is_agent` says whether there is an agent of a name.
     #[must_use]
-    pub fn calls(&self) -> Vec<&str> {
+    pub fn calls(&self, is_agent: impl Fn(&str) -> bool) -> Vec<&str> {
+        let sub_agents = self.sub_agents.iter().map(|sub_agent| sub_agent.agent.as_str());
+        let tools = self.tools.iter().map(String::as_str).filter(|name| is_agent(name));
         let steps = self.flow.steps().iter().map(|step| step.agent.as_str());
-        self.sub_agents.iter().map(String::as_str).chain(steps).collect()
+        sub_agents.chain(tools).chain(steps).collect()
+    }
+
+    /// The tools that it is granted of servers: what `tools` names without the agents among them.
+    #[must_use]
+    pub fn server_tools(&self, is_agent: impl Fn(&str) -> bool) -> Vec<String> {
+        self.tools.iter().filter(|name| !is_agent(name)).cloned().collect()
+    }
+
+    /// The time that it gives an agent which its model calls, where it says so.
+    #[must_use]
+    pub fn timeout_of(&self, agent: &str) -> Option<Duration> {
+        let mut sub_agents = self.sub_agents.iter();
+        sub_agents.find(|sub_agent| sub_agent.agent == agent)?.timeout
     }
 
     /// The portable form as JSON, canonical spellings, nothing that is absent. What the hash is
@@ -155,6 +176,15 @@ impl Definition {
     pub fn to_json(&self) -> Value {
         canonical::to_json(self)
     }
+}
+
+/// An agent that another one may call as a tool (`sub_agents`).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SubAgent {
+    /// Its name.
+    pub agent: String,
+    /// How long it may take, in the place of its own limit; whole seconds.
+    pub timeout: Option<Duration>,
 }
 
 /// One argument of an agent (`inputConfig.inputs`).

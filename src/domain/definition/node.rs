@@ -132,6 +132,12 @@ impl Node {
                     Some((words, _)) => words.to_owned(),
                     None => message,
                 };
+                let message = match line.and_then(|line| unquoted(text, line)) {
+                    Some(key) if !is_twice => format!(
+                        "{message}; the value of `{key}` holds `: `, so write it in quotes, or indented below `{key}: >-`"
+                    ),
+                    _ => message,
+                };
                 Err((SyntaxError { line, message }, is_twice))
             }
         }
@@ -238,6 +244,21 @@ impl Node {
         }
     }
 
+    /// The same tree, all of it on one line: that of the text which it was read from.
+    pub(super) fn on_line(self, line: u64) -> Self {
+        let content = match self.content {
+            Content::List(items) => Content::List(items.into_iter().map(|item| item.on_line(line)).collect()),
+            Content::Map(entries) => Content::Map(
+                entries
+                    .into_iter()
+                    .map(|(key, node)| (Key { line, ..key }, node.on_line(line)))
+                    .collect(),
+            ),
+            other => other,
+        };
+        Self { line, content }
+    }
+
     /// The part that a JSON pointer leads to; as far as it leads.
     pub(super) fn at(&self, pointer: &str) -> &Self {
         let mut node = self;
@@ -255,6 +276,23 @@ impl Node {
         }
         node
     }
+}
+
+/// The key whose value, on this line or the one before, holds `: ` and is not quoted: YAML takes it for another key.
+fn unquoted<'t>(text: &'t str, line: u64) -> Option<&'t str> {
+    let at = usize::try_from(line).ok()?.checked_sub(1)?;
+    let lines = text
+        .lines()
+        .skip(at.saturating_sub(1))
+        .take(if at == 0 { 1 } else { 2 });
+    let key = |line: &'t str| {
+        let (key, value) = line.split_once(": ")?;
+        let value = value.trim_start();
+        let is_plain = !value.starts_with(['"', '\'', '|', '>', '[', '{', '&', '*', '!', '#']);
+        let is_key = !key.is_empty() && key.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '-'));
+        (is_key && is_plain && value.contains(": ")).then_some(key)
+    };
+    lines.filter_map(key).last()
 }
 
 /// A text as an error shows it: quoted, controls escaped, at most 60 characters.

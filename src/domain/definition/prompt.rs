@@ -2,8 +2,9 @@
 
 use std::collections::{BTreeMap, HashSet};
 
-use super::fields::{Field, unknown_name_message};
+use super::fields::Field;
 use super::inputs::QUERY;
+use super::unknown::unknown_name_message;
 use super::values::{Values, lines_of};
 use super::{Input, Prompt};
 use crate::domain::templates::{Template, malformed_at};
@@ -11,17 +12,22 @@ use crate::domain::templates::{Template, malformed_at};
 /// Placeholders of a text, and `${` that stand for themselves. Each is looked for in the file.
 const MOST_MARKS: usize = 10_000;
 
-/// Checks the placeholders of both texts: each names an input, and each input is named.
-pub(super) fn prompt(values: &mut Values<'_>, inputs: &BTreeMap<String, Input>) -> Option<Prompt> {
+/// Checks the placeholders of both texts: each names an input. `inputs` is `None` where they could not be read, which has been
+/// told; `persona` is what to write where the system prompt is missing.
+pub(super) fn prompt(
+    values: &mut Values<'_>,
+    inputs: Option<&BTreeMap<String, Input>>,
+    persona: &str,
+) -> Option<Prompt> {
     let query = values.text(Field::Query);
     let system_prompt = values.text(Field::SystemPrompt);
     if values.line(Field::SystemPrompt).is_none() {
-        values.missing(Field::SystemPrompt, "the agent's persona and rules");
+        values.missing(Field::SystemPrompt, persona);
     }
     let query = match query {
         Some(query) => query,
         None if values.line(Field::Query).is_some() => return None,
-        None if inputs.contains_key(QUERY) => "${query}".to_owned(),
+        None if inputs.is_none_or(|inputs| inputs.contains_key(QUERY)) => "${query}".to_owned(),
         None => {
             values.missing(Field::Query, "a text that names the inputs as ${input}");
             return None;
@@ -32,34 +38,26 @@ pub(super) fn prompt(values: &mut Values<'_>, inputs: &BTreeMap<String, Input>) 
         let marks = memchr::memmem::find_iter(text.as_bytes(), "${").count();
         if marks > MOST_MARKS {
             let line = values.line(field);
+            let path = values.spelled(field);
             values.error(
                 line,
-                &field.portable(),
+                &path,
                 &format!("{marks} times `${{`"),
                 &format!("at most {MOST_MARKS} times"),
             );
             return None;
         }
     }
-    let mut named = HashSet::new();
     for (field, text) in [(Field::Query, &query), (Field::SystemPrompt, &system_prompt)] {
         let (template, malformed) = Template::read(text);
         let line = values.line(field);
         for at in malformed {
-            values.error_within(line, &field.portable(), (text, at), || malformed_at(text, at));
+            let path = values.spelled(field);
+            values.error_within(line, &path, (text, at), || malformed_at(text, at));
         }
-        unknown_placeholders(values, inputs, field, text, &template);
-        named.extend(template.names().map(str::to_owned));
-    }
-    for input in inputs.keys().filter(|input| !named.contains(*input)) {
-        let line = values.line(Field::Query).or(values.line(Field::Inputs));
-        let allowed = format!("every input named in the query or the system prompt, here ${{{input}}}");
-        values.error(
-            line,
-            &Field::Query.portable(),
-            &format!("no placeholder for the input `{input}`"),
-            &allowed,
-        );
+        if let Some(inputs) = inputs {
+            unknown_placeholders(values, inputs, field, text, &template);
+        }
     }
     Some(Prompt { query, system_prompt })
 }
@@ -72,7 +70,7 @@ fn unknown_placeholders(
     text: &str,
     template: &Template,
 ) {
-    let first = values.line(field);
+    let (first, spelled) = (values.line(field), values.spelled(field));
     let mut lines = lines_of(values.text, first.unwrap_or_default(), text);
     let mut told = HashSet::new();
     for (name, at) in template.places().filter(|(name, _)| !inputs.contains_key(*name)) {
@@ -92,6 +90,6 @@ fn unknown_placeholders(
             allowed
         };
         let found = format!("the placeholder ${{{name}}}");
-        values.error_with(line, &field.portable(), &found, allowed);
+        values.error_with(line, &spelled, &found, allowed);
     }
 }

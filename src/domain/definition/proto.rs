@@ -6,7 +6,7 @@ use prost::Message;
 
 use super::canonical::shortest;
 use super::node::{Content, Key, Node};
-use super::{Approval, Definition, Flow, InputType, OutputSchema, Provider, Step, json};
+use super::{Approval, Definition, Flow, InputType, OutputSchema, Provider, Step, SubAgent};
 use crate::domain::canonical as json_text;
 
 /// Made by `build.rs`.
@@ -101,7 +101,7 @@ fn tree(read: AgentDefinition) -> Node {
         map([
             ("output_name", text(config.output_name)),
             ("description", text(config.description)),
-            ("schema", schema(config.schema)),
+            ("schema", text(config.schema)),
         ])
     });
     let prompt = read.prompt_config.map(|config| {
@@ -129,6 +129,7 @@ fn tree(read: AgentDefinition) -> Node {
         ])
     });
     let steps: Vec<_> = read.steps.into_iter().map(step).collect();
+    let sub_agents: Vec<_> = read.sub_agents.into_iter().map(sub_agent).collect();
     map([
         ("name", text(read.name)),
         ("display_name", text(read.display_name)),
@@ -147,7 +148,10 @@ fn tree(read: AgentDefinition) -> Node {
         ("flow_type", choice(read.flow_type, &FLOWS)),
         ("steps", (!steps.is_empty()).then(|| node(Content::List(steps)))),
         ("max_iterations", read.max_iterations.map(whole)),
-        ("sub_agents", texts(read.sub_agents)),
+        (
+            "sub_agents",
+            (!sub_agents.is_empty()).then(|| node(Content::List(sub_agents))),
+        ),
     ])
 }
 
@@ -160,31 +164,15 @@ fn step(step: message::Step) -> Node {
         ("name", text(step.name)),
         ("agent", text(step.agent)),
         ("input", Some(map(input))),
+        ("timeout", step.timeout_seconds.map(whole)),
     ])
 }
 
-/// JSON text is a schema, else it is the name of one.
-fn schema(given: String) -> Option<Node> {
-    if given.trim_start().starts_with('{')
-        && let Ok((schema, twice)) = json::parse(&given)
-        && twice.is_empty()
-    {
-        return Some(without_lines(schema));
-    }
-    text(given)
-}
-
-fn without_lines(schema: Node) -> Node {
-    node(match schema.content {
-        Content::List(items) => Content::List(items.into_iter().map(without_lines).collect()),
-        Content::Map(entries) => Content::Map(
-            entries
-                .into_iter()
-                .map(|(key, value)| (Key { line: 0, ..key }, without_lines(value)))
-                .collect(),
-        ),
-        other => other,
-    })
+fn sub_agent(sub_agent: message::SubAgent) -> Node {
+    map([
+        ("agent", text(sub_agent.agent)),
+        ("timeout", sub_agent.timeout_seconds.map(whole)),
+    ])
 }
 
 /// Writes the message.
@@ -263,7 +251,7 @@ pub(super) fn write(definition: &Definition) -> Vec<u8> {
         flow_type: flow.into(),
         steps: definition.flow.steps().iter().map(written).collect(),
         max_iterations,
-        sub_agents: definition.sub_agents.clone(),
+        sub_agents: definition.sub_agents.iter().map(called).collect(),
     };
     message.encode_to_vec()
 }
@@ -278,6 +266,14 @@ fn written(step: &Step) -> message::Step {
         },
         agent: step.agent.clone(),
         input,
+        timeout_seconds: step.timeout.map(|timeout| count(timeout.as_secs())),
+    }
+}
+
+fn called(sub_agent: &SubAgent) -> message::SubAgent {
+    message::SubAgent {
+        agent: sub_agent.agent.clone(),
+        timeout_seconds: sub_agent.timeout.map(|timeout| count(timeout.as_secs())),
     }
 }
 

@@ -1,17 +1,18 @@
 //! From a tree of nodes to a definition, whatever form the tree came from.
 
 use std::sync::Arc;
-use std::time::Duration;
 
+use super::duration;
 use super::error::{DefinitionError, Mistakes};
 use super::fields::{self, Field};
 use super::flow::{flow, only_for_models};
 use super::inputs::{inputs, output};
 use super::model_settings::ModelSettings;
-use super::node::{Content, Key, Node};
+use super::node::{Content, Key, Node, quoted};
 use super::prompt::prompt;
-use super::values::{self, Named, Places, Values};
-use super::{Approval, Definition, Flow, Provider, RunLimits, canonical};
+use super::unknown::unknown_name_message;
+use super::values::{self, Named, Part, Places, Values};
+use super::{Approval, Definition, Flow, Provider, RunLimits, SubAgent, canonical, well_known, well_known_tool};
 
 /// What the system prompt is called where a form keeps it apart.
 pub(super) const BODY: &str = "the text below the front matter";
@@ -88,7 +89,7 @@ pub(super) fn read(root: &Node, body: Option<&Node>, text: Text<'_>) -> Result {
             return Err(Refused::whole(file, line, "the definition", found, "a map of fields"));
         }
     };
-    let mut fields = fields::sort(entries, file, &mut errors);
+    let (mut fields, groups) = fields::sort(entries, file, &mut errors);
     if let Some(node) = body {
         let given = fields::Given {
             path: BODY.to_owned(),
@@ -101,6 +102,7 @@ pub(super) fn read(root: &Node, body: Option<&Node>, text: Text<'_>) -> Result {
         file,
         text,
         fields,
+        groups,
         errors,
         places: Places::default(),
         names: Named::default(),
@@ -109,7 +111,7 @@ pub(super) fn read(root: &Node, body: Option<&Node>, text: Text<'_>) -> Result {
     let definition = definition(&mut values, name.clone());
     let mut places = values.places;
     for (field, given) in &values.fields {
-        for given in given.iter().take(1) {
+        for given in given.iter().filter(|given| !given.is_null()).take(1) {
             places.insert(field.portable(), given.path.clone(), given.line);
         }
     }
@@ -148,22 +150,24 @@ fn definition(values: &mut Values<'_>, name: Option<String>) -> Option<Definitio
     }
     let before = values.errors.count();
     let inputs = inputs(values);
-    values.names.inputs = (values.errors.count() == before).then(|| inputs.clone());
-    let flow = flow(values, &inputs);
-    let has_steps = match flow {
-        Flow::Single => false,
-        Flow::Sequential { .. } => true,
-        Flow::Loop { .. } => values.line(Field::Steps).is_some(),
-    };
+    values.names.inputs = inputs.clone().filter(|_| values.errors.count() == before);
+    let flow = flow(values, inputs.as_ref());
+    // Steps without a flow type are an error already; whether a prompt is missing beside them is not asked.
+    let steps_given = values.line(Field::Steps).is_some();
+    let has_steps = steps_given && !matches!(flow, Flow::Single);
     if has_steps {
         only_for_models(values);
     }
     let (output, process_output) = output(values);
     // Outer: is it right; inner: is there one.
-    let prompt = if has_steps {
+    let prompt = if has_steps || (steps_given && values.line(Field::SystemPrompt).is_none()) {
         Some(None)
     } else {
-        prompt(values, &inputs).map(Some)
+        let persona = match flow {
+            Flow::Single => "the agent's persona and rules",
+            Flow::Sequential { .. } | Flow::Loop { .. } => "the agent's persona and rules; or `steps`",
+        };
+        prompt(values, inputs.as_ref(), persona).map(Some)
     };
     let model = model(values);
     let provider = values.choice(Field::Provider, &Provider::NAMES);
@@ -175,7 +179,7 @@ fn definition(values: &mut Values<'_>, name: Option<String>) -> Option<Definitio
         name: name?,
         display_name,
         description: description?,
-        inputs,
+        inputs: inputs?,
         output,
         process_output,
         flow,
@@ -196,7 +200,15 @@ fn name(values: &mut Values<'_>) -> Option<String> {
     if values.line(Field::Name).is_none() {
         values.missing(Field::Name, values::NAME);
     }
-    let name = values.get(Field::Name, values::NAME, |node| {
+    let near = values.given(Field::Name).and_then(|given| match &given.node.content {
+        Content::Text(text) => near_name(text),
+        _ => None,
+    });
+    let allowed = match near {
+        Some(near) => format!("{}, such as `{near}`", values::NAME),
+        None => values::NAME.to_owned(),
+    };
+    let name = values.get(Field::Name, &allowed, |node| {
         values::text(node).filter(|text| values::is_name(text))
     })?;
     if TAKEN.contains(&name.as_str()) {
@@ -206,6 +218,14 @@ fn name(values: &mut Values<'_>) -> Option<String> {
         return None;
     }
     Some(name)
+}
+
+/// A name like one that is none: its words, with `-` between them.
+fn near_name(text: &str) -> Option<String> {
+    let words = text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+    let words: Vec<_> = words.filter(|word| !word.is_empty()).collect();
+    let name = words.join("-").to_ascii_lowercase();
+    values::is_name(&name).then_some(name)
 }
 
 fn model(values: &mut Values<'_>) -> ModelSettings {
@@ -221,7 +241,11 @@ fn model(values: &mut Values<'_>) -> ModelSettings {
 
 fn tools(values: &mut Values<'_>) -> Vec<String> {
     let item = "the name of one tool: up to 128 characters without spaces or `*`, since a grant names every tool";
-    let names = values.names(Field::Tools, item, |name| {
+    let written = values.given(Field::Tools).and_then(|given| match &given.node.content {
+        Content::Text(text) => Some(as_list(text)),
+        _ => None,
+    });
+    let names = values.names(Field::Tools, item, written, |name| {
         name.len() <= 128 && !name.contains(|c: char| c.is_whitespace() || c.is_control() || c == '*')
     });
     for (n, name) in &names {
@@ -231,30 +255,111 @@ fn tools(values: &mut Values<'_>) -> Vec<String> {
     names.into_iter().map(|(_, name)| name).collect()
 }
 
-fn sub_agents(values: &mut Values<'_>, tools: &[String]) -> Vec<String> {
-    let names = values.names(Field::SubAgents, "the name of an agent", values::is_name);
-    for (_, name) in names.iter().filter(|(_, name)| tools.contains(name)) {
-        let line = values.line(Field::SubAgents);
-        let allowed = "names that are no tool's: both would be called by the one name";
-        let found = format!("{name:?}, which is granted as a tool too");
-        values.error(line, &Field::SubAgents.portable(), &found, allowed);
+/// What to write for tools that are given as one text, as Claude Code has them.
+fn as_list(text: &str) -> String {
+    let names = text.split(',').map(str::trim).filter(|name| !name.is_empty());
+    let (bundled, others): (Vec<_>, Vec<_>) = names
+        .map(|name| (name, well_known::bundled(name)))
+        .partition(|(name, bundled)| bundled.is_some() || well_known_tool(name).is_none());
+    let mut tools: Vec<&str> = bundled.iter().map(|(name, bundled)| bundled.unwrap_or(name)).collect();
+    tools.dedup();
+    let mut allowed = format!("a list, here [{}]", tools.join(", "));
+    if !others.is_empty() {
+        let others: Vec<_> = others.into_iter().map(|(name, _)| name).collect();
+        allowed.push_str(&format!("; no bundled server does what {} does", others.join(", ")));
     }
-    for (n, name) in &names {
-        let path = format!("{}[{n}]", Field::SubAgents.portable());
-        values.names.agents.push((path, name.clone()));
+    allowed
+}
+
+fn sub_agents(values: &mut Values<'_>, tools: &[String]) -> Vec<SubAgent> {
+    let allowed = "a list of agents: names, or maps of agent and timeout";
+    let Some(Part { path, node }) =
+        values.part(Field::SubAgents, allowed, |content| matches!(content, Content::List(_)))
+    else {
+        return Vec::new();
+    };
+    let Content::List(items) = &node.content else {
+        return Vec::new();
+    };
+    let mut sub_agents: Vec<SubAgent> = Vec::new();
+    for (n, node) in items.iter().enumerate() {
+        let (path, portable) = (format!("{path}[{n}]"), format!("{}[{n}]", Field::SubAgents.portable()));
+        values.places.insert(portable.clone(), path.clone(), node.line);
+        let Some(sub_agent) = sub_agent(values, &path, node) else {
+            continue;
+        };
+        let name = quoted(&sub_agent.agent);
+        if sub_agents.iter().any(|other| other.agent == sub_agent.agent) {
+            values.error(
+                Some(node.line),
+                &path,
+                &format!("{name} a second time"),
+                "each agent once",
+            );
+            continue;
+        }
+        if tools.contains(&sub_agent.agent) {
+            let allowed = "each name in one of the two: an agent that `tools` names is called as a tool too";
+            values.error(
+                Some(node.line),
+                &path,
+                &format!("{name}, which is granted as a tool too"),
+                allowed,
+            );
+        }
+        values.names.agents.push((portable, sub_agent.agent.clone()));
+        sub_agents.push(sub_agent);
     }
-    names.into_iter().map(|(_, name)| name).collect()
+    sub_agents
+}
+
+/// A name, or a map of agent and timeout.
+fn sub_agent(values: &mut Values<'_>, path: &str, node: &Node) -> Option<SubAgent> {
+    let Content::Map(entries) = &node.content else {
+        let agent = values::text(node).filter(|text| values::is_name(text));
+        if agent.is_none() {
+            let allowed = "the name of an agent, or a map of agent and timeout";
+            values.error(Some(node.line), path, &node.found(), allowed);
+        }
+        return agent.map(|agent| SubAgent { agent, timeout: None });
+    };
+    let (mut agent, mut timeout) = (None, None);
+    for (key, node) in entries
+        .iter()
+        .filter(|(_, node)| !matches!(node.content, Content::Null))
+    {
+        let path = format!("{path}.{}", key.name);
+        let allowed = match key.name.as_str() {
+            "agent" => {
+                agent = values::text(node).filter(|text| values::is_name(text));
+                agent.is_none().then_some(values::NAME)
+            }
+            "timeout" => {
+                timeout = duration::seconds(node);
+                timeout.is_none().then_some(duration::SECONDS)
+            }
+            other => {
+                let allowed = || unknown_name_message(other, &["agent", "timeout"]);
+                values.error_with(Some(key.line), &path, "an unknown field", allowed);
+                None
+            }
+        };
+        if let Some(allowed) = allowed {
+            values.error(Some(node.line), &path, &node.found(), allowed);
+        }
+    }
+    let is_agent = |(key, node): &(Key, Node)| key.name == "agent" && !matches!(node.content, Content::Null);
+    if !entries.iter().any(is_agent) {
+        values.missing_at(Some(node.line), &[format!("{path}.agent")], "the name of an agent");
+    }
+    Some(SubAgent { agent: agent?, timeout })
 }
 
 /// `max_time_minutes` and `deadline_seconds` are one limit in two units.
 fn limits(values: &mut Values<'_>) -> RunLimits {
     let max_turns = values.count(Field::MaxTurns);
-    let minutes = values
-        .count(Field::MaxTimeMinutes)
-        .map(|minutes| Duration::from_secs(u64::from(minutes) * 60));
-    let seconds = values
-        .count(Field::DeadlineSeconds)
-        .map(|seconds| Duration::from_secs(u64::from(seconds)));
+    let minutes = values.minutes(Field::MaxTimeMinutes);
+    let seconds = values.seconds(Field::DeadlineSeconds);
     if let (Some(minutes), Some(seconds)) = (minutes, seconds)
         && minutes != seconds
     {
@@ -263,13 +368,12 @@ fn limits(values: &mut Values<'_>) -> RunLimits {
             seconds.as_secs(),
             minutes.as_secs()
         );
-        let line = values.line(Field::DeadlineSeconds);
-        values.error(
-            line,
-            &Field::DeadlineSeconds.portable(),
-            &found,
-            "one value; both are the same limit",
-        );
+        let place = values
+            .given(Field::DeadlineSeconds)
+            .map(|given| (given.line, given.path.clone()));
+        if let Some((line, path)) = place {
+            values.error(Some(line), &path, &found, "one value; both are the same limit");
+        }
     }
     RunLimits {
         max_turns,

@@ -111,10 +111,10 @@ fn arguments(inputs: Value) -> Tree {
     }
 }
 
-/// An item of a list of the definition: a name, or a step.
+/// An item of a list of the definition: a name, a step or a sub-agent.
 fn item(value: Value) -> Tree {
     match value {
-        Value::Object(step) => Tree::map(step, &["name", "agent", "input"], Tree::from),
+        Value::Object(step) => Tree::map(step, &["name", "agent", "input", "timeout"], Tree::from),
         other => Tree::from(other),
     }
 }

@@ -1,10 +1,13 @@
 //! Single values: from a node to the type of a field, or an error that names what is allowed.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
+use super::duration;
 use super::error::{DefinitionError, Mistakes};
-use super::fields::{Field, Fields, Given};
+use super::fields::{Field, Fields, Given, GivenGroup};
 use super::node::{Content, Node, quoted};
+use super::read::BODY;
 use super::{Flow, Input};
 
 /// What may name an agent, an input, an output, a step.
@@ -45,6 +48,7 @@ pub(super) struct Values<'a> {
     /// The text of the file; empty for a form without lines.
     pub(super) text: &'a str,
     pub(super) fields: Fields<'a>,
+    pub(super) groups: Vec<GivenGroup>,
     pub(super) errors: Mistakes,
     /// Of the items of lists and maps; fields are added in the end.
     pub(super) places: Places,
@@ -126,9 +130,21 @@ impl<'a> Values<'a> {
         });
     }
 
-    /// Records that a required field is not there.
+    /// Records that a required field is absent or null. A group that is no map has its own error, so its fields get none.
     pub(super) fn missing(&mut self, field: Field, allowed: &str) {
-        self.missing_at(None, &field.row().spellings(), allowed);
+        if field.row().grouped.is_some_and(|(group, _)| self.is_wrong(group)) {
+            return;
+        }
+        let null = self.fields.get(&field).and_then(|given| given.first());
+        match null.map(|null| (null.line, null.path.clone())) {
+            Some((line, path)) => self.error(Some(line), &path, "nothing", allowed),
+            None => self.missing_at(None, &field.row().spellings(), allowed),
+        }
+    }
+
+    /// Is a group given as something that is no map? Then what it holds is not known.
+    pub(super) fn is_wrong(&self, group: &str) -> bool {
+        self.groups.iter().any(|given| given.name == group && !given.is_map)
     }
 
     /// As [`Self::missing`], for what has these spellings. One that is misspelled has been told of.
@@ -149,12 +165,14 @@ impl<'a> Values<'a> {
         }
     }
 
-    /// Where a field stands, if it is given.
+    /// Where a field is given; a null counts as absent.
     pub(super) fn line(&self, field: Field) -> Option<u64> {
-        self.fields
-            .get(&field)
-            .and_then(|given| given.first())
-            .map(|given| given.line)
+        self.given(field).map(|given| given.line)
+    }
+
+    /// A field as it is given first; a null counts as absent.
+    pub(super) fn given(&self, field: Field) -> Option<&Given<'a>> {
+        self.fields.get(&field)?.iter().find(|given| !given.is_null())
     }
 
     /// The value of a field; `read` says `None` for what is not `allowed`. An explicit null counts as
@@ -168,7 +186,7 @@ impl<'a> Values<'a> {
         let given = self.fields.remove(&field)?;
         let mut kept: Option<T> = None;
         let mut first: Option<(Option<T>, &Given<'_>)> = None;
-        for one in given.iter().filter(|one| !matches!(one.node.content, Content::Null)) {
+        for one in given.iter().filter(|one| !one.is_null()) {
             let value = read(one.node);
             if value.is_none() {
                 self.error(Some(one.node.line), &one.path, &one.node.found(), allowed);
@@ -199,6 +217,14 @@ impl<'a> Values<'a> {
         kept
     }
 
+    /// How the text spells a field; the portable spelling where it is not given, or is the text below the fields.
+    pub(super) fn spelled(&self, field: Field) -> String {
+        match self.given(field) {
+            Some(given) if given.path != BODY => given.path.clone(),
+            Some(_) | None => field.portable(),
+        }
+    }
+
     /// A list or a map, whose parts are read one by one.
     pub(super) fn part(&mut self, field: Field, allowed: &str, fits: fn(&Content) -> bool) -> Option<Part<'a>> {
         let Same(node) = self.get(field, allowed, |node| fits(&node.content).then_some(Same(node)))?;
@@ -221,9 +247,16 @@ impl<'a> Values<'a> {
         Some(Part { path, node })
     }
 
-    /// A list of texts, none of them twice, each with its place in the list; what an item may be says `fits`.
-    pub(super) fn names(&mut self, field: Field, item: &str, fits: fn(&str) -> bool) -> Vec<(usize, String)> {
-        let allowed = format!("a list, each item {item}");
+    /// A list of texts, none of them twice, each with its place in the list; what an item may be says `fits`. `written` is what
+    /// to write where it is no list.
+    pub(super) fn names(
+        &mut self,
+        field: Field,
+        item: &str,
+        written: Option<String>,
+        fits: fn(&str) -> bool,
+    ) -> Vec<(usize, String)> {
+        let allowed = written.unwrap_or_else(|| format!("a list, each item {item}"));
         let Some(Part { path, node }) = self.part(field, &allowed, |content| matches!(content, Content::List(_)))
         else {
             return Vec::new();
@@ -262,6 +295,16 @@ impl<'a> Values<'a> {
         self.get(field, &allowed, |node| {
             whole(node).filter(|value| (least..=most).contains(value))
         })
+    }
+
+    /// A time in seconds, or as a text with units.
+    pub(super) fn seconds(&mut self, field: Field) -> Option<Duration> {
+        self.get(field, duration::SECONDS, duration::seconds)
+    }
+
+    /// A time in minutes.
+    pub(super) fn minutes(&mut self, field: Field) -> Option<Duration> {
+        self.get(field, duration::MINUTES, duration::minutes)
     }
 
     /// A whole number from 1.
@@ -312,10 +355,10 @@ fn has_words(text: &str) -> bool {
     text.chars().any(|c| !c.is_whitespace() && c != '\u{feff}')
 }
 
-/// Text that is not blank, without the white space around it.
+/// Text that is not blank, as it is written.
 pub(super) fn text(node: &Node) -> Option<String> {
     match &node.content {
-        Content::Text(text) if has_words(text) => Some(text.trim().to_owned()),
+        Content::Text(text) if has_words(text) => Some(text.clone()),
         _ => None,
     }
 }

@@ -53,6 +53,8 @@ texts! {
     DoomLoop = "RUN:DOOM_LOOP" ["tool", "times"],
     /// It ended in words where its output was due.
     MissingOutput = "RUN:MISSING_OUTPUT" [],
+    /// Its output was invalid again and again.
+    InvalidOutput = "RUN:INVALID_OUTPUT" ["times", "errors"],
     /// It is not there to be continued.
     Unavailable = "RUN:UNAVAILABLE" [],
     /// A fault of gavel.

@@ -51,7 +51,8 @@ impl Bundle {
                 continue;
             }
             let agent = agents.get(&name)?;
-            open.extend(agent.definition.calls().into_iter().map(str::to_owned));
+            let called = agent.definition.calls(|name| agents.contains_key(name));
+            open.extend(called.into_iter().map(str::to_owned));
             let member = Member {
                 definition: Arc::clone(&agent.definition),
                 output_schema: agent.output_schema.clone(),

@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 use super::{Ended, Left, Place, Round};
 use crate::domain::agent_run::{DoubtfulCall, RunStatus};
 use crate::domain::canonical;
-use crate::domain::definition::Flow;
+use crate::domain::definition::{Definition, Flow};
 use crate::domain::ids::RunId;
 use crate::domain::journal::{CallFailure, CallResult, Entry, Judgement, Proposed, Target};
 use crate::domain::nesting;
@@ -53,7 +53,7 @@ pub(crate) fn judge(run: &Run, name: &str, given: &RawValue) -> Judgement {
     }
     let read = serde_json::from_str::<Map<String, Value>>(given.get());
     let checked = match read {
-        Ok(given) => member.definition.check_arguments(given).map_err(|errors| {
+        Ok(given) => member.definition.check_call(given).map_err(|errors| {
             let errors: Vec<_> = errors.iter().map(ToString::to_string).collect();
             text::capped(&errors.join("; "), LONGEST_MESSAGE).into_owned()
         }),
@@ -174,7 +174,10 @@ pub(crate) async fn call(
         let message = format!("{name:?} is not among the agents that were there when this run began");
         return Ok(failed(FailureCode::UnknownTool, message));
     };
-    let mut settings = place.settings.called(&member.definition, left(engine, run, place));
+    let (input, timeout) = given(run, place, call, &member.definition, arguments);
+    let mut settings = place
+        .settings
+        .called(&member.definition, timeout, left(engine, run, place));
     if let Some(flow) = place.flow() {
         settings.in_loop = matches!(flow, Flow::Loop { .. });
         settings.round = round(flow, &run.journal, call);
@@ -190,7 +193,7 @@ pub(crate) async fn call(
         version: None,
         decision: OpenDecision {
             id: child.decision(),
-            message: Arc::from(arguments.get()),
+            message: Arc::from(input.get()),
             definition_hash: Arc::clone(&member.definition.hash),
             created_at: engine.clock.now_us(),
             ..run.record.clone()
@@ -203,7 +206,7 @@ pub(crate) async fn call(
         resumes,
         settled: None,
         snapshot: place.bundle.snapshot(),
-        input: Arc::clone(arguments),
+        input,
         settings: settings.to_raw(),
         queued: false,
         claim: None,
@@ -224,6 +227,34 @@ pub(crate) async fn call(
     }
     let ended = drive(place, log, run, child).await?;
     Ok(ended_after(engine, began, outcome(place, name, ended)?))
+}
+
+/// What an agent is given, and the time that its caller gives it: its model by the call's own argument, its definition for a
+/// sub-agent or for a step.
+fn given(
+    run: &Run,
+    place: &Place,
+    call: &Proposed,
+    called: &Definition,
+    arguments: &Arc<RawValue>,
+) -> (Arc<RawValue>, Option<Duration>) {
+    if let Some(flow) = place.flow() {
+        let step = run.journal.iter().rev().find_map(|entry| match entry {
+            Entry::Step { step, call: made, .. } if made.id == call.id => flow.steps().get(*step as usize),
+            _ => None,
+        });
+        return (Arc::clone(arguments), step.and_then(|step| step.timeout));
+    }
+    let by_definition = place.definition.timeout_of(&called.name);
+    match serde_json::from_str(arguments.get()) {
+        Ok(read) => {
+            let (input, by_model) = called.split_call(read);
+            let input = Arc::from(canonical::to_raw(&Value::Object(input)));
+            (input, by_model.or(by_definition))
+        }
+        // The gate has read them as an object.
+        Err(_) => (Arc::clone(arguments), by_definition),
+    }
 }
 
 /// What the caller has left.

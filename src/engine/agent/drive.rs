@@ -230,7 +230,7 @@ impl Agents {
         run.push(Entry::Suspended);
         let entries = run.unwritten(engine);
         let actions = leave::questions(run, &calls, self.questions_stand);
-        let outcomes = run.outcomes();
+        let (outcomes, spent) = (run.outcomes(), record::spent(run));
         let Some(log) = &mut run.log else {
             return Err(Stop::LeaseLost);
         };
@@ -243,6 +243,7 @@ impl Agents {
             actions,
             waits: calls,
             child,
+            spent,
         };
         let suspended = self.runs.suspend(suspend).await?;
         if suspended != Suspended::LeaseLost {

@@ -141,6 +141,12 @@ pub(super) fn told(run: &Run, ending: &Ending, formatted: Option<String>) -> Tol
             told.summary = Some(words.clone()).filter(|words| !words.trim().is_empty());
             told.error_message = Some(Text::MissingOutput.with(&[]));
         }
+        Ending::InvalidOutput(turns, errors) => {
+            told.stop_reason = Some(StopReason::InvalidOutput);
+            told.summary = so_far(run);
+            let times = counted(u64::from(*turns), "time");
+            told.error_message = Some(Text::InvalidOutput.with(&[("times", &times), ("errors", errors)]));
+        }
         Ending::TooLong(why) => {
             told.stop_reason = Some(StopReason::SizeLimit);
             told.summary = so_far(run);
@@ -233,7 +239,7 @@ fn stopped(reason: StopReason, limits: &Limits) -> String {
         StopReason::MissingOutput => Text::MissingOutput.with(&[]),
         StopReason::Unavailable => Text::Unavailable.with(&[]),
         StopReason::SizeLimit => Text::SizeLimit.with(&[]),
-        StopReason::DoomLoop | StopReason::Crash | StopReason::ProcessLost => Text::Broken.with(&[]),
+        StopReason::InvalidOutput | StopReason::DoomLoop | StopReason::Crash | StopReason::ProcessLost => Text::Broken.with(&[]),
     }
 }
 

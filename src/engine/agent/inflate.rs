@@ -13,6 +13,7 @@ use crate::domain::journal::{Entry, Target};
 use crate::domain::templates::{MOST_RENDERED, RenderError, Template};
 use crate::engine::log::Log;
 use crate::engine::next::Ending;
+use crate::engine::toolset::clash;
 use crate::engine::verdict::{OutputContract, VerdictFunction};
 use crate::engine::{Run, Toolset, context, flow};
 use crate::ports::model::Declaration;
@@ -99,7 +100,7 @@ pub(super) async fn parts(
     })
 }
 
-/// Exactly the tools that are granted; without one of them the agent is another one, and does not begin to run.
+/// Exactly the tools and agents that are granted; without one of them the agent is another one, and does not begin to run.
 async fn toolset(
     agents: &Agents,
     bundle: &Bundle,
@@ -107,18 +108,22 @@ async fn toolset(
     verdicts: &[VerdictFunction],
     goes_on: bool,
 ) -> Result<Arc<Toolset>, String> {
-    let declarations: Vec<_> = definition
-        .sub_agents
-        .iter()
+    let is_agent = |name: &str| bundle.get(name).is_some();
+    let called = definition.calls(is_agent).into_iter();
+    let declarations: Vec<_> = called
         .filter_map(|name| Some(declaration(&bundle.get(name)?.definition)))
         .collect();
+    let grant = definition.server_tools(is_agent);
     let tools = &agents.engine.tools;
-    let find = || Toolset::with_agents(&tools.catalog(), &definition.tools, &declarations, verdicts);
+    let find = || Toolset::with_agents(&tools.catalog(), &grant, &declarations, verdicts);
     let mut toolset = find();
     if !toolset.missing.is_empty() {
         let names: Vec<_> = toolset.missing.iter().map(|one| one.name.clone()).collect();
         tools.ready(&names, Instant::now() + SERVER_WAIT).await;
         toolset = find();
+    }
+    if let Some(clash) = clash(&tools.catalog(), definition, is_agent) {
+        return Err(clash);
     }
     // Reasons hold what servers say of themselves, and are for operators: what is told here is read by users, and by the model.
     for missing in &toolset.missing {
@@ -139,7 +144,7 @@ fn declaration(definition: &Definition) -> Declaration {
     Declaration {
         name: definition.name.clone(),
         description: definition.description.clone(),
-        parameters: crate::domain::canonical::to_raw(&definition.argument_schema()),
+        parameters: crate::domain::canonical::to_raw(&definition.call_schema()),
     }
 }
 

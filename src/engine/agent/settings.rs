@@ -106,10 +106,11 @@ impl Settings {
         }
     }
 
-    /// For an agent that another one called: its own limits, within what its caller has left.
+    /// For an agent that another one called: its own limits, within what its caller has left. `timeout` takes the place of the
+    /// definition's time.
     #[must_use]
-    pub fn called(&self, definition: &Definition, left: Left) -> Self {
-        let own = definition.limits.max_time;
+    pub fn called(&self, definition: &Definition, timeout: Option<Duration>, left: Left) -> Self {
+        let own = timeout.or(definition.limits.max_time);
         let (time, grace) = match (own, left.time) {
             (Some(own), Some(left_time)) if own <= left_time => {
                 let spare = left_time - own + left.grace;
@@ -173,7 +174,9 @@ impl Settings {
     pub fn flow<'a>(&self, definition: &'a Definition) -> Option<&'a Flow> {
         match (&definition.flow, &self.round) {
             (Flow::Single, _) | (_, Some(_)) => None,
-            (flow, None) => Some(flow),
+            // The agent is its own only step.
+            (Flow::Sequential { steps }, None) if steps.is_empty() => None,
+            (flow @ (Flow::Sequential { .. } | Flow::Loop { .. }), None) => Some(flow),
         }
     }
 

@@ -199,11 +199,7 @@ pub(super) fn about(route: Route) -> About {
                 parts::query("time_zone", TIME_ZONE, parts::string()),
                 parts::header("Prefer", PREFER, parts::string()),
             ]),
-            body: Some(body(
-                "Inputs",
-                "The agent's inputs. At most 1 MiB.",
-                json!({"objective": "Where is the rate limit applied?"}),
-            )),
+            body: Some(agent_input()),
             problems: TRIGGER,
             answers: run_answers(),
             ..plain("triggerAgent", "runs", "Runs an agent", TRIGGERED, response(""))
@@ -366,6 +362,18 @@ pub(super) fn body(schema: &str, about: &str, example: serde_json::Value) -> Req
         .description(Some(about))
         .required(Some(Required::True))
         .content(JSON, content(schema, Some(example)))
+        .build()
+}
+
+fn agent_input() -> RequestBody {
+    let about = "The agent's inputs by name. For an agent that takes one text also that text, as text/plain or as a JSON string; for one \
+                 without inputs nothing. At most 1 MiB.";
+    let example = json!({"objective": "Where is the rate limit applied?"});
+    RequestBodyBuilder::new()
+        .description(Some(about))
+        .required(Some(Required::False))
+        .content(JSON, content("Inputs", Some(example)))
+        .content("text/plain", Content::new(Some(parts::string().build())))
         .build()
 }
 

@@ -138,11 +138,12 @@ fn paged(name: &str, of: &str) -> Object {
     page
 }
 
-fn inputs() -> Object {
-    Object::builder()
+fn inputs() -> RefOr<Schema> {
+    let by_name = Object::builder()
         .schema_type(Type::Object)
-        .description(Some("The agent's inputs by name, as its definition has them."))
-        .build()
+        .description(Some("The agent's inputs by name, as its definition has them."));
+    let text = string().description(Some("The text of an agent that takes one."));
+    OneOfBuilder::new().item(by_name).item(text).into()
 }
 
 /// A line of a run's events.

@@ -15,6 +15,7 @@ use serde_json::{Map, Value};
 use tracing::Instrument;
 
 use super::agents::{agent, project, response};
+use super::body::Media;
 use super::error::Error;
 use super::exchange::Exchange;
 use super::headers::{self, IDEMPOTENCY_REPLAYED};
@@ -25,7 +26,7 @@ use crate::domain::definition::strict_json;
 use crate::domain::ids::{ActionId, RunId, UserId};
 use crate::domain::text;
 use crate::http::page;
-use crate::surfaces::agents::{MOST_TIME, Resume, Trigger, Triggered};
+use crate::surfaces::agents::{Inputs, MOST_TIME, Resume, Trigger, Triggered};
 use crate::surfaces::caller::Caller;
 use crate::surfaces::chat::request::FieldError;
 use crate::surfaces::chat::{Idempotency, RequestMeta};
@@ -70,8 +71,8 @@ async fn triggered(
     payload: Payload,
 ) -> Result<HttpResponse, Error> {
     let caller = state.edge.auth.caller(request).await?;
-    let body = body::read(state, request, payload, &caller).await?;
-    let inputs = object(&body)?;
+    let (body, media) = body::read_input(state, request, payload, &caller).await?;
+    let inputs = inputs(&body, media)?;
     let (timeout, time_zone) = options(request.query_string(), "timeout_s, time_zone")?;
     let patience = Patience::of(request.headers())?;
     let user = acting::required(state, &caller, request)?;
@@ -331,16 +332,29 @@ pub(super) fn id(request: &HttpRequest) -> Result<RunId, Error> {
     id.ok_or(Error::NotFound)
 }
 
-fn object(body: &[u8]) -> Result<Map<String, Value>, Error> {
+/// What the body gives the agent: a JSON object of inputs, a text, also as a JSON string, or nothing.
+fn inputs(body: &[u8], media: Media) -> Result<Inputs, Error> {
     let invalid = |detail: String| {
         Error::Invalid(vec![FieldError {
             pointer: String::new(),
             detail,
         }])
     };
+    match media {
+        _ if body.is_empty() => return Ok(Inputs::Named(Map::new())),
+        Media::Json => {}
+        Media::Text => {
+            let text = std::str::from_utf8(body).map_err(|error| invalid(format!("is no UTF-8: {error}")))?;
+            return Ok(Inputs::Text(text.to_owned()));
+        }
+    }
     match strict_json(body) {
-        Ok(Value::Object(inputs)) => Ok(inputs),
-        Ok(_) => Err(invalid("must be a JSON object: the agent's inputs by name".to_owned())),
+        Ok(Value::Object(inputs)) => Ok(Inputs::Named(inputs)),
+        Ok(Value::String(text)) => Ok(Inputs::Text(text)),
+        Ok(_) => Err(invalid(
+            "must be a JSON object of the agent's inputs by name, or a JSON string for an agent that takes one text"
+                .to_owned(),
+        )),
         Err(error) => Err(invalid(format!("is not JSON: {error}"))),
     }
 }

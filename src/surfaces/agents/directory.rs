@@ -10,7 +10,7 @@ use tokio::sync::Semaphore;
 use super::listed::{
     AgentDetail, AgentInfo, AgentPage, Put, VersionDetail, Versions, agent_info, read_token, token, version_info,
 };
-use super::project::{BODY, Project, checked_beside, checked_project, definition, told, unavailable};
+use super::project::{BODY, Project, checked_beside, checked_project, definition, is_agent, told, unavailable};
 use super::{AgentError, Unheard, unheard};
 use crate::domain::definition::{Agents, Form, SchemaSource, Source};
 use crate::domain::ids::{ProjectId, TenantId};
@@ -312,7 +312,14 @@ impl Directory {
         };
         Ok(Some(Put {
             agent: AgentDetail {
-                about: agent_info(id, name, &definition, Some(number), reason),
+                about: agent_info(
+                    id,
+                    name,
+                    &definition,
+                    |name| is_agent(&project, name),
+                    Some(number),
+                    reason,
+                ),
                 definition: definition.to_json(),
             },
             changed,
@@ -401,7 +408,14 @@ impl Directory {
             false => project.broken.get(name).map(|broken| told(&broken.errors)),
         };
         let version = project.versions.get(name).copied();
-        Some(agent_info(id, name, definition, version, reason))
+        Some(agent_info(
+            id,
+            name,
+            definition,
+            |name| is_agent(project, name),
+            version,
+            reason,
+        ))
     }
 }
 

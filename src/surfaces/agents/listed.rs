@@ -26,7 +26,7 @@ pub struct AgentInfo {
     pub description: String,
     /// `single`, `sequential` or `loop`.
     pub flow_type: String,
-    /// The tools it is granted.
+    /// The tools of servers that it is granted.
     pub tools: Vec<String>,
     /// The agents that it calls.
     pub calls: Vec<String>,
@@ -129,6 +129,7 @@ pub(super) fn agent_info(
     id: &ProjectId,
     name: &str,
     definition: &Definition,
+    is_agent: impl Fn(&str) -> bool,
     version: Option<i64>,
     reason: Option<String>,
 ) -> AgentInfo {
@@ -138,8 +139,8 @@ pub(super) fn agent_info(
         display_name: definition.display_name.clone(),
         description: definition.description.clone(),
         flow_type: definition.flow.as_str().to_owned(),
-        tools: definition.tools.clone(),
-        calls: definition.calls().into_iter().map(str::to_owned).collect(),
+        tools: definition.server_tools(&is_agent),
+        calls: definition.calls(&is_agent).into_iter().map(str::to_owned).collect(),
         source: if version.is_some() { "api" } else { "file" },
         version,
         definition_hash: definition.hash.to_string(),

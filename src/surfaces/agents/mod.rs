@@ -6,6 +6,7 @@
 
 mod directory;
 mod error;
+mod inputs;
 mod listed;
 mod project;
 mod watch;
@@ -16,8 +17,8 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use chrono_tz::Tz;
+use serde_json::Value;
 use serde_json::value::RawValue;
-use serde_json::{Map, Value};
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -25,6 +26,7 @@ use tracing::Instrument;
 
 pub use directory::{DEFAULT_PROJECT, Directory, FileAgents};
 pub use error::{AgentError, Unheard};
+pub use inputs::Inputs;
 pub use listed::{AgentDetail, AgentInfo, AgentPage, Put, VersionDetail, VersionInfo, Versions};
 pub use project::{Project, unavailable};
 pub use watch::{Cursor, RunEvent, Told, Watch, What};
@@ -103,8 +105,8 @@ pub struct Trigger {
     pub project: ProjectId,
     /// Which.
     pub agent: String,
-    /// Its inputs.
-    pub inputs: Map<String, Value>,
+    /// What it is given.
+    pub inputs: Inputs,
     /// Takes the place of the definition's limit.
     pub timeout: Option<Duration>,
     /// The user's, where the caller has named it: what "tomorrow" is (DESIGN.md section 11).
@@ -237,7 +239,8 @@ impl AgentRuns {
             (None, None) => return Err(AgentError::NotFound),
         };
         let definition = &agent.definition;
-        let inputs = definition.check_arguments(trigger.inputs).map_err(|errors| {
+        let inputs = trigger.inputs.named(definition)?;
+        let inputs = definition.check_arguments(inputs).map_err(|errors| {
             let pointer = |name: &str| {
                 if name.is_empty() {
                     String::new()

@@ -10,7 +10,7 @@ use crate::domain::definition::{Agent, Agents, Definition, DefinitionError, Form
 use crate::domain::text;
 use crate::engine::Toolset;
 use crate::engine::agent::Models;
-use crate::engine::toolset::by_reason;
+use crate::engine::toolset::{by_reason, clash};
 use crate::ports::definitions::StoredVersion;
 use crate::ports::tools::Catalog;
 
@@ -43,6 +43,11 @@ pub struct Broken {
 pub(super) fn definition<'a>(project: &'a Project, name: &str) -> Option<&'a Definition> {
     let right = project.agents.get(name).map(|agent| &*agent.definition);
     right.or_else(|| Some(&project.broken.get(name)?.definition))
+}
+
+/// Has an agent of the project this name, also one that is wrong?
+pub(super) fn is_agent(project: &Project, name: &str) -> bool {
+    project.agents.contains_key(name) || project.broken.contains_key(name)
 }
 
 /// The agents of files and of the store beside each other, with one more where one is to be put; and what is wrong then.
@@ -98,7 +103,9 @@ pub(super) fn checked_project(
             let errors = checked.errors.iter().filter(|error| error.file == file);
             let mut errors: Vec<_> = errors.cloned().collect();
             if errors.is_empty() {
-                errors.extend(lacking(&definition, &file, &checked.agents));
+                let is_agent =
+                    |name: &str| stored.iter().any(|one| *one.agent == *name) || files.agents.contains_key(name);
+                errors.extend(lacking(&definition, &file, &checked.agents, is_agent));
             }
             Some((one.agent.to_string(), Broken { definition, errors }))
         })
@@ -186,9 +193,14 @@ fn file_of(stored: &StoredVersion) -> String {
 }
 
 /// That an agent calls others which are wrong themselves.
-fn lacking(definition: &Definition, file: &str, right: &Agents) -> Option<DefinitionError> {
+fn lacking(
+    definition: &Definition,
+    file: &str,
+    right: &Agents,
+    is_agent: impl Fn(&str) -> bool,
+) -> Option<DefinitionError> {
     let wrong: BTreeSet<_> = definition
-        .calls()
+        .calls(is_agent)
         .into_iter()
         .filter(|name| !right.contains_key(*name))
         .collect();
@@ -211,7 +223,7 @@ pub(super) fn told(errors: &[DefinitionError]) -> String {
 /// often it is named.
 #[must_use]
 pub fn unavailable(name: &str, agents: &Agents, catalog: &Catalog, models: &Models) -> Option<String> {
-    let own = |name: &str| own_reason(&agents.get(name)?.definition, catalog, models);
+    let own = |name: &str| own_reason(&agents.get(name)?.definition, agents, catalog, models);
     own(name).or_else(|| {
         let called = led_to(name, agents);
         let mut reasons = called.into_iter().filter_map(|called| Some((called, own(called)?)));
@@ -220,11 +232,15 @@ pub fn unavailable(name: &str, agents: &Agents, catalog: &Catalog, models: &Mode
     })
 }
 
-fn own_reason(definition: &Definition, catalog: &Catalog, models: &Models) -> Option<String> {
+fn own_reason(definition: &Definition, agents: &Agents, catalog: &Catalog, models: &Models) -> Option<String> {
     if let Err(reason) = models.of(definition) {
         return Some(reason);
     }
-    let missing = Toolset::build(catalog, &definition.tools, &[]).missing;
+    let is_agent = |name: &str| agents.contains_key(name);
+    if let Some(clash) = clash(catalog, definition, is_agent) {
+        return Some(clash);
+    }
+    let missing = Toolset::build(catalog, &definition.server_tools(is_agent), &[]).missing;
     let told = by_reason(&missing).into_iter();
     let told: Vec<_> = told
         .map(|(reason, names)| format!("{}: {reason}", names.join(", ")))
@@ -238,7 +254,11 @@ fn led_to<'a>(name: &str, agents: &'a Agents) -> Vec<&'a str> {
     let mut open = vec![name];
     while let Some(next) = open.pop() {
         let Some(agent) = agents.get(next) else { continue };
-        let names: BTreeSet<&str> = agent.definition.calls().into_iter().collect();
+        let names: BTreeSet<&str> = agent
+            .definition
+            .calls(|name| agents.contains_key(name))
+            .into_iter()
+            .collect();
         for called in names {
             if let Some((known, _)) = agents.get_key_value(called)
                 && !found.contains(&known.as_str())

@@ -95,7 +95,7 @@ impl Threads {
         let trigger = Trigger {
             project,
             agent: self.agent.clone(),
-            inputs,
+            inputs: inputs.into(),
             timeout: None,
             time_zone: message.time_zone,
             background: message.background,

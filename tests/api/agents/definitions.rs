@@ -349,6 +349,85 @@ async fn a_version_keeps_the_schema_that_it_named() {
     }
 }
 
+/// Issue 22 B: a required field that is missing, null, blank or of another type is named in `errors`, whatever the form.
+#[tokio::test]
+async fn a_required_field_that_is_no_value_is_named_in_the_errors() {
+    let app = spawn_app(both()[0].clone()).await;
+    let right = json!({"name": "seller", "description": "Sells.", "promptConfig": {"systemPrompt": "Sell it."}});
+    for pointer in ["/name", "/description", "/promptConfig/systemPrompt"] {
+        for value in [json!(null), json!(""), json!("  "), json!(5), json!([]), json!({})] {
+            let mut wrong = right.clone();
+            *wrong.pointer_mut(pointer).unwrap() = value.clone();
+            for media in ["application/json", "application/yaml"] {
+                let problem = put(&app, PATH, media, &[], wrong.to_string())
+                    .await
+                    .problem(422, "wrong_definition");
+                let errors = problem["errors"]
+                    .as_array()
+                    .unwrap_or_else(|| panic!("{pointer} = {value}: {problem}"));
+                let told = |error: &Value| {
+                    error["pointer"] == pointer && error["detail"].as_str().unwrap().starts_with("line 1: found ")
+                };
+                assert!(errors.len() == 1 && told(&errors[0]), "{pointer} = {value}: {problem}");
+            }
+        }
+    }
+    get(&app, PATH).await.problem(404, "not_found");
+}
+
+/// D-1: an agent that `tools` names is one that the agent calls; what the agent was that is called is kept with the run.
+#[tokio::test]
+async fn an_agent_that_tools_names_is_shown_and_run_as_one_that_is_called() {
+    let script = vec![
+        Reply::call("seller", json!({"query": "milk", "timeout": 20})),
+        Reply::Text("Sold."),
+        Reply::Text("It is sold."),
+    ];
+    let app = spawn_app(both()[0].clone().script(script)).await;
+    put_seller(&app, "Sell it.", &[]).await.expect(201);
+    let boss = "---\nname: boss\ndescription: Leads.\ntools: [list_tasks, seller]\n---\n\nLead.\n";
+    let put = put(&app, "/api/projects/shop/agents/boss", "text/markdown", &[], boss)
+        .await
+        .expect(201);
+    assert_eq!(
+        (&put["tools"], &put["calls"]),
+        (&json!(["list_tasks"]), &json!(["seller"])),
+        "{put}"
+    );
+    assert_eq!(
+        put["definition"]["toolConfig"]["tools"],
+        json!(["list_tasks", "seller"]),
+        "{put}"
+    );
+    let run = app
+        .trigger_with("/api/projects/shop/agents/boss/trigger", &[], &json!({"query": "x"}))
+        .await
+        .expect(200);
+    assert_eq!(
+        (&run["status"], &run["summary"]),
+        (&json!("completed"), &json!("It is sold.")),
+        "{run}"
+    );
+    // The name of a tool that a server offers, for an agent: both are named.
+    let named = SELLER.replace("name: seller", "name: list_tasks");
+    self::put(
+        &app,
+        "/api/projects/shop/agents/list_tasks",
+        "text/markdown",
+        &[],
+        named,
+    )
+    .await
+    .expect(201);
+    let boss = get(&app, "/api/projects/shop/agents/boss").await.expect(200);
+    assert_eq!(boss["available"], false, "{boss}");
+    let reason = boss["unavailable_reason"].as_str().unwrap();
+    assert!(
+        reason.contains("the agent list_tasks and of a tool of the server tasks"),
+        "{reason}"
+    );
+}
+
 /// Issue, Must show: every mistake at once, each with its place; nothing is stored.
 #[tokio::test]
 async fn a_wrong_definition_is_refused_with_every_mistake() {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::{both, id, is_over, path_of};
+use super::{HELPER, both, id, is_over, path_of};
 use crate::gemini::Reply;
 use crate::harness::{Answer, App, Setup, spawn_app, until};
 
@@ -253,7 +253,7 @@ async fn wrong_inputs_are_named_all_at_once() {
     for (path, headers, body, place) in [
         ("", &[][..], "[]", ""),
         ("", &[], "{", ""),
-        ("", &[], "", ""),
+        ("", &[], "", "/what"),
         ("", &[], "7", ""),
         ("?timeout_s=0", &[], "{}", "timeout_s"),
         ("?timeout_s=86401", &[], "{}", "timeout_s"),
@@ -283,10 +283,120 @@ async fn a_body_that_is_too_long_or_no_json_is_refused() {
     app.trigger_with(&path_of("typed"), &[], &long)
         .await
         .problem(413, "body_too_large");
-    let text = app
-        .request("POST", &path_of("typed"), &[("content-type", "text/plain")])
-        .body("{}");
-    Answer::of(text).await.problem(415, "unsupported_media_type");
+    for media in [
+        "application/xml",
+        "application/x-www-form-urlencoded",
+        "text/plain; charset=latin1",
+    ] {
+        let other = app
+            .request("POST", &path_of("typed"), &[("content-type", media)])
+            .body("x");
+        let problem = Answer::of(other).await.problem(415, "unsupported_media_type");
+        assert!(
+            problem["detail"]
+                .as_str()
+                .unwrap()
+                .contains("application/json or text/plain"),
+            "{problem}"
+        );
+    }
+    let no_type = app.request("POST", &path_of("typed"), &[]).body("x");
+    Answer::of(no_type).await.problem(415, "unsupported_media_type");
+}
+
+/// X-1: where the key and Vertex AI are both set up, the agent's provider is asked, and not the default.
+#[tokio::test]
+async fn an_agent_is_asked_by_the_provider_that_it_names() {
+    let named = "---\nname: named\ndescription: d\nmodelConfig: {provider: gemini}\n---\n\nGo.\n";
+    let setup = Setup::stdio_sqlite()
+        .agent("named.md", named)
+        .script(vec![Reply::Text("By the key.")]);
+    // Nothing is there: the default would fail.
+    let setup = setup
+        .env("VERTEX_AI_API_KEY", "canary-express-key")
+        .env("VERTEX_AI_ENDPOINT", "http://127.0.0.1:9");
+    let app = spawn_app(setup).await;
+    let run = app.triggered("named", "x").await;
+    assert_eq!(
+        (&run["status"], &run["summary"]),
+        (&json!("completed"), &json!("By the key.")),
+        "{run}"
+    );
+}
+
+/// X-14: an agent with one text takes it as plain text and as a JSON string, one without inputs nothing.
+#[tokio::test]
+async fn a_text_is_taken_by_an_agent_with_one_text_and_no_body_by_one_without_inputs() {
+    const NONE: &str = "---\nname: none\ndescription: d\ninputConfig: {inputs: {}}\nquery: Look.\n---\n\nGo.\n";
+    const TWO: &str = "---\nname: two\ndescription: d\ninputConfig:\n  inputs:\n    a: {description: d, type: string, required: true}\n    \
+                       b: {description: d, type: string, required: true}\nquery: \"${a} ${b}\"\n---\n\nGo.\n";
+    let script = (0..8).map(|_| Reply::Text("Done.")).collect();
+    let setup = Setup::stdio_sqlite()
+        .agent("helper.md", HELPER)
+        .agent("typed.md", TYPED)
+        .agent("none.md", NONE)
+        .agent("two.md", TWO)
+        .script(script);
+    let app = spawn_app(setup).await;
+    let post = |agent: &str, media: Option<&str>, body: &'static str| {
+        let request = app.request("POST", &path_of(agent), &[]);
+        let request = match media {
+            Some(media) => request.header("content-type", media),
+            None => request,
+        };
+        Answer::of(request.body(body))
+    };
+    for (agent, media, body, task) in [
+        ("helper", Some("text/plain"), "What is {due}?\n", "What is {due}?\n"),
+        (
+            "helper",
+            Some("Text/Plain; charset=UTF-8"),
+            "{\"query\": 1}",
+            "{\"query\": 1}",
+        ),
+        ("helper", Some("application/json"), "\"Hello \\u00e4\"", "Hello ä"),
+        ("typed", Some("text/plain"), "only text", "only text "),
+        ("none", None, "", "Look."),
+        ("none", Some("application/json"), "", "Look."),
+        ("none", Some("application/json"), "{}", "Look."),
+        ("none", Some("text/plain"), "", "Look."),
+    ] {
+        let run = post(agent, media, body).await.expect(200);
+        assert_eq!(run["status"], "completed", "{agent} {media:?} {body}: {run}");
+        let asked = app.gemini.requests();
+        let asked = asked.last().unwrap().to_string();
+        let task = json!(task).to_string();
+        assert!(
+            asked.contains(&format!("\\n\\n{}", &task[1..])),
+            "{agent} {media:?} {body}: {asked}"
+        );
+    }
+    for (agent, media, body, says) in [
+        (
+            "two",
+            Some("text/plain"),
+            "x",
+            "is a text, and two takes more than one input, or none that is a text; allowed: a JSON object of its inputs: a, b",
+        ),
+        ("none", Some("application/json"), "\"x\"", "allowed: no body, or {}"),
+        (
+            "helper",
+            Some("application/json"),
+            "7",
+            "or a JSON string for an agent that takes one text",
+        ),
+    ] {
+        let problem = post(agent, media, body).await.problem(400, "invalid_request");
+        assert_eq!(pointers(&problem), [""], "{problem}");
+        assert!(
+            problem
+                .to_string()
+                .contains(&json!(says).to_string().trim_matches('"').to_owned()),
+            "{problem}"
+        );
+    }
+    let nothing = post("two", None, "").await.problem(400, "invalid_request");
+    assert_eq!(pointers(&nothing), ["/a", "/b"], "{nothing}");
 }
 
 #[tokio::test]

@@ -51,6 +51,8 @@ pub(in super::super) struct RunStatements {
     /// run, lease id → fence.
     pub(super) taken: Sql,
     pub(super) entry: Insert,
+    /// run, steps, tokens: what it has used up by now.
+    pub(super) spend: Sql,
     /// run, status, completed at, summary, output, error message, stop reason, recovered from, in doubt, steps, tokens.
     pub(super) finish: Sql,
     /// root, fence, holder, run, status, completed at: a row when it was finished so.
@@ -228,6 +230,9 @@ impl RunStatements {
             },
             taken: "SELECT fence FROM agent_run WHERE id = $1 AND lease_id = $2 AND status = 'running'".into(),
             entry: Insert::new(dialect, ENTRY_HEAD, "(?, ?, ?, ?, ?)", ENTRY_TAIL),
+            spend: "UPDATE agent_run SET steps = $2, input_tokens = $3, output_tokens = $4, thought_tokens = $5, \
+                    cached_tokens = $6 WHERE id = $1"
+                .into(),
             finish: format!(
                 "UPDATE agent_run SET status = $2, completed_at = $3, summary = $4, output = $5, error_message = $6, \
                  stop_reason = $7, recovered_from = $8, in_doubt = $9, steps = $10, input_tokens = $11, \

@@ -24,7 +24,7 @@ use crate::domain::ids::{ActionId, ProjectId, RunId, TenantId};
 use crate::domain::thread;
 use crate::domain::tool::FailureCode;
 use crate::ports::definitions::{NewVersion, PutVersion};
-use crate::ports::runs::{Append, Created, FinishedRun, Held, Lease, NewRun, Renewed, StoredEntry};
+use crate::ports::runs::{Append, Created, FinishedRun, Held, Lease, NewRun, Renewed, Spent, StoredEntry};
 
 impl Batch<'_> {
     /// Keeps the definitions of all runs that are to be made, in one order for all writers and before anything else is locked, so
@@ -349,6 +349,7 @@ impl Batch<'_> {
             }
         }
         self.enter(conn, batch.run, &batch.entries).await?;
+        self.spend(conn, batch.run, batch.spent.as_ref()).await?;
         let mut intents = Vec::new();
         for intent in &batch.intents {
             self.writing.intent(intent, &mut intents);
@@ -365,6 +366,20 @@ impl Batch<'_> {
             self.begin_action(conn, *action).await?;
         }
         Ok(Held::Yes)
+    }
+
+    /// What a run has used up is known while it still runs.
+    pub(in super::super) async fn spend(
+        &self,
+        conn: &mut Conn,
+        run: RunId,
+        spent: Option<&Spent>,
+    ) -> Result<(), Fault> {
+        let Some(spent) = spent else { return Ok(()) };
+        let mut values = vec![id(run), int(i64::from(spent.steps))];
+        values.extend(tokens(spent.usage));
+        conn.execute(&self.texts().spend, values).await?;
+        Ok(())
     }
 
     pub(in super::super) async fn enter(
@@ -687,13 +702,7 @@ fn finished(run: &FinishedRun) -> Result<Vec<Value>, Fault> {
     let reason = |reason: Option<crate::domain::agent_run::StopReason>| {
         reason.map_or(Value::Text(None), |reason| Value::text(reason.as_str()))
     };
-    let Usage {
-        input_tokens,
-        output_tokens,
-        thought_tokens,
-        cached_tokens,
-    } = run.usage;
-    Ok(vec![
+    let mut values = vec![
         id(run.run),
         Value::text(run.status.as_str()),
         int(run.completed_at),
@@ -706,11 +715,20 @@ fn finished(run: &FinishedRun) -> Result<Vec<Value>, Fault> {
         reason(run.recovered_from),
         doubts(&run.in_doubt)?,
         int(i64::from(run.steps)),
-        count(input_tokens),
-        count(output_tokens),
-        count(thought_tokens),
-        count(cached_tokens),
-    ])
+    ];
+    values.extend(tokens(run.usage));
+    Ok(values)
+}
+
+/// The values of the four counts of tokens.
+fn tokens(usage: Usage) -> [Value; 4] {
+    let Usage {
+        input_tokens,
+        output_tokens,
+        thought_tokens,
+        cached_tokens,
+    } = usage;
+    [input_tokens, output_tokens, thought_tokens, cached_tokens].map(count)
 }
 
 /// Calls in doubt as a row keeps them.
@@ -873,6 +891,7 @@ mod tests {
             actions: Vec::new(),
             outcomes: Vec::new(),
             ended: None,
+            spent: None,
         };
         for (op, answer, waits) in [
             (RunOp::Create(run.clone()), "Created(New(None))".to_owned(), true),

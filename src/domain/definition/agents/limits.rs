@@ -38,11 +38,24 @@ pub(super) fn check(agent: &Read, folder: &Folder, warnings: &mut Vec<Definition
     let Some(whole) = definition.limits.max_time else {
         return;
     };
-    for (path, name) in called(definition) {
-        let part = folder
-            .agents
-            .get(name)
-            .and_then(|called| called.definition.limits.max_time);
+    let steps = definition
+        .flow
+        .steps()
+        .iter()
+        .map(|step| (step.agent.as_str(), step.timeout));
+    let given: Vec<_> = definition
+        .sub_agents
+        .iter()
+        .map(|sub_agent| (sub_agent.agent.as_str(), sub_agent.timeout))
+        .chain(steps)
+        .collect();
+    for (path, name) in called(definition, folder) {
+        let own = || folder.agents.get(name)?.definition.limits.max_time;
+        let given = given
+            .iter()
+            .find(|(agent, _)| *agent == name)
+            .and_then(|(_, timeout)| *timeout);
+        let part = given.or_else(own);
         if let Some(part) = part.filter(|part| *part > whole) {
             let found = format!(
                 "{name} with {} s, in an agent with {} s",

@@ -1,19 +1,25 @@
 //! Which agents call which: all exist, and no chain of calls comes back to where it began.
 
 use super::super::error::{DefinitionError, Mistakes};
-use super::super::fields::{Field, unknown_name_message};
+use super::super::fields::Field;
 use super::super::node::quoted;
+use super::super::unknown::unknown_name_message;
 use super::{Agents, Folder, Place};
 use crate::domain::definition::Definition;
 
 /// The agents that one calls, each with the portable path at which it names it.
-pub(super) fn called(definition: &Definition) -> Vec<(String, &str)> {
+pub(super) fn called<'a>(definition: &'a Definition, folder: &Folder) -> Vec<(String, &'a str)> {
     let sub_agents = definition.sub_agents.iter().enumerate();
-    let sub_agents = sub_agents.map(|(n, name)| (format!("{}[{n}]", Field::SubAgents.portable()), name.as_str()));
+    let sub_agents = sub_agents.map(|(n, one)| (format!("{}[{n}]", Field::SubAgents.portable()), one.agent.as_str()));
+    let tools = definition
+        .tools
+        .iter()
+        .enumerate()
+        .filter(|(_, name)| folder.is_agent(name));
+    let tools = tools.map(|(n, name)| (format!("{}[{n}]", Field::Tools.portable()), name.as_str()));
     let steps = definition.flow.steps().iter().enumerate();
-    sub_agents
-        .chain(steps.map(|(n, step)| (format!("steps[{n}]"), step.agent.as_str())))
-        .collect()
+    let steps = steps.map(|(n, step)| (format!("steps[{n}]"), step.agent.as_str()));
+    sub_agents.chain(tools).chain(steps).collect()
 }
 
 /// Every agent that is called is there, right or wrong.
@@ -52,7 +58,7 @@ pub(super) fn cycles(folder: &Folder, errors: &mut Vec<DefinitionError>, agents:
         told.push(members);
         let agent = &folder.agents[name];
         let next = way.get(1).copied().unwrap_or(name);
-        let place = called(&agent.definition)
+        let place = called(&agent.definition, folder)
             .into_iter()
             .find(|(_, called)| *called == next);
         let found = format!("the cycle {} → {name}", way.join(" → "));
@@ -71,7 +77,7 @@ fn way_back<'a>(name: &'a str, folder: &'a Folder) -> Option<Vec<&'a str>> {
     let mut seen = std::collections::BTreeSet::new();
     while let Some(way) = ways.pop_front() {
         let last = way.last().and_then(|last| folder.agents.get(*last));
-        for (_, next) in last.map(|last| called(&last.definition)).unwrap_or_default() {
+        for (_, next) in last.map(|last| called(&last.definition, folder)).unwrap_or_default() {
             if next == name {
                 return Some(way);
             }
@@ -84,11 +90,14 @@ fn way_back<'a>(name: &'a str, folder: &'a Folder) -> Option<Vec<&'a str>> {
 }
 
 /// An agent that calls a wrong one cannot work.
-pub(super) fn drop_those_without_all(agents: &mut Agents) {
+pub(super) fn drop_those_without_all(folder: &Folder, agents: &mut Agents) {
     loop {
         let lacking: Vec<String> = agents
             .iter()
-            .filter(|(_, agent)| agent.definition.calls().iter().any(|name| !agents.contains_key(*name)))
+            .filter(|(_, agent)| {
+                let called = agent.definition.calls(|name| folder.is_agent(name));
+                called.iter().any(|name| !agents.contains_key(*name))
+            })
             .map(|(name, _)| name.clone())
             .collect();
         if lacking.is_empty() {

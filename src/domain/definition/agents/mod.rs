@@ -15,10 +15,11 @@ use std::sync::Arc;
 use serde_json::{Map, Value};
 
 use super::error::{DefinitionError, Mistakes};
-use super::fields::{Field, unknown_name_message};
+use super::fields::Field;
 use super::inputs::{known_in_output, unknown_in_output};
 use super::node::quoted;
 use super::read::{Refused, given_twice};
+use super::unknown::unknown_name_message;
 use super::values::{Named, Places};
 use super::{Definition, Flow, Form, Input, OutputSchema, form, json, schema, values};
 use crate::domain::templates::Template;
@@ -76,7 +77,12 @@ pub fn answerer<'a>(agents: &'a Agents, name: &str) -> Result<&'a Agent, String>
         return Err(format!("there is no agent {name} that is right; allowed: {known}"));
     };
     let definition = &agent.definition;
-    if !matches!(definition.flow, Flow::Single) || !definition.sub_agents.is_empty() {
+    let works_alone = match &definition.flow {
+        Flow::Single => true,
+        Flow::Sequential { steps } => steps.is_empty(),
+        Flow::Loop { .. } => false,
+    };
+    if !works_alone || !definition.calls(|name| agents.contains_key(name)).is_empty() {
         return Err(format!(
             "the agent {name} has other agents work for it, and messages are answered by one agent alone: give one without steps, rounds \
              and sub-agents"
@@ -95,11 +101,13 @@ pub fn answerer<'a>(agents: &'a Agents, name: &str) -> Result<&'a Agent, String>
     }
 }
 
-/// A tool that a definition grants, right or wrong, and where it does.
+/// A name in the `tools` of a definition, of a valid or an invalid one, and its place.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GrantedTool {
-    /// TOOL, or SERVER__TOOL.
+    /// TOOL, or SERVER__TOOL; or the name of an agent.
     pub name: String,
+    /// Is it the name of an agent?
+    pub is_agent: bool,
     /// The file.
     pub file: String,
     /// The line, where the form has lines.
@@ -129,8 +137,9 @@ struct Place {
 
 impl Place {
     /// A tool at a portable path.
-    fn granted(&self, (path, name): (String, String)) -> GrantedTool {
+    fn granted(&self, (path, name): (String, String), folder: &Folder) -> GrantedTool {
         GrantedTool {
+            is_agent: folder.is_agent(&name),
             name,
             file: self.file.clone(),
             line: self.places.line(&path),
@@ -188,9 +197,14 @@ impl Folder {
         }
     }
 
+    /// Does a name in `tools` mean an agent? One that says its name, right or wrong.
+    fn is_agent(&self, name: &str) -> bool {
+        self.agents.contains_key(name) || self.broken_names.contains_key(name)
+    }
+
     /// Is an agent there, right or wrong?
     fn has(&self, name: &str) -> bool {
-        self.agents.contains_key(name) || self.broken_names.contains_key(name) || self.likely_names.contains(name)
+        self.is_agent(name) || self.likely_names.contains(name)
     }
 
     /// A named schema, right or wrong.
@@ -208,15 +222,20 @@ pub fn check(sources: &[Source], schemas: &[SchemaSource]) -> Checked {
     for agent in folder.agents.values() {
         let mut errors = Mistakes::default();
         let output_schema = output_schema(agent, &folder, &mut errors);
-        let called = links::called(&agent.definition);
+        let called = links::called(&agent.definition, &folder);
         let tools = agent.definition.tools.iter().enumerate();
         let tools = tools.map(|(n, name)| (format!("{}[{n}]", Field::Tools.portable()), name.clone()));
-        checked.tools.extend(tools.map(|tool| agent.place.granted(tool)));
+        checked
+            .tools
+            .extend(tools.map(|tool| agent.place.granted(tool, &folder)));
         links::check(&called, &agent.definition.name, &agent.place, &folder, &mut errors);
         let definition = &agent.definition;
-        steps::check(&definition.flow, &definition.inputs, &agent.place, &folder, &mut errors);
+        let unused = steps::check(&definition.flow, &definition.inputs, &agent.place, &folder, &mut errors);
+        checked.warnings.extend(unused);
+        unnamed_inputs(agent, &mut checked.warnings);
         limits::check(agent, &folder, &mut checked.warnings);
         gemini_cli(agent, &mut checked.warnings);
+        other_model(agent, &mut checked.warnings);
         if errors.is_empty() {
             let right = Agent {
                 definition: agent.definition.clone(),
@@ -230,7 +249,9 @@ pub fn check(sources: &[Source], schemas: &[SchemaSource]) -> Checked {
     }
     for broken in &folder.broken {
         let tools = broken.names.tools.iter().cloned();
-        checked.tools.extend(tools.map(|tool| broken.place.granted(tool)));
+        checked
+            .tools
+            .extend(tools.map(|tool| broken.place.granted(tool, &folder)));
         let own = broken.name.as_deref().unwrap_or_default();
         let called: Vec<_> = broken
             .names
@@ -251,12 +272,13 @@ pub fn check(sources: &[Source], schemas: &[SchemaSource]) -> Checked {
             }
         }
         if let Some(inputs) = &broken.names.inputs {
-            steps::check(&broken.names.flow, inputs, &broken.place, &folder, &mut errors);
+            let unused = steps::check(&broken.names.flow, inputs, &broken.place, &folder, &mut errors);
+            checked.warnings.extend(unused);
         }
         checked.errors.extend(errors.into_vec(&broken.place.file));
     }
     links::cycles(&folder, &mut checked.errors, &mut checked.agents);
-    links::drop_those_without_all(&mut checked.agents);
+    links::drop_those_without_all(&folder, &mut checked.agents);
     for list in [&mut checked.errors, &mut checked.warnings] {
         list.sort_by(|a, b| (&a.file, a.is_rest(), a.line).cmp(&(&b.file, b.is_rest(), b.line)));
     }
@@ -427,6 +449,43 @@ fn unknown_schema(name: &str, place: &Place, folder: &Folder) -> Option<Definiti
         )
     };
     Some(place.error(&Field::OutputSchema.portable(), found, allowed))
+}
+
+/// An input that neither prompt names reaches no model.
+fn unnamed_inputs(agent: &Read, warnings: &mut Vec<DefinitionError>) {
+    let Some(prompt) = &agent.definition.prompt else { return };
+    let templates = [&prompt.query, &prompt.system_prompt].map(|text| Template::read(text).0);
+    let named: BTreeSet<&str> = templates.iter().flat_map(Template::names).collect();
+    for input in agent
+        .definition
+        .inputs
+        .keys()
+        .filter(|input| !named.contains(input.as_str()))
+    {
+        let path = format!("{}.{input}", Field::Inputs.portable());
+        let path = match agent.place.places.has(&path) {
+            true => path,
+            false => Field::Query.portable(),
+        };
+        let found = format!(
+            "the input {}, which no prompt names, so no model reads it",
+            quoted(input)
+        );
+        let allowed = format!("${{{input}}} in the query or the system prompt");
+        warnings.push(agent.place.error(&path, found, allowed));
+    }
+}
+
+/// A model that none of Google's services has.
+fn other_model(agent: &Read, warnings: &mut Vec<DefinitionError>) {
+    const OTHERS: [&str; 7] = ["claude", "sonnet", "opus", "haiku", "gpt", "o3", "o4"];
+    let model = agent.definition.model.model.as_deref();
+    if let Some(model) = model.filter(|model| OTHERS.iter().any(|other| model.to_ascii_lowercase().starts_with(other)))
+    {
+        let found = format!("{}, which is no model of Google", quoted(model));
+        let allowed = "a model of Gemini, or no model: the configured one".to_owned();
+        warnings.push(agent.place.error(&Field::Model.portable(), found, allowed));
+    }
 }
 
 /// What Gemini CLI's own agents mean and gavel's do not.

@@ -2,22 +2,24 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::super::error::Mistakes;
-use super::super::fields::{Field, unknown_name_message};
+use super::super::error::{DefinitionError, Mistakes};
+use super::super::fields::Field;
 use super::super::inputs::type_name;
 use super::super::node::quoted;
+use super::super::unknown::unknown_name_message;
 use super::super::{Flow, Input, InputType, Step};
 use super::{Folder, Place};
 use crate::domain::templates::Template;
 
-/// Each step gives every argument its agent requires, of the right type and no others, and each input of the flow is used.
+/// Each step gives every argument its agent requires, of the right type and no others. Returns a warning for each input of the flow
+/// that no step takes.
 pub(super) fn check(
     flow: &Flow,
     inputs: &BTreeMap<String, Input>,
     place: &Place,
     folder: &Folder,
     errors: &mut Mistakes,
-) {
+) -> Vec<DefinitionError> {
     let mut used: BTreeSet<&str> = BTreeSet::new();
     let mut all_known = true;
     for (n, step) in flow.steps().iter().enumerate() {
@@ -89,15 +91,17 @@ pub(super) fn check(
         }
     }
     if flow.steps().is_empty() || !all_known {
-        return;
+        return Vec::new();
     }
-    for name in inputs.keys().filter(|name| !used.contains(name.as_str())) {
+    let unused = inputs.keys().filter(|name| !used.contains(name.as_str()));
+    let warning = |name: &String| {
         let path = format!("{}.{name}", Field::Inputs.portable());
         let found = format!("the input {}, which no step takes", quoted(name));
         let allowed =
             format!("inputs that a step takes: by an argument of the same name, or by ${{{name}}} in its input");
-        errors.push(place.error(&path, found, allowed));
-    }
+        place.error(&path, found, allowed)
+    };
+    unused.map(warning).collect()
 }
 
 /// Does an agent certainly come to a text? Without an output it says words, with `processOutput` they are made of the output; a

@@ -1,0 +1,112 @@
+//! Names of fields that are not in the table: what to write instead.
+
+use super::error::DefinitionError;
+use super::fields::{GROUPS, TABLE};
+use super::nearest::nearest;
+use super::node::Key;
+
+/// Fields of other programs' agents that gavel has nothing for: to drop one would change what the agent is.
+const NOT_SUPPORTED: &[(&[&str], &str)] = &[
+    (
+        &["mcpServers", "mcp_servers"],
+        "nothing: an agent has no servers of its own; name them in the mcp.json of gavel, and grant their tools here",
+    ),
+    (&["color", "icon", "emoji"], "nothing: leave it out; gavel shows none"),
+    (
+        &["author", "category", "license", "metadata", "tags", "version"],
+        "nothing: leave it out, or write it as a comment (`# …`)",
+    ),
+    (
+        &["permissionMode", "permission_mode"],
+        "`approval`: never, side_effects or always; it says when a person must approve a tool call",
+    ),
+    (
+        &["allowedTools", "allowed-tools", "allowed_tools"],
+        "`tools`, a list of the names of tools",
+    ),
+    (
+        &[
+            "disallowedTools",
+            "disallowed-tools",
+            "disallowed_tools",
+            "excludeTools",
+        ],
+        "nothing: `tools` grants the tools that it names and no others",
+    ),
+    (
+        &[
+            "hooks",
+            "skills",
+            "memory",
+            "background",
+            "isolation",
+            "effort",
+            "initialPrompt",
+        ],
+        "nothing: gavel has no such thing for an agent; leave it out",
+    ),
+    (
+        &["policy"],
+        "nothing: an agent has no policy of its own; `approval` says when a person must agree",
+    ),
+    (
+        &["agent_card_url", "agent_card_json", "auth"],
+        "nothing: agents of other services (kind: remote) cannot be called",
+    ),
+];
+
+/// The error of a name at the top level that is none.
+pub(super) fn unknown_at_the_top(key: &Key, file: &str) -> DefinitionError {
+    let known = TABLE
+        .iter()
+        .flat_map(|row| row.flat)
+        .chain(GROUPS.iter().map(|(name, _)| name));
+    let mut error = unknown(key, key.name.clone(), known.copied().collect(), file);
+    let in_group = TABLE.iter().find_map(|row| {
+        let (group, names) = row.grouped?;
+        names.contains(&key.name.as_str()).then_some((group, names[0]))
+    });
+    if let Some((group, name)) = in_group {
+        error.allowed = format!("did you mean `{group}.{name}`?");
+    }
+    if let Some((_, why)) = NOT_SUPPORTED
+        .iter()
+        .find(|(names, _)| names.contains(&key.name.as_str()))
+    {
+        error.found = "a field that gavel does not support".to_owned();
+        error.allowed = (*why).to_owned();
+    }
+    error
+}
+
+/// The error of a name that is none, where these are known.
+pub(super) fn unknown(key: &Key, path: String, known: Vec<&str>, file: &str) -> DefinitionError {
+    DefinitionError {
+        file: file.to_owned(),
+        line: Some(key.line),
+        field: path,
+        found: "an unknown field".to_owned(),
+        // All of them: they are the table's own, and who writes a definition may not have it at hand.
+        allowed: nearest_of(&key.name, &known).unwrap_or_else(|| known.join(", ")),
+    }
+}
+
+fn nearest_of(name: &str, known: &[&str]) -> Option<String> {
+    let near = nearest(name, known.iter().copied())?;
+    Some(format!("did you mean `{near}`?"))
+}
+
+/// Names that are told where none is near.
+const MOST_NAMES: usize = 20;
+
+/// What to say is allowed where `name` is not known: the nearest name, or the first of them.
+pub(crate) fn unknown_name_message(name: &str, known: &[&str]) -> String {
+    if let Some(near) = nearest_of(name, known) {
+        return near;
+    }
+    let told = known[..known.len().min(MOST_NAMES)].join(", ");
+    match known.len().saturating_sub(MOST_NAMES) {
+        0 => told,
+        more => format!("{told} and {more} more"),
+    }
+}
