@@ -106,7 +106,7 @@ pub(super) async fn read_any(
 ) -> Result<Body, Error> {
     let take = |bytes| state.room.body(caller, bytes);
     let body = bounded(request, payload, &state.edge.limits, state.edge.limits.body, take).await?;
-    match only(request.headers(), &header::CONTENT_TYPE).is_some_and(says_json) {
+    match only(request.headers(), &header::CONTENT_TYPE).is_some_and(|value| says(value, "application/json")) {
         true => body.whole_characters(),
         false => Ok(body),
     }

@@ -190,7 +190,7 @@ async fn after_five_invalid_outputs_in_a_row_the_run_has_failed() {
     assert_eq!(run.row.stop_reason, Some(StopReason::InvalidOutput));
     assert!(
         run.error()
-            .starts_with("its output was invalid 5 times in a row; the last time: ")
+            .starts_with("Its output was invalid 5 times in a row; the last time: ")
             && run.error().contains("/report/count"),
         "{}",
         run.error()
