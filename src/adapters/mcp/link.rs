@@ -1,8 +1,7 @@
 //! One connection to a server, kept alive: opened in the background, watched, opened again when it is lost.
 
-use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use rmcp::model::ServerNotification;
@@ -14,22 +13,17 @@ use tokio_util::sync::CancellationToken;
 use super::beside::Beside;
 use super::breaker::Breaker;
 use super::config::ServerConfig;
-use super::connect::{self, List, NoList, Open};
-use super::definition;
-use super::http::direct::Direct;
+use super::connect::{self, Fault, Open};
+use super::list::{self, List, NoList};
 use super::log;
+use super::pause::{Pause, Settle};
 use super::server::Common;
+use super::session::{Session, State};
 use super::source::Source;
 use super::unsolicited::{Flood, Unsolicited};
-use crate::domain::tool::Tool;
 
 /// A connection that lasted this long was good, and is opened again at once when it is lost.
 const STABLE: Duration = Duration::from_secs(5);
-/// Pauses between attempts: doubled each time, with jitter.
-const FIRST_PAUSE: Duration = Duration::from_millis(100);
-const LONGEST_PAUSE: Duration = Duration::from_secs(10);
-/// Changes of a tool list come in bursts; the list is read once they have settled.
-const SETTLE: Duration = Duration::from_millis(100);
 /// A list that could not be read is read again after this, doubled each time.
 const RELIST: Duration = Duration::from_secs(10);
 const LONGEST_RELIST: Duration = Duration::from_secs(600);
@@ -40,52 +34,6 @@ const PROBE: Duration = Duration::from_secs(2);
 const CLOSE: Duration = Duration::from_secs(10);
 /// What callers are told of a connection that was ended for good.
 const CLOSED: &str = "the connection to the server is closed";
-/// Longest name and version of a server's software, in bytes.
-const MAX_SOFTWARE: usize = 256;
-
-/// An open connection as calls use it.
-pub(super) struct Session {
-    pub(super) peer: Peer<RoleClient>,
-    pub(super) direct: Option<Arc<Direct>>,
-    pub(super) beside: Beside,
-    pub(super) source: Arc<Source>,
-    pub(super) protocol: String,
-    pub(super) software: Option<String>,
-    pub(super) pid: Option<u32>,
-    /// The digests of the tools that the server has last listed over it, by name.
-    listed: Mutex<HashMap<String, Vec<String>>>,
-    /// The server no longer knows it.
-    gone: AtomicBool,
-}
-
-impl Session {
-    fn is_usable(&self) -> bool {
-        !self.gone.load(Ordering::Acquire) && !self.peer.is_transport_closed()
-    }
-
-    /// Does its server offer this tool, as it is here?
-    pub(super) fn offers(&self, tool: &Tool) -> bool {
-        let listed = self.listed.lock().unwrap_or_else(PoisonError::into_inner);
-        let digests = listed.get(&*tool.name);
-        digests.is_some_and(|digests| digests.iter().any(|digest| **digest == *tool.digest))
-    }
-
-    fn now_lists(&self, list: &[Value]) {
-        *self.listed.lock().unwrap_or_else(PoisonError::into_inner) = definition::digests(list);
-    }
-}
-
-/// Where a connection stands.
-#[derive(Clone)]
-pub(super) enum State {
-    /// Being opened. `lost` holds why the one before ended, if there was one.
-    Connecting {
-        lost: Option<Arc<str>>,
-    },
-    Up(Arc<Session>),
-    Down(Arc<str>),
-    Closed,
-}
 
 /// What hears of a connection's tools and losses. It may read and write files, and is called where that harms nobody.
 pub(super) trait Listener: Send + Sync {
@@ -109,6 +57,8 @@ pub(super) struct Link {
     rounds: watch::Sender<u64>,
     beside: Beside,
     poke: Notify,
+    /// Its list is wanted now.
+    asked: Notify,
     stop: CancellationToken,
     opened: AtomicU64,
 }
@@ -138,6 +88,7 @@ impl Link {
             rounds: watch::Sender::new(0),
             beside: Beside::new(&common.tasks),
             poke: Notify::new(),
+            asked: Notify::new(),
             stop: common.stop.child_token(),
             opened: AtomicU64::new(0),
         })
@@ -194,11 +145,16 @@ impl Link {
             .await;
     }
 
-    /// This session is of no use any more: a new one is opened.
-    pub(super) fn renew(&self, session: &Arc<Session>) {
-        if !session.gone.swap(true, Ordering::AcqRel) {
+    /// This session is of no use any more, for this reason: a new one is opened.
+    pub(super) fn renew(&self, session: &Arc<Session>, why: &str) {
+        if session.end(why) {
             self.poke.notify_one();
         }
+    }
+
+    /// Until when the server asked to be left alone.
+    pub(super) fn rests(&self) -> Option<Instant> {
+        self.beside.rests()
     }
 
     /// A call could not reach the server: it is looked after.
@@ -212,7 +168,7 @@ impl Link {
     /// Why there is no connection afterwards.
     pub(super) async fn refresh(&self, deadline: Instant) -> Result<(), String> {
         let mut rounds = self.rounds.subscribe();
-        self.beside.changed.notify_one();
+        self.asked.notify_one();
         self.poke.notify_one();
         if tokio::time::timeout_at(deadline.into(), rounds.changed())
             .await
@@ -235,7 +191,7 @@ impl Link {
     /// Keeps the connection until it is stopped.
     pub(super) async fn supervise(self: Arc<Self>) {
         let mut pause = Pause::default();
-        loop {
+        'connections: loop {
             let attempt = tokio::select! {
                 biased;
                 () = self.stop.cancelled() => break,
@@ -244,7 +200,7 @@ impl Link {
                     connect::open(&self.server, &self.base_env, &self.source, &self.beside),
                 ) => attempt,
             };
-            let reason = match attempt {
+            let fault = match attempt {
                 Ok(Ok(open)) => {
                     let since = Instant::now();
                     let unsolicited = open.unsolicited.clone();
@@ -255,7 +211,7 @@ impl Link {
                     connections_lost(&self.server).increment(1);
                     if unsolicited.is_flooded() {
                         // It will most likely do so again, so it is not opened at once.
-                        Some(Flood.to_string())
+                        Some(Fault::passing(Flood.to_string()))
                     } else {
                         log::line!(self.source.log, warn, "connection lost", reason, "connection lost");
                         let reason: Arc<str> = Arc::from(reason);
@@ -264,15 +220,21 @@ impl Link {
                         self.state.send_replace(State::Connecting { lost: Some(reason) });
                         if since.elapsed() >= STABLE {
                             pause = Pause::default();
-                            continue;
+                            if self.rests().is_none() {
+                                continue;
+                            }
                         }
                         None
                     }
                 }
-                Ok(Err(reason)) => Some(reason),
-                Err(_) => Some(format!("no handshake within {} ms", self.attempt_limit.as_millis())),
+                Ok(Err(fault)) => Some(fault),
+                Err(_) => Some(Fault::passing(format!(
+                    "no handshake within {} ms",
+                    self.attempt_limit.as_millis()
+                ))),
             };
-            if let Some(reason) = reason {
+            let is_lasting = fault.as_ref().is_some_and(|fault| fault.is_lasting);
+            if let Some(Fault { words: reason, .. }) = fault {
                 log::line!(self.source.log, warn, "not connected", reason, "not connected");
                 let reason: Arc<str> = Arc::from(reason);
                 let lost = reason.clone();
@@ -280,35 +242,26 @@ impl Link {
                 self.state.send_replace(State::Down(reason));
                 self.rounds.send_modify(|round| *round += 1);
             }
-            tokio::select! {
-                () = self.stop.cancelled() => break,
-                () = tokio::time::sleep(pause.next()) => {}
-                () = self.poke.notified() => {}
+            let over = Instant::now() + pause.after(is_lasting);
+            loop {
+                let rests = self.rests();
+                tokio::select! {
+                    () = self.stop.cancelled() => break 'connections,
+                    () = until(Some(rests.map_or(over, |rests| rests.max(over)))) => break,
+                    // An operator does not wait for a pause of ours, but for one that the server asked for.
+                    () = self.poke.notified() => match rests {
+                        None => break,
+                        Some(_) => self.rounds.send_modify(|round| *round += 1),
+                    },
+                }
             }
         }
         self.state.send_replace(State::Closed);
     }
 
     /// Looks after an open connection until it ends; says why it ended.
-    async fn attend(&self, open: Open) -> String {
-        let info = open.peer_info();
-        let session = Arc::new(Session {
-            peer: open.running.peer().clone(),
-            direct: open.direct,
-            beside: self.beside.clone(),
-            source: self.source.clone(),
-            protocol: info
-                .as_ref()
-                .map(|info| self.source.words(info.protocol_version.as_str(), MAX_SOFTWARE))
-                .unwrap_or_default(),
-            software: info.and_then(|info| info.server_info.clone()).map(|software| {
-                let software = format!("{} {}", software.name, software.version);
-                self.source.words(&software, MAX_SOFTWARE)
-            }),
-            pid: open.pid,
-            listed: Mutex::default(),
-            gone: AtomicBool::new(false),
-        });
+    async fn attend(&self, mut open: Open) -> String {
+        let session = Session::of(&mut open, &self.source, &self.beside);
         // Its tools are on offer a moment before it can be called: whoever is so quick waits for that moment.
         self.state.send_if_modified(|state| match state {
             State::Down(reason) => {
@@ -341,6 +294,7 @@ impl Link {
         // At most one list is under way for each purpose, beside everything else.
         let (mut probe, mut relist) = (None, None);
         let (mut relist_at, mut relist_pause) = (None, RELIST);
+        let mut settle = Settle::new();
         let reason = loop {
             tokio::select! {
                 biased;
@@ -352,14 +306,20 @@ impl Link {
                         None => "the server closed the connection".to_owned(),
                     };
                 }
-                () = self.poke.notified() => if session.gone.load(Ordering::Acquire) {
-                    break "the server ended the session".to_owned();
+                () = self.poke.notified() => if let Some(why) = session.ended() {
+                    break why.to_owned();
                 },
-                () = self.beside.suspect.notified(), if probe.is_none() => {
+                () = self.beside.suspect.notified(), if probe.is_none() && self.rests().is_none() => {
                     probe = Some(Box::pin(read_list(&session.peer, &unsolicited, Duration::ZERO, PROBE)));
                 }
+                () = self.asked.notified(), if self.rests().is_none() => {
+                    relist = Some(Box::pin(read_list(&session.peer, &unsolicited, Settle::FIRST, self.attempt_limit)));
+                }
                 () = self.beside.changed.notified(), if relist.is_none() => {
-                    relist = Some(Box::pin(read_list(&session.peer, &unsolicited, SETTLE, self.attempt_limit)));
+                    let now = Instant::now();
+                    let rests = self.rests().map_or(Duration::ZERO, |until| until.duration_since(now));
+                    let pause = settle.after(now).max(rests);
+                    relist = Some(Box::pin(read_list(&session.peer, &unsolicited, pause, self.attempt_limit)));
                 }
                 () = until(relist_at) => {
                     relist_at = None;
@@ -373,6 +333,7 @@ impl Link {
                 listed = under_way(&mut relist) => match listed {
                     Ok(list) => {
                         (relist_at, relist_pause) = (None, RELIST);
+                        settle.is_read(Instant::now());
                         self.listed(&session, list).await;
                     }
                     // Its calls may go well all the same, so what was known of it stays. Whether it is there at all is
@@ -409,7 +370,7 @@ impl Link {
         };
         drop(subscription);
         // Nobody sends a call over it any more.
-        session.gone.store(true, Ordering::Release);
+        session.end("the connection has ended");
         end.cancel();
         // Over stdio this ends the child: its stdin is closed, then SIGTERM, then SIGKILL.
         if tokio::time::timeout(CLOSE, ended).await.is_err() {
@@ -454,12 +415,13 @@ async fn read_list(
     limit: Duration,
 ) -> Result<List, NoList> {
     tokio::time::sleep(pause).await;
-    tokio::time::timeout(limit, connect::list(peer, unsolicited))
+    tokio::time::timeout(limit, list::read(peer, unsolicited))
         .await
         .unwrap_or_else(|_| {
             Err(NoList {
                 // It may be slow and well; a call that goes wrong looks after it.
                 answered: true,
+                is_lasting: false,
                 words: format!("no answer to `tools/list` within {} ms", limit.as_millis()),
             })
         })
@@ -495,34 +457,5 @@ async fn next_change(subscription: &mut Option<Subscription>) -> bool {
             Ok(Some(_)) => {}
             Ok(None) | Err(_) => return false,
         }
-    }
-}
-
-/// Pauses that grow.
-#[derive(Default)]
-struct Pause(u32);
-
-impl Pause {
-    fn next(&mut self) -> Duration {
-        let longest = FIRST_PAUSE.saturating_mul(1 << self.0.min(10)).min(LONGEST_PAUSE);
-        self.0 += 1;
-        // From half to the whole: replicas that lost a server together do not come back together.
-        longest.mul_f64(0.5 + fastrand::f64() / 2.0)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used)]
-
-    use super::*;
-
-    #[test]
-    fn pauses_double_up_to_a_limit() {
-        let mut pause = Pause::default();
-        let pauses: Vec<_> = (0..12).map(|_| pause.next()).collect();
-        assert!(pauses[0] >= FIRST_PAUSE / 2 && pauses[0] <= FIRST_PAUSE);
-        assert!(pauses[3] >= FIRST_PAUSE * 4 && pauses[3] <= FIRST_PAUSE * 8);
-        assert!(pauses[11] <= LONGEST_PAUSE && pauses[11] >= LONGEST_PAUSE / 2);
     }
 }
