@@ -70,6 +70,49 @@ async fn a_child_that_ends_at_once_is_told_with_its_last_words() {
     mcp.shutdown().await;
 }
 
+/// The part of the entry that is to blame is named, and the line of stderr that tells what went wrong.
+#[tokio::test]
+async fn a_child_that_does_not_start_is_told_of_by_the_part_that_is_to_blame() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("file");
+    std::fs::write(&file, "#!/no/such/interpreter\n").unwrap();
+    let plain = file.to_str().unwrap();
+    let script = folder.path().join("script");
+    std::fs::copy(&file, &script).unwrap();
+    std::fs::set_permissions(&script, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    let empty = folder.path().to_str().unwrap();
+    let trace = "echo 'npm error code E404' >&2; echo 'npm error 404 Not Found' >&2; echo 'A log is in x' >&2; exit 1";
+    for (entry, words) in [
+        (
+            json!({"command": "sh", "cwd": "/no/such/folder"}),
+            "its `cwd`, /no/such/folder, does not exist",
+        ),
+        (json!({"command": "sh", "cwd": plain}), "is no directory"),
+        (
+            json!({"command": "npx", "env": {"PATH": empty}}),
+            "`npx`, was not found",
+        ),
+        (json!({"command": "npx", "env": {"PATH": empty}}), "install Node.js"),
+        (json!({"command": "docker", "env": {"PATH": empty}}), "install Docker"),
+        (
+            json!({"command": "/no/such/program"}),
+            "`/no/such/program`, does not exist",
+        ),
+        (json!({"command": plain}), "may not be executed"),
+        (json!({"command": script}), "the interpreter"),
+        (
+            json!({"command": "sh", "args": ["-c", trace]}),
+            "on stderr it wrote: npm error 404 Not Found",
+        ),
+    ] {
+        let mcp = bridge(&entry);
+        until(&mcp, |mcp| mcp.status()[0].state == ServerState::Down).await;
+        let reason = mcp.status()[0].reason.clone().unwrap();
+        assert!(reason.contains(words), "{entry}: {reason}");
+        mcp.shutdown().await;
+    }
+}
+
 #[tokio::test]
 async fn a_server_dead_at_the_start_is_used_once_it_is_there() {
     let port = crate::ports::free_port();

@@ -23,10 +23,11 @@ use super::config::{ServerConfig, TransportConfig};
 use super::handler::{Handler, client_info};
 use super::http::direct::Direct;
 use super::http::{self, Tap};
+use super::last_words::LastWords;
 use super::list::{self, List, NoList};
 use super::log;
 use super::source::Source;
-use super::stdio::{self, LastWords};
+use super::stdio;
 use super::unsolicited::{Flood, Unsolicited};
 
 /// How long an HTTP server may be silent when asked by `server/discover`.
@@ -132,10 +133,14 @@ async fn open_stdio(
     };
     let (running, pid, last_words) = match start(ClientLifecycleMode::Initialize).await {
         Ok(started) => started,
-        Err(first) if first.is_refusal() => start(discover())
-            .await
-            .map_err(|error| Fault::passing(format!("{}, and then: {}", first.words(source), error.words(source))))?,
-        Err(error) => return Err(Fault::passing(error.words(source))),
+        Err(first) if first.is_refusal() => match start(discover()).await {
+            Ok(started) => started,
+            Err(error) => {
+                let (first, then) = (first.words(source).await, error.words(source).await);
+                return Err(Fault::passing(format!("{first}, and then: {then}")));
+            }
+        },
+        Err(error) => return Err(Fault::passing(error.words(source).await)),
     };
     let list = list::read(running.peer(), unsolicited).await?;
     Ok(Open {
@@ -160,11 +165,11 @@ impl Failed {
         matches!(self, Self::Handshake(error, _) if matches!(**error, ClientInitializeError::JsonRpcError(_)))
     }
 
-    fn words(&self, source: &Source) -> String {
+    async fn words(&self, source: &Source) -> String {
         match self {
             Self::Start(words) => source.words(words, MAX_WORDS),
-            Self::Handshake(error, last_words) => match last_words.get() {
-                Some(line) => format!("{}; its last line on stderr: {line}", words(error, source)),
+            Self::Handshake(error, last_words) => match last_words.get().await {
+                Some(line) => format!("{}; on stderr it wrote: {line}", words(error, source)),
                 None => words(error, source),
             },
         }

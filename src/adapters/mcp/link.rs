@@ -301,8 +301,8 @@ impl Link {
                 () = self.stop.cancelled() => break "stopped".to_owned(),
                 () = unsolicited.flooded() => break Flood.to_string(),
                 _ = &mut ended => {
-                    return match open.last_words.get() {
-                        Some(line) => format!("the server closed the connection; its last line on stderr: {line}"),
+                    return match open.last_words.get().await {
+                        Some(line) => format!("the server closed the connection; on stderr it wrote: {line}"),
                         None => "the server closed the connection".to_owned(),
                     };
                 }

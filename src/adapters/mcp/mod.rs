@@ -2,7 +2,7 @@
 //!
 //! - `config`: `mcp.json`.
 //! - `source`: a server's words: `secrets` masks them, `log` counts the lines that they make; `answers`: the memory they take.
-//! - `connect`, `list`, `stdio`, `pipes`, `lines`, `keys`, `message`, `mended`, `group`, `http`, `handler`: one connection,
+//! - `connect`, `list`, `stdio`, `unstarted`, `last_words`, `pipes`, `lines`, `keys`, `message`, `mended`, `group`, `http`, `handler`: one connection,
 //!   opened and listed.
 //! - `unsolicited`: what a server sends of its own accord over it.
 //! - `link`, `session`, `pause`: a connection kept alive, `beside`: what goes on beside its calls; `users`: those of single users;
@@ -35,6 +35,7 @@ mod handler;
 mod http;
 mod integers;
 mod keys;
+mod last_words;
 mod lines;
 mod link;
 mod list;
@@ -58,6 +59,7 @@ mod status;
 mod stdio;
 mod tool_listing;
 mod unsolicited;
+mod unstarted;
 mod users;
 
 pub use bridge::{Mcp, McpOptions, StartError};

@@ -343,12 +343,14 @@ fn error_words(blocks: &[Block<'_>], structured: Option<&RawValue>, source: &Sou
             words.push_str(text.as_deref().unwrap_or(raw.get()));
         }
     }
-    if let Some(structured) = structured.filter(|raw| raw.get() != "null" && !same::says(blocks, raw)) {
+    let has_words = !words.trim().is_empty();
+    let structured = structured.filter(|raw| raw.get() != "null" && !(has_words && same::says(blocks, raw)));
+    if let Some(structured) = structured {
         // What comes last is cut first, and neither part may take the whole room of the other.
         let part = capped(structured.get(), ERROR_BYTES / 2);
-        words = match words.is_empty() {
-            true => structured.get().to_owned(),
-            false => format!("{}\n{part}", capped(&words, ERROR_BYTES - part.len() - 1)),
+        words = match has_words {
+            true => format!("{}\n{part}", capped(&words, ERROR_BYTES - part.len() - 1)),
+            false => structured.get().to_owned(),
         };
     }
     if words.is_empty() {
