@@ -47,6 +47,7 @@ pub(crate) fn read(config: &Config) -> Result<McpConfig, FileError> {
     let mut wrong = Vec::new();
     for server in servers.servers.iter().filter(|server| server.off.is_none()) {
         let issue = |message: &str| ConfigIssue {
+            line: None,
             pointer: format!("/mcpServers/{}/gavel/tenantUsers", server.name),
             message: message.to_owned(),
         };

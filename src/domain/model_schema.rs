@@ -4,9 +4,11 @@
 //! model what to write, within what the API accepts:
 //!
 //! - local `$ref`s are put in place, with their siblings merged in (a sibling's word wins); `$defs`
-//!   and `definitions` go away, used or not; a cycle or a reference elsewhere is impossible;
-//! - `enum` holds text and numbers only, and `const` is an `enum` of one value; of other values the
-//!   type is told (`choices`);
+//!   and `definitions` go away, used or not; a reference elsewhere is impossible;
+//! - a reference to what is being put in place already is a stub: its type and a word about its form. Where references would
+//!   multiply beyond the bounds, those of the third level, then of the second, are stubs too;
+//! - `enum` holds text that is not empty and numbers only, and `const` is an `enum` of one value; of other values the type
+//!   is told (`choices`);
 //! - `oneOf` becomes `anyOf`, `allOf` is merged into its schema;
 //! - the root is an object; an array without `items` gets `{}`; a `true` schema is `{}`, a property
 //!   that is `false` is left out;
@@ -34,6 +36,8 @@ pub(crate) const MAX_BYTES: usize = 64 * 1024;
 /// Work bound of one translation, in bytes read or copied. Much of it may go away again (what is merged, what is hidden),
 /// so it is a multiple of what may be left in the end.
 const MAX_WORK: usize = 16 * MAX_BYTES;
+/// Levels of references that are put in place where all of them are too much.
+const LEVELS: [usize; 3] = [2, 1, 0];
 /// What each value counts beside its text.
 const PART: usize = 8;
 
@@ -74,12 +78,49 @@ pub(crate) fn translate(schema: &Value, hidden: Option<&str>) -> Result<Value, S
     let Value::Object(root) = schema else {
         return Err("its schema is not an object".to_owned());
     };
+    match expanded(schema, root, hidden, usize::MAX) {
+        Err(Untranslatable { why, is_too_much: true }) => {
+            let mut fewer = LEVELS.iter().map(|levels| expanded(schema, root, hidden, *levels));
+            fewer.find_map(Result::ok).ok_or(why)
+        }
+        Err(Untranslatable { why, .. }) => Err(why),
+        Ok(shown) => Ok(shown),
+    }
+}
+
+/// Why there is no translation.
+struct Untranslatable {
+    why: String,
+    /// It would be too large; fewer levels of references may do.
+    is_too_much: bool,
+}
+
+impl From<String> for Untranslatable {
+    fn from(why: String) -> Self {
+        Self {
+            why,
+            is_too_much: false,
+        }
+    }
+}
+
+/// The translation with at most so many references in place within each other.
+fn expanded(
+    schema: &Value,
+    root: &Map<String, Value>,
+    hidden: Option<&str>,
+    levels: usize,
+) -> Result<Value, Untranslatable> {
     let mut work = Translation {
         root: schema,
         open: Vec::new(),
+        levels,
         left: MAX_WORK,
+        is_too_much: false,
     };
-    let mut out = work.object(root, 0)?;
+    let translated = work.object(root, 0);
+    let is_too_much = work.is_too_much;
+    let mut out = translated.map_err(|why| Untranslatable { why, is_too_much })?;
     match out.get("type") {
         None => {
             out.insert("type".to_owned(), json!("object"));
@@ -88,7 +129,7 @@ pub(crate) fn translate(schema: &Value, hidden: Option<&str>) -> Result<Value, S
         Some(Value::Array(kinds)) if kinds.contains(&json!("object")) => {
             out.insert("type".to_owned(), json!("object"));
         }
-        Some(other) => return Err(format!("its schema is of type {other}, not an object")),
+        Some(other) => return Err(format!("its schema is of type {other}, not an object").into()),
     }
     if let Some(name) = hidden {
         identity::hide(&mut out, name)?;
@@ -96,9 +137,10 @@ pub(crate) fn translate(schema: &Value, hidden: Option<&str>) -> Result<Value, S
     let out = Value::Object(out);
     let bytes = out.to_string().len();
     if bytes > MAX_BYTES {
-        return Err(format!(
-            "its translated schema has {bytes} bytes; at most {MAX_BYTES} are sent"
-        ));
+        return Err(Untranslatable {
+            why: format!("its translated schema has {bytes} bytes; at most {MAX_BYTES} are sent"),
+            is_too_much: true,
+        });
     }
     Ok(out)
 }
@@ -107,16 +149,31 @@ struct Translation<'a> {
     root: &'a Value,
     /// The references being followed, outermost first.
     open: Vec<String>,
+    /// How many of them may be followed at once.
+    levels: usize,
     /// What is left of [`MAX_WORK`].
     left: usize,
+    /// Was it used up, or the schema nested too deeply?
+    is_too_much: bool,
 }
 
 impl Translation<'_> {
     fn spend(&mut self, bytes: usize) -> Result<(), String> {
-        self.left = self
-            .left
-            .checked_sub(bytes)
-            .ok_or_else(|| format!("its schema has more than {MAX_WORK} bytes to read with its references in place"))?;
+        let Some(left) = self.left.checked_sub(bytes) else {
+            self.is_too_much = true;
+            return Err(format!(
+                "its schema has more than {MAX_WORK} bytes to read with its references in place"
+            ));
+        };
+        self.left = left;
+        Ok(())
+    }
+
+    fn within(&mut self, depth: usize) -> Result<(), String> {
+        if depth > MAX_DEPTH {
+            self.is_too_much = true;
+            return Err(format!("its schema is nested deeper than {MAX_DEPTH} levels"));
+        }
         Ok(())
     }
 
@@ -130,7 +187,7 @@ impl Translation<'_> {
     }
 
     fn object(&mut self, schema: &Map<String, Value>, depth: usize) -> Result<Map<String, Value>, String> {
-        within(depth)?;
+        self.within(depth)?;
         self.spend(PART)?;
         let mut out = Map::new();
         let mut required = Required::default();
@@ -246,18 +303,45 @@ impl Translation<'_> {
         let Some(pointer) = reference.strip_prefix('#') else {
             return Err(format!("`$ref` {reference} leads out of the schema"));
         };
-        if self.open.iter().any(|open| open == reference) || pointer.is_empty() {
-            return Err(format!("`$ref` {reference} leads back to itself"));
-        }
         let target = match self.root.pointer(&percent_decoded(pointer)) {
             Some(Value::Object(target)) => target,
             Some(Value::Bool(true)) => return Ok(Map::new()),
             _ => return Err(format!("`$ref` {reference} leads to nothing")),
         };
+        let is_open = self.open.iter().any(|open| open == reference) || pointer.is_empty();
+        if is_open || self.open.len() >= self.levels {
+            return self.stub(reference, target, is_open);
+        }
         self.open.push(reference.clone());
         let out = self.object(target, depth + 1);
         self.open.pop();
         out
+    }
+
+    /// In the place of what has no end, or would be too much: the type, and a word about the form. Arguments are checked
+    /// against the real schema all the same.
+    fn stub(
+        &mut self,
+        reference: &str,
+        target: &Map<String, Value>,
+        is_open: bool,
+    ) -> Result<Map<String, Value>, String> {
+        let mut out = Map::new();
+        if let Some(kind) = target.get("type").filter(|kind| is_plain(kind)) {
+            out.insert("type".to_owned(), self.copy(kind, 0)?);
+        } else if target.contains_key("properties") {
+            out.insert("type".to_owned(), json!("object"));
+        }
+        let name = reference.rsplit('/').next().unwrap_or_default().trim_start_matches('#');
+        let name = visible(&percent_decoded(name));
+        self.spend(name.len())?;
+        let words = match (is_open, name.is_empty()) {
+            (true, true) => "Of the same form as the whole.".to_owned(),
+            (true, false) => format!("Of the same form as the `{name}` around it."),
+            (false, _) => format!("A `{name}`; its form is checked."),
+        };
+        out.insert("description".to_owned(), json!(words));
+        Ok(out)
     }
 
     fn choices(&mut self, out: &mut Map<String, Value>, values: &[Value]) -> Result<(), String> {
@@ -299,7 +383,7 @@ impl Translation<'_> {
 
     /// A value that is no schema, with all text in it made visible.
     fn copy(&mut self, value: &Value, depth: usize) -> Result<Value, String> {
-        within(depth)?;
+        self.within(depth)?;
         self.spend(PART)?;
         Ok(match value {
             Value::String(text) => {
@@ -333,13 +417,6 @@ impl Translation<'_> {
             visible(text)
         ))
     }
-}
-
-fn within(depth: usize) -> Result<(), String> {
-    if depth > MAX_DEPTH {
-        return Err(format!("its schema is nested deeper than {MAX_DEPTH} levels"));
-    }
-    Ok(())
 }
 
 /// Holds it no object, which might be a schema?
@@ -409,186 +486,4 @@ fn merge(out: &mut Map<String, Value>, required: &mut Required, other: Map<Strin
 }
 
 #[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used)]
-
-    use super::*;
-
-    fn ok(schema: Value) -> Value {
-        translate(&schema, None).unwrap()
-    }
-
-    #[test]
-    fn references_are_put_in_place_and_a_siblings_word_wins() {
-        let schema = json!({
-            "$schema": "https://json-schema.org/draft/2020-12/schema",
-            "type": "object",
-            "properties": {"to": {"$ref": "#/$defs/Address", "description": "whom"}, "cc": {"$ref": "#/$defs/a~1b"}},
-            "$defs": {
-                "Address": {"type": "string", "description": "an address", "maxLength": 9},
-                "a/b": {"type": "array"},
-                "Unused": {"$ref": "#/$defs/Unused"}
-            }
-        });
-        assert_eq!(
-            ok(schema),
-            json!({"type": "object", "properties": {
-                "to": {"type": "string", "description": "whom", "maxLength": 9},
-                "cc": {"type": "array", "items": {}}
-            }})
-        );
-    }
-
-    #[test]
-    fn what_gemini_does_not_know_is_rewritten() {
-        let schema = json!({"properties": {
-            "kind": {"oneOf": [{"const": "a"}, {"const": 2}, {"const": true}, {"const": null}]},
-            "all": {"allOf": [{"type": "object", "properties": {"x": {}}, "required": ["x"]},
-                              {"properties": {"y": true, "z": false}, "required": ["x", "y"]}]},
-            "pair": {"type": "array", "items": [{"type": "string"}, {"type": "number"}]}
-        }});
-        assert_eq!(
-            ok(schema),
-            json!({"type": "object", "properties": {
-                "kind": {"anyOf": [{"enum": ["a"]}, {"enum": [2]}, {"type": "boolean"}, {"type": "null"}]},
-                "all": {"type": "object", "properties": {"x": {}, "y": {}}, "required": ["x", "y"]},
-                "pair": {"type": "array", "prefixItems": [{"type": "string"}, {"type": "number"}]}
-            }})
-        );
-    }
-
-    #[test]
-    fn a_property_may_be_called_like_a_keyword() {
-        let schema = json!({"type": "object", "properties": {"$ref": {"type": "string"}, "const": {"type": "string"}}});
-        assert_eq!(ok(schema.clone()), schema);
-    }
-
-    #[test]
-    fn the_impossible_is_refused_with_the_reason() {
-        let cycle = json!({"type": "object", "properties": {"a": {"$ref": "#/$defs/N"}},
-                           "$defs": {"N": {"properties": {"next": {"$ref": "#/$defs/N"}}}}});
-        assert_eq!(
-            translate(&cycle, None).unwrap_err(),
-            "`$ref` #/$defs/N leads back to itself"
-        );
-        let root = json!({"type": "object", "properties": {"a": {"$ref": "#"}}});
-        assert_eq!(translate(&root, None).unwrap_err(), "`$ref` # leads back to itself");
-        let remote = json!({"type": "object", "properties": {"a": {"$ref": "https://example.org/x"}}});
-        assert!(translate(&remote, None).unwrap_err().contains("leads out"));
-        let nowhere = json!({"type": "object", "properties": {"a": {"$ref": "#/$defs/X"}}});
-        assert!(translate(&nowhere, None).unwrap_err().contains("leads to nothing"));
-        assert!(
-            translate(&json!({"type": "string"}), None)
-                .unwrap_err()
-                .contains("not an object")
-        );
-        assert!(translate(&json!([]), None).is_err());
-    }
-
-    #[test]
-    fn references_that_multiply_are_cut_short() {
-        let mut defs = Map::new();
-        for n in 0..20 {
-            let next = format!("#/$defs/d{}", n + 1);
-            defs.insert(
-                format!("d{n}"),
-                json!({"properties": {"a": {"$ref": next}, "b": {"$ref": next}}}),
-            );
-        }
-        defs.insert("d20".to_owned(), json!({"type": "string"}));
-        let bomb = json!({"type": "object", "properties": {"a": {"$ref": "#/$defs/d0"}}, "$defs": defs});
-        assert!(translate(&bomb, None).unwrap_err().contains("more than"));
-    }
-
-    /// Promise 5: what references copy counts, whatever it is. Each of these would be gigabytes, or minutes of comparing.
-    #[test]
-    fn large_values_that_references_multiply_are_cut_short() {
-        let values: Vec<String> = (0..50_000).map(|n| n.to_string()).collect();
-        let properties = |one: &Value| -> Value { (0..4_000).map(|n| (n.to_string(), one.clone())).collect() };
-        for definition in [
-            json!({"enum": values}),
-            json!({"const": values.concat()}),
-            json!({"default": values}),
-            json!({"examples": [{"deep": values}]}),
-            json!({"description": values.concat()}),
-            json!({"required": values}),
-            json!({"dependentRequired": {"a": values}}),
-            json!({"properties": values.iter().map(|name| (name.clone(), json!(false))).collect::<Value>()}),
-            json!({"anyOf": vec![json!(false); 50_000]}),
-            values
-                .iter()
-                .map(|name| (format!("x-{name}"), json!(0)))
-                .collect::<Value>(),
-        ] {
-            let bomb = json!({"type": "object", "properties": properties(&json!({"$ref": "#/$defs/E"})),
-                              "$defs": {"E": definition}});
-            let began = std::time::Instant::now();
-            let reason = translate(&bomb, None).unwrap_err();
-            assert!(reason.contains("bytes to read"), "{reason}");
-            // A bound that a loaded machine keeps too; without the budget it is minutes.
-            assert!(began.elapsed().as_secs() < 10, "{:?}", began.elapsed());
-        }
-    }
-
-    #[test]
-    fn required_names_are_united_each_once() {
-        let part = |names: &[&str]| json!({"required": names});
-        let schema = json!({"type": "object", "required": ["a"], "allOf": [part(&["b", "a"]), part(&["c", "b"])]});
-        assert_eq!(ok(schema), json!({"type": "object", "required": ["a", "b", "c"]}));
-    }
-
-    /// WIRE.md section 2: one reference that leads nowhere is a 400 for the entire request, so none may be left.
-    #[test]
-    fn a_keyword_that_may_hold_an_unseen_reference_is_dropped() {
-        let reference = json!({"$ref": "#/$defs/A"});
-        for keyword in [
-            "dependencies",
-            "unevaluatedProperties",
-            "unevaluatedItems",
-            "additionalItems",
-            "contentSchema",
-            "extends",
-            "somebodys-own",
-        ] {
-            for value in [reference.clone(), json!({"a": reference}), json!([reference])] {
-                let mut schema = json!({"type": "object", "properties": {"a": {"type": "array"}}, "$defs": {"A": {}}});
-                schema[keyword] = value.clone();
-                schema["properties"]["a"][keyword] = value;
-                let shown = ok(schema);
-                assert_eq!(
-                    shown,
-                    json!({"type": "object", "properties": {"a": {"type": "array", "items": {}}}}),
-                    "{keyword}"
-                );
-            }
-        }
-        // And where a plain value is expected.
-        let shown = ok(json!({"type": "object", "properties": {"a": {"format": reference, "title": [reference]}}}));
-        assert_eq!(shown, json!({"type": "object", "properties": {"a": {}}}));
-    }
-
-    #[test]
-    fn unseen_characters_leave_all_text_and_may_not_stand_in_names() {
-        let tagged = "x\u{202e}\u{e0041}y";
-        let schema = json!({"type": "object", "properties": {"a": {
-            "title": tagged, "description": "x\u{0}\u{e0041}y\nz", "pattern": tagged,
-            "default": {tagged: [tagged]}, "examples": [tagged]}}});
-        assert_eq!(
-            ok(schema)["properties"]["a"],
-            json!({"title": "xy", "description": "xy\nz", "pattern": "xy", "default": {"xy": ["xy"]}, "examples": ["xy"]})
-        );
-        for hiding in [
-            json!({"properties": {tagged: {}}}),
-            json!({"patternProperties": {tagged: {}}}),
-            json!({"required": [tagged]}),
-            json!({"dependentRequired": {tagged: []}}),
-            json!({"dependentRequired": {"a": [tagged]}}),
-            json!({"propertyOrdering": [tagged]}),
-            json!({"properties": {"a": {"enum": ["a", tagged]}}}),
-            json!({"properties": {"a": {"anyOf": [{"const": tagged}]}}}),
-        ] {
-            let reason = translate(&hiding, None).unwrap_err();
-            assert!(reason.contains("`xy`, holds characters nobody can see"), "{reason}");
-        }
-    }
-}
+mod tests;

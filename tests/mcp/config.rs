@@ -88,7 +88,7 @@ fn all_mistakes_are_told_at_once_each_with_its_place() {
         "f": {"type": "http", "command": "x"},
         "g": {"command": "x", "gavel": {"identity": "me", "connection": "one", "trustHints": 1, "maxConcurrent": 0, "pins": 1,
               "tools": {"t/u": {"approval": "never", "idempotency": "yes", "timeoutMs": 0, "sideEffects": true, "recipients": 1}}}},
-        "h i": {"command": "x"},
+        " ": {"command": "x"},
         "j": 1
     }})
     .to_string();
@@ -118,7 +118,7 @@ fn all_mistakes_are_told_at_once_each_with_its_place() {
         "/mcpServers/g/gavel/tools/t~1u/timeoutMs",
         "/mcpServers/g/gavel/tools/t~1u/sideEffects",
         "/mcpServers/g/gavel/tools/t~1u/recipients",
-        "/mcpServers/h i",
+        "/mcpServers/ ",
         "/mcpServers/j",
     ] {
         assert!(places.contains(&place), "{place} is missing in {found:#?}");
@@ -129,8 +129,51 @@ fn all_mistakes_are_told_at_once_each_with_its_place() {
         .unwrap();
     assert!(undefined.message.contains("NOPE"), "{undefined}");
     assert!(
-        undefined.to_string().starts_with("mcp.json/mcpServers/a/command: "),
+        undefined
+            .to_string()
+            .starts_with("mcp.json line 1, /mcpServers/a/command: "),
         "{undefined}"
+    );
+}
+
+/// What other clients write is honoured, or told of with its line.
+#[test]
+fn a_file_of_another_client_is_read_as_it_is_meant() {
+    let text = "\u{feff}{
+      // VS Code's word for mcpServers
+      \"servers\": {
+        \"My Files\": {\"command\": \"x\", \"env\": {\"K\": \"${env:TOKEN}\"}, \"cwd\": null,
+                     \"timeout\": 60, /* meant as seconds */ },
+        \"off\": {\"command\": \"${NOPE}\", \"enabled\": false},
+        \"off too\": {\"command\": \"x\", \"enabled\": true, \"disabled\": true},
+      },
+    }";
+    let config = McpConfig::from_json(text, &env).unwrap();
+    let states: Vec<_> = config
+        .servers
+        .iter()
+        .map(|server| (&*server.name, server.off.is_some()))
+        .collect();
+    assert_eq!(states, [("My-Files", false), ("off", true), ("off-too", true)]);
+    assert_eq!(config.servers[0].timeout, Duration::from_millis(60));
+    let told: Vec<String> = config.warnings.iter().map(ToString::to_string).collect();
+    for part in [
+        "mcp.json line 5, /servers/My Files/timeout: 60 milliseconds; for 60 seconds write 60000",
+        "mcp.json line 4, /servers/My Files: a server's name has no white space; it is called `My-Files` here",
+    ] {
+        assert!(told.iter().any(|warning| warning == part), "{part}: {told:#?}");
+    }
+    let wrong =
+        issues("{\n \"servers\": {\n  \"a b\": {\"command\": \"${input:key}\"},\n  \"a-b\": {\"command\": \"x\"}}}");
+    let told: Vec<String> = wrong.iter().map(ToString::to_string).collect();
+    assert!(
+        told[0].starts_with("mcp.json line 3, /servers/a b/command: `input:key` is not the name"),
+        "{told:?}"
+    );
+    let twice = issues("{\"mcpServers\": {\"a b\": {\"command\": \"x\"},\n  \"a-b\": {\"command\": \"x\"}}}");
+    assert_eq!(
+        twice[0].to_string(),
+        "mcp.json line 2, /mcpServers/a-b: there are two servers `a-b`"
     );
 }
 
@@ -186,7 +229,7 @@ fn paths_that_are_none_are_mistakes_with_their_place() {
     }}}}}});
     let issues = McpConfig::from_json(&text.to_string(), &env).unwrap_err();
     let told: Vec<_> = issues.iter().map(ToString::to_string).collect();
-    let at = "mcp.json/mcpServers/s/gavel/tools/send";
+    let at = "mcp.json line 1, /mcpServers/s/gavel/tools/send";
     assert_eq!(
         told,
         [

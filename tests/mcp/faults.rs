@@ -70,6 +70,49 @@ async fn a_child_that_ends_at_once_is_told_with_its_last_words() {
     mcp.shutdown().await;
 }
 
+/// The part of the entry that is to blame is named, and the line of stderr that tells what went wrong.
+#[tokio::test]
+async fn a_child_that_does_not_start_is_told_of_by_the_part_that_is_to_blame() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("file");
+    std::fs::write(&file, "#!/no/such/interpreter\n").unwrap();
+    let plain = file.to_str().unwrap();
+    let script = folder.path().join("script");
+    std::fs::copy(&file, &script).unwrap();
+    std::fs::set_permissions(&script, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    let empty = folder.path().to_str().unwrap();
+    let trace = "echo 'npm error code E404' >&2; echo 'npm error 404 Not Found' >&2; echo 'A log is in x' >&2; exit 1";
+    for (entry, words) in [
+        (
+            json!({"command": "sh", "cwd": "/no/such/folder"}),
+            "its `cwd`, /no/such/folder, does not exist",
+        ),
+        (json!({"command": "sh", "cwd": plain}), "is no directory"),
+        (
+            json!({"command": "npx", "env": {"PATH": empty}}),
+            "`npx`, was not found",
+        ),
+        (json!({"command": "npx", "env": {"PATH": empty}}), "install Node.js"),
+        (json!({"command": "docker", "env": {"PATH": empty}}), "install Docker"),
+        (
+            json!({"command": "/no/such/program"}),
+            "`/no/such/program`, does not exist",
+        ),
+        (json!({"command": plain}), "may not be executed"),
+        (json!({"command": script}), "the interpreter"),
+        (
+            json!({"command": "sh", "args": ["-c", trace]}),
+            "on stderr it wrote: npm error 404 Not Found",
+        ),
+    ] {
+        let mcp = bridge(&entry);
+        until(&mcp, |mcp| mcp.status()[0].state == ServerState::Down).await;
+        let reason = mcp.status()[0].reason.clone().unwrap();
+        assert!(reason.contains(words), "{entry}: {reason}");
+        mcp.shutdown().await;
+    }
+}
+
 #[tokio::test]
 async fn a_server_dead_at_the_start_is_used_once_it_is_there() {
     let port = crate::ports::free_port();
@@ -155,7 +198,7 @@ async fn a_server_that_refuses_the_credentials_is_down_with_that_reason() {
     for (methods, words) in [
         (
             &["server/discover"][..],
-            "HTTP 401 Unauthorized: no token, and then: unexpected server response: HTTP 400 Bad Request: what?",
+            "HTTP 401 Unauthorized: no token, and then: HTTP 400 Bad Request: what?",
         ),
         (&["server/discover", "initialize"], "HTTP 401 Unauthorized: no token"),
     ] {
@@ -278,7 +321,7 @@ async fn a_call_that_was_refused_has_failed() {
         (
             "HTTP/1.1 307 Temporary Redirect\r\nlocation: /elsewhere",
             String::new(),
-            "redirects are not followed",
+            "its address has changed",
         ),
     ];
     for (head, body, words) in refused {
@@ -717,13 +760,14 @@ async fn a_404_that_does_not_speak_of_the_session_has_nothing_sent_again() {
         let mcp = bridge(&http(&server.url));
         up(&mcp).await;
         unknown(call(&mcp, "act", json!({})).await);
-        mcp.refresh("s").await.unwrap();
-        assert_eq!(mcp.status()[0].connections, 1);
+        // By the protocol a 404 ends the session, whatever its words.
+        let connections = if head == NOT_FOUND { 2 } else { 1 };
+        until(&mcp, |mcp| mcp.status()[0].connections == connections).await;
         assert_eq!(server.count("tools/call"), 1);
     }
 }
 
-/// A server that says in its own words that the session is gone is not called again for that, but it is looked after.
+/// A server that says in its own words that the session is gone says so of the list of tools too: the call was not begun.
 #[tokio::test]
 async fn a_session_that_was_lost_in_unknown_words_is_opened_again() {
     let gone = Arc::new(AtomicBool::new(false));
@@ -739,9 +783,13 @@ async fn a_session_that_was_lost_in_unknown_words_is_opened_again() {
     let mcp = bridge(&http(&server.url));
     up(&mcp).await;
     gone.store(true, Ordering::SeqCst);
-    failed(call(&mcp, "act", json!({})).await);
-    assert_eq!(server.count("tools/call"), 1);
-    until(&mcp, |mcp| mcp.status()[0].connections == 2).await;
+    let failure = failed(call(&mcp, "act", json!({})).await);
+    assert!(
+        failure.message.contains("method not found"),
+        "over the new session: {failure:?}"
+    );
+    assert_eq!(server.count("tools/call"), 2);
+    assert_eq!(mcp.status()[0].connections, 2);
 }
 
 /// A list that cannot be read when it has changed is no reason to end a connection over which calls go well.
@@ -949,7 +997,7 @@ async fn a_malformed_tool_does_not_hide_the_others_and_an_endless_list_ends() {
     .await;
     let mcp = bridge(&http(&server.url));
     until(&mcp, |mcp| mcp.status()[0].state == ServerState::Down).await;
-    assert!(mcp.catalog().down["s"].contains("more than 64 pages"));
+    assert!(mcp.catalog().down["s"].contains("the same `nextCursor` twice, `again`"));
 }
 
 /// Canaries: nothing secret in what operators are shown.

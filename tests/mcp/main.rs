@@ -2,6 +2,8 @@
 //! for what no proper server does, and third-party servers as they are published.
 #![allow(clippy::unwrap_used, clippy::disallowed_methods, missing_docs)]
 
+mod access;
+mod bent;
 mod config;
 mod faults;
 mod floods;

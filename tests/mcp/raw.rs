@@ -26,6 +26,8 @@ pub(crate) enum Answer {
     Result(Value),
     /// A whole response: status line and headers without the length, then the body.
     Http(&'static str, String),
+    /// The same with a body of any bytes.
+    Bytes(&'static str, Vec<u8>),
     /// Bytes as they are, and then the connection is closed; over HTTP/2 the stream is reset.
     Cut(String),
     /// The connection is closed without a word, and so are all streams on it.
@@ -130,8 +132,9 @@ async fn connection(mut stream: Stream, answer: &Answers, seen: &Seen) {
     while let Some(request) = read(&mut stream, &mut buffer).await {
         let _ = seen.send(request.method().to_owned());
         let bytes = match answer(&request).unwrap_or_else(|| usual(&request)) {
-            Answer::Result(result) => response(JSON, &message(&request, &result)),
-            Answer::Http(head, body) => response(head, &body),
+            Answer::Result(result) => response(JSON, message(&request, &result).as_bytes()),
+            Answer::Http(head, body) => response(head, body.as_bytes()),
+            Answer::Bytes(head, body) => response(head, &body),
             Answer::Cut(bytes) => {
                 let _ = stream.write_all(bytes.as_bytes()).await;
                 return;
@@ -209,20 +212,21 @@ async fn one(
         head: head.to_lowercase(),
     };
     let _ = seen.send(request.method().to_owned());
-    let whole = |head: &str, body: String| {
+    let whole = |head: &str, body: Vec<u8>| {
         Ok(builder(head)
             .body(Full::from(body).map_err(|no| match no {}).boxed())
             .unwrap())
     };
     match answer(&request).unwrap_or_else(|| usual(&request)) {
-        Answer::Result(result) => whole(JSON, message(&request, &result)),
-        Answer::Http(head, body) => whole(head, body),
+        Answer::Result(result) => whole(JSON, message(&request, &result).into_bytes()),
+        Answer::Http(head, body) => whole(head, body.into_bytes()),
+        Answer::Bytes(head, body) => whole(head, body),
         Answer::Cut(text) | Answer::Stall(text) => {
             let cut = || io::Error::other("cut");
             let (head, body) = text.split_once("\r\n\r\n").ok_or_else(cut)?;
             let length = head.lines().find_map(|line| line.strip_prefix("content-length: "));
             if length.is_some_and(|length| length == body.len().to_string()) {
-                return whole(head, body.to_owned());
+                return whole(head, body.as_bytes().to_vec());
             }
             let pieces = [Ok(Frame::data(Bytes::from(body.to_owned()))), Err(cut())];
             let body = BodyExt::boxed(StreamBody::new(futures_util::stream::iter(pieces)));
@@ -252,8 +256,9 @@ fn builder(head: &str) -> hyper::http::response::Builder {
     builder
 }
 
-fn response(head: &str, body: &str) -> Vec<u8> {
-    format!("{head}\r\ncontent-length: {}\r\n\r\n{body}", body.len()).into_bytes()
+fn response(head: &str, body: &[u8]) -> Vec<u8> {
+    let head = format!("{head}\r\ncontent-length: {}\r\n\r\n", body.len());
+    [head.as_bytes(), body].concat()
 }
 
 /// The tools a raw peer has where the test says nothing else.

@@ -6,6 +6,7 @@
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use serde_json::value::RawValue;
 use tokio_util::sync::CancellationToken;
 
 use super::message::RpcError;
@@ -20,6 +21,8 @@ use crate::ports::tools::CallRequest;
 pub(super) struct Outgoing<'a> {
     /// As the engine gave it.
     pub(super) request: &'a CallRequest<'a>,
+    /// The arguments as they are sent.
+    pub(super) arguments: &'a RawValue,
     /// Signed identity for `_meta["gavel/identity"]`.
     pub(super) identity: Option<&'a str>,
     /// When to stop waiting.
@@ -64,8 +67,9 @@ pub(super) enum Attempt {
     },
     /// The server turned the request away before any tool could run (an HTTP 4xx).
     Refused(String),
-    /// The session is gone, so nothing ran; it may be sent again over a new one.
-    SessionGone,
+    /// The connection is of no use any more, for this reason: the server does not know the session, or refuses whatever comes
+    /// over it. Nothing ran, so the call may be sent again over a new one.
+    Stale(String),
     /// Nothing left this process, or nothing that a server could act on.
     NotSent(Lost, String),
     /// It went out, and no answer came.
@@ -74,9 +78,9 @@ pub(super) enum Attempt {
 
 impl Attempt {
     /// The server's own error.
-    pub(super) fn error(error: RpcError, source: &Source) -> Self {
+    pub(super) fn error(error: &RpcError, source: &Source) -> Self {
         Self::Error {
-            code: error.code,
+            code: error.code.unwrap_or(NO_CODE),
             message: source.said(&error.message, ERROR_BYTES).into_owned(),
         }
     }
@@ -95,6 +99,8 @@ pub(super) enum Lost {
     Changed,
     /// The connection broke, or what came over it was no answer.
     Connection,
+    /// The server may no longer know the session, which is therefore replaced.
+    Session,
     /// It came, and gavel held too many large answers to read it.
     NoRoom,
 }
@@ -102,6 +108,9 @@ pub(super) enum Lost {
 /// Codes by which JSON-RPC says that a request was not taken up: it could not be read, it is none, its
 /// method or its parameters are not known. Any other error may come from the middle of the work.
 const NOT_BEGUN: [i64; 4] = [-32700, -32600, -32601, -32602];
+
+/// Stands for a code that is missing or no number. It does not say that nothing was begun.
+const NO_CODE: i64 = -32603;
 
 /// Does an error of this code say that nothing was begun?
 pub(super) fn says_not_begun(code: i64) -> bool {
@@ -116,7 +125,7 @@ impl Lost {
             Self::Cancelled => "cancelled while waiting for the answer".to_owned(),
             Self::Lease => "another process may have taken the run up; the call was not sent".to_owned(),
             Self::Changed => "its server offers the tool otherwise by now; the call was not sent".to_owned(),
-            Self::Connection => "the connection was lost before the answer".to_owned(),
+            Self::Connection | Self::Session => "the connection was lost before the answer".to_owned(),
             Self::NoRoom => "gavel is holding too many large answers; try again".to_owned(),
         }
     }

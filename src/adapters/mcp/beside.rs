@@ -1,8 +1,8 @@
 //! What goes on beside the calls of a connection.
 
 use std::future::Future;
-use std::sync::Arc;
-use std::time::Duration;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use tokio::sync::Notify;
 use tokio_util::task::TaskTracker;
@@ -17,6 +17,8 @@ pub(super) struct Beside {
     pub(super) changed: Arc<Notify>,
     /// The server should be looked after.
     pub(super) suspect: Arc<Notify>,
+    /// The server asked to be left alone until then.
+    rests: Arc<Mutex<Option<Instant>>>,
     tasks: TaskTracker,
 }
 
@@ -27,6 +29,17 @@ impl Beside {
             tasks: tasks.clone(),
             ..Self::default()
         }
+    }
+
+    /// The server asks to be left alone for so long.
+    pub(super) fn rest(&self, pause: Duration) {
+        *self.rests.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now() + pause);
+    }
+
+    /// Until when it is left alone, if that is still to come.
+    pub(super) fn rests(&self) -> Option<Instant> {
+        let until = *self.rests.lock().unwrap_or_else(PoisonError::into_inner);
+        until.filter(|until| *until > Instant::now())
     }
 
     /// Does this for at most five seconds; also called where a future is dropped. Without a runtime there is no

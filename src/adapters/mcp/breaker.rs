@@ -24,6 +24,8 @@ pub(super) struct Breaker {
 struct State {
     faults: u32,
     open: Option<Open>,
+    /// Why the server refused the last call, where a refusal opened it.
+    refused: Option<String>,
     /// Was it closed by a connection alone, and no call has got through since?
     doubted: bool,
 }
@@ -79,6 +81,12 @@ impl Breaker {
         self.lock().open.is_some()
     }
 
+    /// Is it open as the server refuses all calls? Why, in its words.
+    pub(super) fn refuses(&self) -> Option<String> {
+        let state = self.lock();
+        state.open.as_ref().and(state.refused.clone())
+    }
+
     /// Closes it, on trust: the server was connected to. One that fails at the next call all the same has it open again, and
     /// is trusted no more until a call gets through.
     pub(super) fn reset(&self) {
@@ -120,6 +128,14 @@ impl Permit<'_> {
         }
     }
 
+    /// The server refused the call without a look at its arguments, for this reason.
+    pub(super) fn refused(self, now: Instant, why: &str) {
+        let breaker = self.breaker;
+        if self.fault(now) {
+            breaker.lock().refused = Some(why.to_owned());
+        }
+    }
+
     /// The transport failed, or no answer came in time; did that open it, once more or for the first time?
     ///
     /// Of calls that fail together one opens it: those from before it opened are no news.
@@ -134,6 +150,7 @@ impl Permit<'_> {
         if state.open.is_none() {
             self.breaker.gauge.increment(1.0);
         }
+        state.refused = None;
         state.open = Some(Open {
             until: now + pause,
             pause,

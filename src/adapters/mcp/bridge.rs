@@ -14,8 +14,9 @@ use super::config::{ConfigIssue, McpConfig};
 use super::meta::IdentitySigner;
 use super::pins::{AcceptedTool, PinError, Pins};
 use super::registry::Registry;
-use super::server::{Common, Server, Shelf};
+use super::server::{Common, Server};
 use super::status::ServerStatus;
+use super::tool_listing::ToolListing;
 use crate::domain::journal::CallFailure;
 use crate::domain::tool::{FailureCode, Tool};
 use crate::ports::BoxFuture;
@@ -115,8 +116,11 @@ impl Mcp {
             .map(|server| (server.name.clone(), Server::start(server, &common)))
             .collect();
         if pinned {
-            let shelves = servers.values().map(Server::shelf).filter(|shelf| shelf.is_pinned());
-            let watching = look_again(shelves.cloned().collect(), common.stop.clone());
+            let listings = servers
+                .values()
+                .map(Server::listing)
+                .filter(|listing| listing.is_pinned());
+            let watching = look_again(listings.cloned().collect(), common.stop.clone());
             common.tasks.spawn(watching);
         }
         let servers = Arc::new(servers);
@@ -157,7 +161,7 @@ impl Mcp {
     pub fn held_back(&self) -> Vec<Arc<Tool>> {
         self.servers
             .values()
-            .flat_map(|server| server.shelf().held_back())
+            .flat_map(|server| server.listing().held_back())
             .collect()
     }
 
@@ -169,7 +173,7 @@ impl Mcp {
         let found = self.servers.get(server);
         found
             .ok_or_else(|| PinError::UnknownServer(server.to_owned()))?
-            .shelf()
+            .listing()
             .accept(tool, digest)
     }
 
@@ -200,10 +204,10 @@ async fn flush_logs(servers: Arc<BTreeMap<Arc<str>, Server>>, stop: Cancellation
 }
 
 /// Takes up what another process has accepted.
-async fn look_again(shelves: Arc<[Arc<Shelf>]>, stop: CancellationToken) {
+async fn look_again(listings: Arc<[Arc<ToolListing>]>, stop: CancellationToken) {
     while stop.run_until_cancelled(tokio::time::sleep(LOOK_AGAIN)).await.is_some() {
-        let shelves = shelves.clone();
-        let looked = tokio::task::spawn_blocking(move || shelves.iter().for_each(|shelf| shelf.look_again()));
+        let listings = listings.clone();
+        let looked = tokio::task::spawn_blocking(move || listings.iter().for_each(|listing| listing.look_again()));
         if looked.await.is_err() {
             tracing::error!("what was accepted meanwhile could not be looked at");
         }

@@ -11,38 +11,29 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt;
-use rmcp::model::{
-    ClientRequest, ListToolsRequest, PaginatedRequestParams, ProtocolVersion, ServerPeerInfo, ServerResult,
-    SubscriptionFilter,
-};
+use rmcp::model::{ProtocolVersion, ServerPeerInfo, SubscriptionFilter};
 use rmcp::service::{
-    ClientInitializeError, ClientLifecycleMode, ClientServiceExt, Peer, RoleClient, RunningService, ServiceError,
-    Subscription,
+    ClientInitializeError, ClientLifecycleMode, ClientServiceExt, Peer, RoleClient, RunningService, Subscription,
 };
 use rmcp::transport::streamable_http_client::StreamableHttpError;
-use serde_json::Value;
 use url::Url;
 
 use super::beside::Beside;
 use super::config::{ServerConfig, TransportConfig};
-use super::definition::MAX_LISTED;
 use super::handler::{Handler, client_info};
 use super::http::direct::Direct;
 use super::http::{self, Tap};
+use super::last_words::LastWords;
+use super::list::{self, List, NoList};
 use super::log;
 use super::source::Source;
-use super::stdio::{self, LastWords};
+use super::stdio;
 use super::unsolicited::{Flood, Unsolicited};
-use crate::domain::budget::Share;
 
 /// How long an HTTP server may be silent when asked by `server/discover`.
 const DISCOVER: Duration = Duration::from_millis(1500);
-/// Pages of a list that are read.
-const MAX_PAGES: usize = 64;
-/// Bytes of a list that are read, all pages together.
-const MAX_LIST: usize = 16 * 1024 * 1024;
 /// Longest words of a reason, in bytes.
-const MAX_WORDS: usize = 512;
+pub(super) const MAX_WORDS: usize = 512;
 
 /// An open connection.
 pub(super) struct Open {
@@ -57,10 +48,39 @@ pub(super) struct Open {
     pub(super) list: List,
 }
 
-/// A list of tools, and what it takes of the budget of answers.
-pub(super) struct List {
-    pub(super) tools: Vec<Value>,
-    _held: Vec<Share>,
+/// Why a connection could not be opened.
+#[derive(Clone, Debug)]
+pub(super) struct Fault {
+    /// For an operator.
+    pub(super) words: String,
+    /// It is one of the server's program or of the configuration, which another attempt does not change.
+    pub(super) is_lasting: bool,
+}
+
+impl Fault {
+    /// One that may be gone at the next attempt.
+    pub(super) fn passing(words: String) -> Self {
+        Self {
+            words,
+            is_lasting: false,
+        }
+    }
+
+    pub(super) fn lasting(words: String) -> Self {
+        Self {
+            words,
+            is_lasting: true,
+        }
+    }
+}
+
+impl From<NoList> for Fault {
+    fn from(fault: NoList) -> Self {
+        Self {
+            words: fault.words,
+            is_lasting: fault.is_lasting,
+        }
+    }
 }
 
 impl Open {
@@ -78,20 +98,21 @@ pub(super) async fn open(
     base_env: &[(&'static str, String)],
     source: &Arc<Source>,
     beside: &Beside,
-) -> Result<Open, String> {
+) -> Result<Open, Fault> {
     let unsolicited = Unsolicited::new(source.clone(), beside.clone());
     let opening = match &server.transport {
-        None => return Err(server.off.clone().unwrap_or_else(|| "off".to_owned())),
+        None => return Err(Fault::lasting(server.off.clone().unwrap_or_else(|| "off".to_owned()))),
         Some(config @ TransportConfig::Stdio { .. }) => open_stdio(config, base_env, &unsolicited).boxed(),
         Some(TransportConfig::Http { url, headers }) => {
-            let (client, headers) = (http::client(url)?, http::headers(headers)?);
+            let client = http::client(url).map_err(Fault::lasting)?;
+            let headers = http::headers(headers).map_err(Fault::lasting)?;
             let unsolicited = &unsolicited;
             async move { open_http(url, &client, &headers, unsolicited).await }.boxed()
         }
     };
     tokio::select! {
         biased;
-        () = unsolicited.flooded() => Err(Flood.to_string()),
+        () = unsolicited.flooded() => Err(Fault::passing(Flood.to_string())),
         open = opening => open,
     }
 }
@@ -100,7 +121,7 @@ async fn open_stdio(
     config: &TransportConfig,
     base_env: &[(&'static str, String)],
     unsolicited: &Arc<Unsolicited>,
-) -> Result<Open, String> {
+) -> Result<Open, Fault> {
     let source = &unsolicited.source;
     let start = |mode| async {
         let child = stdio::start(unsolicited, config, base_env).map_err(Failed::Start)?;
@@ -112,12 +133,16 @@ async fn open_stdio(
     };
     let (running, pid, last_words) = match start(ClientLifecycleMode::Initialize).await {
         Ok(started) => started,
-        Err(first) if first.is_refusal() => start(discover())
-            .await
-            .map_err(|error| format!("{}, and then: {}", first.words(source), error.words(source)))?,
-        Err(error) => return Err(error.words(source)),
+        Err(first) if first.is_refusal() => match start(discover()).await {
+            Ok(started) => started,
+            Err(error) => {
+                let (first, then) = (first.words(source).await, error.words(source).await);
+                return Err(Fault::passing(format!("{first}, and then: {then}")));
+            }
+        },
+        Err(error) => return Err(Fault::passing(error.words(source).await)),
     };
-    let list = list(running.peer(), unsolicited).await.map_err(|fault| fault.words)?;
+    let list = list::read(running.peer(), unsolicited).await?;
     Ok(Open {
         running,
         direct: None,
@@ -140,11 +165,11 @@ impl Failed {
         matches!(self, Self::Handshake(error, _) if matches!(**error, ClientInitializeError::JsonRpcError(_)))
     }
 
-    fn words(&self, source: &Source) -> String {
+    async fn words(&self, source: &Source) -> String {
         match self {
             Self::Start(words) => source.words(words, MAX_WORDS),
-            Self::Handshake(error, last_words) => match last_words.get() {
-                Some(line) => format!("{}; its last line on stderr: {line}", words(error, source)),
+            Self::Handshake(error, last_words) => match last_words.get().await {
+                Some(line) => format!("{}; on stderr it wrote: {line}", words(error, source)),
                 None => words(error, source),
             },
         }
@@ -156,14 +181,23 @@ async fn open_http(
     client: &reqwest::Client,
     headers: &reqwest::header::HeaderMap,
     unsolicited: &Arc<Unsolicited>,
-) -> Result<Open, String> {
+) -> Result<Open, Fault> {
     let source = &unsolicited.source;
     let serve = |mode| async {
-        let tap = Tap::new(client.clone(), unsolicited.clone());
-        let running = Handler
-            .serve_with_lifecycle(http::transport(tap.clone(), url, headers), mode)
-            .await?;
-        Ok((running, tap))
+        let tap = Tap::new(client.clone(), url.clone(), unsolicited.clone());
+        let transport = http::transport(tap.clone(), url, headers);
+        match Handler.serve_with_lifecycle(transport, mode).await {
+            Ok(running) => Ok((running, tap)),
+            Err(error) => Err((error, tap)),
+        }
+    };
+    // What this side found first, since rmcp may say no more than that there was no answer.
+    let fault = |error: &ClientInitializeError, tap: &Tap| match tap.fault() {
+        Some(fault) => Fault {
+            words: source.words(&fault.words, MAX_WORDS),
+            ..fault
+        },
+        None => Fault::passing(words(error, source)),
     };
     let auto = ClientLifecycleMode::Auto {
         preferred_versions: vec![ProtocolVersion::V_2026_07_28],
@@ -171,35 +205,54 @@ async fn open_http(
     };
     let first = match tokio::time::timeout(DISCOVER, serve(auto)).await {
         Ok(Ok(open)) => Ok(open),
-        Ok(Err(error)) if is_refused_connection(&error) => return Err(words(&error, source)),
-        Ok(Err(error)) => Err(Some(words(&error, source))),
+        // Asked again at once it would say the same.
+        Ok(Err((error, tap)))
+            if is_refused_connection(&error) || tap.has_initialized() || unsolicited.beside.rests().is_some() =>
+        {
+            return Err(fault(&error, &tap));
+        }
+        Ok(Err((error, tap))) => Err(Some(fault(&error, &tap).words)),
         Err(_) => Err(None),
     };
     let (running, tap) = match first {
         Ok(open) => open,
         // Odd answers to an unknown method say nothing about `initialize`, but may say why that fails as well.
-        Err(first) => serve(ClientLifecycleMode::Initialize).await.map_err(|error| {
-            let then = words(&error, source);
-            match first.filter(|first| *first != then) {
-                Some(first) => format!("{first}, and then: {then}"),
+        Err(first) => serve(ClientLifecycleMode::Initialize).await.map_err(|(error, tap)| {
+            let then = fault(&error, &tap);
+            match first.filter(|first| *first != then.words) {
+                Some(first) => Fault {
+                    words: format!("{first}, and then: {}", then.words),
+                    ..then
+                },
                 None => then,
             }
         })?,
     };
-    let list = list(running.peer(), unsolicited).await.map_err(|fault| fault.words)?;
-    let info = running.peer().peer_info().ok_or("it said nothing about itself")?;
+    let list = match list::read(running.peer(), unsolicited).await {
+        Ok(list) => list,
+        Err(fault) => {
+            let is_lasting = fault.is_lasting || tap.fault().is_some_and(|fault| fault.is_lasting);
+            return Err(Fault {
+                words: fault.words,
+                is_lasting,
+            });
+        }
+    };
+    let info = running.peer().peer_info();
+    let info = info.ok_or_else(|| Fault::lasting("it said nothing about itself".to_owned()))?;
     let direct = Direct::new(
         client.clone(),
-        url.clone(),
+        // Where the handshake was led to.
+        tap.url(),
         headers.clone(),
         tap.session().as_deref(),
         &info.protocol_version,
         &client_info(),
         unsolicited.clone(),
-    )?;
+    );
     Ok(Open {
         running,
-        direct: Some(Arc::new(direct)),
+        direct: Some(Arc::new(direct.map_err(Fault::lasting)?)),
         pid: None,
         last_words: LastWords::default(),
         unsolicited: unsolicited.clone(),
@@ -210,88 +263,6 @@ async fn open_http(
 fn discover() -> ClientLifecycleMode {
     ClientLifecycleMode::Discover {
         preferred_versions: vec![ProtocolVersion::V_2026_07_28],
-    }
-}
-
-/// Lists all tools, each as the JSON it came as, so that one odd tool does not hide the others. Where there are more than
-/// [`MAX_LISTED`], it ends with the first one beyond.
-///
-/// # Errors
-/// Why there is no list.
-pub(super) async fn list(peer: &Peer<RoleClient>, unsolicited: &Unsolicited) -> Result<List, NoList> {
-    let listing = unsolicited.reads_list();
-    let tools = read_list(peer, &unsolicited.source).await?;
-    Ok(List {
-        tools,
-        _held: listing.end(),
-    })
-}
-
-async fn read_list(peer: &Peer<RoleClient>, source: &Source) -> Result<Vec<Value>, NoList> {
-    let mut tools = Vec::new();
-    let mut cursor: Option<String> = None;
-    let mut bytes = 0;
-    for _ in 0..MAX_PAGES {
-        // Not by `list_tools`, which may answer from a cache.
-        let request = ListToolsRequest {
-            method: Default::default(),
-            params: Some(PaginatedRequestParams::default().with_cursor(cursor.take())),
-            extensions: Default::default(),
-        };
-        let page = match peer.send_request(ClientRequest::ListToolsRequest(request)).await {
-            Ok(ServerResult::ListToolsResult(page)) => serde_json::to_value(page),
-            // rmcp reads a list with one malformed tool as a result it does not know.
-            Ok(ServerResult::CustomResult(page)) => Ok(page.0),
-            Ok(other) => serde_json::to_value(other),
-            Err(ServiceError::McpError(error)) if error.code == rmcp::model::ErrorCode::METHOD_NOT_FOUND => {
-                return Ok(tools);
-            }
-            Err(error) => {
-                return Err(NoList {
-                    answered: matches!(error, ServiceError::McpError(_)),
-                    words: format!(
-                        "its tools could not be listed: {}",
-                        source.words(&error.to_string(), MAX_WORDS)
-                    ),
-                });
-            }
-        };
-        let mut page = page.map_err(|error| NoList::answered(error.to_string()))?;
-        bytes += page.to_string().len();
-        if bytes > MAX_LIST {
-            let words = format!("its list of tools has more than {MAX_LIST} bytes");
-            return Err(NoList::answered(words));
-        }
-        match page.get_mut("tools").map(Value::take) {
-            Some(Value::Array(more)) => tools.extend(more),
-            _ => {
-                let words = "its answer to `tools/list` holds no tools".to_owned();
-                return Err(NoList::answered(words));
-            }
-        }
-        if tools.len() > MAX_LISTED {
-            tools.truncate(MAX_LISTED + 1);
-            return Ok(tools);
-        }
-        match page.get("nextCursor").and_then(Value::as_str) {
-            Some(next) => cursor = Some(next.to_owned()),
-            None => return Ok(tools),
-        }
-    }
-    let words = format!("its list of tools has more than {MAX_PAGES} pages");
-    Err(NoList::answered(words))
-}
-
-/// Why there is no list of tools.
-pub(super) struct NoList {
-    /// Was there an answer, or may there still be one? Then the connection may be well.
-    pub(super) answered: bool,
-    pub(super) words: String,
-}
-
-impl NoList {
-    fn answered(words: String) -> Self {
-        Self { answered: true, words }
     }
 }
 
@@ -332,13 +303,34 @@ fn http_error(error: &ClientInitializeError) -> Option<&StreamableHttpError<reqw
 
 /// A failed handshake for an operator: the cause, since rmcp's own words print whole messages.
 fn words(error: &ClientInitializeError, source: &Source) -> String {
-    let text = match (error, http_error(error)) {
-        (_, Some(StreamableHttpError::Client(error))) => http::why(error),
-        (ClientInitializeError::TransportError { error, .. }, _) => error.error.to_string(),
-        (ClientInitializeError::JsonRpcError(error), _) => format!("it refused the handshake: {}", error.message),
-        (ClientInitializeError::ConnectionClosed(_), _) => "it closed the connection before it answered".to_owned(),
-        (ClientInitializeError::LegacyFallbackFailed { fallback, .. }, _) => return words(fallback, source),
-        (other, _) => other.to_string(),
+    let listed = |versions: &[ProtocolVersion]| {
+        let versions: Vec<_> = versions.iter().map(ProtocolVersion::as_str).collect();
+        versions.join(", ")
+    };
+    let text = match error {
+        ClientInitializeError::TransportError { error, .. } => http::words(&*error.error),
+        ClientInitializeError::JsonRpcError(error) => {
+            format!("it refused the handshake: {} (code {})", error.message, error.code.0)
+        }
+        ClientInitializeError::ConnectionClosed(_) => "it closed the connection before it answered".to_owned(),
+        ClientInitializeError::LegacyFallbackFailed { fallback, .. } => return words(fallback, source),
+        ClientInitializeError::ExpectedInitResponse(_) | ClientInitializeError::ExpectedInitResult(_) => {
+            "its answer to the handshake has no `protocolVersion` and no `supportedVersions`".to_owned()
+        }
+        ClientInitializeError::ConflictInitResponseId(expected, got)
+        | ClientInitializeError::UncorrelatedErrorResponse {
+            expected,
+            received: got,
+        } => format!("its answer to the handshake has the `id` {got}, and the request has {expected}"),
+        ClientInitializeError::NoCompatibleProtocolVersion {
+            client_supported,
+            server_supported,
+        } => format!(
+            "it speaks the protocol versions {}, and gavel {}",
+            listed(server_supported),
+            listed(client_supported)
+        ),
+        other => other.to_string(),
     };
     source.words(&text, MAX_WORDS)
 }

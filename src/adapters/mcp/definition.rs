@@ -12,6 +12,8 @@ use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
 use super::config::{Identity, ServerConfig, ToolSettings};
+use super::log;
+use super::slips::{self, Slip};
 use super::source::Source;
 use crate::domain::canonical;
 use crate::domain::model_schema::translate;
@@ -68,7 +70,7 @@ pub(super) fn read(server: &ServerConfig, source: &Source, list: &[Value], known
         } else if offer.tools.iter().any(|tool| Some(&*tool.name) == name) {
             Err("the server lists this name twice; the first one counts".to_owned())
         } else {
-            tool(server, definition, known, &mut patterns)
+            tool(server, source, definition, known, &mut patterns)
         };
         match read {
             Ok(tool) => offer.tools.push(tool),
@@ -105,6 +107,7 @@ fn line(source: &Source, text: &str, bytes: usize) -> String {
 /// `patterns` counts the bytes of the server's patterns.
 fn tool(
     server: &ServerConfig,
+    source: &Source,
     definition: &Value,
     known: &[Arc<Tool>],
     patterns: &mut u64,
@@ -113,7 +116,9 @@ fn tool(
     if definition.get(TOO_DEEP).is_some() {
         return Err(format!("its definition nests more than {MAX_LEVELS} levels deep"));
     }
-    let schema = definition.get("inputSchema").ok_or("it has no `inputSchema`")?;
+    let mut schema = definition.get("inputSchema").ok_or("it has no `inputSchema`")?.clone();
+    let slips = slips::mend(&mut schema);
+    let schema = &schema;
     let costly = |error: SchemaError| format!("its input schema costs too much to check by: {error}");
     // Before anything is compiled: compiling them is what takes time.
     *patterns = patterns.saturating_add(JsonSchema::estimate(schema).map_err(costly)?);
@@ -126,12 +131,15 @@ fn tool(
     if let Some(same) = known.iter().find(|tool| &*tool.name == name && *tool.digest == *digest) {
         return Ok(same.clone());
     }
+    tell(source, name, "inputSchema", &slips);
     let original = bounded(schema, "input")?;
     let output_schema = match definition.get("outputSchema") {
         None | Some(Value::Null) => None,
         Some(schema) => {
-            let raw = bounded(schema, "output")?;
-            JsonSchema::estimate(schema)
+            let mut schema = schema.clone();
+            tell(source, name, "outputSchema", &slips::mend(&mut schema));
+            let raw = bounded(&schema, "output")?;
+            JsonSchema::estimate(&schema)
                 .map_err(|error| format!("its output schema costs too much to check by: {error}"))?;
             Some(raw)
         }
@@ -220,6 +228,22 @@ fn name(definition: &Value) -> Result<&str, String> {
         return Err("its name holds white space or characters nobody can see".to_owned());
     }
     Ok(name)
+}
+
+/// Tells an operator what was mended in a schema of a tool.
+fn tell(source: &Source, tool: &str, schema: &str, slips: &[Slip]) {
+    for slip in slips {
+        let place = line(source, &format!("/{schema}{}", slip.pointer), MAX_REASON);
+        let what = &slip.message;
+        log::line!(
+            source.log,
+            warn,
+            "schema mended",
+            tool,
+            place,
+            "a part of the tool's schema {what}"
+        );
+    }
 }
 
 fn bounded(schema: &Value, which: &str) -> Result<Box<RawValue>, String> {

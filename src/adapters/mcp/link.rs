@@ -1,8 +1,7 @@
 //! One connection to a server, kept alive: opened in the background, watched, opened again when it is lost.
 
-use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use rmcp::model::ServerNotification;
@@ -15,22 +14,17 @@ use tokio_util::sync::CancellationToken;
 use super::beside::Beside;
 use super::breaker::Breaker;
 use super::config::ServerConfig;
-use super::connect::{self, List, NoList, Open};
-use super::definition;
-use super::http::direct::Direct;
+use super::connect::{self, Fault, Open};
+use super::list::{self, List, NoList};
 use super::log;
+use super::pause::{Pause, Settle};
 use super::server::Common;
+use super::session::{Session, State};
 use super::source::Source;
 use super::unsolicited::{Flood, Unsolicited};
-use crate::domain::tool::Tool;
 
 /// A connection that lasted this long was good, and is opened again at once when it is lost.
 const STABLE: Duration = Duration::from_secs(5);
-/// Pauses between attempts: doubled each time, with jitter.
-const FIRST_PAUSE: Duration = Duration::from_millis(100);
-const LONGEST_PAUSE: Duration = Duration::from_secs(10);
-/// Changes of a tool list come in bursts; the list is read once they have settled.
-const SETTLE: Duration = Duration::from_millis(100);
 /// A list that could not be read is read again after this, doubled each time.
 const RELIST: Duration = Duration::from_secs(10);
 const LONGEST_RELIST: Duration = Duration::from_secs(600);
@@ -41,52 +35,6 @@ const PROBE: Duration = Duration::from_secs(2);
 const CLOSE: Duration = Duration::from_secs(10);
 /// What callers are told of a connection that was ended for good.
 const CLOSED: &str = "the connection to the server is closed";
-/// Longest name and version of a server's software, in bytes.
-const MAX_SOFTWARE: usize = 256;
-
-/// An open connection as calls use it.
-pub(super) struct Session {
-    pub(super) peer: Peer<RoleClient>,
-    pub(super) direct: Option<Arc<Direct>>,
-    pub(super) beside: Beside,
-    pub(super) source: Arc<Source>,
-    pub(super) protocol: String,
-    pub(super) software: Option<String>,
-    pub(super) pid: Option<u32>,
-    /// The digests of the tools that the server has last listed over it, by name.
-    listed: Mutex<HashMap<String, Vec<String>>>,
-    /// The server no longer knows it.
-    gone: AtomicBool,
-}
-
-impl Session {
-    fn is_usable(&self) -> bool {
-        !self.gone.load(Ordering::Acquire) && !self.peer.is_transport_closed()
-    }
-
-    /// Does its server offer this tool, as it is here?
-    pub(super) fn offers(&self, tool: &Tool) -> bool {
-        let listed = self.listed.lock().unwrap_or_else(PoisonError::into_inner);
-        let digests = listed.get(&*tool.name);
-        digests.is_some_and(|digests| digests.iter().any(|digest| **digest == *tool.digest))
-    }
-
-    fn now_lists(&self, list: &[Value]) {
-        *self.listed.lock().unwrap_or_else(PoisonError::into_inner) = definition::digests(list);
-    }
-}
-
-/// Where a connection stands.
-#[derive(Clone)]
-pub(super) enum State {
-    /// Being opened. `lost` holds why the one before ended, if there was one.
-    Connecting {
-        lost: Option<Arc<str>>,
-    },
-    Up(Arc<Session>),
-    Down(Arc<str>),
-    Closed,
-}
 
 /// What hears of a connection's tools and losses. It may read and write files, and is called where that harms nobody.
 pub(super) trait Listener: Send + Sync {
@@ -110,10 +58,10 @@ pub(super) struct Link {
     begun: AtomicU64,
     /// The last of them that has ended, for those who asked for a new list.
     ended: watch::Sender<u64>,
-    /// Somebody waits for a new list.
-    asked: Notify,
     beside: Beside,
     poke: Notify,
+    /// Its list is wanted now.
+    asked: Notify,
     stop: CancellationToken,
     opened: AtomicU64,
 }
@@ -142,9 +90,9 @@ impl Link {
             state: watch::Sender::new(State::Connecting { lost: None }),
             begun: AtomicU64::new(0),
             ended: watch::Sender::new(0),
-            asked: Notify::new(),
             beside: Beside::new(&common.tasks),
             poke: Notify::new(),
+            asked: Notify::new(),
             stop: common.stop.child_token(),
             opened: AtomicU64::new(0),
         })
@@ -201,11 +149,16 @@ impl Link {
             .await;
     }
 
-    /// This session is of no use any more: a new one is opened.
-    pub(super) fn renew(&self, session: &Arc<Session>) {
-        if !session.gone.swap(true, Ordering::AcqRel) {
+    /// This session is of no use any more, for this reason: a new one is opened.
+    pub(super) fn renew(&self, session: &Arc<Session>, why: &str) {
+        if session.end(why) {
             self.poke.notify_one();
         }
+    }
+
+    /// Until when the server asked to be left alone.
+    pub(super) fn rests(&self) -> Option<Instant> {
+        self.beside.rests()
     }
 
     /// A call could not reach the server: it is looked after.
@@ -242,13 +195,13 @@ impl Link {
     /// Keeps the connection until it is stopped.
     pub(super) async fn supervise(self: Arc<Self>) {
         let mut pause = Pause::default();
-        loop {
+        'connections: loop {
             let attempt = tokio::select! {
                 biased;
                 () = self.stop.cancelled() => break,
                 attempt = self.open() => attempt,
             };
-            let reason = match attempt {
+            let fault = match attempt {
                 (number, Ok(Ok(open))) => {
                     let since = Instant::now();
                     let unsolicited = open.unsolicited.clone();
@@ -259,7 +212,7 @@ impl Link {
                     connections_lost(&self.server).increment(1);
                     if unsolicited.is_flooded() {
                         // It will most likely do so again, so it is not opened at once.
-                        Some(Flood.to_string())
+                        Some(Fault::passing(Flood.to_string()))
                     } else {
                         log::line!(self.source.log, warn, "connection lost", reason, "connection lost");
                         let reason: Arc<str> = Arc::from(reason);
@@ -268,15 +221,21 @@ impl Link {
                         self.state.send_replace(State::Connecting { lost: Some(reason) });
                         if since.elapsed() >= STABLE {
                             pause = Pause::default();
-                            continue;
+                            if self.rests().is_none() {
+                                continue;
+                            }
                         }
                         None
                     }
                 }
-                (_, Ok(Err(reason))) => Some(reason),
-                (_, Err(_)) => Some(format!("no handshake within {} ms", self.attempt_limit.as_millis())),
+                (_, Ok(Err(fault))) => Some(fault),
+                (_, Err(_)) => Some(Fault::passing(format!(
+                    "no handshake within {} ms",
+                    self.attempt_limit.as_millis()
+                ))),
             };
-            if let Some(reason) = reason {
+            let is_lasting = fault.as_ref().is_some_and(|fault| fault.is_lasting);
+            if let Some(Fault { words: reason, .. }) = fault {
                 log::line!(self.source.log, warn, "not connected", reason, "not connected");
                 let reason: Arc<str> = Arc::from(reason);
                 let lost = reason.clone();
@@ -285,17 +244,25 @@ impl Link {
                 // Whoever asked meanwhile is answered as well.
                 self.has_ended(self.next_number());
             }
-            tokio::select! {
-                () = self.stop.cancelled() => break,
-                () = tokio::time::sleep(pause.next()) => {}
-                () = self.poke.notified() => {}
+            let over = Instant::now() + pause.after(is_lasting);
+            loop {
+                let rests = self.rests();
+                tokio::select! {
+                    () = self.stop.cancelled() => break 'connections,
+                    () = until(Some(rests.map_or(over, |rests| rests.max(over)))) => break,
+                    // An operator does not wait for a pause of ours, but for one that the server asked for.
+                    () = self.poke.notified() => match rests {
+                        None => break,
+                        Some(_) => self.has_ended(self.next_number()),
+                    },
+                }
             }
         }
         self.state.send_replace(State::Closed);
     }
 
     /// One attempt to connect, with the number of its list.
-    async fn open(&self) -> (u64, Result<Result<Open, String>, Elapsed>) {
+    async fn open(&self) -> (u64, Result<Result<Open, Fault>, Elapsed>) {
         let number = self.next_number();
         let opened = connect::open(&self.server, &self.base_env, &self.source, &self.beside);
         (number, tokio::time::timeout(self.attempt_limit, opened).await)
@@ -310,25 +277,8 @@ impl Link {
     }
 
     /// Looks after an open connection until it ends; says why it ended. Its list was begun under this number.
-    async fn attend(&self, open: Open, number: u64) -> String {
-        let info = open.peer_info();
-        let session = Arc::new(Session {
-            peer: open.running.peer().clone(),
-            direct: open.direct,
-            beside: self.beside.clone(),
-            source: self.source.clone(),
-            protocol: info
-                .as_ref()
-                .map(|info| self.source.words(info.protocol_version.as_str(), MAX_SOFTWARE))
-                .unwrap_or_default(),
-            software: info.and_then(|info| info.server_info.clone()).map(|software| {
-                let software = format!("{} {}", software.name, software.version);
-                self.source.words(&software, MAX_SOFTWARE)
-            }),
-            pid: open.pid,
-            listed: Mutex::default(),
-            gone: AtomicBool::new(false),
-        });
+    async fn attend(&self, mut open: Open, number: u64) -> String {
+        let session = Session::of(&mut open, &self.source, &self.beside);
         // Its tools are on offer a moment before it can be called: whoever is so quick waits for that moment.
         self.state.send_if_modified(|state| match state {
             State::Down(reason) => {
@@ -366,31 +316,34 @@ impl Link {
             Some(Box::pin(async move { (number, list.await) }))
         };
         let (mut relist_at, mut relist_pause) = (None, RELIST);
+        let mut settle = Settle::new();
         let reason = loop {
             tokio::select! {
                 biased;
                 () = self.stop.cancelled() => break "stopped".to_owned(),
                 () = unsolicited.flooded() => break Flood.to_string(),
                 _ = &mut ended => {
-                    return match open.last_words.get() {
-                        Some(line) => format!("the server closed the connection; its last line on stderr: {line}"),
+                    return match open.last_words.get().await {
+                        Some(line) => format!("the server closed the connection; on stderr it wrote: {line}"),
                         None => "the server closed the connection".to_owned(),
                     };
                 }
-                () = self.poke.notified() => if session.gone.load(Ordering::Acquire) {
-                    break "the server ended the session".to_owned();
+                () = self.poke.notified() => if let Some(why) = session.ended() {
+                    break why.to_owned();
                 },
-                () = self.beside.suspect.notified(), if probe.is_none() => {
+                () = self.beside.suspect.notified(), if probe.is_none() && self.rests().is_none() => {
                     probe = read(PROBE);
                 }
-                // A server that changes one tool often changes others right after it.
-                () = self.beside.changed.notified(), if relist.is_none() => {
-                    let soon = Instant::now() + SETTLE;
-                    relist_at = Some(relist_at.map_or(soon, |at: Instant| at.min(soon)));
-                }
-                () = self.asked.notified(), if relist.is_none() => {
+                // An approval waits for it, so it is read without a pause.
+                () = self.asked.notified(), if relist.is_none() && self.rests().is_none() => {
                     relist_at = None;
                     relist = read(self.attempt_limit);
+                }
+                () = self.beside.changed.notified(), if relist.is_none() => {
+                    let now = Instant::now();
+                    let rests = self.rests().map_or(Duration::ZERO, |until| until.duration_since(now));
+                    let soon = now + settle.after(now).max(rests);
+                    relist_at = Some(relist_at.map_or(soon, |at: Instant| at.min(soon)));
                 }
                 () = until(relist_at), if relist.is_none() => {
                     relist_at = None;
@@ -404,6 +357,7 @@ impl Link {
                 (number, listed) = under_way(&mut relist) => match listed {
                     Ok(list) => {
                         relist_pause = RELIST;
+                        settle.is_read(Instant::now());
                         self.listed(&session, list, number).await;
                     }
                     // Its calls may go well all the same, so what was known of it stays. Whether it is there at all is
@@ -440,7 +394,7 @@ impl Link {
         };
         drop(subscription);
         // Nobody sends a call over it any more.
-        session.gone.store(true, Ordering::Release);
+        session.end("the connection has ended");
         end.cancel();
         // Over stdio this ends the child: its stdin is closed, then SIGTERM, then SIGKILL.
         if tokio::time::timeout(CLOSE, ended).await.is_err() {
@@ -472,19 +426,20 @@ impl Link {
     async fn tell(&self, what: impl FnOnce(&dyn Listener) + Send + 'static) {
         let listener = self.listener.clone();
         if tokio::task::spawn_blocking(move || what(&*listener)).await.is_err() {
-            tracing::error!(server = &*self.server.name, "the tools of a server could not be listed");
+            tracing::error!(server = &*self.server.name, "its tools could not be taken up");
         }
     }
 }
 
 /// Lists the tools.
 async fn read_list(peer: &Peer<RoleClient>, unsolicited: &Unsolicited, limit: Duration) -> Result<List, NoList> {
-    tokio::time::timeout(limit, connect::list(peer, unsolicited))
+    tokio::time::timeout(limit, list::read(peer, unsolicited))
         .await
         .unwrap_or_else(|_| {
             Err(NoList {
                 // It may be slow and well; a call that goes wrong looks after it.
                 answered: true,
+                is_lasting: false,
                 words: format!("no answer to `tools/list` within {} ms", limit.as_millis()),
             })
         })
@@ -520,34 +475,5 @@ async fn next_change(subscription: &mut Option<Subscription>) -> bool {
             Ok(Some(_)) => {}
             Ok(None) | Err(_) => return false,
         }
-    }
-}
-
-/// Pauses that grow.
-#[derive(Default)]
-struct Pause(u32);
-
-impl Pause {
-    fn next(&mut self) -> Duration {
-        let longest = FIRST_PAUSE.saturating_mul(1 << self.0.min(10)).min(LONGEST_PAUSE);
-        self.0 += 1;
-        // From half to the whole: replicas that lost a server together do not come back together.
-        longest.mul_f64(0.5 + fastrand::f64() / 2.0)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used)]
-
-    use super::*;
-
-    #[test]
-    fn pauses_double_up_to_a_limit() {
-        let mut pause = Pause::default();
-        let pauses: Vec<_> = (0..12).map(|_| pause.next()).collect();
-        assert!(pauses[0] >= FIRST_PAUSE / 2 && pauses[0] <= FIRST_PAUSE);
-        assert!(pauses[3] >= FIRST_PAUSE * 4 && pauses[3] <= FIRST_PAUSE * 8);
-        assert!(pauses[11] <= LONGEST_PAUSE && pauses[11] >= LONGEST_PAUSE / 2);
     }
 }

@@ -28,34 +28,118 @@ const VALUE_BYTES: usize = 64;
 #[derive(Deserialize)]
 pub(super) struct Envelope<'a> {
     #[serde(borrow, default)]
-    pub(super) jsonrpc: Option<Cow<'a, str>>,
+    pub(super) jsonrpc: Option<&'a RawValue>,
     #[serde(borrow, default)]
     pub(super) id: Option<&'a RawValue>,
     #[serde(borrow, default)]
     pub(super) method: Option<Cow<'a, str>>,
     #[serde(borrow, default)]
     pub(super) result: Option<&'a RawValue>,
-    #[serde(default)]
-    pub(super) error: Option<RpcError>,
+    #[serde(borrow, default)]
+    pub(super) error: Option<&'a RawValue>,
+}
+
+/// What an answer says.
+pub(super) enum Says<'a> {
+    Result(&'a RawValue),
+    Error(RpcError),
+    /// Neither a result nor an error, or both; why, with the member's name. It may quote the server.
+    Nothing(String),
+}
+
+impl<'a> Envelope<'a> {
+    /// Is it an answer, and no request or notification? No request has a result or an error, so one that names its method
+    /// is an answer that repeats it.
+    pub(super) fn is_answer(&self) -> bool {
+        self.result.is_some() || self.error.is_some()
+    }
+
+    /// What it says as an answer.
+    pub(super) fn says(&self) -> Says<'a> {
+        match (self.result, self.error.and_then(RpcError::read)) {
+            (Some(result), None) => Says::Result(result),
+            (None, Some(error)) => Says::Error(error),
+            // Which of them holds is not certain, and neither may be taken for success.
+            (Some(_), Some(error)) => Says::Nothing(format!(
+                "the answer has both a `result` and an `error`, which says: {}",
+                error.message
+            )),
+            (None, None) => Says::Nothing("the answer has neither a `result` nor an `error`".to_owned()),
+        }
+    }
 }
 
 /// A JSON-RPC error, without its data.
-#[derive(Debug, Deserialize)]
+#[derive(Debug)]
 pub(super) struct RpcError {
-    pub(super) code: i64,
-    #[serde(default)]
+    /// `None`: it is missing, or no number.
+    pub(super) code: Option<i64>,
     pub(super) message: String,
+}
+
+impl RpcError {
+    /// Reads the member `error`. `None`: it says that there is none, as `false` and PHP's empty array do.
+    fn read(raw: &RawValue) -> Option<Self> {
+        #[derive(Default, Deserialize)]
+        struct Members<'a> {
+            #[serde(borrow, default)]
+            code: Option<&'a RawValue>,
+            #[serde(borrow, default)]
+            message: Option<&'a RawValue>,
+        }
+        let text = |raw: &RawValue| {
+            // Halves of characters are replaced here, since these words are shown.
+            let mended = surrogates::mended(raw.get().as_bytes());
+            serde_json::from_slice(&mended).unwrap_or_else(|_| raw.get().to_owned())
+        };
+        let (code, message) = match raw.get() {
+            "false" | "[]" | "{}" | "\"\"" | "null" => return None,
+            object if object.starts_with('{') => {
+                let members: Members<'_> = serde_json::from_str(object).unwrap_or_default();
+                (
+                    members.code.and_then(number),
+                    members.message.map(text).unwrap_or_default(),
+                )
+            }
+            _ => (None, text(raw)),
+        };
+        Some(Self { code, message })
+    }
+}
+
+/// A whole number, as a server may write it: `7`, `"7"` or `7.0`.
+pub(super) fn number(raw: &RawValue) -> Option<i64> {
+    let text = raw.get().trim_matches('"');
+    let whole = text
+        .split_once('.')
+        .filter(|(_, zeros)| zeros.bytes().all(|digit| digit == b'0'));
+    whole.map_or(text, |(whole, _)| whole).parse().ok()
 }
 
 /// Why a message cannot be read. It quotes nothing of the message, as serde's words may.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Unreadable {
     /// It is no JSON-RPC message.
-    #[error("it is no JSON-RPC message: {:?} at {}", .0.classify(), .0.column())]
+    #[error("it is no JSON-RPC message: {}", fault(.0))]
     Json(#[from] serde_json::Error),
     /// It holds too much.
     #[error("it has more than {MAX_VALUES} values")]
     Values,
+}
+
+/// What is wrong with JSON text, in words that quote nothing of it.
+pub(super) fn fault(error: &serde_json::Error) -> String {
+    match error.classify() {
+        serde_json::error::Category::Eof => "its JSON is cut off".to_owned(),
+        serde_json::error::Category::Syntax | serde_json::error::Category::Io => {
+            format!(
+                "it is no JSON from column {} of line {} on",
+                error.column(),
+                error.line()
+            )
+        }
+        serde_json::error::Category::Data => "its members are not those of a JSON-RPC message".to_owned(),
+    }
 }
 
 /// Reads one message.

@@ -2,12 +2,13 @@
 //!
 //! - `config`: `mcp.json`.
 //! - `source`: a server's words: `secrets` masks them, `log` counts the lines that they make; `answers`: the memory they take.
-//! - `connect`, `stdio`, `pipes`, `lines`, `message`, `group`, `http`, `handler`: one connection, opened and listed.
+//! - `connect`, `list`, `stdio`, `unstarted`, `last_words`, `pipes`, `lines`, `keys`, `message`, `mended`, `group`, `http`, `handler`: one connection,
+//!   opened and listed.
 //! - `unsolicited`: what a server sends of its own accord over it.
-//! - `link`: a connection kept alive, `beside`: what goes on beside its calls; `users`: those of single users;
+//! - `link`, `session`, `pause`: a connection kept alive, `beside`: what goes on beside its calls; `users`: those of single users;
 //!   `server`: a configured server with its links.
-//! - `definition`, `schema`, `pins`, `registry`: from a server's list to the catalog.
-//! - `attempt`, `peer`, `http::direct`, `meta`: one call on its way; `result`, `outputs`: what came back.
+//! - `definition`, `slips`, `pins`, `tool_listing`, `registry`: from a server's list to the catalog.
+//! - `attempt`, `peer`, `http::direct`, `integers`, `meta`: one call on its way; `result`, `outputs`: what came back.
 //! - `bridge`: all servers together, [`Mcp`].
 //!
 //! Metrics: `gavel_mcp_calls_total{server,outcome}`, `gavel_mcp_call_seconds{server}`,
@@ -32,12 +33,18 @@ pub(crate) mod fuzzing;
 mod group;
 mod handler;
 mod http;
+mod integers;
+mod keys;
+mod last_words;
 mod lines;
 mod link;
+mod list;
 mod log;
+mod mended;
 mod message;
 mod meta;
 mod outputs;
+mod pause;
 mod peer;
 mod pins;
 mod pipes;
@@ -45,10 +52,14 @@ mod registry;
 mod result;
 mod secrets;
 mod server;
+mod session;
+mod slips;
 mod source;
 mod status;
 mod stdio;
+mod tool_listing;
 mod unsolicited;
+mod unstarted;
 mod users;
 
 pub use bridge::{Mcp, McpOptions, StartError};

@@ -12,7 +12,7 @@ use super::source::Source;
 
 /// Makes the call. When the future is dropped, or the call given up, the server is told.
 pub(super) async fn call(peer: &Peer<RoleClient>, beside: &Beside, source: &Source, call: &Outgoing<'_>) -> Attempt {
-    let arguments: JsonObject = match serde_json::from_str(call.request.arguments.get()) {
+    let arguments: JsonObject = match serde_json::from_str(call.arguments.get()) {
         Ok(arguments) => arguments,
         Err(error) => return Attempt::NotSent(Lost::Connection, format!("the arguments are no object: {error}")),
     };
@@ -64,8 +64,8 @@ pub(super) async fn call(peer: &Peer<RoleClient>, beside: &Beside, source: &Sour
 fn failed(error: ServiceError, source: &Source) -> Attempt {
     match error {
         ServiceError::McpError(error) => {
-            let (code, message) = (i64::from(error.code.0), error.message.into_owned());
-            Attempt::error(RpcError { code, message }, source)
+            let (code, message) = (Some(i64::from(error.code.0)), error.message.into_owned());
+            Attempt::error(&RpcError { code, message }, source)
         }
         // rmcp could not write the message to the pipe: its last bytes, the end of the line among them, never arrived, so
         // no server can have acted on it.

@@ -1,10 +1,12 @@
 //! What a tool answered, as the engine takes it: data, capped, or the tool's own word that it failed.
 //!
-//! Data is `structuredContent`, else the content: one text becomes a JSON string, several blocks an
-//! array. What a model cannot read (images, audio, blobs) is described by type, media type and size
+//! Data is `structuredContent`, or the content: one text becomes a JSON string, several blocks an
+//! array. Where both came and the text is more than the JSON of the structure, data is an object of both. What a model cannot read (images, audio, blobs) is described by type, media type and size
 //! and not handed on; the text of an embedded text resource is content like any other.
 //!
 //! Data is handed on as the server wrote it, and others read it after us: halves of characters in it are replaced.
+
+mod same;
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -14,6 +16,7 @@ use serde::{Deserialize, Deserializer};
 use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Value, json};
 
+use super::message;
 use super::source::Source;
 use crate::domain::journal::CallFailure;
 use crate::domain::nesting;
@@ -34,13 +37,13 @@ const MAX_BLOCKS: usize = 16 * 1024;
 #[serde(rename_all = "camelCase")]
 struct ToolResult<'a> {
     #[serde(borrow, default)]
-    result_type: Option<Cow<'a, str>>,
+    result_type: Option<&'a RawValue>,
     #[serde(borrow, default)]
-    content: Option<Blocks<'a>>,
+    content: Option<&'a RawValue>,
     #[serde(borrow, default)]
     structured_content: Option<&'a RawValue>,
-    #[serde(default)]
-    is_error: Option<bool>,
+    #[serde(borrow, default)]
+    is_error: Option<&'a RawValue>,
     #[serde(borrow, default)]
     task: Option<&'a RawValue>,
     #[serde(borrow, default, rename = "_meta")]
@@ -72,8 +75,8 @@ impl<'de: 'a, 'a> Deserialize<'de> for Blocks<'a> {
             fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Self::Value, A::Error> {
                 let mut blocks = Vec::new();
                 while blocks.len() < MAX_BLOCKS {
-                    match list.next_element()? {
-                        Some(block) => blocks.push(block),
+                    match list.next_element::<&RawValue>()? {
+                        Some(block) => blocks.push(Block::read(block)),
                         None => return Ok(Blocks(blocks)),
                     }
                 }
@@ -107,6 +110,51 @@ struct Block<'a> {
     resource: Option<Resource<'a>>,
 }
 
+impl<'a> Block<'a> {
+    /// One whose members are not those of a block is handed on as the text that it is.
+    fn read(raw: &'a RawValue) -> Self {
+        match raw.get().starts_with('{') {
+            true => serde_json::from_str(raw.get()).unwrap_or_else(|_| Self::text(raw)),
+            false => Self::text(raw),
+        }
+    }
+
+    fn text(text: &'a RawValue) -> Self {
+        Self {
+            kind: Cow::Borrowed("text"),
+            text: Some(text),
+            data: None,
+            mime_type: None,
+            uri: None,
+            name: None,
+            description: None,
+            resource: None,
+        }
+    }
+}
+
+/// The content as servers write it: a list, or one block or text without one.
+fn blocks(content: Option<&RawValue>) -> Result<Vec<Block<'_>>, String> {
+    let Some(content) = content else { return Ok(Vec::new()) };
+    match content.get() {
+        "null" | "{}" => Ok(Vec::new()),
+        text if text.starts_with('[') => serde_json::from_str::<Blocks<'_>>(text)
+            .map(|blocks| blocks.0)
+            .map_err(|_| "its `content` cannot be read".to_owned()),
+        text if text.starts_with(['"', '{']) => Ok(vec![Block::read(content)]),
+        _ => Err("its `content` is no list of blocks".to_owned()),
+    }
+}
+
+/// Does it say that the tool failed?
+fn is_error(member: Option<&RawValue>) -> Result<bool, String> {
+    match member.map_or("false", RawValue::get) {
+        "true" | "\"true\"" | "1" => Ok(true),
+        "false" | "\"false\"" | "0" | "null" => Ok(false),
+        _ => Err("its `isError` is neither true nor false".to_owned()),
+    }
+}
+
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Resource<'a> {
@@ -125,6 +173,8 @@ struct Resource<'a> {
 pub(super) enum Said {
     /// For the engine.
     Reply(CallReply),
+    /// Data of both kinds for the engine, and the structured part alone, of which the tool's output schema speaks.
+    Both(Arc<RawValue>, Box<RawValue>),
     /// It is none of the results there are; the call did run.
     Unreadable(String),
     /// The work goes on as a task on the server, which gavel does not follow.
@@ -140,13 +190,17 @@ pub(super) fn read(result: &[u8], max: usize, source: &Source) -> Said {
             return Said::Unreadable("its result is not an object".to_owned());
         }
         Ok(result) => result,
-        Err(error) => {
-            // Its words may quote the result.
-            let error = source.words(&error.to_string(), ERROR_BYTES);
-            return Said::Unreadable(format!("its result is not one of a tool: {error}"));
-        }
+        Err(error) => return Said::Unreadable(format!("its result is not one of a tool: {}", message::fault(&error))),
     };
-    match result.result_type.as_deref() {
+    let kind = match result
+        .result_type
+        .map(|kind| serde_json::from_str::<String>(kind.get()))
+        .transpose()
+    {
+        Ok(kind) => kind,
+        Err(_) => return Said::Unreadable("its `resultType` is no text".to_owned()),
+    };
+    match kind.as_deref() {
         None | Some("complete") if result.task.is_none() => {}
         Some("input_required") => {
             let message = "the tool asks for input, which gavel does not give".to_owned();
@@ -158,9 +212,12 @@ pub(super) fn read(result: &[u8], max: usize, source: &Source) -> Said {
             return Said::Unreadable(format!("its result is of the unknown type `{other}`"));
         }
     }
-    let blocks = result.content.as_ref().map_or(&[][..], |content| &content.0);
-    if result.is_error == Some(true) {
-        let message = error_words(blocks, result.structured_content, source);
+    let (blocks, is_error) = match blocks(result.content).and_then(|blocks| Ok((blocks, is_error(result.is_error)?))) {
+        Ok(read) => read,
+        Err(why) => return Said::Unreadable(why),
+    };
+    if is_error {
+        let message = error_words(&blocks, result.structured_content, source);
         let meta = result
             .meta
             .and_then(|meta| serde_json::from_str::<ResultMeta<'_>>(meta.get()).ok());
@@ -171,23 +228,43 @@ pub(super) fn read(result: &[u8], max: usize, source: &Source) -> Said {
         };
         return Said::Reply(CallReply::Failed(CallFailure::new(code, message)));
     }
-    Said::Reply(CallReply::Data(data(blocks, result.structured_content, max)))
+    // A null beside a text says nothing.
+    let structured = result
+        .structured_content
+        .filter(|raw| raw.get() != "null" || blocks.is_empty());
+    match structured {
+        Some(structured) if blocks.is_empty() || same::says(&blocks, structured) => {
+            Said::Reply(CallReply::Data(bounded(Cow::Borrowed(structured), max)))
+        }
+        None => Said::Reply(CallReply::Data(bounded(content(&blocks), max))),
+        Some(structured) => {
+            let both = format!(
+                r#"{{"content":{},"structuredContent":{}}}"#,
+                content(&blocks).get(),
+                structured.get()
+            );
+            match RawValue::from_string(both) {
+                Ok(both) => Said::Both(bounded(Cow::Owned(both), max), structured.to_owned()),
+                Err(error) => Said::Unreadable(format!("its result is not one of a tool: {}", message::fault(&error))),
+            }
+        }
+    }
 }
 
-fn data(blocks: &[Block<'_>], structured: Option<&RawValue>, max: usize) -> Arc<RawValue> {
-    let structured = structured.filter(|raw| raw.get() != "null" || blocks.is_empty());
-    let whole: Cow<'_, RawValue> = match (structured, blocks) {
-        (Some(raw), _) => Cow::Borrowed(raw),
-        (
-            None,
-            [
-                Block {
-                    kind, text: Some(text), ..
-                },
-            ],
-        ) if kind == "text" && is_string(text) => Cow::Borrowed(text),
-        (None, blocks) => Cow::Owned(raw(&Value::Array(blocks.iter().map(described).collect()))),
-    };
+/// The content as data.
+fn content<'a>(blocks: &'a [Block<'a>]) -> Cow<'a, RawValue> {
+    match blocks {
+        [
+            Block {
+                kind, text: Some(text), ..
+            },
+        ] if kind == "text" && is_string(text) => Cow::Borrowed(text),
+        blocks => Cow::Owned(raw(&Value::Array(blocks.iter().map(described).collect()))),
+    }
+}
+
+/// Data of at most `max` bytes that every reader of JSON can read.
+fn bounded(whole: Cow<'_, RawValue>, max: usize) -> Arc<RawValue> {
     let readable = nesting::within(whole.get().as_bytes(), nesting::MAX_LEVELS);
     if readable && whole.get().len() <= max {
         return whole.into_owned().into();
@@ -263,169 +340,21 @@ fn error_words(blocks: &[Block<'_>], structured: Option<&RawValue>, source: &Sou
             words.push_str(text.as_deref().unwrap_or(raw.get()));
         }
     }
+    let has_words = !words.trim().is_empty();
+    let structured = structured.filter(|raw| raw.get() != "null" && !(has_words && same::says(blocks, raw)));
+    if let Some(structured) = structured {
+        // What comes last is cut first, and neither part may take the whole room of the other.
+        let part = capped(structured.get(), ERROR_BYTES / 2);
+        words = match has_words {
+            true => format!("{}\n{part}", capped(&words, ERROR_BYTES - part.len() - 1)),
+            false => structured.get().to_owned(),
+        };
+    }
     if words.is_empty() {
-        words = structured.map_or_else(
-            || "the tool reported an error without words".to_owned(),
-            |raw| raw.get().to_owned(),
-        );
+        words = "the tool reported an error without words".to_owned();
     }
     source.said(&words, ERROR_BYTES).into_owned()
 }
 
 #[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used)]
-
-    use super::*;
-    use crate::adapters::mcp::unsolicited::testing::unsolicited;
-
-    fn read(result: &[u8], max: usize) -> Said {
-        super::read(result, max, &unsolicited().source)
-    }
-
-    fn reply(result: &Value, max: usize) -> CallReply {
-        match read(result.to_string().as_bytes(), max) {
-            Said::Reply(reply) => reply,
-            other => panic!("{other:?}"),
-        }
-    }
-
-    fn data_of(result: &Value, max: usize) -> String {
-        match reply(result, max) {
-            CallReply::Data(raw) => raw.get().to_owned(),
-            other => panic!("{other:?}"),
-        }
-    }
-
-    fn failure(result: &Value) -> CallFailure {
-        match reply(result, 1024) {
-            CallReply::Failed(failure) => failure,
-            other => panic!("{other:?}"),
-        }
-    }
-
-    #[test]
-    fn structured_content_comes_before_content() {
-        let both = json!({"content": [{"type": "text", "text": "x"}], "structuredContent": {"a": 1}});
-        assert_eq!(data_of(&both, 100), r#"{"a":1}"#);
-        let null = json!({"content": [{"type": "text", "text": "x"}], "structuredContent": null});
-        assert_eq!(data_of(&null, 100), r#""x""#);
-    }
-
-    #[test]
-    fn one_text_is_a_string_and_several_blocks_an_array_without_payloads() {
-        let one = json!({"content": [{"type": "text", "text": "say \"hi\""}]});
-        assert_eq!(data_of(&one, 100), r#""say \"hi\"""#);
-        let many = json!({"content": [
-            {"type": "text", "text": "a"},
-            {"type": "image", "data": "AAAA", "mimeType": "image/png"},
-            {"type": "resource", "resource": {"uri": "f:///a", "mimeType": "text/plain", "text": "t"}},
-            {"type": "resource", "resource": {"uri": "f:///b", "blob": "AAAAAA=="}},
-            {"type": "hologram", "x": 1}
-        ]});
-        let data: Value = serde_json::from_str(&data_of(&many, 1000)).unwrap();
-        assert_eq!(
-            data,
-            json!(["a",
-            {"type": "image", "mimeType": "image/png", "bytes": 3},
-            {"type": "resource", "uri": "f:///a", "mimeType": "text/plain", "text": "t"},
-            {"type": "resource", "uri": "f:///b", "mimeType": null, "bytes": 4},
-            {"type": "hologram", "mimeType": null}])
-        );
-        assert_eq!(data_of(&json!({"content": []}), 100), "[]");
-    }
-
-    #[test]
-    fn large_data_is_cut_between_characters_and_stays_json() {
-        for large in [
-            json!({"content": [{"type": "text", "text": "ä\"".repeat(500)}]}),
-            json!({"structuredContent": {"rows": vec!["ä\\"; 500]}}),
-        ] {
-            let data = data_of(&large, 300);
-            assert!(data.len() <= 300, "{}", data.len());
-            let text: String = serde_json::from_str(&data).unwrap();
-            assert!(text.contains("[cut: "), "{text}");
-        }
-    }
-
-    #[test]
-    fn data_that_nests_too_deeply_is_handed_on_as_text() {
-        let nested = |levels: usize| format!("{}{}", "[".repeat(levels), "]".repeat(levels));
-        let data = |levels| {
-            let result = format!(r#"{{"structuredContent":{}}}"#, nested(levels));
-            match read(result.as_bytes(), 1_000_000) {
-                Said::Reply(CallReply::Data(raw)) => raw.get().to_owned(),
-                other => panic!("{other:?}"),
-            }
-        };
-        assert_eq!(data(nesting::MAX_LEVELS), nested(nesting::MAX_LEVELS));
-        for levels in [nesting::MAX_LEVELS + 1, 100_000] {
-            let text: String = serde_json::from_str(&data(levels)).unwrap();
-            assert_eq!(text, nested(levels));
-        }
-    }
-
-    /// A JavaScript server that cuts a text may cut inside of an emoji.
-    #[test]
-    fn half_a_character_is_replaced_and_the_text_around_it_kept() {
-        let data = |result: &str| match read(result.as_bytes(), 1000) {
-            Said::Reply(CallReply::Data(raw)) => serde_json::from_str::<Value>(raw.get()).unwrap(),
-            other => panic!("{other:?}"),
-        };
-        let text = r#"{"type":"text","text":"cut \ud83d"}"#;
-        assert_eq!(data(&format!(r#"{{"content":[{text}]}}"#)), json!("cut \u{fffd}"));
-        assert_eq!(
-            data(&format!(r#"{{"content":[{text},{text}]}}"#)),
-            json!(["cut \u{fffd}", "cut \u{fffd}"])
-        );
-        let structured = r#"{"structuredContent":{"\uDE00":["cut \ud83d","\ud83d\ude00"]}}"#;
-        assert_eq!(data(structured), json!({"\u{fffd}": ["cut \u{fffd}", "\u{1f600}"]}));
-        let error = format!(r#"{{"isError":true,"content":[{text}]}}"#);
-        match read(error.as_bytes(), 1000) {
-            Said::Reply(CallReply::Failed(failure)) => assert_eq!(failure.message, "cut \u{fffd}"),
-            other => panic!("{other:?}"),
-        }
-        // And what is cut by us is cut from the text that was mended.
-        let long = format!(
-            r#"{{"content":[{{"type":"text","text":"{}\ud83d"}}]}}"#,
-            "x".repeat(5000)
-        );
-        assert!(data(&long).as_str().unwrap().contains("[cut: "));
-    }
-
-    #[test]
-    fn a_text_that_is_none_is_not_lost() {
-        let deep = format!("{}{}", "[".repeat(500), "]".repeat(500));
-        let result = format!(r#"{{"content":[{{"type":"text","text":{deep}}},{{"type":"text","text":7}}]}}"#);
-        match read(result.as_bytes(), 10_000) {
-            Said::Reply(CallReply::Data(raw)) => {
-                assert_eq!(serde_json::from_str::<Value>(raw.get()).unwrap(), json!([deep, 7]));
-            }
-            other => panic!("{other:?}"),
-        }
-        assert_eq!(
-            failure(&json!({"isError": true, "content": [{"type": "text", "text": {"a": 1}}]})).message,
-            r#"{"a":1}"#
-        );
-    }
-
-    #[test]
-    fn an_error_is_the_tools_own_word_and_short() {
-        let error =
-            json!({"isError": true, "content": [{"type": "text", "text": "no\n"}, {"type": "text", "text": "way"}]});
-        assert_eq!(failure(&error), CallFailure::new(FailureCode::ToolError, "no\n\nway"));
-        let long = json!({"isError": true, "content": [{"type": "text", "text": "x".repeat(9000)}]});
-        assert!(failure(&long).message.len() <= ERROR_BYTES);
-        assert!(!failure(&json!({"isError": true})).message.is_empty());
-    }
-
-    #[test]
-    fn a_question_is_not_an_answer() {
-        let question = json!({"resultType": "input_required", "inputRequests": {}});
-        assert_eq!(failure(&question).code, FailureCode::Unsupported);
-        let task = json!({"task": {"taskId": "t"}});
-        assert!(matches!(read(task.to_string().as_bytes(), 100), Said::Task));
-        assert!(matches!(read(b"[]", 100), Said::Unreadable(_)));
-        assert!(matches!(read(br#"{"resultType":"new"}"#, 100), Said::Unreadable(_)));
-    }
-}
+mod tests;

@@ -1,32 +1,32 @@
 //! One configured server: its connections, how many calls it gets at a time, and what a call comes to.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use metrics::{Counter, Gauge, Histogram};
-use serde_json::Value;
+use metrics::{Counter, Histogram};
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::attempt::{Attempt, Lost, Outgoing, says_not_begun};
 use super::config::{Connection, Identity, ServerConfig, TransportConfig};
-use super::definition::{self, Offer};
-use super::link::{Link, Listener, Session, State};
-use super::log;
+use super::integers;
+use super::link::Link;
 use super::meta::IdentitySigner;
 use super::outputs::Outputs;
 use super::peer;
-use super::pins::{AcceptedTool, PinError, Pins};
+use super::pins::Pins;
 use super::registry::Registry;
 use super::result::{self, ERROR_BYTES, Said};
+use super::session::{Session, State};
 use super::source::Source;
 use super::status::{ServerState, ServerStatus};
+use super::tool_listing::{ToolListing, is_up};
 use super::users::Users;
 use crate::domain::budget::Budget;
 use crate::domain::journal::{CallFailure, WordsOf};
 use crate::domain::tool::{FailureCode, Tool};
-use crate::ports::tools::{CallReply, CallRequest, LeftOut};
+use crate::ports::tools::{CallReply, CallRequest};
 
 /// A call waits this long for a connection that is being opened.
 const WAIT: Duration = Duration::from_secs(2);
@@ -57,7 +57,7 @@ pub(super) struct Server {
     /// The connection that lists; calls of all users go over it unless each has their own.
     link: Arc<Link>,
     users: Option<Arc<Users>>,
-    shelf: Arc<Shelf>,
+    listing: Arc<ToolListing>,
     /// Closed at the shutdown.
     permits: Semaphore,
     outputs: Outputs,
@@ -77,13 +77,8 @@ impl Server {
     pub(super) fn start(config: ServerConfig, common: &Arc<Common>) -> Self {
         let source = Source::new(&config, &common.answers);
         let config = Arc::new(config);
-        let shelf = Arc::new(Shelf {
-            config: config.clone(),
-            source: source.clone(),
-            common: common.clone(),
-            listed: Mutex::default(),
-        });
-        let link = Link::new(config.clone(), source.clone(), common, shelf.clone());
+        let listing = Arc::new(ToolListing::new(&config, &source, common));
+        let link = Link::new(config.clone(), source.clone(), common, listing.clone());
         let per_user = config.gavel.connection == Connection::PerUser;
         let users = per_user.then(|| Users::new(&config, &source, common));
         if let Some(users) = &users {
@@ -116,7 +111,7 @@ impl Server {
             config,
             source,
             link,
-            shelf,
+            listing,
         }
     }
 
@@ -141,8 +136,8 @@ impl Server {
         }
     }
 
-    pub(super) fn shelf(&self) -> &Arc<Shelf> {
-        &self.shelf
+    pub(super) fn listing(&self) -> &Arc<ToolListing> {
+        &self.listing
     }
 
     /// Makes one call.
@@ -179,21 +174,30 @@ impl Server {
                 Err(words) => return unavailable(words),
             },
         };
+        if let Some(until) = link.rests() {
+            let ms = until.saturating_duration_since(started).as_millis();
+            return unavailable(format!(
+                "the server asked to be left alone; it is called again in {ms} ms"
+            ));
+        }
         let permit = match link.breaker.admit(started) {
             Ok(permit) => permit,
             Err(pause) => {
                 let ms = pause.as_millis();
-                return unavailable(format!(
-                    "many calls in a row did not get through; tried again in {ms} ms"
-                ));
+                return unavailable(match link.breaker.refuses() {
+                    Some(why) => format!("the server refuses all calls: {why}; tried again in {ms} ms"),
+                    None => format!("many calls in a row did not get through; tried again in {ms} ms"),
+                });
             }
         };
         let identity = match self.identity(request.user) {
             Ok(identity) => identity,
             Err(error) => return unavailable(format!("no identity token: {error}")),
         };
+        let arguments = integers::written(request.arguments);
         let outgoing = Outgoing {
             request,
+            arguments: &arguments,
             identity: identity.as_deref(),
             deadline: started + request.timeout,
         };
@@ -216,9 +220,9 @@ impl Server {
             }
         };
         match &attempt {
-            Attempt::Result(..) | Attempt::Error { .. } | Attempt::Refused(_) | Attempt::SessionGone => {
-                permit.answered();
-            }
+            Attempt::Result(..) | Attempt::Error { .. } => permit.answered(),
+            // Credentials, a session or an address say the same of every call; one that was refused alone is followed by others.
+            Attempt::Refused(why) | Attempt::Stale(why) => permit.refused(Instant::now(), why),
             Attempt::NotSent(lost, _) | Attempt::Lost(lost, _) if tells_of_the_server(*lost, request.tool, given) => {
                 if permit.fault(Instant::now()) {
                     // It may take calls and never answer one: then it is connected to, or started, anew.
@@ -246,6 +250,10 @@ impl Server {
                     self.outputs.check(tool, &data, &self.source);
                     return CallReply::Data(data);
                 }
+                Said::Both(data, structured) => {
+                    self.outputs.check(tool, &structured, &self.source);
+                    return CallReply::Data(data);
+                }
                 Said::Reply(reply) => return reply,
                 Said::Unreadable(why) => return unknown(tool, Lost::Connection, why),
                 Said::Task => {
@@ -261,10 +269,7 @@ impl Server {
                 (FailureCode::ProtocolError, message)
             }
             Attempt::Refused(message) => (FailureCode::ProtocolError, message),
-            Attempt::SessionGone => (
-                FailureCode::ProtocolError,
-                "the server does not keep its session".to_owned(),
-            ),
+            Attempt::Stale(why) => (FailureCode::ProtocolError, why),
             Attempt::NotSent(lost, message) => return not_sent(lost, message),
             Attempt::Lost(lost, message) => return unknown(tool, lost, message),
         };
@@ -301,7 +306,10 @@ impl Server {
             (Some(reason), _) => (ServerState::Off, Some(reason.clone())),
             (None, State::Up(up)) => {
                 session = Some(up);
-                (ServerState::Up, None)
+                match self.link.breaker.refuses() {
+                    Some(why) => (ServerState::Down, Some(format!("it refuses all calls: {why}"))),
+                    None => (ServerState::Up, None),
+                }
             }
             (None, State::Connecting { lost }) => (ServerState::Connecting, lost.map(|reason| reason.to_string())),
             (None, State::Down(reason)) => (ServerState::Down, Some(reason.to_string())),
@@ -328,10 +336,6 @@ impl Server {
             },
         }
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Is the tool compared with what its server lists over the connection?
@@ -378,8 +382,12 @@ async fn send(link: &Link, outgoing: &Outgoing<'_>, started: Instant, compare: C
         }
         let attempt = send_over(&session, outgoing).await;
         match &attempt {
-            Attempt::SessionGone if again => link.renew(&session),
-            Attempt::NotSent(Lost::Connection, _) if again && session.direct.is_none() => link.renew(&session),
+            Attempt::Stale(why) if again => link.renew(&session, why),
+            Attempt::NotSent(Lost::Connection, why) if again && session.direct.is_none() => link.renew(&session, why),
+            Attempt::Stale(why) | Attempt::Lost(Lost::Session, why) => {
+                link.renew(&session, why);
+                return attempt;
+            }
             Attempt::NotSent(Lost::Connection, _) | Attempt::Lost(Lost::Connection, _) => {
                 link.suspect();
                 return attempt;
@@ -394,7 +402,7 @@ async fn send(link: &Link, outgoing: &Outgoing<'_>, started: Instant, compare: C
 /// does not, nor does one to which its run had little time left to give.
 fn tells_of_the_server(lost: Lost, tool: &Tool, given: Duration) -> bool {
     match lost {
-        Lost::Connection => true,
+        Lost::Connection | Lost::Session => true,
         Lost::Cancelled | Lost::Lease | Lost::Changed | Lost::NoRoom => false,
         // What little of it was spent on the way here is forgiven.
         Lost::Timeout => given >= tool.timeout.min(FAIR).mul_f64(0.9),
@@ -412,7 +420,7 @@ async fn send_over(session: &Session, outgoing: &Outgoing<'_>) -> Attempt {
         Attempt::NotSent(lost, words) => Attempt::NotSent(lost, hidden(words)),
         Attempt::Lost(lost, words) => Attempt::Lost(lost, hidden(words)),
         // They were made of the server's words, and came without secrets.
-        attempt @ (Attempt::Result(..) | Attempt::Error { .. } | Attempt::SessionGone) => attempt,
+        attempt @ (Attempt::Result(..) | Attempt::Error { .. } | Attempt::Stale(_)) => attempt,
     }
 }
 
@@ -424,7 +432,9 @@ fn not_sent(lost: Lost, message: String) -> CallReply {
     let code = match lost {
         // The run itself was over.
         Lost::Cancelled => FailureCode::LimitReached,
-        Lost::Timeout | Lost::Connection | Lost::Lease | Lost::Changed | Lost::NoRoom => FailureCode::Unavailable,
+        Lost::Timeout | Lost::Connection | Lost::Session | Lost::Lease | Lost::Changed | Lost::NoRoom => {
+            FailureCode::Unavailable
+        }
     };
     CallReply::NotSent(CallFailure::new(code, message))
 }
@@ -434,197 +444,7 @@ fn unknown(tool: &Tool, lost: Lost, message: String) -> CallReply {
         _ if tool.side_effect => FailureCode::InDoubt,
         Lost::Timeout | Lost::Cancelled => FailureCode::Timeout,
         Lost::NoRoom => FailureCode::Overloaded,
-        Lost::Connection | Lost::Lease | Lost::Changed => FailureCode::ProtocolError,
+        Lost::Connection | Lost::Session | Lost::Lease | Lost::Changed => FailureCode::ProtocolError,
     };
     CallReply::Unknown(CallFailure::new(code, message))
-}
-
-/// A server's tools on their way to the catalog: read, and held back where they are pinned.
-pub(super) struct Shelf {
-    config: Arc<ServerConfig>,
-    source: Arc<Source>,
-    common: Arc<Common>,
-    listed: Mutex<Listed>,
-}
-
-/// What a server offers.
-#[derive(Default)]
-struct Listed {
-    /// All that could be read, held back or not.
-    offer: Offer,
-    /// Is the server there? Only then may its tools be put into the catalog.
-    connected: bool,
-    /// What is held back.
-    held: Vec<LeftOut>,
-}
-
-impl Shelf {
-    /// The tools that are held back, as the server gives them now.
-    pub(super) fn held_back(&self) -> Vec<Arc<Tool>> {
-        let listed = lock(&self.listed);
-        let is_held = |tool: &&Arc<Tool>| listed.held.iter().any(|held| *held.tool == *tool.name);
-        let tools = listed.offer.tools.iter().filter(|_| listed.connected);
-        tools.filter(is_held).cloned().collect()
-    }
-
-    /// Accepts the definition a pinned tool has now; with `digest` only if that is its digest.
-    ///
-    /// # Errors
-    /// [`PinError`].
-    pub(super) fn accept(&self, tool: &str, digest: Option<&str>) -> Result<AcceptedTool, PinError> {
-        let server = &self.config.name;
-        if !self.config.gavel.pin {
-            return Err(PinError::NotPinned(server.to_string()));
-        }
-        let mut listed = lock(&self.listed);
-        let mut known = listed.offer.tools.iter().filter(|_| listed.connected);
-        let Some(tool) = known.find(|known| &*known.name == tool).cloned() else {
-            return Err(PinError::UnknownTool {
-                server: server.to_string(),
-                tool: tool.to_owned(),
-            });
-        };
-        if digest.is_some_and(|digest| *digest != *tool.digest) {
-            return Err(PinError::OtherDigest {
-                server: server.to_string(),
-                tool: tool.name.to_string(),
-                now: tool.digest.to_string(),
-            });
-        }
-        let before = self.common.pins.accept(server, &tool.name, &tool.digest)?;
-        self.publish(&mut listed);
-        Ok(AcceptedTool { before, tool })
-    }
-
-    /// Is this a server whose tools are pinned?
-    pub(super) fn is_pinned(&self) -> bool {
-        self.config.gavel.pin
-    }
-
-    /// What is held back may have been accepted meanwhile, by another process.
-    ///
-    /// It reads a file and may wait for its lock, so it is no work for an async task.
-    pub(super) fn look_again(&self) {
-        let mut listed = lock(&self.listed);
-        if !listed.held.is_empty() {
-            self.publish(&mut listed);
-        }
-    }
-
-    fn publish(&self, listed: &mut Listed) {
-        if !listed.connected {
-            return;
-        }
-        let mut offer = Offer {
-            tools: listed.offer.tools.clone(),
-            left_out: listed.offer.left_out.clone(),
-        };
-        if self.config.gavel.pin {
-            let held = self.hold_back(&mut offer);
-            for left in held.iter().filter(|left| !listed.held.contains(left)) {
-                log::line!(
-                    self.source.log,
-                    warn,
-                    "tool held back",
-                    tool = left.tool,
-                    reason = left.reason,
-                    "tool held back"
-                );
-            }
-            for left in &listed.held {
-                if !held.iter().any(|still| still.tool == left.tool) {
-                    log::line!(
-                        self.source.log,
-                        info,
-                        "tool no longer held back",
-                        tool = left.tool,
-                        "tool no longer held back"
-                    );
-                }
-            }
-            offer.left_out.extend(held.iter().cloned());
-            listed.held = held;
-        }
-        self.common.registry.up(&self.config.name, offer);
-    }
-
-    /// Takes the tools out of the offer that are not as accepted.
-    fn hold_back(&self, offer: &mut Offer) -> Vec<LeftOut> {
-        let name = &self.config.name;
-        let digests: Vec<_> = offer.tools.iter().map(|tool| (&*tool.name, &*tool.digest)).collect();
-        let held: Vec<_> = match self.common.pins.check(name, &digests) {
-            Ok(changed) => changed
-                .into_iter()
-                .map(|tool| {
-                    let reason = format!(
-                        "its definition is not the accepted one; `gavel mcp inspect {name} {tool}` shows it, \
-                         `gavel mcp accept {name} {tool}` accepts it"
-                    );
-                    (tool.to_owned(), reason)
-                })
-                .collect(),
-            // What is accepted is not known, so nothing is.
-            Err(error) => {
-                let reason = format!("what is accepted could not be read or kept: {error}");
-                digests
-                    .iter()
-                    .map(|(tool, _)| ((*tool).to_owned(), reason.clone()))
-                    .collect()
-            }
-        };
-        offer
-            .tools
-            .retain(|tool| !held.iter().any(|(held, _)| **held == *tool.name));
-        let left_out = held.into_iter().map(|(tool, reason)| LeftOut {
-            server: name.clone(),
-            tool,
-            reason,
-        });
-        left_out.collect()
-    }
-}
-
-impl Listener for Shelf {
-    fn listed(&self, list: &[Value]) {
-        let mut listed = lock(&self.listed);
-        let offer = definition::read(&self.config, &self.source, list, &listed.offer.tools);
-        let new = |left: &&LeftOut| !listed.offer.left_out.contains(left);
-        for left in offer.left_out.iter().filter(new) {
-            log::line!(
-                self.source.log,
-                warn,
-                "tool left out",
-                tool = left.tool,
-                reason = left.reason,
-                "tool left out"
-            );
-        }
-        listed.offer = offer;
-        for name in self.config.gavel.tools.keys() {
-            if !listed.offer.tools.iter().any(|tool| *tool.name == **name) {
-                log::line!(
-                    self.source.log,
-                    warn,
-                    "settings for no tool",
-                    tool = name,
-                    "settings for a tool that is not offered"
-                );
-            }
-        }
-        listed.connected = true;
-        self.publish(&mut listed);
-        is_up(&self.config).set(1.0);
-    }
-
-    fn lost(&self, reason: &str, soon: bool) {
-        // The lock is kept, so that nobody puts the tools back at the same time.
-        let mut listed = lock(&self.listed);
-        listed.connected = false;
-        self.common.registry.down(&self.config.name, reason, soon);
-        is_up(&self.config).set(0.0);
-    }
-}
-
-fn is_up(server: &ServerConfig) -> Gauge {
-    metrics::gauge!("gavel_mcp_server_up", "server" => server.name.to_string())
 }

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 use std::process::Stdio;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use process_wrap::tokio::{CommandWrap, KillOnDrop, ProcessGroup};
 use secrecy::ExposeSecret;
@@ -11,11 +11,13 @@ use tokio::process::Command;
 
 use super::config::TransportConfig;
 use super::group::EndsWithLeader;
+use super::last_words::LastWords;
 use super::log;
 use super::pipes::Pipes;
 use super::secrets::{Parts, Secrets};
 use super::source::Source;
 use super::unsolicited::Unsolicited;
+use super::unstarted;
 use crate::domain::text::{capped, visible};
 
 /// A longer line of stderr is logged in pieces.
@@ -27,22 +29,8 @@ pub(super) struct Child {
     pub(super) transport: Pipes,
     /// Its process id.
     pub(super) pid: Option<u32>,
-    /// The last line it wrote to stderr.
+    /// What it wrote to stderr last.
     pub(super) last_words: LastWords,
-}
-
-/// The last line of a child's stderr.
-#[derive(Clone, Debug, Default)]
-pub(super) struct LastWords(Arc<Mutex<Option<String>>>);
-
-impl LastWords {
-    pub(super) fn get(&self) -> Option<String> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-
-    fn set(&self, line: String) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(line);
-    }
 }
 
 /// Starts the child with nothing of our environment but `base_env`, in a process group of its own,
@@ -78,8 +66,19 @@ pub(super) fn start(
     }
     let mut wrap = CommandWrap::from(process);
     wrap.wrap(KillOnDrop).wrap(ProcessGroup::leader()).wrap(EndsWithLeader);
-    let (transport, stderr) =
-        Pipes::open(wrap, unsolicited.clone()).map_err(|error| format!("`{command}` could not be started: {error}"))?;
+    let path = env
+        .iter()
+        .find(|(name, _)| name == "PATH")
+        .map(|(_, value)| value.expose_secret());
+    let (transport, stderr) = Pipes::open(wrap, unsolicited.clone()).map_err(|error| {
+        let path = path.or_else(|| {
+            base_env
+                .iter()
+                .find(|(name, _)| *name == "PATH")
+                .map(|(_, value)| value.as_str())
+        });
+        unstarted::words(command, cwd.as_deref(), path, &error)
+    })?;
     let pid = transport.id();
     let last_words = LastWords::default();
     #[expect(
@@ -107,6 +106,7 @@ async fn log(source: Arc<Source>, stderr: impl AsyncRead + Unpin, last_words: La
             .await
             .unwrap_or(0);
         if read == 0 && line.is_empty() {
+            last_words.end();
             return;
         }
         line = hide(line, &source.secrets, Parts::Not);
@@ -124,7 +124,7 @@ async fn log(source: Arc<Source>, stderr: impl AsyncRead + Unpin, last_words: La
             continue;
         }
         log::line!(source.log, info, "stderr", target: "gavel::mcp::stderr", "{text}");
-        last_words.set(capped(text, 512).into_owned());
+        last_words.add(capped(text, 512).into_owned());
     }
 }
 
@@ -147,6 +147,8 @@ fn hide(line: Vec<u8>, secrets: &Secrets, parts: Parts) -> Vec<u8> {
 mod tests {
     #![allow(clippy::unwrap_used)]
 
+    use std::sync::Mutex;
+
     use super::*;
     use crate::adapters::mcp::answers;
     use crate::adapters::mcp::config::McpConfig;
@@ -163,7 +165,7 @@ mod tests {
         let words = LastWords::default();
         let text = format!("{}\nkey=canary-0123456789\n\n", "x".repeat(100_000));
         log(source("canary-0123456789"), text.as_bytes(), words.clone()).await;
-        assert_eq!(words.get().as_deref(), Some("key=***"));
+        assert_eq!(words.get().await.as_deref(), Some("key=***"));
     }
 
     /// C-FR-010: wherever in a line without end a secret stands, not even a part of it is logged.

@@ -7,7 +7,6 @@ mod plain;
 mod watched;
 
 use bytes::Bytes;
-use futures_util::{Stream, stream};
 use http_body::Body as _;
 use reqwest::StatusCode;
 use reqwest::header::HeaderMap;
@@ -84,14 +83,6 @@ impl Response {
             Self::General(_) => false,
             Self::Plain(response) => response.body().is_end_stream(),
         }
-    }
-
-    /// The rest of the body, piece by piece.
-    pub(super) fn pieces(self) -> impl Stream<Item = Result<Bytes, BodyError>> + Send {
-        stream::try_unfold(self, async |mut response| {
-            let piece = response.chunk().await?;
-            Ok(piece.map(|piece| (piece, response)))
-        })
     }
 }
 

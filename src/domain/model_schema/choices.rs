@@ -1,7 +1,8 @@
 //! `enum`, and `const` as an `enum` of one value.
 //!
-//! An `enum` may hold text and numbers only (WIRE.md section 2). Of any other value its type is told: alone where nothing
-//! else can be chosen, else as another branch of `anyOf`.
+//! An `enum` may hold text and numbers only, and no empty text (WIRE.md section 2). Of any other value its type is told: alone
+//! where nothing else can be chosen, else as another branch of `anyOf`. Empty text is not declared beside others: a model may
+//! leave the argument out, and arguments that have it are valid all the same.
 
 use serde_json::{Map, Value, json};
 
@@ -15,8 +16,14 @@ pub(super) fn put(out: &mut Map<String, Value>, values: &[Value]) {
             kinds.push(kind);
         }
     }
-    let said: Vec<&Value> = values.iter().filter(|value| kind(value).is_none()).collect();
+    let mut said: Vec<&Value> = values.iter().filter(|value| kind(value).is_none()).collect();
+    let is_empty = |value: &&Value| value.as_str() == Some("");
+    let has_empty = said.iter().any(is_empty);
+    said.retain(|value| !is_empty(value));
     if said.is_empty() {
+        if has_empty && (declared.is_empty() || declared.contains(&"string")) {
+            kinds.push("string");
+        }
         match kinds[..] {
             [] => {}
             [one] => drop(out.insert("type".to_owned(), json!(one))),
@@ -108,6 +115,10 @@ mod tests {
                 json!({"enum": ["x", null], "anyOf": [{"type": "string"}, {"type": "null"}]}),
                 json!({"enum": ["x"], "anyOf": [{"type": "string"}, {"type": "null"}]}),
             ),
+            (json!({"enum": ["", "low"]}), json!({"enum": ["low"]})),
+            (json!({"type": "string", "enum": [""]}), json!({"type": "string"})),
+            (json!({"enum": ["", null]}), json!({"type": ["null", "string"]})),
+            (json!({"const": ""}), json!({"type": "string"})),
             (json!({"const": null}), json!({"type": "null"})),
             (json!({"type": "boolean", "const": true}), json!({"type": "boolean"})),
         ] {

@@ -239,7 +239,9 @@ fn stopped(reason: StopReason, limits: &Limits) -> String {
         StopReason::MissingOutput => Text::MissingOutput.with(&[]),
         StopReason::Unavailable => Text::Unavailable.with(&[]),
         StopReason::SizeLimit => Text::SizeLimit.with(&[]),
-        StopReason::InvalidOutput | StopReason::DoomLoop | StopReason::Crash | StopReason::ProcessLost => Text::Broken.with(&[]),
+        StopReason::InvalidOutput | StopReason::DoomLoop | StopReason::Crash | StopReason::ProcessLost => {
+            Text::Broken.with(&[])
+        }
     }
 }
 

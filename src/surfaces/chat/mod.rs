@@ -449,7 +449,6 @@ impl Chat {
             subject: "work on one message",
             limit: "16 MiB",
             progress: derive::progress(journal),
-            ..ReplyArgs::default()
         };
         self.templates.render(outcome, &args)
     }

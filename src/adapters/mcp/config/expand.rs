@@ -1,4 +1,4 @@
-//! `${VAR}` and `${VAR:-default}` in the values of `mcp.json`.
+//! `${VAR}` and `${VAR:-default}` in the values of `mcp.json`, and the same as `${env:VAR}`, which other programs write.
 
 /// Replaces every `${…}` of `text`. Values are not expanded again, so what a variable holds
 /// cannot name another one.
@@ -16,6 +16,7 @@ pub(super) fn expand(text: &str, env: &dyn Fn(&str) -> Option<String>) -> Result
             Some((name, default)) => (name, Some(default)),
             None => (&inner[..end], None),
         };
+        let name = name.strip_prefix("env:").unwrap_or(name);
         if !is_name(name) {
             return Err(Unexpandable::Name(name.to_owned()));
         }
@@ -43,7 +44,7 @@ fn is_name(name: &str) -> bool {
 pub(super) enum Unexpandable {
     #[error("the variable {0} is not set; set it, or write ${{{0}:-default}}")]
     Undefined(String),
-    #[error("`{0}` is not the name of a variable")]
+    #[error("`{0}` is not the name of a variable; write ${{NAME}} or ${{env:NAME}}")]
     Name(String),
     #[error("`${{` has no `}}`")]
     Open,
@@ -68,6 +69,16 @@ mod tests {
     fn variables_defaults_and_plain_text_are_put_together() {
         let all = "http://${HOST}:${PORT:-80}/${EMPTY}${EMPTY:-x}$HOST";
         assert_eq!(expand(all, &env).unwrap(), "http://example:80/x$HOST");
+    }
+
+    #[test]
+    fn variables_are_also_written_as_other_programs_do() {
+        assert_eq!(expand("${env:HOST}/${env:PORT:-80}", &env).unwrap(), "example/80");
+        assert_eq!(expand("${env:NOPE}", &env), Err(Unexpandable::Undefined("NOPE".into())));
+        assert_eq!(
+            expand("${input:key}", &env),
+            Err(Unexpandable::Name("input:key".into()))
+        );
     }
 
     #[test]

@@ -5,6 +5,7 @@
 //! `gavel` are mistakes.
 
 mod expand;
+mod lenient;
 mod read;
 
 use std::collections::BTreeMap;
@@ -156,8 +157,10 @@ pub struct ToolSettings {
 
 /// Something wrong, or odd, at one place of the file.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("mcp.json{pointer}: {message}")]
+#[error("mcp.json{}{pointer}: {message}", self.line.map(|line| format!(" line {line}, ")).unwrap_or_default())]
 pub struct ConfigIssue {
+    /// The line of the file, from 1; `None` for what is in no file.
+    pub line: Option<usize>,
     /// JSON pointer into the file; empty for the whole.
     pub pointer: String,
     /// What was found and what is allowed.

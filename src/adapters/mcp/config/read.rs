@@ -12,6 +12,7 @@ use serde_json::{Map, Value};
 use url::Url;
 
 use super::expand::expand;
+use super::lenient;
 use super::{
     ConfigIssue, Connection, IDENTITY_SECRET, Identity, McpConfig, PASSED_ON, ServerConfig, Settings, ToolSettings,
     TransportConfig,
@@ -28,28 +29,48 @@ const DEFAULT_CONCURRENT: usize = 256;
 const SECRET_BYTES: usize = 32;
 
 pub(super) fn read(text: &str, env: &dyn Fn(&str) -> Option<String>) -> Result<McpConfig, Vec<ConfigIssue>> {
+    let text = &lenient::plain(text);
     let root: Value = serde_json::from_str(text).map_err(|error| vec![issue("", format!("not JSON: {error}"))])?;
+    // VS Code's word for the same.
+    let key = match root.get("mcpServers") {
+        None if root.get("servers").is_some() => "servers",
+        _ => "mcpServers",
+    };
     let mut reader = Reader {
         env,
+        base: format!("/{key}"),
         issues: Vec::new(),
         warnings: Vec::new(),
         expanded: Vec::new(),
     };
     let mut servers = Vec::new();
-    match root.get("mcpServers") {
+    match root.get(key) {
         Some(Value::Object(entries)) => {
             for (name, entry) in entries {
-                let at = format!("/mcpServers/{}", escape(name));
-                if let Some(server) = reader.server(name, entry, &at) {
-                    servers.push(server);
+                let at = format!("/{key}/{}", escape(name));
+                let Some(server) = reader.server(name, entry, &at) else {
+                    continue;
+                };
+                match servers.iter().any(|known: &ServerConfig| known.name == server.name) {
+                    true => reader.wrong(&at, format!("there are two servers `{}`", server.name)),
+                    false => servers.push(server),
                 }
             }
         }
-        Some(_) => reader.wrong("/mcpServers", "must be an object of servers by name"),
-        None => reader.wrong("", "`mcpServers` is missing"),
+        Some(_) => reader.wrong(&reader.base.clone(), "must be an object of servers by name"),
+        None => reader.wrong(
+            "",
+            "`mcpServers` is missing (`servers`, as VS Code calls it, is read too)",
+        ),
+    }
+    if key == "mcpServers" && root.get("servers").is_some() {
+        reader.warnings.push(issue("/servers", "ignored beside `mcpServers`"));
     }
     servers.sort_by(|a, b| a.name.cmp(&b.name));
     let identity_secret = reader.identity_secret(&servers);
+    let found = |issue: &mut ConfigIssue| issue.line = Some(lenient::line(text, &issue.pointer));
+    reader.issues.iter_mut().for_each(found);
+    reader.warnings.iter_mut().for_each(found);
     if !reader.issues.is_empty() {
         return Err(reader.issues);
     }
@@ -66,6 +87,7 @@ pub(super) fn read(text: &str, env: &dyn Fn(&str) -> Option<String>) -> Result<M
 
 fn issue(pointer: &str, message: impl Into<String>) -> ConfigIssue {
     ConfigIssue {
+        line: None,
         pointer: pointer.to_owned(),
         message: message.into(),
     }
@@ -78,6 +100,8 @@ fn escape(key: &str) -> String {
 
 struct Reader<'a> {
     env: &'a dyn Fn(&str) -> Option<String>,
+    /// Pointer to the servers.
+    base: String,
     issues: Vec<ConfigIssue>,
     warnings: Vec<ConfigIssue>,
     /// Values of variables that the current entry named.
@@ -94,16 +118,32 @@ impl Reader<'_> {
             self.wrong(at, "must be an object");
             return None;
         };
-        if name.is_empty() || name.len() > 64 || name.chars().any(|c| c.is_control() || c.is_whitespace()) {
-            self.wrong(at, "a server's name has 1 to 64 bytes, without white space");
+        // Names of tools, URLs and commands have no white space.
+        let one_word = name.split_whitespace().collect::<Vec<_>>().join("-");
+        if one_word != *name && !one_word.is_empty() {
+            let message = format!("a server's name has no white space; it is called `{one_word}` here");
+            self.warnings.push(issue(at, message));
         }
+        let name = one_word.as_str();
+        if name.is_empty() || name.len() > 64 || name.chars().any(char::is_control) {
+            self.wrong(at, "a server's name has 1 to 64 bytes, without control characters");
+        }
+        // Some programs write down what is not set.
+        let set = entry.iter().filter(|(_, value)| !value.is_null());
+        let entry = &set.map(|(key, value)| (key.clone(), value.clone())).collect();
         self.unknown_keys(entry, at);
         let gavel = self.settings(entry, at);
         let disabled = self.bool(entry, "disabled", at).unwrap_or(false);
+        let enabled = self.bool(entry, "enabled", at).unwrap_or(true);
         let timeout = self.millis(entry, "timeout", at).unwrap_or(DEFAULT_TIMEOUT);
+        if timeout < Duration::from_secs(1) {
+            let ms = timeout.as_millis();
+            let message = format!("{ms} milliseconds; for {ms} seconds write {}", ms * 1000);
+            self.warnings.push(issue(&format!("{at}/timeout"), message));
+        }
         let include = self.strings(entry, "includeTools", at);
         let exclude = self.strings(entry, "excludeTools", at).unwrap_or_default();
-        let off = match disabled {
+        let off = match disabled || !enabled {
             true => Some("disabled in mcp.json".to_owned()),
             false => self.lacks(&gavel.needs, entry),
         };
@@ -123,7 +163,7 @@ impl Reader<'_> {
     }
 
     fn unknown_keys(&mut self, entry: &Map<String, Value>, at: &str) {
-        const KNOWN: [&str; 14] = [
+        const KNOWN: [&str; 15] = [
             "command",
             "args",
             "env",
@@ -136,6 +176,7 @@ impl Reader<'_> {
             "excludeTools",
             "type",
             "disabled",
+            "enabled",
             "description",
             "gavel",
         ];
@@ -497,7 +538,7 @@ impl Reader<'_> {
         let asking = servers
             .iter()
             .find(|server| server.off.is_none() && server.gavel.identity == Identity::Token)?;
-        let at = format!("/mcpServers/{}/gavel/identity", escape(&asking.name));
+        let at = format!("{}/{}/gavel/identity", self.base, escape(&asking.name));
         match (self.env)(IDENTITY_SECRET) {
             Some(secret) if secret.len() >= SECRET_BYTES => Some(SecretString::from(secret)),
             Some(_) => {

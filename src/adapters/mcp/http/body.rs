@@ -1,10 +1,18 @@
-//! Bodies of answers, bounded.
+//! Bodies of answers, bounded, and decoded where they came compressed.
+
+use std::io::Write;
 
 use bytes::Bytes;
-use futures_util::{Stream, StreamExt, TryStreamExt};
+use flate2::write::{MultiGzDecoder, ZlibDecoder};
+use futures_util::{Stream, StreamExt, stream};
+use reqwest::header::{CONTENT_ENCODING, HeaderMap};
 
+use super::media::{self, Kind};
 use crate::adapters::mcp::answers::{Held, NoRoom, Reading};
 use crate::adapters::upstream::{BodyError, Response};
+
+/// Compressed bytes that are decoded at a time: they become at most a thousand times as many.
+const STEP: usize = 4 * 1024;
 
 /// Why a body could not be read.
 #[derive(Debug, thiserror::Error)]
@@ -15,19 +23,156 @@ pub(super) enum BodyFault {
     Broken(#[from] BodyError),
     #[error(transparent)]
     NoRoom(#[from] NoRoom),
+    #[error(
+        "the answer has the `content-encoding` `{0}`, which gavel has not asked for; it reads `gzip` and `deflate`"
+    )]
+    Encoding(String),
+    #[error("the answer is labelled as `{0}` and is not compressed so, or is cut off")]
+    Compression(&'static str),
+}
+
+/// The body of a response, piece by piece.
+pub(super) struct Body {
+    response: Response,
+    decoder: Option<Decoder>,
+    /// What was looked at ahead.
+    ahead: Bytes,
+    /// Largest piece that may come of a compressed one.
+    max: usize,
+}
+
+impl Body {
+    /// # Errors
+    /// It is compressed in a way that is not read.
+    pub(super) fn of(response: Response, max: usize) -> Result<Self, BodyFault> {
+        Ok(Self {
+            decoder: Decoder::of(response.headers())?,
+            response,
+            ahead: Bytes::new(),
+            max,
+        })
+    }
+
+    /// The headers of its response.
+    pub(super) fn headers(&self) -> &HeaderMap {
+        self.response.headers()
+    }
+
+    /// What it is, by how it begins; `label` is what its headers say. Waits for its first byte that is no white space, and
+    /// drops what comes before it.
+    pub(super) async fn kind(&mut self, label: Kind) -> Result<Kind, BodyFault> {
+        let mut dropped = 0;
+        while let Some(piece) = self.next().await? {
+            let kind = media::begun(label, &piece);
+            if kind != Kind::Empty {
+                self.ahead = piece;
+                return Ok(kind);
+            }
+            dropped += piece.len();
+            if dropped > self.max {
+                return Err(BodyFault::TooLarge(self.max));
+            }
+        }
+        Ok(Kind::Empty)
+    }
+
+    async fn next(&mut self) -> Result<Option<Bytes>, BodyFault> {
+        if !self.ahead.is_empty() {
+            return Ok(Some(std::mem::take(&mut self.ahead)));
+        }
+        loop {
+            let piece = self.response.chunk().await?;
+            let Some(decoder) = &mut self.decoder else {
+                return Ok(piece);
+            };
+            match piece {
+                None => return decoder.end().map(|()| None),
+                Some(piece) => {
+                    let piece = decoder.decode(&piece, self.max)?;
+                    if !piece.is_empty() {
+                        return Ok(Some(piece));
+                    }
+                }
+            }
+        }
+    }
+
+    /// Is it known, without waiting, that no more will come?
+    fn is_read(&self) -> bool {
+        self.decoder.is_none() && self.response.is_read()
+    }
+}
+
+/// Undoes what a server did unasked.
+enum Decoder {
+    Gzip(MultiGzDecoder<Vec<u8>>),
+    Deflate(ZlibDecoder<Vec<u8>>),
+}
+
+impl Decoder {
+    fn of(headers: &HeaderMap) -> Result<Option<Self>, BodyFault> {
+        let Some(encoding) = headers.get(CONTENT_ENCODING) else {
+            return Ok(None);
+        };
+        match String::from_utf8_lossy(encoding.as_bytes())
+            .trim()
+            .to_ascii_lowercase()
+            .as_str()
+        {
+            "" | "identity" => Ok(None),
+            "gzip" | "x-gzip" => Ok(Some(Self::Gzip(MultiGzDecoder::new(Vec::new())))),
+            "deflate" => Ok(Some(Self::Deflate(ZlibDecoder::new(Vec::new())))),
+            other => Err(BodyFault::Encoding(other.chars().take(40).collect())),
+        }
+    }
+
+    fn decode(&mut self, piece: &[u8], max: usize) -> Result<Bytes, BodyFault> {
+        for step in piece.chunks(STEP) {
+            let decoded = match self {
+                Self::Gzip(decoder) => decoder.write_all(step).map(|()| decoder.get_ref().len()),
+                Self::Deflate(decoder) => decoder.write_all(step).map(|()| decoder.get_ref().len()),
+            };
+            match decoded {
+                Ok(bytes) if bytes > max => return Err(BodyFault::TooLarge(max)),
+                Ok(_) => {}
+                Err(_) => return Err(self.fault()),
+            }
+        }
+        // An event must not wait for the piece behind it.
+        let flushed = match self {
+            Self::Gzip(decoder) => decoder.flush().map(|()| std::mem::take(decoder.get_mut())),
+            Self::Deflate(decoder) => decoder.flush().map(|()| std::mem::take(decoder.get_mut())),
+        };
+        flushed.map(Bytes::from).map_err(|_| self.fault())
+    }
+
+    fn end(&mut self) -> Result<(), BodyFault> {
+        let ended = match self {
+            Self::Gzip(decoder) => decoder.try_finish(),
+            Self::Deflate(decoder) => decoder.try_finish(),
+        };
+        ended.map_err(|_| self.fault())
+    }
+
+    fn fault(&self) -> BodyFault {
+        BodyFault::Compression(match self {
+            Self::Gzip(_) => "gzip",
+            Self::Deflate(_) => "deflate",
+        })
+    }
 }
 
 /// Reads a whole body of at most `max` bytes, which it takes of the budget of answers.
-pub(super) async fn whole(mut response: Response, max: usize, held: &mut Held<'_>) -> Result<Bytes, BodyFault> {
+pub(super) async fn whole(mut body: Body, max: usize, held: &mut Held<'_>) -> Result<Bytes, BodyFault> {
     let mut next = async || -> Result<_, BodyFault> {
-        let chunk = response.chunk().await?;
+        let chunk = body.next().await?;
         if let Some(chunk) = &chunk {
             if held.bytes() + chunk.len() > max {
                 return Err(BodyFault::TooLarge(max));
             }
             held.add(chunk.len())?;
         }
-        Ok((chunk, response.is_read()))
+        Ok((chunk, body.is_read()))
     };
     let mut body = match next().await? {
         (None, _) => return Ok(Bytes::new()),
@@ -47,13 +192,15 @@ pub(super) async fn whole(mut response: Response, max: usize, held: &mut Held<'_
 /// The bytes of an event stream, ended with an error when more than `max` come without an event, or find no room; who reads
 /// the events begins `reading` anew at each.
 pub(super) fn bounded<'a>(
-    response: Response,
+    body: Body,
     reading: Reading<'a>,
     max: usize,
 ) -> impl Stream<Item = Result<Bytes, BodyFault>> + Send + Unpin + 'a {
-    response
-        .pieces()
-        .map_err(BodyFault::from)
+    let pieces = stream::try_unfold(body, async |mut body| {
+        let piece = body.next().await?;
+        Ok::<_, BodyFault>(piece.map(|piece| (piece, body)))
+    });
+    pieces
         .map(move |chunk| {
             let chunk = chunk?;
             let mut held = reading.lock();

@@ -2,14 +2,16 @@
 
 use std::io::Write;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::time::Instant;
 
 use bytes::Bytes;
-use reqwest::header::{ACCEPT, CONTENT_TYPE, HeaderMap, HeaderValue};
+use reqwest::header::{ACCEPT, ACCEPT_ENCODING, CONTENT_TYPE, HeaderMap, HeaderValue};
 use rmcp::model::{ClientCapabilities, Implementation, ProtocolVersion, RequestMetaObject};
 use url::Url;
 
-use super::{PLAIN, headers};
+use super::refusal::Answered;
+use super::{IDENTITY, PLAIN, headers};
 use crate::adapters::mcp::answers::Held;
 use crate::adapters::mcp::attempt::{Attempt, Lost, Outgoing};
 use crate::adapters::mcp::meta;
@@ -33,6 +35,10 @@ pub(crate) struct Direct {
     modern: Option<String>,
     ids: AtomicU32,
     pub(super) unsolicited: Arc<Unsolicited>,
+    /// When it was made.
+    pub(super) since: Instant,
+    /// When, in milliseconds after that, the server has last listed its tools in between; 0: never.
+    pub(super) listed_ms: AtomicU64,
 }
 
 impl Direct {
@@ -51,6 +57,7 @@ impl Direct {
     ) -> Result<Self, String> {
         headers.insert(ACCEPT, HeaderValue::from_static("application/json, text/event-stream"));
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        headers.insert(ACCEPT_ENCODING, IDENTITY);
         let version_header =
             HeaderValue::from_str(version.as_str()).map_err(|_| "its version is no header".to_owned())?;
         headers.insert("mcp-protocol-version", version_header);
@@ -73,11 +80,17 @@ impl Direct {
             modern,
             ids: AtomicU32::new(FIRST_ID),
             unsolicited,
+            since: Instant::now(),
+            listed_ms: AtomicU64::new(0),
         })
     }
 
     pub(super) fn has_session(&self) -> bool {
         self.session
+    }
+
+    pub(super) fn url(&self) -> &Url {
+        &self.url
     }
 
     /// Makes the call. When the future is dropped, or the call given up, the server is told.
@@ -96,23 +109,41 @@ impl Direct {
             armed: true,
         };
         // What is given up is not begun, so that is asked first.
-        let attempt = tokio::select! {
+        let answered = tokio::select! {
             biased;
-            lost = call.given_up() => given_up(lost, call, &taken),
-            attempt = async {
+            lost = call.given_up() => given_up(lost, call, &taken).into(),
+            answered = async {
                 match self.post(body.into(), call, &taken).await {
                     Ok(response) => self.read(response, id, held).await,
-                    Err(words) if taken.get() => Attempt::Lost(Lost::Connection, words),
-                    Err(_) if !call.may_be_sent() => call.lease_lost(),
-                    Err(words) => Attempt::NotSent(Lost::Connection, words),
+                    Err(words) if taken.get() => Attempt::Lost(Lost::Connection, words).into(),
+                    Err(_) if !call.may_be_sent() => call.lease_lost().into(),
+                    Err(words) => Attempt::NotSent(Lost::Connection, words).into(),
                 }
             } => {
-                abandoned.armed = matches!(attempt, Attempt::Lost(..));
-                attempt
+                abandoned.armed = matches!(answered.attempt, Attempt::Lost(..));
+                answered
             }
         };
         drop(abandoned);
-        attempt
+        self.confirmed(answered, call).await
+    }
+
+    /// Asks for the list of tools, which changes nothing; what is listed is not looked at.
+    pub(super) async fn ask_for_tools(&self) -> Answered {
+        let id = self.next_id();
+        let mut request = self.request(reqwest::Method::POST);
+        let meta = self.modern.as_deref().map(|members| members.trim_end_matches(','));
+        if meta.is_some() {
+            request = request.header("mcp-method", HeaderValue::from_static("tools/list"));
+        }
+        let meta = meta
+            .map(|members| format!(r#""_meta":{{{members}}}"#))
+            .unwrap_or_default();
+        let body = format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"tools/list","params":{{{meta}}}}}"#);
+        match request.body(body).send().await {
+            Ok(response) => self.read(response.into(), id, self.unsolicited.source.held()).await,
+            Err(error) => Attempt::Lost(Lost::Connection, why(&error)).into(),
+        }
     }
 
     async fn post(&self, body: Bytes, call: &Outgoing<'_>, taken: &Taken) -> Result<Response, String> {
@@ -150,7 +181,7 @@ impl Direct {
 
     /// The request as text; arguments are copied as they are.
     fn encode(&self, id: u32, call: &Outgoing<'_>) -> Result<Vec<u8>, String> {
-        let arguments = call.request.arguments.get();
+        let arguments = call.arguments.get();
         let mut body = Vec::with_capacity(512 + arguments.len());
         let text =
             |body: &mut Vec<u8>, text: &str| serde_json::to_writer(body, text).map_err(|error| error.to_string());

@@ -9,13 +9,16 @@ mod answer;
 mod body;
 pub(super) mod direct;
 mod headers;
+mod media;
+mod redirect;
+mod refusal;
 mod tap;
 
 use std::time::Duration;
 
 use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
 use rmcp::transport::StreamableHttpClientTransport;
-use rmcp::transport::streamable_http_client::StreamableHttpClientTransportConfig;
+use rmcp::transport::streamable_http_client::{StreamableHttpClientTransportConfig, StreamableHttpError};
 use secrecy::{ExposeSecret, SecretString};
 use url::Url;
 
@@ -23,6 +26,8 @@ pub(super) use self::tap::Tap;
 pub(super) use crate::adapters::upstream::why;
 use crate::adapters::upstream::{Limits, is_loopback};
 
+/// Bodies are asked for as they are: without this word every encoding is acceptable (RFC 9110 section 12.5.3).
+const IDENTITY: HeaderValue = HeaderValue::from_static("identity");
 /// POSTs of rmcp at one time on one connection; its default of 16 lets slow requests block others.
 const CONCURRENT: usize = 256;
 /// A connection idle for longer may be closed by the server just as we use it, and the call would
@@ -37,7 +42,7 @@ const PLAIN: Limits = Limits {
     kept: CONCURRENT,
 };
 
-/// A client for one server: pooled, redirects off (a redirected call may reach another host), no retries.
+/// A client for one server: pooled, no retries; redirects are followed by `tap` alone, and to no other origin.
 ///
 /// # Errors
 /// TLS could not be set up.
@@ -88,4 +93,16 @@ pub(super) fn transport(tap: Tap, url: &Url, headers: &HeaderMap) -> StreamableH
                 .collect(),
         );
     StreamableHttpClientTransport::with_client(tap, config)
+}
+
+/// An error of rmcp's transport for an operator.
+pub(super) fn words(error: &(dyn std::error::Error + 'static)) -> String {
+    match error.downcast_ref::<StreamableHttpError<reqwest::Error>>() {
+        Some(StreamableHttpError::Client(error)) => why(error),
+        Some(StreamableHttpError::UnexpectedServerResponse(words)) => words.clone().into_owned(),
+        Some(StreamableHttpError::SessionExpired) => {
+            "the server does not know the session any more (HTTP 404)".to_owned()
+        }
+        _ => error.to_string(),
+    }
 }

@@ -1,26 +1,36 @@
 //! reqwest as rmcp's HTTP client: what rmcp sends beside the calls, handshake and lists above all.
 //!
 //! rmcp's own client drops what serde refuses; this one reads it as everything else is read (`message`), and listens in on the
-//! session's id. What the server sends of its own accord ends here (`unsolicited`).
+//! session's id. What the server sends of its own accord ends here (`unsolicited`). Redirects on the same origin are followed,
+//! since nothing that rmcp sends has an effect.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::Poll;
 
 use futures_util::StreamExt;
-use futures_util::stream::BoxStream;
+use futures_util::stream::{self, BoxStream};
 use reqwest::StatusCode;
-use reqwest::header::{ACCEPT, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
-use rmcp::model::{ClientJsonRpcMessage, ClientRequest, ErrorData};
+use reqwest::header::{ACCEPT, ACCEPT_ENCODING, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
+use rmcp::model::{ClientJsonRpcMessage, ClientRequest, ErrorData, RequestId};
 use rmcp::transport::streamable_http_client::{
     SseError, StreamableHttpClient, StreamableHttpError, StreamableHttpPostResponse, StreamableHttpResponseLimits,
 };
 use sse_stream::{Sse, SseStream};
+use url::Url;
 
-use super::answer::{Kind, MAX_ANSWER, MAX_ERROR, is_auth, kind};
-use super::body::{bounded, whole};
+use super::answer::MAX_ANSWER;
+use super::body::{Body, BodyFault, bounded, whole};
+use super::media::{self, Kind};
+use super::refusal::{MAX_ERROR, is_auth, retry_after};
+use super::{IDENTITY, redirect};
 use crate::adapters::mcp::answers::Reading;
+use crate::adapters::mcp::connect::Fault;
 use crate::adapters::mcp::log;
+use crate::adapters::mcp::mended::{self, Read};
 use crate::adapters::mcp::message::{self, Envelope, Message};
+use crate::adapters::mcp::secrets::place;
 use crate::adapters::mcp::unsolicited::{Answer, Flood, MAX_ID, Unsolicited, Verdict};
 use crate::adapters::upstream::{Response, why};
 
@@ -34,6 +44,12 @@ const EVENTS: HeaderValue = HeaderValue::from_static("application/json, text/eve
 pub(crate) struct Tap {
     client: reqwest::Client,
     session: Arc<Mutex<Option<Arc<str>>>>,
+    /// The configured address, or the one that it led to.
+    url: Arc<Mutex<Url>>,
+    /// Why the last answer was none.
+    fault: Arc<Mutex<Option<Fault>>>,
+    /// Was it asked to initialize?
+    initializes: Arc<AtomicBool>,
     unsolicited: Arc<Unsolicited>,
 }
 
@@ -41,94 +57,154 @@ type Failure = StreamableHttpError<reqwest::Error>;
 type Events = BoxStream<'static, Result<Sse, SseError>>;
 
 impl Tap {
-    pub(crate) fn new(client: reqwest::Client, unsolicited: Arc<Unsolicited>) -> Self {
+    pub(crate) fn new(client: reqwest::Client, url: Url, unsolicited: Arc<Unsolicited>) -> Self {
         Self {
             client,
             session: Arc::default(),
+            url: Arc::new(Mutex::new(url)),
+            fault: Arc::default(),
+            initializes: Arc::default(),
             unsolicited,
         }
     }
 
+    /// The address where the server is.
+    pub(crate) fn url(&self) -> Url {
+        lock(&self.url).clone()
+    }
+
+    /// Why the last answer was none, if this side found that.
+    pub(crate) fn fault(&self) -> Option<Fault> {
+        lock(&self.fault).clone()
+    }
+
+    /// Did it come so far that `initialize` was sent?
+    pub(crate) fn has_initialized(&self) -> bool {
+        self.initializes.load(Ordering::Relaxed)
+    }
+
+    /// The answer is of no use; `lasting`: another request does not change that.
+    fn failed(&self, words: impl Into<String>, lasting: bool) -> Failure {
+        let fault = Fault {
+            words: words.into(),
+            is_lasting: lasting,
+        };
+        *lock(&self.fault) = Some(fault.clone());
+        StreamableHttpError::UnexpectedServerResponse(fault.words.into())
+    }
+
+    fn unreadable(&self, fault: &BodyFault) -> Failure {
+        let lasting = matches!(
+            fault,
+            BodyFault::Encoding(_) | BodyFault::Compression(_) | BodyFault::TooLarge(_)
+        );
+        self.failed(fault.to_string(), lasting)
+    }
+
     /// The session's id, if the server gave one.
     pub(crate) fn session(&self) -> Option<Arc<str>> {
-        self.session.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        lock(&self.session).clone()
     }
 
     fn note(&self, session: Option<&Arc<str>>) {
         if let Some(session) = session {
-            *self.session.lock().unwrap_or_else(PoisonError::into_inner) = Some(session.clone());
+            *lock(&self.session) = Some(session.clone());
         }
     }
 
-    /// The answer to a request is this JSON; reads it for rmcp.
-    async fn json(&self, response: Response) -> Result<Message, Failure> {
+    /// The answer to the request `id` is this JSON; reads it for rmcp.
+    async fn json(&self, body: Body, id: &RequestId) -> Result<Message, Failure> {
         let mut held = self.unsolicited.source.held();
-        let body = whole(response, MAX_ANSWER, &mut held)
+        let body = whole(body, MAX_ANSWER, &mut held)
             .await
-            .map_err(|fault| unexpected(fault.to_string()))?;
-        self.charged(&body)?;
-        let unreadable = |error| unexpected(format!("the answer cannot be read: {error}"));
-        let tree = message::tree_bytes(&body).map_err(unreadable)?;
-        held.add(tree).map_err(|no_room| unexpected(no_room.to_string()))?;
-        let read = message::read(&body).map_err(unreadable)?;
-        if matches!(read, Message::Request(_) | Message::Notification(_)) {
-            return Err(unexpected("the server answered with a message of its own"));
-        }
-        self.unsolicited.keep(&mut held);
-        Ok(read)
-    }
-
-    fn charged(&self, body: &[u8]) -> Result<(), Failure> {
+            .map_err(|fault| self.unreadable(&fault))?;
         let charged = self.unsolicited.noise(body.len());
-        charged.map_err(|flood| unexpected(flood.to_string()))
+        charged.map_err(|flood| self.failed(flood.to_string(), false))?;
+        let tree = message::tree_bytes(&body);
+        let tree = tree.map_err(|error| self.failed(format!("the answer cannot be read: {error}"), true))?;
+        held.add(tree)
+            .map_err(|no_room| self.failed(no_room.to_string(), false))?;
+        match mended::answer(&body, id).map_err(|words| self.failed(words, true))? {
+            Read::Answer(message) => {
+                self.unsolicited.keep(&mut held);
+                Ok(*message)
+            }
+            Read::Foreign(words) => Err(self.failed(words, true)),
+            Read::Other if matches!(body.trim_ascii_start().first(), Some(b'{' | b'[')) => {
+                Err(self.failed("the server answered with a message of its own", true))
+            }
+            Read::Other => Err(self.failed("the server answered with what is no JSON", true)),
+        }
     }
 
     /// An answer that is not 2xx. An error of the protocol is the server's own word, whatever the status, but for credentials
-    /// that it refuses. A server of the session era may refuse a method that it does not know in any words: to rmcp, who goes
-    /// on with the handshake then, that is an error of the protocol too.
+    /// that it refuses. A server of the session era may refuse a method that it does not know in any words: to rmcp, which then
+    /// continues with the handshake, that is an error of the protocol too.
     async fn refusal(
         &self,
-        response: Response,
+        body: Body,
+        status: StatusCode,
         message: &ClientJsonRpcMessage,
         in_session: bool,
     ) -> Result<StreamableHttpPostResponse, Failure> {
-        let (status, json) = (response.status(), matches!(kind(&response), Kind::Json));
-        let mut held = self.unsolicited.source.held();
-        let body = whole(response, MAX_ERROR, &mut held).await.unwrap_or_default();
-        let error = match message::read(&body) {
-            Ok(Message::Error(error)) if json => Some(error),
-            _ => None,
-        };
-        let words = self.unsolicited.source.words(&String::from_utf8_lossy(&body), SHOWN);
-        let words = format!("HTTP {status}: {words}");
-        let answer = match (message, error) {
-            _ if is_auth(status) => None,
-            (ClientJsonRpcMessage::Request(request), error)
-                if matches!(request.request, ClientRequest::DiscoverRequest(_))
-                    && status.is_client_error()
-                    && !in_session =>
-            {
-                let error = error.map_or_else(|| ErrorData::invalid_request(words.clone(), None), |error| error.error);
-                Some(Message::error(error, Some(request.id.clone())))
-            }
-            (_, error) => error.map(Message::Error),
-        };
-        match answer {
-            Some(message) => Ok(StreamableHttpPostResponse::Json(message, None)),
-            None => Err(unexpected(words)),
+        let pause = retry_after(body.headers());
+        if let Some(pause) = pause {
+            self.unsolicited.beside.rest(pause);
         }
+        let mut held = self.unsolicited.source.held();
+        let body = whole(body, MAX_ERROR, &mut held).await.unwrap_or_default();
+        let text = String::from_utf8_lossy(&body);
+        let mut words = format!("HTTP {status}");
+        if !text.trim().is_empty() {
+            words = format!("{words}: {}", self.unsolicited.source.words(text.trim(), SHOWN));
+        }
+        if let Some(pause) = pause {
+            words = format!("{words}; it asks to be left alone for {} s", pause.as_secs());
+        }
+        if let ClientJsonRpcMessage::Request(request) = message
+            && !is_auth(status)
+            && pause.is_none()
+        {
+            let error = match mended::answer(&body, &request.id) {
+                Ok(Read::Answer(error)) if matches!(*error, Message::Error(_)) => Some(error),
+                _ => None,
+            };
+            let may_be_unknown =
+                matches!(request.request, ClientRequest::DiscoverRequest(_)) && status.is_client_error() && !in_session;
+            let error = error.or_else(|| {
+                let error = ErrorData::invalid_request(words.clone(), None);
+                may_be_unknown.then(|| Box::new(Message::error(error, Some(request.id.clone()))))
+            });
+            if let Some(error) = error {
+                return Ok(StreamableHttpPostResponse::Json(*error, None));
+            }
+        }
+        Err(self.failed(words, false))
     }
 
-    /// The events of a response for rmcp: answers, and what its subscriptions need. `post` makes a request to the server under
-    /// the same session.
-    fn events(&self, response: Response, max: usize, post: reqwest::RequestBuilder) -> Events {
+    /// The events of a response for rmcp: answers, and what its subscriptions need. `id` is that of the request that is
+    /// answered, if one is; `post` makes a request to the server under the same session.
+    fn events(&self, body: Body, max: usize, id: Option<RequestId>, post: reqwest::RequestBuilder) -> Events {
         let unsolicited = self.unsolicited.clone();
+        let tap = self.clone();
+        let ended = self.clone();
+        // Of a stream that answers no request no answer is missing.
+        let answered = Arc::new(AtomicBool::new(id.is_none()));
+        let is_answered = answered.clone();
         let reading = Reading::new(unsolicited.source.held());
-        let events = SseStream::from_bytes_stream(bounded(response, reading.clone(), max));
+        let events = SseStream::from_bytes_stream(bounded(body, reading.clone(), max));
         let events = events.map(move |event| {
-            let mut event = event?;
+            let mut event = event.inspect_err(|error| {
+                if let SseError::Body(fault) = error
+                    && let Some(fault) = fault.downcast_ref()
+                {
+                    tap.unreadable(fault);
+                }
+            })?;
             // What came behind it in one piece is counted with it.
             let mut held = reading.lock();
+            // rmcp passes over events of another name; by what they hold they are told apart here.
+            event.event = None;
             // rmcp keeps it.
             event.id = event.id.filter(|id| id.len() <= MAX_ID);
             let data = event.data.take().unwrap_or_default();
@@ -138,28 +214,41 @@ impl Tap {
                 held.add(tree).map_err(broken)?;
                 unsolicited.keep(&mut held);
             }
-            for_rmcp = for_rmcp.and_then(readable);
+            for_rmcp = match (for_rmcp, &id) {
+                (Some(data), Some(id)) => match mended::answer(data.as_bytes(), id) {
+                    Ok(Read::Answer(message)) => {
+                        answered.store(true, Ordering::Relaxed);
+                        serde_json::to_string(&message).ok()
+                    }
+                    Ok(Read::Foreign(_)) => None,
+                    Ok(Read::Other) => readable(data),
+                    Err(words) => return Err(broken(tap.failed(words, true))),
+                },
+                (data, _) => data.and_then(readable),
+            };
             drop(held.take());
             event.data = for_rmcp;
             Ok(event)
         });
-        events.boxed()
+        let end = stream::poll_fn(move |_| {
+            if !is_answered.swap(true, Ordering::Relaxed) {
+                ended.failed("the event stream ended before the answer", false);
+            }
+            Poll::Ready(None)
+        });
+        events.chain(end).boxed()
     }
 }
 
 /// The data of an event, if rmcp is to have it; what is the server's own is dealt with here.
 fn own(unsolicited: &Arc<Unsolicited>, data: String, post: &reqwest::RequestBuilder) -> Result<Option<String>, Flood> {
-    let envelope = serde_json::from_str::<Envelope<'_>>(&data);
-    let Ok(Envelope {
-        id,
-        method: Some(method),
-        ..
-    }) = &envelope
-    else {
+    let envelope = serde_json::from_str::<Envelope<'_>>(&data).ok();
+    let envelope = envelope.filter(|envelope| !envelope.is_answer());
+    let Some((id, method)) = envelope.and_then(|envelope| Some((envelope.id, envelope.method?))) else {
         unsolicited.noise(data.len())?;
         return Ok((!data.trim().is_empty()).then_some(data));
     };
-    match unsolicited.heard(method, *id, data.len())? {
+    match unsolicited.heard(&method, id, data.len())? {
         Verdict::Dropped => return Ok(None),
         Verdict::Passed => {}
         Verdict::Answer(answer) => {
@@ -201,8 +290,9 @@ fn bare<T>(result: Result<T, Failure>) -> Result<T, Failure> {
     })
 }
 
-fn unexpected(words: impl Into<String>) -> Failure {
-    StreamableHttpError::UnexpectedServerResponse(words.into().into())
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // Every change is whole before anything could panic.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// A stream that is not read any further.
@@ -230,7 +320,7 @@ impl StreamableHttpClient for Tap {
     /// than rmcp's.
     async fn post_message_with_response_limits(
         &self,
-        uri: Arc<str>,
+        _: Arc<str>,
         message: ClientJsonRpcMessage,
         session_id: Option<Arc<str>>,
         _: Option<String>,
@@ -238,53 +328,97 @@ impl StreamableHttpClient for Tap {
         limits: StreamableHttpResponseLimits,
     ) -> Result<StreamableHttpPostResponse, Failure> {
         self.note(session_id.as_ref());
-        let post = |session: Option<&str>| {
+        *lock(&self.fault) = None;
+        if let ClientJsonRpcMessage::Request(request) = &message
+            && matches!(request.request, ClientRequest::InitializeRequest(_))
+        {
+            self.initializes.store(true, Ordering::Relaxed);
+        }
+        let post = |url: Url, session: Option<&str>| {
             let mut headers: HeaderMap = custom_headers.clone().into_iter().collect();
             headers.insert(ACCEPT, EVENTS);
+            headers.insert(ACCEPT_ENCODING, IDENTITY);
             headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
             if let Some(session) = session.and_then(|session| HeaderValue::from_str(session).ok()) {
                 headers.insert(SESSION, session);
             }
-            self.client.post(&*uri).headers(headers)
+            self.client.post(url).headers(headers)
         };
-        let request = post(session_id.as_deref());
-        let response = bare(request.json(&message).send().await.map_err(Failure::from))?;
-        let response = Response::from(response);
+        let mut redirects = 0;
+        let response = loop {
+            let from = self.url();
+            let request = post(from.clone(), session_id.as_deref());
+            let response = bare(request.json(&message).send().await.map_err(Failure::from))?;
+            let status = response.status();
+            if !status.is_redirection() || status == StatusCode::NOT_MODIFIED {
+                break Response::from(response);
+            }
+            let to = redirect::target(&from, status, response.headers());
+            let to = to.map_err(|words| self.failed(words, true))?;
+            redirects += 1;
+            if redirects > redirect::MOST || status == StatusCode::SEE_OTHER {
+                let words = format!("the server answered HTTP {status}, which leads to `{}`", place(&to));
+                return Err(self.failed(words, true));
+            }
+            *lock(&self.url) = to;
+        };
         let status = response.status();
         // To what is no request there is no answer, whatever comes in its place.
-        let asks = matches!(message, ClientJsonRpcMessage::Request(_));
-        if matches!(status, StatusCode::ACCEPTED | StatusCode::NO_CONTENT) || (status.is_success() && !asks) {
-            return Ok(StreamableHttpPostResponse::Accepted);
-        }
+        let ClientJsonRpcMessage::Request(asked) = &message else {
+            return match status.is_success() {
+                true => Ok(StreamableHttpPostResponse::Accepted),
+                false if status == StatusCode::NOT_FOUND && session_id.is_some() => {
+                    Err(StreamableHttpError::SessionExpired)
+                }
+                false => Err(self.failed(format!("HTTP {status}"), false)),
+            };
+        };
         if status == StatusCode::NOT_FOUND && session_id.is_some() {
             return Err(StreamableHttpError::SessionExpired);
         }
+        let label = media::labelled(response.headers());
         let given = response.headers().get(SESSION);
         let given = given.and_then(|id| id.to_str().ok()).map(str::to_owned);
+        let mut body = Body::of(response, MAX_ANSWER).map_err(|fault| self.unreadable(&fault))?;
         if !status.is_success() {
-            return self.refusal(response, &message, session_id.is_some()).await;
+            return self.refusal(body, status, &message, session_id.is_some()).await;
         }
-        match kind(&response) {
-            Kind::Json => Ok(StreamableHttpPostResponse::Json(self.json(response).await?, given)),
+        // A subscription may be silent for long.
+        let kind = match (&asked.request, label) {
+            (ClientRequest::SubscriptionsListenRequest(_), Kind::Events) => Kind::Events,
+            _ => body.kind(label).await.map_err(|fault| self.unreadable(&fault))?,
+        };
+        match kind {
+            Kind::Json => Ok(StreamableHttpPostResponse::Json(
+                self.json(body, &asked.id).await?,
+                given,
+            )),
             Kind::Events => {
-                let answers = post(given.as_deref().or(session_id.as_deref()));
-                let events = self.events(response, limits.max_sse_event_size, answers);
+                let answers = post(self.url(), given.as_deref().or(session_id.as_deref()));
+                let events = self.events(body, limits.max_sse_event_size, Some(asked.id.clone()), answers);
                 Ok(StreamableHttpPostResponse::Sse(events, given))
             }
-            Kind::Other => Err(unexpected(format!("HTTP {status} without a result"))),
+            Kind::Empty => Err(self.failed(format!("the server answered HTTP {status} without a body"), true)),
+            Kind::Other => {
+                let label = media::described(body.headers());
+                let words =
+                    format!("the server answered HTTP {status} {label}, and with neither JSON nor an event stream");
+                Err(self.failed(words, true))
+            }
         }
     }
 
     async fn delete_session(
         &self,
-        uri: Arc<str>,
+        _: Arc<str>,
         session_id: Arc<str>,
         auth_header: Option<String>,
         custom_headers: HashMap<HeaderName, HeaderValue>,
     ) -> Result<(), Failure> {
+        let url = Arc::from(self.url().as_str());
         bare(
             self.client
-                .delete_session(uri, session_id, auth_header, custom_headers)
+                .delete_session(url, session_id, auth_header, custom_headers)
                 .await,
         )
     }
@@ -303,7 +437,7 @@ impl StreamableHttpClient for Tap {
 
     async fn get_stream_with_max_sse_event_size(
         &self,
-        uri: Arc<str>,
+        _: Arc<str>,
         session_id: Option<Arc<str>>,
         last_event_id: Option<String>,
         _: Option<String>,
@@ -312,11 +446,13 @@ impl StreamableHttpClient for Tap {
     ) -> Result<Events, Failure> {
         // A stream that ends at once is asked for again, as soon as the server says.
         let asked = self.unsolicited.asked_again();
-        asked.map_err(|flood| unexpected(flood.to_string()))?;
+        asked.map_err(|flood| self.failed(flood.to_string(), false))?;
         let mut headers: HeaderMap = custom_headers.into_iter().collect();
         headers.insert(ACCEPT, EVENTS);
-        let text =
-            |text: &str| HeaderValue::from_str(text).map_err(|_| unexpected("its session or event id is no header"));
+        headers.insert(ACCEPT_ENCODING, IDENTITY);
+        let text = |text: &str| {
+            HeaderValue::from_str(text).map_err(|_| self.failed("its session or event id is no header", true))
+        };
         if let Some(session) = &session_id {
             headers.insert(SESSION, text(session)?);
         }
@@ -324,15 +460,16 @@ impl StreamableHttpClient for Tap {
         if let Some(last) = &last_event_id {
             get.insert("last-event-id", text(last)?);
         }
-        let response = self.client.get(&*uri).headers(get).send().await;
+        let response = self.client.get(self.url()).headers(get).send().await;
         let response = Response::from(bare(response.map_err(Failure::from))?);
         let status = response.status();
-        match (status, kind(&response)) {
+        match (status, media::labelled(response.headers())) {
             (StatusCode::METHOD_NOT_ALLOWED, _) => Err(StreamableHttpError::ServerDoesNotSupportSse),
             (status, Kind::Events) if status.is_success() => {
                 headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-                let answers = self.client.post(&*uri).headers(headers);
-                Ok(self.events(response, max_sse_event_size, answers))
+                let answers = self.client.post(self.url()).headers(headers);
+                let body = Body::of(response, MAX_ANSWER).map_err(|fault| self.unreadable(&fault))?;
+                Ok(self.events(body, max_sse_event_size, None, answers))
             }
             _ => {
                 let log = &self.unsolicited.source.log;
@@ -343,7 +480,7 @@ impl StreamableHttpClient for Tap {
                     "the stream for the server's messages was answered with HTTP {status}; changes of its tools may be \
                      seen late"
                 );
-                Err(unexpected(format!("HTTP {status} without events")))
+                Err(self.failed(format!("HTTP {status} without events"), false))
             }
         }
     }

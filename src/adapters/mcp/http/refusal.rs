@@ -1,0 +1,334 @@
+//! What a server says in place of a result, and whether it says so of one call or of everything.
+//!
+//! A server that forgot its session, or no longer takes the credentials, says so by any status and in any words. Words alone
+//! prove nothing: in a complaint about arguments they may be the model's. So the server is asked for its tools over the same
+//! session. When it refuses that in the same way, it refuses everything; then it has begun nothing of the call, and the
+//! connection is replaced.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use reqwest::StatusCode;
+use reqwest::header::{HeaderMap, RETRY_AFTER};
+
+use super::answer::lost;
+use super::body::{Body, BodyFault, whole};
+use super::direct::Direct;
+use super::redirect;
+use crate::adapters::mcp::answers::Held;
+use crate::adapters::mcp::attempt::{Attempt, Lost, Outgoing, says_not_begun};
+use crate::adapters::mcp::message::{self, Envelope, RpcError, Says};
+use crate::domain::surrogates;
+
+/// Largest body of an error that is read.
+pub(super) const MAX_ERROR: usize = 64 * 1024;
+/// What is shown to an operator of a refusal, in bytes.
+const SHOWN: usize = 256;
+/// How long the server may take to show whether it refuses everything.
+const ASKED: Duration = Duration::from_secs(2);
+/// It is not asked again for so long after it has listed its tools.
+const BELIEVED: Duration = Duration::from_secs(1);
+/// The longest pause that a server may ask for.
+const LONGEST_PAUSE: Duration = Duration::from_secs(60 * 60);
+
+/// JSON-RPC's code for arguments that do not fit: it is about the call, never about the session.
+const INVALID_PARAMS: i64 = -32602;
+
+/// The end of a call, and the refusal that it was.
+pub(super) struct Answered {
+    pub(super) attempt: Attempt,
+    pub(super) refusal: Option<Refusal>,
+}
+
+impl From<Attempt> for Answered {
+    fn from(attempt: Attempt) -> Self {
+        Self { attempt, refusal: None }
+    }
+}
+
+/// What came in place of a result.
+#[derive(Debug)]
+pub(super) struct Refusal {
+    status: StatusCode,
+    code: Option<i64>,
+    /// Do its words speak of a session or of credentials?
+    of_access: bool,
+    /// For an operator.
+    words: String,
+}
+
+impl Refusal {
+    /// May the server say this to everything? A timeout, a client that left, and a server that is busy say nothing of that.
+    fn may_be_of_everything(&self) -> bool {
+        match self.status.as_u16() {
+            408 | 429 | 499 | 503 => false,
+            200..300 | 500..600 => self.code.is_some() || self.of_access,
+            _ => true,
+        }
+    }
+
+    /// Does a server that says this to everything say it before it begins anything? Errors of its own (5xx) and of the
+    /// protocol may also come from the middle of the work, unless they speak of a session or of credentials.
+    fn is_before_work(&self) -> bool {
+        match self.status.as_u16() {
+            200..300 | 500..600 => self.of_access || self.code.is_some_and(says_not_begun),
+            _ => true,
+        }
+    }
+
+    fn is_as(&self, other: &Self) -> bool {
+        (self.status, self.code, self.of_access) == (other.status, other.code, other.of_access)
+    }
+}
+
+impl Direct {
+    /// The server's own error in an answer of this status.
+    pub(super) fn error(&self, status: StatusCode, error: &RpcError) -> Answered {
+        let code = error.code.map(|code| format!(" (code {code})")).unwrap_or_default();
+        Answered {
+            refusal: Some(Refusal {
+                status,
+                code: error.code,
+                of_access: speaks_of_access(&error.message),
+                words: self.shown(&format!("{}{code}", error.message)),
+            }),
+            attempt: Attempt::error(error, &self.unsolicited.source),
+        }
+    }
+
+    fn shown(&self, words: &str) -> String {
+        self.unsolicited.source.words(words, SHOWN).replace(['\n', '\t'], " ")
+    }
+
+    /// An answer that is not 2xx.
+    ///
+    /// 404 says that the session is not known, and nothing was begun (MCP, transports, session management); some SDKs answer
+    /// 400. That is believed, and the call sent again, of words that begin as theirs do, or of a 404 without words, unless it
+    /// is an answer to this very call. Of all else the server is asked ([`Self::confirmed`]).
+    pub(super) async fn refusal(&self, body: Body, status: StatusCode, id: u32, held: &mut Held<'_>) -> Answered {
+        if status.is_redirection() {
+            return self.redirected(status, body.headers()).into();
+        }
+        let pause = self.asked_to_wait(body.headers());
+        // Words that could not be read are not none.
+        let (body, is_whole) = match whole(body, MAX_ERROR, held).await {
+            Ok(body) => (body, true),
+            Err(_) => (bytes::Bytes::new(), false),
+        };
+        let body = surrogates::mended(&body);
+        let message = match body.trim_ascii_start().first() {
+            // serde would also take an array for the members in their order.
+            Some(b'{') => serde_json::from_slice::<Envelope<'_>>(&body).ok(),
+            _ => None,
+        };
+        let to_this_call = message
+            .as_ref()
+            .is_some_and(|message| message.id.and_then(message::number) == Some(i64::from(id)));
+        let error = match message.as_ref().map(Envelope::says) {
+            Some(Says::Result(_)) => return lost(format!("the server answered HTTP {status} with a `result`")).into(),
+            Some(Says::Error(error)) => Some(error),
+            Some(Says::Nothing(_)) | None => None,
+        };
+        let text = match &error {
+            Some(error) => error.message.clone(),
+            None => String::from_utf8_lossy(&body).into_owned(),
+        };
+        let with_session = self.has_session();
+        let code = error.as_ref().and_then(|error| error.code);
+        if with_session
+            && !to_this_call
+            && matches!(status, StatusCode::BAD_REQUEST | StatusCode::NOT_FOUND)
+            && code != Some(INVALID_PARAMS)
+        {
+            let is_silent = status == StatusCode::NOT_FOUND && is_whole && text.trim().is_empty();
+            if is_silent || says_the_session_is_gone(&text) {
+                return Attempt::Stale("the server does not keep its session".to_owned()).into();
+            }
+        }
+        let said = format!("the server answered HTTP {status}");
+        let words = match text.trim() {
+            "" => said.clone(),
+            text => self.shown(&format!("HTTP {status}: {text}")),
+        };
+        let attempt = match &error {
+            // By the protocol the session is gone. From within a tool or a gateway, it does not say how far the call came.
+            _ if status == StatusCode::NOT_FOUND && with_session => match code.is_some_and(says_not_begun) {
+                true => Attempt::Stale(words.clone()),
+                false => Attempt::Lost(Lost::Session, said),
+            },
+            // An error of the protocol is the server's own word, whatever the status.
+            Some(error) if error.code.is_some() && !is_auth(status) => Attempt::error(error, &self.unsolicited.source),
+            // A gateway's word for "I do not know" (5xx), and the client errors that are one too: a timeout, and a caller that
+            // was not waited for (nginx).
+            _ if status.is_server_error() || matches!(status.as_u16(), 408 | 499) => lost(said),
+            _ => Attempt::Refused(match pause {
+                Some(pause) => format!("{said} and asks to be left alone for {} s", pause.as_secs()),
+                None => said,
+            }),
+        };
+        Answered {
+            attempt,
+            refusal: Some(Refusal {
+                status,
+                code,
+                of_access: is_auth(status) || speaks_of_access(&text),
+                words,
+            }),
+        }
+    }
+
+    fn redirected(&self, status: StatusCode, headers: &HeaderMap) -> Attempt {
+        match redirect::target(self.url(), status, headers) {
+            // What a POST led to may be told so as well.
+            Ok(_) if status == StatusCode::SEE_OTHER => {
+                lost(format!("the server answered HTTP {status} without a result"))
+            }
+            // The next handshake finds the new address.
+            Ok(_) => Attempt::Stale(format!("the server answered HTTP {status}: its address has changed")),
+            Err(words) => Attempt::Refused(words),
+        }
+    }
+
+    /// Keeps what the server asks for by `Retry-After`.
+    fn asked_to_wait(&self, headers: &HeaderMap) -> Option<Duration> {
+        let pause = retry_after(headers)?;
+        self.unsolicited.beside.rest(pause);
+        Some(pause)
+    }
+
+    /// How the call ended, once it is known whether the server refuses everything.
+    pub(super) async fn confirmed(self: &Arc<Self>, answered: Answered, call: &Outgoing<'_>) -> Attempt {
+        let Answered { attempt, refusal } = answered;
+        let Some(refusal) = refusal.filter(Refusal::may_be_of_everything) else {
+            return attempt;
+        };
+        let now = Instant::now();
+        let listed_ms = self.listed_ms.load(Ordering::Relaxed);
+        if listed_ms > 0 && self.since.elapsed() < Duration::from_millis(listed_ms) + BELIEVED {
+            return attempt;
+        }
+        let limit = ASKED.min(call.deadline.saturating_duration_since(now));
+        let asked = tokio::select! {
+            () = call.cancel().cancelled() => return attempt,
+            asked = tokio::time::timeout(limit, self.ask_for_tools()) => asked,
+        };
+        match asked {
+            Ok(Answered {
+                refusal: Some(other), ..
+            }) if refusal.is_as(&other) && refusal.is_before_work() => {
+                return Attempt::Stale(format!("it refuses whatever it is asked: {}", other.words));
+            }
+            Ok(Answered {
+                attempt: Attempt::Result(..),
+                ..
+            }) => {
+                let ms = u64::try_from(self.since.elapsed().as_millis()).unwrap_or(u64::MAX);
+                self.listed_ms.store(ms.max(1), Ordering::Relaxed);
+            }
+            // What is wrong with it is found out beside the call.
+            Ok(_) | Err(_) => self.unsolicited.beside.suspect.notify_one(),
+        }
+        attempt
+    }
+}
+
+/// The pause that a response asks for, by seconds or by a date (RFC 9110 section 10.2.3); an hour at most.
+pub(super) fn retry_after(headers: &HeaderMap) -> Option<Duration> {
+    let text = headers.get(RETRY_AFTER)?.to_str().ok()?.trim();
+    let pause = match text.parse::<u64>() {
+        Ok(seconds) => Duration::from_secs(seconds),
+        Err(_) => {
+            let at = httpdate::parse_http_date(text).ok()?;
+            at.duration_since(std::time::SystemTime::now()).ok()?
+        }
+    };
+    Some(pause.min(LONGEST_PAUSE)).filter(|pause| !pause.is_zero())
+}
+
+pub(super) fn is_auth(status: StatusCode) -> bool {
+    matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN)
+}
+
+/// How SDKs begin to say that they know no such session.
+const GONE: [&str; 12] = [
+    "no valid session",
+    "session not found",
+    "session id not found",
+    "session expired",
+    "session has expired",
+    "session has been terminated",
+    "session terminated",
+    "invalid session",
+    "invalid or expired session",
+    "unknown session",
+    "missing session",
+    "server not initialized",
+];
+
+fn says_the_session_is_gone(words: &str) -> bool {
+    let words = words.trim_start().to_ascii_lowercase();
+    let status = ["bad request", "not found"]
+        .iter()
+        .find_map(|status| words.strip_prefix(status));
+    let words = status.unwrap_or(&words);
+    let words = words.trim_start_matches([':', ' ']);
+    GONE.iter().any(|beginning| words.starts_with(beginning))
+}
+
+/// Words of which one stands in every way to say that a session or a credential has ended. They decide only together with a
+/// second answer that has them too.
+const ACCESS: [&str; 12] = [
+    "session",
+    "initializ",
+    "initialis",
+    "unauthor",
+    "authenticat",
+    "authoriz",
+    "forbidden",
+    "denied",
+    "credential",
+    "token",
+    "key",
+    "expired",
+];
+
+fn speaks_of_access(words: &str) -> bool {
+    let words = words.to_ascii_lowercase();
+    ACCESS.iter().any(|word| words.contains(word))
+}
+
+impl BodyFault {
+    /// The end of a call whose answer could not be read for this.
+    pub(super) fn attempt(&self) -> Attempt {
+        self.no_room().unwrap_or_else(|| lost(self.to_string()))
+    }
+
+    /// The same where it says nothing about the server.
+    pub(super) fn no_room(&self) -> Option<Attempt> {
+        matches!(self, Self::NoRoom(_)).then(|| Attempt::Lost(Lost::NoRoom, self.to_string()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+
+    #[test]
+    fn a_pause_is_read_in_seconds_and_as_a_date() {
+        let of = |text: &str| {
+            let mut headers = HeaderMap::new();
+            headers.insert(RETRY_AFTER, text.parse().unwrap());
+            retry_after(&headers)
+        };
+        assert_eq!(of("30"), Some(Duration::from_secs(30)));
+        assert_eq!(of("999999999"), Some(LONGEST_PAUSE));
+        for none in ["0", "-1", "soon", "Wed, 21 Oct 2015 07:28:00 GMT"] {
+            assert_eq!(of(none), None, "{none}");
+        }
+        let date = httpdate::fmt_http_date(std::time::SystemTime::now() + Duration::from_secs(100));
+        assert!((95..=100).contains(&of(&date).unwrap().as_secs()));
+    }
+}
