@@ -1,4 +1,4 @@
-"""The attacks, in the order in which they are made. Each is a class: what is set up for it, what it does, what is looked at."""
+"""The attacks, in their order. Each is a class: what is set up for it, what it does, what is checked."""
 
 import asyncio
 import html
@@ -9,7 +9,7 @@ import socket
 import time
 import urllib.parse
 
-from attacks_rig import IN_TIME, Answer, NoAnswer, request_head, talk
+from attacks_rig import IN_TIME, Answer, NoAnswer, talk
 
 
 class Attack:
@@ -70,7 +70,7 @@ def agent(name, query="${query}", system="Do it.", **more):
 
 
 class SchemasListed(Attack):
-    """Tools listed again and again whose schemas double by references, go round in circles, are deep or huge."""
+    """Tools, listed again and again, whose schemas double by references, go round in circles, are deep or huge."""
 
     name = "schemas-listed"
     tools = ("fine", "doubling_0", "circle", "chain", "output")
@@ -99,7 +99,8 @@ class SchemasListed(Attack):
         ready = (await watch.ann.ask("GET", "/readyz")).json()
         away = {one["tool"]: one["reason"] or "" for one in ready["tools_unavailable"]}
         self.notes = [f"{name}: {away[name][:110]}" for name in self.tools if name in away]
-        expected = {"doubling_0": "schemas for one value", "circle": "circle", "chain": "allowed", "output": "output schema"}
+        expected = {"doubling_0": "schemas for one value", "circle": "circle", "chain": "allowed",
+                    "output": "output schema"}
         wrong = [f"{name} is not left out for its schema: {away.get(name)}" for name, words in expected.items()
                  if words not in away.get(name, "")]
         return wrong + (["the valid tool is unavailable"] if "fine" in away else [])
@@ -155,7 +156,7 @@ class SchemasHeavy(Attack):
 
 
 class Patterns(Attack):
-    """512 KiB of short patterns in one list of tools, and patterns that look ahead in 2,000 texts, 20 calls at once."""
+    """512 KiB of patterns in one list of tools, and patterns that look ahead in 2,000 texts, 20 calls at once."""
 
     name = "patterns"
     tools = ("patient", "many_0", "many_16")
@@ -164,7 +165,8 @@ class Patterns(Attack):
         ahead = [{"pattern": f"^(?=.*[a-z])(?=.*\\d)[a-z]*{n}$"} for n in range(300)]
         patient = takes({"items": {"not": {"anyOf": ahead}}})
         many = [tool(f"many_{n}", takes({"items": {"anyOf": [
-            {"pattern": f"^[a-z]{{{k % 90},{k % 90 + n}}}\\w*.{k}$" + "x" * 100} for k in range(250)]}})) for n in range(17)]
+            {"pattern": f"^[a-z]{{{k % 90},{k % 90 + n}}}\\w*.{k}$" + "x" * 100} for k in range(250)]}}))
+            for n in range(17)]
         self.servers = {"many": {"tools": many, "stream": "changes"}, "patient": {"tools": [tool("patient", patient)]}}
         self.arguments = {"texts": {"x": ["ab" * 100 + f"-{n}-" for n in range(2_000)]}}
 
@@ -177,7 +179,7 @@ class Patterns(Attack):
         ready = (await watch.ann.ask("GET", "/readyz")).json()
         away = {one["tool"]: one["reason"] or "" for one in ready["tools_unavailable"]}
         self.notes = [f"{name}: {reason[:110]}" for name, reason in away.items()]
-        return [] if list(away) == ["many_16"] else [f"other tools are left out than beyond 256 KiB of patterns: {away}"]
+        return [] if list(away) == ["many_16"] else [f"not only the tools beyond 256 KiB are left out: {away}"]
 
 
 class ServerRequests(Attack):
@@ -239,7 +241,7 @@ class Bodies(Attack):
 
 
 class Streams(Attack):
-    """1,000 event streams of one user, of threads and of chats, with a slow model; the other tenant streams as well."""
+    """1,000 event streams of one user, of threads and of chats, with a slow model; the other tenant streams too."""
 
     name = "streams"
     seconds = 15
@@ -275,7 +277,7 @@ class Streams(Attack):
 
 
 class Templates(Attack):
-    """Definitions that name their input as often as is allowed, and flows whose steps multiply it, with 900 KB, 20 runs at once."""
+    """Definitions that name a 900 KB input as often as is allowed, and flows whose steps multiply it, 20 runs at once."""
 
     name = "templates"
     seconds = 15
@@ -329,7 +331,7 @@ class Answers(Attack):
 
 
 class Console(Attack):
-    """Calls with 1 MiB of arguments that wait for approval, and their pages in the console, asked for again and again."""
+    """Calls with 1 MiB of arguments that wait for approval, and their pages in the console, fetched again and again."""
 
     name = "console"
     seconds = 15
@@ -416,7 +418,7 @@ async def held(port, head, attacker):
 
 
 class Definitions(Attack):
-    """Definitions that are nasty YAML and JSON: aliases, deep, a megabyte of small values, 100,000 placeholders; 8 at once."""
+    """Definitions in nasty YAML and JSON: aliases, deep, 1 MiB of small values, 100,000 placeholders; 8 at once."""
 
     name = "definitions"
 
@@ -443,7 +445,7 @@ class Definitions(Attack):
             ("application/yaml", begin + schema + "{allOf: [" + "{items: " * 9_000 + "{}" + "}" * 9_000 + "]}}\n"),
             ("application/json", json.dumps(agent("nasty", query=placeholders))),
             ("application/json", json.dumps({**agent("nasty", query=named), "inputConfig": {"inputs": inputs}})),
-            ("application/json", json.dumps({"name": "nasty", "description": "d", "flow_type": "loop", "steps": steps})),
+            ("application/json", json.dumps({"name": "nasty", "description": "d", "steps": steps})),
             ("application/json", "[" * 1_000_000),
             ("application/json", json.dumps(agent("nasty", tools=["*"] * 512, unknown=[{}] * 200_000))),
             ("text/markdown", "---\n" + begin.replace("systemPrompt: It.\n", "") + "---\n" + "${quer} " * 120_000),
@@ -544,7 +546,7 @@ class Background(Attack):
         longest = 0
         while True:
             begun = time.monotonic()
-            await watch.serve(self.done(watch.ann), lambda took: f"a background run took {took:.1f} s" if took > 6 else None)
+            await watch.serve(self.done(watch.ann), lambda took: f"a background run: {took:.1f} s" if took > 6 else None)
             longest = max(longest, time.monotonic() - begun)
             self.notes = [f"the other tenant's background runs, of 1 s of the model: longest {longest:.1f} s"]
 

@@ -1,4 +1,4 @@
-"""What all attacks use: an HTTP client, the processes, the looks at gavel while an attack runs, and the attacker's tally."""
+"""What all attacks use: an HTTP client, processes, the looks at gavel while an attack runs, the attacker's tally."""
 
 import asyncio
 import collections

@@ -1,4 +1,4 @@
-"""The stand-ins of the attacks: a scripted Gemini with the honest MCP server, hostile MCP servers, and hostile children.
+"""The stand-ins of the attacks: a scripted Gemini with the honest MCP server, hostile servers and children.
 
     attacks_servers.py model FOLDER      Gemini, and the honest server at /honest
     attacks_servers.py hostile FOLDER    one server for each entry of FOLDER/servers.json, at /NAME
@@ -105,7 +105,7 @@ class Model:
 
 
 class Server:
-    """An MCP server over streamable HTTP. `calls` says how calls are answered, `stream` what the server's own stream holds."""
+    """An MCP server over streamable HTTP. `calls` says how calls are answered, `stream` what its own stream holds."""
 
     def __init__(self, tools, calls="echo", stream=None):
         self.tools = json.dumps({"tools": tools}).encode()
