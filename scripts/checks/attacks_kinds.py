@@ -277,7 +277,7 @@ class Streams(Attack):
 
 
 class Templates(Attack):
-    """Definitions that name a 900 KB input as often as is allowed, and flows whose steps multiply it, 20 runs at once."""
+    """Definitions that name a 900 KB input as often as is allowed, flows whose steps multiply it, 20 runs at once."""
 
     name = "templates"
     seconds = 15
@@ -463,7 +463,7 @@ class Definitions(Attack):
 
 
 class Policy(Attack):
-    """A policy whose conditions take almost as many steps as are allowed, and calls with large arguments, 30 at once."""
+    """A policy whose conditions take almost as many steps as are allowed, calls with large arguments, 30 at once."""
 
     name = "policy"
     tools = ("refund", "wide", "texts")
@@ -546,7 +546,8 @@ class Background(Attack):
         longest = 0
         while True:
             begun = time.monotonic()
-            await watch.serve(self.done(watch.ann), lambda took: f"a background run: {took:.1f} s" if took > 6 else None)
+            is_late = lambda took: f"a background run took {took:.1f} s" if took > 6 else None  # noqa: E731
+            await watch.serve(self.done(watch.ann), is_late)
             longest = max(longest, time.monotonic() - begun)
             self.notes = [f"the other tenant's background runs, of 1 s of the model: longest {longest:.1f} s"]
 
