@@ -70,6 +70,7 @@ enum Policy {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
+#[allow(clippy::enum_variant_names)]
 enum Class {
     ValidationError,
     AuthError,
