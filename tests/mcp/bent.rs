@@ -9,6 +9,7 @@ use std::time::Duration;
 use flate2::Compression;
 use flate2::write::{GzEncoder, ZlibEncoder};
 use gavel::adapters::mcp::ServerState;
+use gavel::domain::tool::FailureCode;
 use serde_json::{Value, json};
 
 use super::raw::{Answer, RawServer, Request, tools};
@@ -340,6 +341,31 @@ async fn a_redirect_on_the_same_origin_is_followed() {
             assert_eq!(data(call(&mcp, "act", json!({})).await), json!("hello"), "{status}");
             assert_eq!(executed.load(Ordering::SeqCst), 1, "{status}");
         }
+    }
+}
+
+/// Promise 3: servers also say by a redirect where the result of a POST is, so only 307 and 308 say that nothing was executed.
+#[tokio::test]
+async fn a_call_that_is_answered_with_another_redirect_is_not_sent_again() {
+    for status in ["301 Moved Permanently", "302 Found", "303 See Other"] {
+        let head: &'static str = format!("HTTP/1.1 {status}\r\nlocation: /results/7").leak();
+        let called = Arc::new(AtomicUsize::new(0));
+        let calls = called.clone();
+        let server = RawServer::start(move |request| {
+            if request.method() == "tools/call" {
+                calls.fetch_add(1, Ordering::SeqCst);
+                return Some(Answer::Http(head, String::new()));
+            }
+            usual(request).map(|answer| Answer::Http(JSON, answer.to_string()))
+        })
+        .await;
+        let mut entry = http(&server.url);
+        entry["gavel"] = json!({"tools": {"act": {"sideEffect": true}}});
+        let mcp = bridge(&entry);
+        up(&mcp).await;
+        let failure = unknown(call(&mcp, "act", json!({})).await);
+        assert_eq!(failure.code, FailureCode::InDoubt, "{status}");
+        assert_eq!(called.load(Ordering::SeqCst), 1, "{status}");
     }
 }
 

@@ -32,7 +32,7 @@ mod failure;
 mod family;
 mod finish;
 #[cfg(fuzzing)]
-pub(crate) mod fuzzing;
+pub mod fuzzing;
 mod limits;
 mod meters;
 mod no_answer;

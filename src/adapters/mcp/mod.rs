@@ -29,7 +29,7 @@ pub mod config;
 mod connect;
 mod definition;
 #[cfg(fuzzing)]
-pub(crate) mod fuzzing;
+pub mod fuzzing;
 mod group;
 mod handler;
 mod http;

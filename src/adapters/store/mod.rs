@@ -61,7 +61,7 @@ pub use config::{AtStart, ContentKey, ContentMode, StoreConfig};
 pub use error::StoreError;
 pub use migrate::MigrationStatus;
 #[cfg(fuzzing)]
-pub(crate) use read::filter_of_decisions;
+pub use read::filter_of_decisions;
 pub use read::{PastCall, ReadOnly};
 
 pub(super) use connect::{Target, create_file};

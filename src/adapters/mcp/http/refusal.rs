@@ -180,8 +180,8 @@ impl Direct {
 
     fn redirected(&self, status: StatusCode, headers: &HeaderMap) -> Attempt {
         match redirect::target(self.url(), status, headers) {
-            // What a POST led to may be told so as well.
-            Ok(_) if status == StatusCode::SEE_OTHER => {
+            // Only these two ask for the same request elsewhere. By the others servers also tell what a POST has led to.
+            Ok(_) if !matches!(status, StatusCode::TEMPORARY_REDIRECT | StatusCode::PERMANENT_REDIRECT) => {
                 lost(format!("the server answered HTTP {status} without a result"))
             }
             // The next handshake finds the new address.

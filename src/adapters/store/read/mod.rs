@@ -38,7 +38,7 @@ use crate::ports::records::{Decisions, ListQuery, Page, QueryError};
 
 /// Reads a filter of the decisions.
 #[cfg(fuzzing)]
-pub(crate) fn filter_of_decisions(text: &str) {
+pub fn filter_of_decisions(text: &str) {
     let _ = Filter::parse(&DECISIONS, text);
 }
 
