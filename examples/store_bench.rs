@@ -215,7 +215,7 @@ fn decision(n: usize, tools: &[Arc<Tool>]) -> ClosedDecision {
         _ => (DecisionType::InvokeTool, Outcome::TaskCompleted),
     };
     let outcome_of_call = match n {
-        n if n.is_multiple_of(10_000) => Err(CallFailure::new(FailureCode::InDoubt, "connection lost".into())),
+        n if n.is_multiple_of(10_000) => Err(CallFailure::new(FailureCode::InDoubt, "connection lost")),
         _ => Ok(raw(
             r#"{"id":"01993b5c-7d3e-7a51-b9f0-000000000000","title":"call mom","done":false}"#,
         )),
