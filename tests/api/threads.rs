@@ -420,6 +420,7 @@ async fn what_needs_no_leave_runs_at_once_and_is_on_record() {
         assert_eq!(
             lines
                 .iter()
+                .filter(|(what, _)| what != "action")
                 .map(|(role, text)| (role.as_str(), text.as_str()))
                 .collect::<Vec<_>>(),
             [("user", "Put milk on my list."), ("assistant", "Milk is on the list.")]

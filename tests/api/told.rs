@@ -43,7 +43,12 @@ async fn the_message_and_the_run_are_on_record_while_the_model_thinks() {
         let run = app.get_by("ann", &path).await.expect(200);
         assert_eq!(
             (&run["status"], &run["state"], &run["summary"], &run["actions"]),
-            (&json!("planning"), &json!("planning"), &Value::Null, &json!([])),
+            (
+                &json!("planning"),
+                &json!("planning"),
+                &json!("Working on it."),
+                &json!([])
+            ),
             "{run}"
         );
         assert_eq!(latest["status"], "planning", "{threads}");
@@ -153,6 +158,8 @@ async fn the_model_is_told_who_it_is_what_was_said_and_what_it_can_do() {
         let (day, words) = prompt.split_once("\n\n").unwrap();
         assert!(day.starts_with("Today is ") && !day.contains("Unavailable"), "{prompt}");
         assert_eq!(words, "Again?");
+        // What was asked for, answered and done stands between, as tests/api/contract.rs says.
+        lines.retain(|(_, text)| !text.starts_with("[On record") && !text.starts_with("May I call"));
         let before = [("user", "Put milk on my list."), ("model", "It is on the list.")];
         assert_eq!(lines, before.map(|(role, text)| (role.to_owned(), text.to_owned())));
 

@@ -63,12 +63,18 @@ mod tests {
     #![allow(clippy::unwrap_used)]
 
     use super::*;
-    use crate::engine::testing::function_call;
+    use crate::domain::journal::FunctionCall;
 
     /// Promise 5
     #[test]
     fn calls_with_arguments_beyond_their_limits_are_not_run() {
-        let call = |arguments: String| Part::Call(function_call("f", &arguments));
+        let call = |arguments: String| {
+            Part::Call(FunctionCall {
+                id: None,
+                name: "f".to_owned(),
+                args: serde_json::value::RawValue::from_string(arguments).unwrap(),
+            })
+        };
         let text = |bytes: usize| call(format!("{{\"x\":\"{}\"}}", "x".repeat(bytes)));
         let values = |many: usize| call(format!("{{\"x\":[{}1]}}", "1,".repeat(many)));
         for (parts, told) in [

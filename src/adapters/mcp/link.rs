@@ -426,7 +426,10 @@ impl Link {
     async fn tell(&self, what: impl FnOnce(&dyn Listener) + Send + 'static) {
         let listener = self.listener.clone();
         if tokio::task::spawn_blocking(move || what(&*listener)).await.is_err() {
-            tracing::error!(server = &*self.server.name, "its tools could not be taken up");
+            tracing::error!(
+                server = &*self.server.name,
+                "its tools could not be added to the catalog"
+            );
         }
     }
 }
