@@ -141,7 +141,7 @@ async fn what_cannot_be_found_is_in_doubt_and_a_person_settles_it() {
             .unwrap()
             .last()
             .unwrap()
-            .contains("says that gmail_send did not happen");
+            .contains("says that gmail_send was not executed");
         assert!(told, "the model is told as well");
         desk.app.stop().await;
     }
