@@ -481,7 +481,7 @@ async fn a_run_is_followed_through_the_death_of_its_server_and_its_call_in_doubt
     for words in [
         "! connection lost",
         "→ act {\"n\":1}",
-        "paused: it is not known",
+        "paused: It is not known",
         "in doubt: act {\"n\":1}",
     ] {
         assert_eq!(followed.err.matches(words).count(), 1, "{words}: {}", followed.err);
