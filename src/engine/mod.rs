@@ -233,14 +233,16 @@ impl Engine {
                 log::flush(self, run, Vec::new()).await?;
                 return Err(Stop::Halted);
             }
-            if let Err(why) = memory::count(run) {
-                return Ok(Ending::TooLong(why));
-            }
             let elapsed = run.elapsed(self.clock.instant());
             let next = match run.agent.as_ref().and_then(agent::Place::flow) {
                 Some(flow) => flow::next(&run.journal, flow, &run.limits, elapsed),
                 None => next(&run.journal, &run.limits, elapsed),
             };
+            if memory::may_end(&next, &run.journal)
+                && let Err(why) = memory::count(&run.journal, &run.record, &mut run.remembered)
+            {
+                return Ok(Ending::TooLong(why));
+            }
             match next {
                 Next::Ask => ask::ask(self, run).await,
                 Next::Act(calls) => {
