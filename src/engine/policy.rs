@@ -126,11 +126,14 @@ pub(in crate::engine) fn judge_quickly(call: &Proposed, bounds: Bounds<'_>) -> O
 fn within(call: &Proposed, bounds: Bounds<'_>, effort: Effort) -> Option<Judgement> {
     let tool = match &call.target {
         Target::Tool(tool) => tool,
-        // Granted all the same: that its server is away is no denial.
+        // Granted all the same: that no server can be asked for it is no denial. Why is for operators.
         Target::Unknown if bounds.missing.iter().any(|one| one.name == call.call.name) => {
             return Some(refuse(
                 FailureCode::Unavailable,
-                format!("{} cannot be called now: its server is not connected", call.call.name),
+                format!(
+                    "{} cannot be called now: no connected server offers it in a way that can be used",
+                    call.call.name
+                ),
             ));
         }
         Target::Unknown => {

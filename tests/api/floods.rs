@@ -126,10 +126,6 @@ async fn servers_that_flood_with_requests_take_nothing_from_others() {
     let flooded = chat("flood").await;
     let error = &flooded["tool_calls"][0]["result"]["error"];
     assert_eq!(error["code"], "protocol_error", "{flooded}");
-    assert!(
-        error["message"].as_str().unwrap().contains("more requests"),
-        "{flooded}"
-    );
     let mut most = 0;
     for server in ["answers", "child", "stream"] {
         until("the flood to be cut off", || async {

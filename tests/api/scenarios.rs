@@ -169,7 +169,10 @@ async fn completing_by_name_lists_first_and_completes_the_match(setup: Setup) {
             "the id is from the list: {listed}"
         );
         let record = app.decision(&decision["decision_id"]).await;
-        assert_eq!(record["intent"], "list_tasks");
+        assert_eq!(
+            record["intent"], "complete_task",
+            "what was done, not what was looked up for it"
+        );
     }
 }
 

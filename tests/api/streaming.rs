@@ -118,7 +118,7 @@ async fn each_word_arrives_before_the_model_has_said_the_next_one() {
         let run = app.get_by("ann", &run_path(&first)).await.expect(200);
         assert_eq!(
             (&run["status"], &run["summary"]),
-            (&json!("planning"), &Value::Null),
+            (&json!("planning"), &json!("Working on it.")),
             "{run}"
         );
         mouth.ends("te?");
@@ -313,13 +313,14 @@ async fn a_run_that_cannot_be_told(app: &App, mouth: Mouth) -> (Value, String, V
     .await;
     let last = rest.last().unwrap().clone();
     assert_eq!(last["type"], "error", "{rest:?}");
+    assert_eq!(last["error"], last["detail"], "the words, as the problem has them");
     assert!(!types(&rest).contains(&"result"), "{rest:?}");
     let path = run_path(&begun);
     until("the run to be over", || async {
         app.get_by("ann", &path).await.body["status"] == "completed"
     })
     .await;
-    (last["error"].clone(), id, app.get_by("ann", &path).await.body)
+    (last, id, app.get_by("ann", &path).await.body)
 }
 
 /// The model adds a task, which needs no leave, and what it says of it is told by the test; it is asked once more when that is lost.

@@ -651,7 +651,7 @@ async fn a_call_to_a_server_that_is_left_alone_is_on_the_record_as_not_sent() {
         assert_eq!(decision["decision_type"], "RESPOND_ONLY", "{decision}");
         assert_eq!(decision["outcome_category"], "ERROR:TOOL_INVOCATION", "{decision}");
         let row = app.decision(&decision["decision_id"]).await;
-        assert_eq!(row["intent"], "respond", "{row}");
+        assert_eq!(row["intent"], "act", "{row}");
         let call = recorded_call(&app, &decision).await;
         assert_eq!(
             (&call["status"], &call["result"]["error"]["code"]),

@@ -114,7 +114,9 @@ async fn what_cannot_be_right_is_refused_before_anybody_is_asked() {
         assert_eq!(run["status"], "completed", "somebody is asked about {call}: {run}");
         assert_eq!(states(&run), ["failed"], "{call}: {run}");
         assert_eq!(run["actions"][0]["errorCode"], "invalid_arguments", "{call}: {run}");
-        let why = run["actions"][0]["errorMessage"].take();
+        let action = &mut run["actions"][0];
+        let (why, recorded) = (action["errorMessage"].take(), action["record"]["errorMessage"].take());
+        assert_eq!(why, recorded, "{call}");
         assert!(why.as_str().is_some_and(|why| !why.is_empty()), "{call}: {why}");
         assert!(
             !run.to_string().contains("evil"),
