@@ -1,14 +1,15 @@
 //! The arguments of any tool's call as a person reads them: named by the tool's schema, in the order of what matters.
 
 use std::borrow::Cow;
-use std::collections::BTreeSet;
 
 use chrono::{DateTime, NaiveDate, NaiveDateTime};
 use maud::{Markup, html};
 use serde_json::{Map, Value};
 
-use super::{hypertext, words};
+use super::words;
 use crate::domain::address::Address;
+use crate::domain::hypertext;
+use crate::domain::schema::resolved;
 use crate::domain::tool::Tool;
 
 /// Text that is longer, or has more lines, is shown whole by a control of its own.
@@ -16,16 +17,10 @@ const SHORT: usize = 4000;
 const SHORT_LINES: usize = 60;
 /// Of which so much stands before the control.
 const BEGINNING: usize = 800;
-/// Of what is odd about HTML so much is named, each in so many characters.
-const MOST_ODD: usize = 6;
-const ODD: usize = 40;
-/// Of an address in a warning so many characters: its site stands in front.
-const ADDRESS: usize = 120;
 /// HTML that is read out, in bytes of the page.
 const MOST_READ: usize = 256 * 1024;
-/// A title of a schema, in characters, and a reference in one, in bytes: both are looked at for each value.
+/// A title of a schema, in characters: it is looked at for each value.
 const MOST_TITLE: usize = 120;
-const MOST_REFERENCE: usize = 1000;
 /// Values inside of values; what lies deeper is shown as JSON.
 const DEEPEST: usize = 6;
 
@@ -156,7 +151,7 @@ fn value(value: &Value, schema: &Value, whole: Whole<'_>, depth: usize) -> Marku
     }
 }
 
-/// HTML as whoever gets it reads it, and more, and below it the markup.
+/// HTML as its recipient reads it, and more, and below it the markup. What is misleading about it is among the call's warnings.
 fn hypertext(text: &str, whole: bool) -> Markup {
     // Its words can be more than its markup: a reference to a character that cannot be seen becomes a note.
     let read = whole.then(|| hypertext::read_out(text)).flatten();
@@ -170,18 +165,6 @@ fn hypertext(text: &str, whole: bool) -> Markup {
                     " Each link stands with where it leads to."
                 }
             }
-            @if read.fetches {
-                p { small { "A picture in it is fetched when somebody looks: it can be another one then." } }
-            }
-            @if !read.astray.is_empty() {
-                p.warnings role="note" { (astray(&read.astray)) " Look at it before you say yes." }
-            }
-            @if !read.odd.is_empty() {
-                p.warnings role="note" {
-                    "Whoever gets this may see something else than is read out here: its HTML has " (listed(&read.odd))
-                    ". Look at it before you say yes."
-                }
-            }
             details.whole open[!read.odd.is_empty()] {
                 summary { "The HTML itself (" (words::count(text.chars().count() as u64, "character")) ")" }
                 div.prose dir="auto" { (words::text(text)) }
@@ -192,28 +175,6 @@ fn hypertext(text: &str, whole: bool) -> Markup {
             (string(text))
         },
         Some(_) => string(text),
-    }
-}
-
-/// Links that read as another address than theirs: the first few, and how many more there are.
-fn astray(links: &[(String, String)]) -> Markup {
-    html! {
-        @for (named, target) in links.iter().take(MOST_ODD) {
-            "A link reads as " (words::code(&beginning(named))) " and leads to " (words::code(&beginning(target))) ". "
-        }
-        @if links.len() > MOST_ODD { "So do " (links.len() - MOST_ODD) " more." }
-    }
-}
-
-fn beginning(address: &str) -> String {
-    address.chars().take(ADDRESS).collect()
-}
-
-/// The first few, and how many more there are.
-fn listed(odd: &BTreeSet<String>) -> Markup {
-    html! {
-        @for (n, what) in odd.iter().take(MOST_ODD).enumerate() { @if n > 0 { ", " } (words::code(&what.chars().take(ODD).collect::<String>())) }
-        @if odd.len() > MOST_ODD { " and " (odd.len() - MOST_ODD) " more" }
     }
 }
 
@@ -279,15 +240,6 @@ fn address(text: &str) -> Option<Markup> {
 pub(super) fn raw(value: &Value) -> Markup {
     let text = serde_json::to_string_pretty(value).map_or(Cow::Borrowed(""), Cow::Owned);
     html! { pre.raw tabindex="0" { (words::text(&text)) } }
-}
-
-/// A schema, or the one in the same document that it refers to.
-fn resolved<'a>(schema: &'a Value, root: &'a Value) -> &'a Value {
-    let target = schema["$ref"].as_str().and_then(|target| target.strip_prefix('#'));
-    target
-        .filter(|target| target.len() <= MOST_REFERENCE)
-        .and_then(|pointer| root.pointer(pointer))
-        .unwrap_or(schema)
 }
 
 #[cfg(test)]
@@ -418,12 +370,6 @@ mod tests {
             "{text}"
         );
         assert!(
-            text.contains(
-                "A link reads as <code><bdi>bank.example</bdi></code> and leads to <code><bdi>https://evil.example/x"
-            ),
-            "{text}"
-        );
-        assert!(
             text.contains("&lt;script&gt;alert(1)") && !text.contains("<script"),
             "{text}"
         );
@@ -432,13 +378,7 @@ mod tests {
         let moved =
             "<table><tr><td>not</td></tr><thead><tr><td>I will</td></tr></thead></table><img src=//a.example/x>";
         let text = shown(schema.clone(), json!({ "html_body": moved }));
-        for told in [
-            "its HTML has <code><bdi>&lt;thead&gt; after rows",
-            "<details class=\"whole\" open>",
-            "it can be another one then",
-        ] {
-            assert!(text.contains(told), "{told}: {text}");
-        }
+        assert!(text.contains("<details class=\"whole\" open>"), "{text}");
         assert!(!text.contains("Programs that show HTML show this"), "{text}");
         let text = shown(schema, json!({"html_body": "<b>".repeat(100_000)}));
         assert!(

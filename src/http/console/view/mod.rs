@@ -9,7 +9,6 @@ pub(super) mod thread;
 pub(super) mod words;
 
 mod arguments;
-mod hypertext;
 mod room;
 
 use maud::{DOCTYPE, Markup, html};
