@@ -2,7 +2,8 @@
 
 use std::borrow::Cow;
 
-use chrono::{DateTime, NaiveDate, NaiveDateTime};
+use chrono::{DateTime, NaiveDate, NaiveDateTime, Offset};
+use chrono_tz::Tz;
 use maud::{Markup, html};
 use serde_json::{Map, Value};
 
@@ -24,20 +25,26 @@ const MOST_TITLE: usize = 120;
 /// Values inside of values; what lies deeper is shown as JSON.
 const DEEPEST: usize = 6;
 
-/// The schema that references lead into, and whether nothing of the arguments was cut off.
+/// The schema that references lead into, whether nothing of the arguments was cut off, and where their reader is.
 #[derive(Clone, Copy)]
 struct Whole<'a> {
     root: &'a Value,
     whole: bool,
+    zone: Tz,
 }
 
 /// All arguments of a call. Where they are not `whole`, HTML among them is not read out: what was cut off could make it read
 /// otherwise.
-pub(super) fn arguments(tool: Option<&Tool>, arguments: &Value, whole: bool) -> Markup {
+pub(super) fn arguments(tool: Option<&Tool>, arguments: &Value, whole: bool, zone: Tz) -> Markup {
     let schema = tool.and_then(|tool| serde_json::from_str(tool.input.original().get()).ok());
     let schema: Value = schema.unwrap_or_default();
+    let root = Whole {
+        root: &schema,
+        whole,
+        zone,
+    };
     let Value::Object(fields) = arguments else {
-        return value(arguments, &schema, Whole { root: &schema, whole }, 0);
+        return value(arguments, &schema, root, 0);
     };
     if fields.is_empty() {
         return html! { p.empty { "It takes no arguments." } };
@@ -45,7 +52,7 @@ pub(super) fn arguments(tool: Option<&Tool>, arguments: &Value, whole: bool) -> 
     object(
         fields,
         &schema,
-        Whole { root: &schema, whole },
+        root,
         0,
         &|name| {
             let is_long = is_long(&fields[name]);
@@ -132,10 +139,8 @@ fn value(value: &Value, schema: &Value, whole: Whole<'_>, depth: usize) -> Marku
         Value::Null => html! { span.none { "none" } },
         Value::Bool(yes) => html! { (if *yes { "Yes" } else { "No" }) },
         Value::Number(number) => html! { (number) },
-        Value::String(text) if resolved(schema, root)["contentMediaType"] == "text/html" => {
-            hypertext(text, whole.whole)
-        }
-        Value::String(text) => string(text),
+        Value::String(text) if resolved(schema, root)["contentMediaType"] == "text/html" => hypertext(text, whole),
+        Value::String(text) => string(text, whole.zone),
         Value::Array(items) if items.is_empty() => html! { span.none { "none" } },
         Value::Array(items) => {
             let of = &resolved(schema, root)["items"];
@@ -152,12 +157,12 @@ fn value(value: &Value, schema: &Value, whole: Whole<'_>, depth: usize) -> Marku
 }
 
 /// HTML as its recipient reads it, and more, and below it the markup. What is misleading about it is among the call's warnings.
-fn hypertext(text: &str, whole: bool) -> Markup {
+fn hypertext(text: &str, whole: Whole<'_>) -> Markup {
     // Its words can be more than its markup: a reference to a character that cannot be seen becomes a note.
-    let read = whole.then(|| hypertext::read_out(text)).flatten();
+    let read = whole.whole.then(|| hypertext::read_out(text)).flatten();
     match read.filter(|read| words::length(&read.text) <= MOST_READ) {
         Some(read) if !text.is_empty() => html! {
-            (string(&read.text))
+            (string(&read.text, whole.zone))
             p {
                 small {
                     @if read.odd.is_empty() { "Programs that show HTML show this, and no plain text that is sent beside it." }
@@ -172,17 +177,17 @@ fn hypertext(text: &str, whole: bool) -> Markup {
         },
         None => html! {
             p { small { "This is HTML that is too long or too intricate to be read out here; this is the markup." } }
-            (string(text))
+            (string(text, whole.zone))
         },
-        Some(_) => string(text),
+        Some(_) => string(text, whole.zone),
     }
 }
 
-fn string(text: &str) -> Markup {
+fn string(text: &str, zone: Tz) -> Markup {
     if text.is_empty() {
         return html! { span.none { "empty" } };
     }
-    if let Some(shown) = time(text).or_else(|| address(text)) {
+    if let Some(shown) = time(text, zone).or_else(|| address(text)) {
         return shown;
     }
     let lines = text.lines().count();
@@ -204,10 +209,15 @@ fn string(text: &str) -> Markup {
     }
 }
 
-/// A time in words, with what was written beside it.
-fn time(text: &str) -> Option<Markup> {
+/// A time in words, with what the reader's clock says then and what was written beside it.
+fn time(text: &str, zone: Tz) -> Option<Markup> {
     let said = if let Ok(at) = DateTime::parse_from_rfc3339(text) {
-        at.format("%A, %-d %B %Y, %H:%M (UTC%:z)").to_string()
+        let said = at.format("%A, %-d %B %Y, %H:%M (UTC%:z)").to_string();
+        let there = at.with_timezone(&zone);
+        match there.offset().fix() == *at.offset() || zone == Tz::UTC {
+            true => said,
+            false => format!("{said}; for you {}", there.format("%A, %H:%M %Z")),
+        }
     } else if let Ok(day) = NaiveDate::parse_from_str(text, "%Y-%m-%d") {
         day.format("%A, %-d %B %Y").to_string()
     } else {
@@ -280,7 +290,7 @@ mod tests {
     }
 
     fn shown(schema: Value, given: Value) -> String {
-        arguments(Some(&tool(schema)), &given, true).into_string()
+        arguments(Some(&tool(schema)), &given, true, Tz::UTC).into_string()
     }
 
     #[test]
@@ -305,7 +315,9 @@ mod tests {
             zone: None,
             allow_past: None,
         });
-        let shown = |end: &str| arguments(Some(&tool), &json!({"start": "2026-12-24", "end": end}), true).into_string();
+        let shown = |end: &str| {
+            arguments(Some(&tool), &json!({"start": "2026-12-24", "end": end}), true, Tz::UTC).into_string()
+        };
         assert!(shown("2026-12-25").contains("<b>The last day is Thursday, 24 December 2026.</b>"));
         assert!(!shown("2026-12-24T11:00:00Z").contains("last day"));
     }
@@ -345,6 +357,16 @@ mod tests {
         assert!(page.contains("Tuesday, 24 November 2026, 10:00 (UTC+01:00)"), "{page}");
         assert!(page.contains("2026-11-24T10:00:00+01:00"), "{page}");
         assert!(page.contains("Tuesday, 24 November 2026 <small>"), "{page}");
+        let given = json!({"start": "2026-11-24T10:00:00+01:00", "end": "2026-11-24T20:00:00Z"});
+        let tokyo = arguments(Some(&tool(json!({}))), &given, true, Tz::Asia__Tokyo).into_string();
+        assert!(
+            tokyo.contains("10:00 (UTC+01:00); for you Tuesday, 18:00 JST"),
+            "{tokyo}"
+        );
+        assert!(
+            tokyo.contains("20:00 (UTC+00:00); for you Wednesday, 05:00 JST"),
+            "{tokyo}"
+        );
     }
 
     #[test]
