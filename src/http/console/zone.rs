@@ -34,7 +34,8 @@ async fn chosen(state: &State, request: &HttpRequest, payload: Payload) -> Resul
     let visitor = visitor(state, request).await?;
     let form = Form::read(state, request, payload, visitor.form_token.as_deref()).await?;
     let zone: Option<Tz> = form.get("zone").and_then(|zone| zone.parse().ok());
-    let zone = zone.ok_or_else(|| form::wrong("zone", "is none of the list: an IANA name such as Europe/Berlin"))?;
+    let zone =
+        zone.ok_or_else(|| form::wrong("zone", "is no time zone; allowed: an IANA name such as Europe/Berlin"))?;
     let mut response = see(Route::ConsoleApprovals.path());
     let headers = response.headers_mut();
     headers.insert(header::SET_COOKIE, cookies::set_zone(request, zone));
