@@ -398,6 +398,16 @@ fn the_content_hash_depends_on_the_content_and_on_nothing_else() {
         one.hash,
         read(&with("tools: [a, b]\nmax_steps: 3").replace("kind.", "kind!")).hash
     );
+    // Without a word on it the canonical form has none, so that stored definitions keep their hashes.
+    assert!(!one.to_json().to_string().contains("includeThoughts"));
+    for thoughts in [true, false] {
+        let text = format!("tools: [a, b]\nmax_steps: 3\nincludeThoughts: {thoughts}");
+        let same = format!("tools: [a, b]\nmax_steps: 3\nmodel_config: {{include_thoughts: {thoughts}}}");
+        let told = read(&with(&text));
+        assert_eq!(told.to_json()["modelConfig"]["includeThoughts"], thoughts);
+        assert_eq!(told.hash, read(&with(&same)).hash);
+        assert_ne!(one.hash, told.hash);
+    }
 }
 
 /// D-8: held as a protobuf float, so 0.1 comes back as 0.1.

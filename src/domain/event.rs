@@ -23,7 +23,13 @@ pub enum Event {
         /// The words.
         text: String,
     },
-    /// The words of this turn so far are void: the model is asked again.
+    /// More of the model's thinking, no part of its answer; only where the constitution asks for it. Never stored; a slow reader
+    /// may miss some.
+    Thought {
+        /// The words.
+        text: String,
+    },
+    /// The words and thoughts of this turn so far are void: the model is asked again.
     Reset,
     /// A turn of the model is complete.
     Turn {

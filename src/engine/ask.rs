@@ -30,6 +30,11 @@ fn mode(run: &Run) -> CallMode<'static> {
     }
 }
 
+/// D-R6: an agent's thoughts are kept and streamed unless its definition says no; a chat's are not, unless its constitution says yes.
+fn asks_for_thoughts(run: &Run) -> bool {
+    run.settings.include_thoughts.unwrap_or(run.agent.is_some())
+}
+
 /// The answer must be there before the run is over; where the model sums up, before the grace is.
 fn ask_until(engine: &Engine, run: &Run) -> Instant {
     let now = engine.clock.instant();
@@ -52,6 +57,7 @@ pub(super) async fn ask(engine: &Engine, run: &mut Run) {
             functions: &run.toolset.functions,
             contents: &contents,
             mode: mode(run),
+            thoughts: asks_for_thoughts(run),
             deadline: ask_until(engine, run),
             holder: (run.record.tenant.as_str(), run.record.user.as_str()),
         };
@@ -62,6 +68,7 @@ pub(super) async fn ask(engine: &Engine, run: &mut Run) {
                 (Some(sink), _) => {
                     let mut tell = |event: ModelEvent<'_>| match event {
                         ModelEvent::Delta(text) => sink.delta(Event::Delta { text: text.to_owned() }),
+                        ModelEvent::Thought(text) => sink.delta(Event::Thought { text: text.to_owned() }),
                         ModelEvent::Reset => sink.reset(),
                     };
                     engine.model.generate(request, Some(&mut tell)).await
@@ -69,6 +76,7 @@ pub(super) async fn ask(engine: &Engine, run: &mut Run) {
                 (None, Some(live)) => {
                     let mut tell = |event: ModelEvent<'_>| match event {
                         ModelEvent::Delta(text) => live.delta(text),
+                        ModelEvent::Thought(text) => live.thought(text),
                         ModelEvent::Reset => live.reset(),
                     };
                     engine.model.generate(request, Some(&mut tell)).await

@@ -57,7 +57,7 @@ impl EventSink {
         }
     }
 
-    /// Tells that the words told since the last turn are void. Unlike them it takes a reserved place.
+    /// Tells that the words and thoughts told since the last turn are void. Unlike them it takes a reserved place.
     pub(super) fn reset(&self) {
         let _ = self.sender.try_send(Numbered {
             number: self.number,
@@ -65,7 +65,7 @@ impl EventSink {
         });
     }
 
-    /// Tells more words, if the reader keeps up.
+    /// Tells more words or thoughts, if the reader keeps up.
     pub(super) fn delta(&self, event: Event) {
         if self.sender.capacity() > Self::RESERVE {
             let _ = self.sender.try_send(Numbered {

@@ -1,4 +1,4 @@
-//! What watchers of a run on this replica are told beside its journal: the model's words as they come, and that there is
+//! What watchers of a run on this replica are told beside its journal: the model's words and thoughts as they come, and that there is
 //! more in the journal. Nothing of it is kept; who misses it finds the whole turn in the journal. Only a run that is cancelled
 //! within a turn ends with what was said of it.
 
@@ -13,8 +13,17 @@ use crate::domain::ids::RunId;
 pub struct Live {
     run: RunId,
     sender: broadcast::Sender<LiveEvent>,
-    /// The words of the turn that is under way.
-    said: Arc<Mutex<String>>,
+    /// What was said of the turn that is under way.
+    said: Arc<Mutex<Said>>,
+}
+
+/// What the model has said of a turn so far.
+#[derive(Clone, Debug, Default)]
+pub struct Said {
+    /// Of its thinking.
+    pub thoughts: String,
+    /// For the person.
+    pub words: String,
 }
 
 /// What they are told.
@@ -22,7 +31,9 @@ pub struct Live {
 pub enum LiveEvent {
     /// More words of the model, in this run.
     Delta(RunId, Arc<str>),
-    /// The words of this turn so far are void.
+    /// More of its thoughts.
+    Thought(RunId, Arc<str>),
+    /// The words and thoughts of this turn so far are void.
     Reset(RunId),
     /// There is more to read in the store.
     Written,
@@ -31,7 +42,7 @@ pub enum LiveEvent {
 impl Live {
     /// Events a slow watcher may be behind; then it misses some, and is told so.
     const CAPACITY: usize = 256;
-    /// Most bytes of words that a new watcher is given.
+    /// Most bytes of words, and of thoughts, that a new watcher is given.
     const HANDED_OVER: usize = 16 * 1024;
 
     /// For a run that nobody called.
@@ -54,42 +65,55 @@ impl Live {
         }
     }
 
-    /// A new watcher, with the words so far of the turn that is under way: those and what it hears are all of them, each once.
-    /// Where they are many it gets none, so that many watchers cost little; the turn comes whole at its end.
+    /// A new watcher, with the words and thoughts so far of the turn that is under way: those and what it hears are all of them,
+    /// each once. Where they are many it gets none, so that many watchers cost little; the turn comes whole at its end.
     #[must_use]
-    pub fn watch(&self) -> (String, broadcast::Receiver<LiveEvent>) {
-        let words = self.words();
-        let said = match words.len() <= Self::HANDED_OVER {
-            true => words.clone(),
+    pub fn watch(&self) -> (Said, broadcast::Receiver<LiveEvent>) {
+        let said = self.so_far();
+        let handed_over = |text: &String| match text.len() <= Self::HANDED_OVER {
+            true => text.clone(),
             false => String::new(),
         };
-        (said, self.sender.subscribe())
+        let handed_over = Said {
+            thoughts: handed_over(&said.thoughts),
+            words: handed_over(&said.words),
+        };
+        (handed_over, self.sender.subscribe())
     }
 
     /// The words so far of the turn that is under way.
     pub(super) fn said(&self) -> String {
-        self.words().clone()
+        self.so_far().words.clone()
     }
 
-    /// The turn is in the journal now, or came to nothing: its words, which are forgotten here.
+    /// The turn is in the journal now, or came to nothing: its words, which are forgotten here, as its thoughts are.
     pub(super) fn turn_over(&self) -> String {
-        std::mem::take(&mut *self.words())
+        std::mem::take(&mut *self.so_far()).words
     }
 
-    fn words(&self) -> MutexGuard<'_, String> {
+    fn so_far(&self) -> MutexGuard<'_, Said> {
         self.said.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(super) fn delta(&self, text: &str) {
-        let mut words = self.words();
-        words.push_str(text);
+        let mut said = self.so_far();
+        said.words.push_str(text);
         // Before anybody else begins to watch.
         self.tell(LiveEvent::Delta(self.run, Arc::from(text)));
     }
 
+    pub(super) fn thought(&self, text: &str) {
+        let mut said = self.so_far();
+        // No watcher is given more of them.
+        if said.thoughts.len() <= Self::HANDED_OVER {
+            said.thoughts.push_str(text);
+        }
+        self.tell(LiveEvent::Thought(self.run, Arc::from(text)));
+    }
+
     pub(super) fn reset(&self) {
-        let mut words = self.words();
-        words.clear();
+        let mut said = self.so_far();
+        *said = Said::default();
         self.tell(LiveEvent::Reset(self.run));
     }
 

@@ -14,7 +14,7 @@ use crate::domain::journal::{CallFailure, FaultKind, ModelTurn, Speaker};
 pub trait Model: Send + Sync {
     /// Asks once. Retries, breaker and time limits are inside; the answer comes before `deadline`.
     ///
-    /// With `events`, text is delivered as it arrives; without, one unary request is made.
+    /// With `events`, text and thoughts are delivered as they arrive; without, one unary request is made.
     fn generate<'a>(
         &'a self,
         request: ModelRequest<'a>,
@@ -35,7 +35,9 @@ pub trait Model: Send + Sync {
 pub enum ModelEvent<'a> {
     /// More words for the person.
     Delta(&'a str),
-    /// What was delivered so far is void: the attempt broke and another begins.
+    /// More of the summary of the model's thinking; only where it was asked for. No part of the answer.
+    Thought(&'a str),
+    /// What was delivered so far, thoughts included, is void: the attempt broke and another begins.
     Reset,
 }
 
@@ -52,6 +54,8 @@ pub struct ModelRequest<'a> {
     pub contents: &'a [Content<'a>],
     /// Whether it may call.
     pub mode: CallMode<'a>,
+    /// Is the model asked to summarize its thinking?
+    pub thoughts: bool,
     /// When the answer must be there.
     pub deadline: Instant,
     /// The tenant and the user for whom it is; what the answer takes is counted for them.

@@ -87,7 +87,7 @@ type Spoken = Arc<Mutex<Option<mpsc::UnboundedReceiver<Piece>>>>;
 /// A piece of what is said.
 #[derive(Debug)]
 pub struct Piece {
-    text: String,
+    part: Value,
     is_last: bool,
 }
 
@@ -102,17 +102,21 @@ impl Mouth {
     }
 
     pub fn says(&self, text: &str) {
-        self.piece(text, false);
+        self.piece(json!({"text": text}), false);
+    }
+
+    /// Summarizes some of its thinking.
+    pub fn thinks(&self, text: &str) {
+        self.piece(json!({"text": text, "thought": true}), false);
     }
 
     /// Says the last of it.
     pub fn ends(self, text: &str) {
-        self.piece(text, true);
+        self.piece(json!({"text": text}), true);
     }
 
-    fn piece(&self, text: &str, is_last: bool) {
-        let text = text.to_owned();
-        self.0.send(Piece { text, is_last }).expect("the model was asked once");
+    fn piece(&self, part: Value, is_last: bool) {
+        self.0.send(Piece { part, is_last }).expect("the model was asked once");
     }
 }
 
@@ -220,7 +224,7 @@ async fn answer(
 
 /// Server-sent events, one a piece, as Gemini streams: the last one says why it is the last.
 fn in_pieces(n: usize, pause: Duration, words: &'static [&'static str]) -> Response<BoxBody<Bytes, io::Error>> {
-    let chunk = move |(at, word): (usize, &&str)| chunk(n, word, at + 1 == words.len());
+    let chunk = move |(at, word): (usize, &&str)| chunk(n, json!({"text": word}), at + 1 == words.len());
     let chunks: Vec<_> = words.iter().enumerate().map(chunk).collect();
     let body = futures_util::stream::unfold(chunks.into_iter(), move |mut chunks| async move {
         let chunk = chunks.next()?;
@@ -236,7 +240,7 @@ fn as_it_is_said(n: usize, pieces: mpsc::UnboundedReceiver<Piece>) -> Response<B
         let mut pieces = pieces?;
         match pieces.recv().await {
             Some(piece) => {
-                let frame = Frame::data(chunk(n, &piece.text, piece.is_last));
+                let frame = Frame::data(chunk(n, piece.part, piece.is_last));
                 Some((Ok(frame), (!piece.is_last).then_some(pieces)))
             }
             None => Some((Err(io::Error::other("broken by the test")), None)),
@@ -254,8 +258,8 @@ fn events(
         .unwrap()
 }
 
-fn chunk(n: usize, word: &str, is_last: bool) -> Bytes {
-    let mut chunk: Value = serde_json::from_str(&turn(n, &[json!({"text": word})])).unwrap();
+fn chunk(n: usize, part: Value, is_last: bool) -> Bytes {
+    let mut chunk: Value = serde_json::from_str(&turn(n, &[part])).unwrap();
     if !is_last {
         chunk["candidates"][0].as_object_mut().unwrap().remove("finishReason");
     }

@@ -104,11 +104,14 @@ impl Setup {
         self
     }
     /// A constitution that grants these tools and nothing else, with so much time for one message.
-    pub fn grant(mut self, tools: &[&str], deadline_seconds: u32) -> Self {
-        self.constitution = Some(format!(
+    pub fn grant(self, tools: &[&str], deadline_seconds: u32) -> Self {
+        self.constitution(&format!(
             "---\nname: tester\ndescription: Calls what it is told to call.\ntools: {tools:?}\n\
              run_config:\n  deadline_seconds: {deadline_seconds}\napproval: never\n---\n\nCall the tools.\n"
-        ));
+        ))
+    }
+    pub fn constitution(mut self, text: &str) -> Self {
+        self.constitution = Some(text.to_owned());
         self
     }
     /// A file in the folder of agents; with none the folder is the repository's own.

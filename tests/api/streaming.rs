@@ -15,13 +15,13 @@ use crate::threads::{add, both, no_leave, said};
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A stream of lines that is read one by one. Dropped, its connection is cut.
-struct Told {
+pub(crate) struct Told {
     answer: reqwest::Response,
     read: Vec<u8>,
 }
 
 impl Told {
-    async fn of(request: reqwest::RequestBuilder) -> Self {
+    pub(crate) async fn of(request: reqwest::RequestBuilder) -> Self {
         let answer = request.send().await.unwrap();
         assert_eq!(answer.status(), 200);
         assert_eq!(answer.headers()["content-type"], "application/x-ndjson");
@@ -30,7 +30,7 @@ impl Told {
     }
 
     /// What ann's words come to, as it comes.
-    async fn by(app: &App, prompt: &str) -> Self {
+    pub(crate) async fn by(app: &App, prompt: &str) -> Self {
         let request = app.request("POST", "/api/agent/run/stream", &[("x-gavel-user", "ann")]);
         Self::of(request.json(&json!({"prompt": prompt}))).await
     }
@@ -54,7 +54,7 @@ impl Told {
     }
 
     /// The next line that is no sign of life.
-    async fn line(&mut self) -> Value {
+    pub(crate) async fn line(&mut self) -> Value {
         loop {
             let line = self.next().await.expect("a line, and not the end");
             if line["type"] != "heartbeat" {
@@ -64,7 +64,7 @@ impl Told {
     }
 
     /// All that is left of it, without signs of life.
-    async fn rest(mut self) -> Vec<Value> {
+    pub(crate) async fn rest(mut self) -> Vec<Value> {
         let mut rest = Vec::new();
         while let Some(line) = self.next().await {
             rest.push(line);
@@ -74,11 +74,11 @@ impl Told {
     }
 }
 
-fn delta(text: &str) -> Value {
+pub(crate) fn delta(text: &str) -> Value {
     json!({"type": "delta", "delta": text})
 }
 
-fn run_path(begun: &Value) -> String {
+pub(crate) fn run_path(begun: &Value) -> String {
     format!("/api/agent/runs/{}", begun["runId"].as_str().unwrap())
 }
 

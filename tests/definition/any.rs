@@ -167,11 +167,12 @@ fn working() -> impl Strategy<Value = Value> {
         proptest::option::of(-1..i32::MAX),
         proptest::option::of(1..i32::MAX),
         proptest::option::of(proptest::sample::select(vec!["gemini", "vertex"])),
+        proptest::option::of(any::<bool>()),
     )
-        .prop_map(|(model, temp, top_p, thinking, most, provider)| {
+        .prop_map(|(model, temp, top_p, thinking, most, provider, thoughts)| {
             json!({
                 "model": model, "temp": temp, "top_p": top_p, "thinkingBudget": thinking, "maxOutputTokens": most,
-                "provider": provider,
+                "provider": provider, "includeThoughts": thoughts,
             })
         });
     let output = proptest::option::of((name(), text(), schema(), any::<bool>()));

@@ -125,10 +125,11 @@ fn what_does_not_go_together_is_told() {
     );
     assert_eq!(
         errors(
-            "flow_type: sequential\nsteps: [a]\nsystem_prompt: s\ntoolConfig: {tools: [x]}\napproval: never\ntemp: 1"
+            "flow_type: sequential\nsteps: [a]\nsystem_prompt: s\ntoolConfig: {tools: [x]}\napproval: never\ntemp: 1\n\
+             includeThoughts: false"
         ),
         [
-            "f.yaml:5: system_prompt: found `system_prompt`, `toolConfig.tools`, `approval`, `temp` beside `steps`; allowed: steps alone, \
+            "f.yaml:5: system_prompt: found `system_prompt`, `toolConfig.tools`, `approval`, `temp`, `includeThoughts` beside `steps`; allowed: steps alone, \
              whose agents have prompts, models and tools of their own; or these, without steps: the agent is its own only step then"
         ]
     );

@@ -80,7 +80,7 @@ fn everything() -> Definition {
         }},
         "processOutput": "${text} (${score})",
         "promptConfig": {"query": "About ${topic}:\n${limits}", "systemPrompt": "You review.\n\n# Rules\n\n- Be exact: yes or no.\n---\nEnd."},
-        "modelConfig": {"model": "gemini-flash", "provider": "vertex", "temp": 0.1, "top_p": 0.95, "thinkingBudget": -1},
+        "modelConfig": {"model": "gemini-flash", "provider": "vertex", "temp": 0.1, "top_p": 0.95, "thinkingBudget": -1, "includeThoughts": false},
         "toolConfig": {"tools": ["ls", "files__grep"]},
         "runConfig": {"max_time_minutes": 5, "max_turns": 15},
         "sub_agents": ["helper"], "flow_type": "loop", "max_iterations": 4, "approval": "always",

@@ -236,6 +236,45 @@ async fn when_a_later_hop_breaks_the_words_of_the_finished_ones_are_said_again()
     assert_eq!(far.seen()[2].json()["continuationToken"], "t");
 }
 
+/// D-R6: thoughts are void with the attempt that they came from, also where it said nothing else.
+#[tokio::test]
+async fn a_stream_that_breaks_after_thoughts_is_reset_and_repeated() {
+    let thought = |text: &str| format!(r#"{{"text":"{text}","thought":true}}"#);
+    let broken = |text: &str| {
+        let mut script = open_stream();
+        script.extend([event(&chunk(&thought(text))), Step::Reset]);
+        script
+    };
+    let question = Question {
+        thoughts: true,
+        ..Question::default()
+    };
+    let whole = reply(&format!(r#"{},{{"text":"Done."}}"#, thought("Hm.")), "STOP", "");
+    let far = Far::start([broken("Hm"), events(&[whole])]).await;
+    let (turn, heard) = question.listen(&gemini(&far.url)).await;
+    assert_eq!(turn.unwrap().text(), "Done.");
+    assert_eq!(heard, ["<thought>Hm", "<reset>", "<thought>Hm.", "Done."]);
+
+    // Those of a hop that is finished are true, and are said again.
+    let parts = format!(r#"{},{{"text":"one "}}"#, thought("First."));
+    let first = reply(&parts, "CONTINUATION", r#","continuationToken":"t""#);
+    let far = Far::start([events(&[first]), broken("Sec"), events(&[said("two")])]).await;
+    let (turn, heard) = question.listen(&gemini(&far.url)).await;
+    assert_eq!(turn.unwrap().text(), "one two");
+    assert_eq!(
+        heard,
+        [
+            "<thought>First.",
+            "one ",
+            "<thought>Sec",
+            "<reset>",
+            "<thought>First.",
+            "one ",
+            "two"
+        ]
+    );
+}
+
 /// C-EC-1
 #[tokio::test]
 async fn a_refused_or_broken_connection_is_tried_again_and_then_unavailable() {

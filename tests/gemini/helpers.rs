@@ -60,10 +60,14 @@ pub(crate) fn functions() -> Arc<Functions> {
     })
 }
 
+/// Marks a thought among what was heard.
+pub(crate) const THOUGHT: &str = "<thought>";
+
 /// A question with everything that can be varied.
 pub(crate) struct Question<'a> {
     pub(crate) settings: ModelSettings,
     pub(crate) contents: Vec<Content<'a>>,
+    pub(crate) thoughts: bool,
     pub(crate) within: Duration,
 }
 
@@ -72,6 +76,7 @@ impl Default for Question<'_> {
         Self {
             settings: ModelSettings::default(),
             contents: vec![Content::Text(Speaker::User, "add milk")],
+            thoughts: false,
             within: Duration::from_secs(20),
         }
     }
@@ -82,12 +87,13 @@ impl Question<'_> {
         self.put(gemini, None).await
     }
 
-    /// Asks for a stream; tells also what was heard.
+    /// Asks for a stream; tells also what was heard, thoughts marked as such.
     pub(crate) async fn listen(&self, gemini: &Gemini) -> (Result<ModelTurn, ModelFault>, Vec<String>) {
         let mut heard = Vec::new();
         let mut listener = |event: ModelEvent<'_>| {
             heard.push(match event {
                 ModelEvent::Delta(words) => words.to_owned(),
+                ModelEvent::Thought(text) => format!("{THOUGHT}{text}"),
                 ModelEvent::Reset => "<reset>".to_owned(),
             });
         };
@@ -108,6 +114,7 @@ impl Question<'_> {
             contents: &self.contents,
             mode: CallMode::Auto,
             holder: ("t", "u"),
+            thoughts: self.thoughts,
             deadline: Instant::now() + self.within,
         };
         // Outside of the Option the listener's lifetime can be shortened to the request's.

@@ -15,7 +15,7 @@ use gavel::ports::model::{Content, FunctionResponse, ModelFault};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
-use crate::helpers::{Question, developer, raw, said};
+use crate::helpers::{Question, THOUGHT, developer, raw, said};
 use crate::server::{Far, Step, answer, end_of_stream, json as json_answer, piece};
 
 /// What an exchange is.
@@ -126,12 +126,18 @@ impl Recording {
         steps
     }
 
-    /// Plays the answer to the adapter.
+    /// Plays the answer to the adapter, which hears a stream with its thoughts.
     async fn play(&self) -> (Result<ModelTurn, ModelFault>, Vec<String>) {
         let far = Far::start([self.script()]).await;
         let gemini = patient(&far.url);
         match self.kind() {
-            Kind::Stream => Question::default().listen(&gemini).await,
+            Kind::Stream => {
+                let question = Question {
+                    thoughts: true,
+                    ..Question::default()
+                };
+                question.listen(&gemini).await
+            }
             _ => (Question::default().ask(&gemini).await, Vec::new()),
         }
     }
@@ -186,6 +192,13 @@ fn part(part: &Part) -> String {
     }
 }
 
+/// What was heard: thoughts, words.
+fn apart(heard: &[String]) -> (Vec<&str>, Vec<&str>) {
+    let thoughts = heard.iter().filter_map(|text| text.strip_prefix(THOUGHT));
+    let words = heard.iter().filter(|text| !text.starts_with(THOUGHT));
+    (thoughts.collect(), words.map(String::as_str).collect())
+}
+
 fn summary(recording: &Recording, answer: &Result<ModelTurn, ModelFault>, heard: &[String]) -> String {
     let told = match answer {
         Ok(turn) => {
@@ -209,8 +222,16 @@ fn summary(recording: &Recording, answer: &Result<ModelTurn, ModelFault>, heard:
             format!("{:?} {detail}, {}", fault.kind, usage(fault.usage))
         }
     };
+    let (thoughts, words) = apart(heard);
     let heard = match recording.kind() {
-        Kind::Stream => format!(" heard {} {}", heard.len(), hash(&heard.concat())),
+        Kind::Stream if thoughts.is_empty() => format!(" heard {} {}", words.len(), hash(&words.concat())),
+        Kind::Stream => format!(
+            " heard {} {} after thoughts {} {}",
+            words.len(),
+            hash(&words.concat()),
+            thoughts.len(),
+            hash(&thoughts.concat())
+        ),
         _ => String::new(),
     };
     format!("{}: {:?}{heard} {told}", recording.name, recording.kind())
@@ -220,7 +241,7 @@ fn summary(recording: &Recording, answer: &Result<ModelTurn, ModelFault>, heard:
 #[tokio::test]
 async fn every_recorded_reply_is_read_and_every_other_file_is_known_for_what_it_is() {
     let Some(recordings) = recordings() else { return };
-    let mut lines = Vec::new();
+    let (mut lines, mut with_thoughts) = (Vec::new(), 0);
     for recording in &recordings {
         lines.push(match recording.kind() {
             Kind::Unary | Kind::Stream => {
@@ -228,13 +249,22 @@ async fn every_recorded_reply_is_read_and_every_other_file_is_known_for_what_it_
                 if let Ok(turn) = &answer
                     && recording.kind() == Kind::Stream
                 {
-                    assert_eq!(turn.text(), heard.concat(), "{}: heard and read differ", recording.name);
+                    let (thoughts, words) = apart(&heard);
+                    assert_eq!(turn.text(), words.concat(), "{}: heard and read differ", recording.name);
+                    let read = turn.parts.iter().filter_map(|part| match part {
+                        Part::Thought(text) => Some(text.as_str()),
+                        _ => None,
+                    });
+                    let read: String = read.collect();
+                    assert_eq!(read, thoughts.concat(), "{}: thoughts differ", recording.name);
+                    with_thoughts += usize::from(!thoughts.is_empty());
                 }
                 summary(recording, &answer, &heard)
             }
             other => format!("{}: {other:?}, {}", recording.name, recording.status()),
         });
     }
+    assert_eq!(with_thoughts, 5, "streams with thoughts");
     insta::with_settings!({
         snapshot_path => "../snapshots",
         prepend_module_to_snapshot => false,

@@ -171,7 +171,11 @@ async fn a_stream_is_heard_as_it_comes_and_joined_for_the_echo() {
     .await;
     let (turn, heard) = listen(&gemini(&far.url)).await;
     let turn = turn.unwrap();
-    assert_eq!(heard, ["Hel", "lo"], "thoughts are not for the person");
+    assert_eq!(
+        heard,
+        ["Hel", "lo"],
+        "thoughts that were not asked for are not passed on"
+    );
     assert_eq!(
         turn.content.get(),
         concat!(
@@ -189,6 +193,64 @@ async fn a_stream_is_heard_as_it_comes_and_joined_for_the_echo() {
         seen.line,
         "POST /v1beta/models/gemini-3.8-flash:streamGenerateContent?alt=sse HTTP/1.1"
     );
+}
+
+/// D-R6
+#[tokio::test]
+async fn thoughts_that_were_asked_for_are_heard_as_they_come_and_apart_from_the_words() {
+    let far = Far::start([events(&[
+        chunk(r#"{"text":"The user ","thought":true}"#),
+        chunk(r#"{"text":"says hi.","thought":true}"#),
+        chunk(r#"{"text":"Hel"}"#),
+        reply(r#"{"text":"lo"}"#, "STOP", ""),
+    ])])
+    .await;
+    let question = Question {
+        thoughts: true,
+        ..Question::default()
+    };
+    let (turn, heard) = question.listen(&gemini(&far.url)).await;
+    let turn = turn.unwrap();
+    assert_eq!(heard, ["<thought>The user ", "<thought>says hi.", "Hel", "lo"]);
+    assert_eq!(turn.text(), "Hello");
+    assert!(
+        matches!(turn.parts.as_slice(), [Part::Thought(thought), Part::Text(_)] if thought == "The user says hi."),
+        "{:?}",
+        turn.parts
+    );
+    assert_eq!(
+        far.seen()[0].json()["generationConfig"],
+        json!({"thinkingConfig": {"includeThoughts": true}})
+    );
+}
+
+/// D-R6: a stream or not, only a model that thinks is asked, and only where thoughts are wanted.
+#[tokio::test]
+async fn thoughts_are_asked_for_where_the_model_thinks() {
+    for (model, thoughts, asked) in [
+        (None, true, true),
+        (None, false, false),
+        (Some("gemini-2.5-flash"), true, true),
+        (Some("gemini-2.5-flash-lite"), true, false),
+        (Some("gemini-2.0-flash"), true, false),
+    ] {
+        let far = Far::start([json(200, &said("a"))]).await;
+        let question = Question {
+            settings: ModelSettings {
+                model: model.map(str::to_owned),
+                ..ModelSettings::default()
+            },
+            thoughts,
+            ..Question::default()
+        };
+        question.ask(&gemini(&far.url)).await.unwrap();
+        let config = &far.seen()[0].json()["generationConfig"]["thinkingConfig"]["includeThoughts"];
+        assert_eq!(
+            *config,
+            if asked { json!(true) } else { json!(null) },
+            "{model:?} {thoughts}"
+        );
+    }
 }
 
 #[tokio::test]
@@ -213,6 +275,7 @@ async fn words_are_heard_before_the_stream_has_ended() {
         contents: &[Content::Text(Speaker::User, "hi")],
         mode: gavel::ports::model::CallMode::Auto,
         holder: ("t", "u"),
+        thoughts: false,
         deadline: std::time::Instant::now() + std::time::Duration::from_secs(20),
     };
     tokio::select! {

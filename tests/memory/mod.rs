@@ -240,6 +240,7 @@ pub(crate) fn request<'a>(
         contents,
         mode,
         holder: ("t", "u"),
+        thoughts: false,
         deadline: Instant::now() + Duration::from_secs(30),
     }
 }

@@ -23,7 +23,7 @@ use crate::adapters::upstream::Response;
 use crate::domain::budget::Held;
 use crate::domain::decision::Usage;
 use crate::domain::journal::ModelTurn;
-use crate::ports::model::ModelFault;
+use crate::ports::model::{ModelEvent, ModelFault};
 
 /// 16 hops of 64K tokens are the whole context of every model there is.
 const MAX_HOPS: u32 = 16;
@@ -69,7 +69,7 @@ impl Call<'_, '_> {
         for _ in 0..MAX_HOPS {
             let hop = self.hop(&body, pieces.is_empty()).await?;
             if hop.next.is_some() && self.delivery.is_heard() {
-                self.delivery.settle(&hop.pieces.text());
+                self.delivery.settle(hop.pieces.parts());
             }
             pieces.append(hop.pieces);
             // Each hop is the same request with the last token; what it brought is not sent as history.
@@ -265,10 +265,10 @@ impl Call<'_, '_> {
         let (mut framer, mut total) = (Framer::default(), 0_usize);
         let delivery = &mut self.delivery;
         let mut each = |frame: Frame<'_>| {
-            let mut delta = |words: &str| delivery.delta(words);
+            let mut tell = |event: ModelEvent<'_>| delivery.tell(event);
             match frame {
-                Frame::Event(json) => reply.take_chunk(json, oauth, &mut delta),
-                Frame::Bare(json) => reply.take_bare(json, oauth, &mut delta),
+                Frame::Event(json) => reply.take_chunk(json, oauth, &mut tell),
+                Frame::Bare(json) => reply.take_bare(json, oauth, &mut tell),
             }
         };
         while let Some(piece) = waiting.piece(&mut response).await? {

@@ -12,6 +12,7 @@ use serde_json::value::RawValue;
 use super::no_answer;
 use super::wire::{self, Content, FunctionCall};
 use crate::domain::journal::{self, Part};
+use crate::ports::model::ModelEvent;
 
 /// A part of the turn.
 #[derive(Debug)]
@@ -56,11 +57,15 @@ impl Pieces {
         Ok(())
     }
 
-    /// Takes the content of a chunk; `delta` is given each piece of text for the person.
+    /// Takes the content of a chunk; `tell` is given each piece of words and of thoughts.
     ///
     /// # Errors
     /// It is no content.
-    pub(super) fn take_chunk(&mut self, content: &RawValue, mut delta: impl FnMut(&str)) -> Result<(), String> {
+    pub(super) fn take_chunk(
+        &mut self,
+        content: &RawValue,
+        mut tell: impl FnMut(ModelEvent<'_>),
+    ) -> Result<(), String> {
         self.whole = None;
         for part in wire::read::<Content<'_>>(content.get().as_bytes())?
             .parts
@@ -69,8 +74,11 @@ impl Pieces {
             let read: wire::Part<'_> = wire::read(part.get().as_bytes())?;
             let joinable = !read.tied && read.call.is_none() && read.answered.is_none();
             match (&read.text, joinable) {
-                (Some(text), _) if !read.thought && !text.is_empty() => delta(text),
-                (Some(text), true) if text.is_empty() => continue,
+                (Some(text), _) if !text.is_empty() => tell(match read.thought {
+                    true => ModelEvent::Thought(text),
+                    false => ModelEvent::Delta(text),
+                }),
+                (Some(_), true) => continue,
                 _ => {}
             }
             match read.text {
@@ -120,6 +128,11 @@ impl Pieces {
                 _ => None,
             })
             .collect()
+    }
+
+    /// Its parts, read.
+    pub(super) fn parts(&self) -> impl Iterator<Item = &Part> {
+        self.pieces.iter().map(|piece| &piece.read)
     }
 
     /// The content to echo, and the same content read.
@@ -261,7 +274,7 @@ mod tests {
         for parts in chunks {
             let content = raw(&format!(r#"{{"parts":[{parts}],"role":"model"}}"#));
             pieces
-                .take_chunk(&content, |delta| deltas.push(delta.to_owned()))
+                .take_chunk(&content, |event| deltas.push(format!("{event:?}")))
                 .unwrap();
         }
         let (content, parts) = pieces.finish().unwrap();
@@ -286,8 +299,42 @@ mod tests {
                 r#"{"text":"three","thoughtSignature":"Uw=="},{"text":"four"},{"text":"","thoughtSignature":"VA=="}]}"#
             )
         );
-        assert_eq!(deltas, ["one ", "two ", "three", "four"]);
+        assert_eq!(
+            deltas,
+            [
+                r#"Thought("think")"#,
+                r#"Thought("ing")"#,
+                r#"Delta("one ")"#,
+                r#"Delta("two ")"#,
+                r#"Delta("three")"#,
+                r#"Delta("four")"#
+            ]
+        );
         assert_eq!(parts.len(), 5);
+    }
+
+    /// D-R6: a thought is delivered however it arrives, and is never part of the answer.
+    #[test]
+    fn thoughts_are_delivered_and_are_no_answer() {
+        for chunks in [
+            &[r#"{"text":"hm","thought":true}"#][..],
+            &[r#"{"text":"hm","thought":true,"thoughtSignature":"Uw=="}"#],
+            &[r#"{"text":"h","thought":true}"#, r#"{"text":"m","thought":true}"#],
+            &[r#"{"text":"hm","thought":true},{"text":""}"#],
+            &[r#"{"text":"","thought":true},{"text":"hm","thought":true}"#],
+        ] {
+            let (mut pieces, mut told) = (Pieces::default(), String::new());
+            for parts in chunks {
+                let content = raw(&format!(r#"{{"parts":[{parts}]}}"#));
+                let tell = |event: ModelEvent<'_>| match event {
+                    ModelEvent::Thought(text) => told.push_str(text),
+                    other => panic!("{other:?}"),
+                };
+                pieces.take_chunk(&content, tell).unwrap();
+            }
+            assert_eq!((told.as_str(), pieces.text().as_str()), ("hm", ""), "{chunks:?}");
+            assert_eq!(pieces.no_answer(), Some("the answer is empty"), "{chunks:?}");
+        }
     }
 
     #[test]

@@ -20,6 +20,8 @@ pub(super) enum Thinking {
         zero: bool,
         /// The most.
         max: i32,
+        /// It thinks where no budget is set.
+        by_itself: bool,
     },
     /// By `thinkingLevel`; `minimal` and `medium` are not known to all.
     Level {
@@ -58,16 +60,19 @@ impl Family {
                 min: 512,
                 zero: true,
                 max: 24_576,
+                by_itself: false,
             },
             Self::Gemini(2, 5) if model.contains("flash") => Thinking::Budget {
                 min: 1,
                 zero: true,
                 max: 24_576,
+                by_itself: true,
             },
             Self::Gemini(2, 5) => Thinking::Budget {
                 min: 128,
                 zero: false,
                 max: 32_768,
+                by_itself: true,
             },
             Self::Gemini(3, 0) => Thinking::Level {
                 minimal: model.contains("flash"),
@@ -78,6 +83,15 @@ impl Family {
                 medium: true,
             },
             Self::Gemini(..) | Self::Unknown => Thinking::Unknown,
+        }
+    }
+
+    /// Does `model` think where a request does not say how much? Google rejects a request for the thoughts of one that does not.
+    pub(super) fn thinks_by_itself(self, model: &str) -> bool {
+        match self.thinking(model) {
+            Thinking::Budget { by_itself, .. } => by_itself,
+            Thinking::Level { .. } => true,
+            Thinking::Unknown => ["gemini-flash-latest", "gemini-pro-latest"].contains(&model),
         }
     }
 }

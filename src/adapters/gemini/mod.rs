@@ -154,12 +154,12 @@ impl Gemini {
         request: ModelRequest<'a>,
         events: Option<&'a mut (dyn FnMut(ModelEvent<'_>) + Send)>,
     ) -> Result<ModelTurn, ModelFault> {
-        let (settings, delivery) = (request.settings, Delivery::new(events));
+        let (settings, delivery) = (request.settings, Delivery::new(events, request.thoughts));
         let named = settings
             .model
             .as_deref()
             .map_or(self.default_model.as_str(), bare_model);
-        let generation = settings::generation_config(named, settings, &self.warned);
+        let generation = settings::generation_config(named, settings, request.thoughts, &self.warned);
         let too_long = Family::of(named)
             .unary_cap()
             .zip(settings.max_output_tokens)

@@ -10,6 +10,10 @@ use super::retry::Retry;
 use super::wire::{self, Count, Response, UsageMetadata};
 use crate::domain::decision::Usage;
 use crate::domain::surrogates;
+use crate::ports::model::ModelEvent;
+
+/// Is given the words and thoughts of a chunk.
+type Tell<'a> = &'a mut dyn FnMut(ModelEvent<'_>);
 
 /// What came so far.
 #[derive(Default)]
@@ -42,27 +46,27 @@ impl Reply {
         self.take(json, oauth, |pieces, content| pieces.take_whole(content))
     }
 
-    /// Reads one chunk of a stream; `delta` is given its words.
+    /// Reads one chunk of a stream; `tell` is given its words and thoughts.
     ///
     /// # Errors
     /// It is no chunk, or an error in place of one.
-    pub(super) fn take_chunk(&mut self, json: &[u8], oauth: bool, delta: &mut dyn FnMut(&str)) -> Result<(), Failure> {
+    pub(super) fn take_chunk(&mut self, json: &[u8], oauth: bool, tell: Tell<'_>) -> Result<(), Failure> {
         self.streamed = true;
-        self.take(json, oauth, |pieces, content| pieces.take_chunk(content, delta))
+        self.take(json, oauth, |pieces, content| pieces.take_chunk(content, tell))
     }
 
     /// Reads JSON that came outside of events: an error, a response, or an array of them.
     ///
     /// # Errors
     /// It is none of these, or an error in place of a response.
-    pub(super) fn take_bare(&mut self, json: &[u8], oauth: bool, delta: &mut dyn FnMut(&str)) -> Result<(), Failure> {
+    pub(super) fn take_bare(&mut self, json: &[u8], oauth: bool, tell: Tell<'_>) -> Result<(), Failure> {
         if json.trim_ascii_start().first() != Some(&b'[') {
-            return self.take_chunk(json, oauth, delta);
+            return self.take_chunk(json, oauth, tell);
         }
         let chunks: Vec<&RawValue> = wire::read(json).map_err(Failure::malformed)?;
         chunks
             .into_iter()
-            .try_for_each(|chunk| self.take_chunk(chunk.get().as_bytes(), oauth, delta))
+            .try_for_each(|chunk| self.take_chunk(chunk.get().as_bytes(), oauth, tell))
     }
 
     fn take(
@@ -182,9 +186,14 @@ mod tests {
 
     fn streamed(chunks: &[&str]) -> (Result<Hop, Failure>, Usage, String) {
         let (mut reply, mut heard) = (Reply::default(), String::new());
+        let mut tell = |event: ModelEvent<'_>| {
+            if let ModelEvent::Delta(words) = event {
+                heard.push_str(words);
+            }
+        };
         let read = chunks
             .iter()
-            .try_for_each(|chunk| reply.take_chunk(chunk.as_bytes(), false, &mut |delta| heard.push_str(delta)));
+            .try_for_each(|chunk| reply.take_chunk(chunk.as_bytes(), false, &mut tell));
         let usage = reply.usage();
         (read.and_then(|()| reply.finish()), usage, heard)
     }

@@ -258,6 +258,7 @@ mod tests {
             contents,
             mode,
             holder: ("t", "u"),
+            thoughts: false,
             deadline: Instant::now(),
         };
         String::from_utf8(body(&request, r#""temperature":0.1"#, &SystemCache::default())).unwrap()
@@ -299,6 +300,7 @@ mod tests {
                 contents: &[],
                 mode: CallMode::Auto,
                 holder: ("t", "u"),
+                thoughts: false,
                 deadline: Instant::now(),
             };
             let sent: Value = serde_json::from_slice(&body(&request, "", &cache)).unwrap();

@@ -31,10 +31,11 @@ impl Warned {
     }
 }
 
-/// The fields of `generationConfig` for `model`, without braces; empty when there is nothing to set.
-pub(super) fn generation_config(model: &str, settings: &ModelSettings, warned: &Warned) -> String {
+/// The fields of `generationConfig` for `model`, without braces; empty when there is nothing to set. With `thoughts` the model is
+/// asked to summarize its thinking, if it thinks.
+pub(super) fn generation_config(model: &str, settings: &ModelSettings, thoughts: bool, warned: &Warned) -> String {
     let mut fields = String::new();
-    if *settings == ModelSettings::default() {
+    if !thoughts && *settings == ModelSettings::default() {
         return fields;
     }
     let family = Family::of(model);
@@ -50,15 +51,26 @@ pub(super) fn generation_config(model: &str, settings: &ModelSettings, warned: &
     if let Some(most) = settings.max_output_tokens {
         field(&mut fields, "maxOutputTokens", most);
     }
-    if let Some(budget) = settings.thinking_budget {
-        thinking(&mut fields, model, family.thinking(model), budget, warned);
+    let set = settings
+        .thinking_budget
+        .and_then(|budget| thinking(model, family.thinking(model), budget, warned));
+    let (mut config, thinks) = set.unwrap_or_else(|| (String::new(), family.thinks_by_itself(model)));
+    if thoughts && thinks {
+        field(&mut config, "includeThoughts", true);
+    } else if settings.include_thoughts == Some(true) {
+        warned.warn(model, "includeThoughts", "it does not think, so this is left out");
+    }
+    if !config.is_empty() {
+        field(&mut fields, "thinkingConfig", format_args!("{{{config}}}"));
     }
     fields
 }
 
-fn thinking(fields: &mut String, model: &str, known: Thinking, budget: i32, warned: &Warned) {
+/// How much the model is to think, as a field of `thinkingConfig`, and whether it thinks at all then; `None` where it does not know
+/// such a setting.
+fn thinking(model: &str, known: Thinking, budget: i32, warned: &Warned) -> Option<(String, bool)> {
     match known {
-        Thinking::Budget { min, zero, max } => {
+        Thinking::Budget { min, zero, max, .. } => {
             let fits = match budget {
                 ..=-1 => -1,
                 0 if zero => 0,
@@ -67,7 +79,7 @@ fn thinking(fields: &mut String, model: &str, known: Thinking, budget: i32, warn
             if fits != budget {
                 warned.warn(model, "thinkingBudget", "brought into the model's bounds");
             }
-            field(fields, "thinkingConfig", format_args!(r#"{{"thinkingBudget":{fits}}}"#));
+            Some((format!(r#""thinkingBudget":{fits}"#), fits != 0))
         }
         Thinking::Level { minimal, medium } => {
             let level = match budget {
@@ -81,13 +93,12 @@ fn thinking(fields: &mut String, model: &str, known: Thinking, budget: i32, warn
             if budget >= 0 {
                 warned.warn(model, "thinkingBudget", "mapped to a thinkingLevel");
             }
-            field(
-                fields,
-                "thinkingConfig",
-                format_args!(r#"{{"thinkingLevel":"{level}"}}"#),
-            );
+            Some((format!(r#""thinkingLevel":"{level}""#), level != "MINIMAL"))
         }
-        Thinking::Unknown => warned.warn(model, "thinkingBudget", "left out"),
+        Thinking::Unknown => {
+            warned.warn(model, "thinkingBudget", "left out");
+            None
+        }
     }
 }
 
@@ -107,6 +118,7 @@ mod tests {
             temperature: Some(0.1),
             top_p: Some(0.95),
             thinking_budget: Some(thinking_budget),
+            include_thoughts: None,
             max_output_tokens: Some(1000),
         }
     }
@@ -164,8 +176,12 @@ mod tests {
             ),
         ] {
             let warned = Warned::default();
-            assert_eq!(generation_config(model, &full(budget), &warned), expected, "{model}");
-            generation_config(model, &full(budget), &warned);
+            assert_eq!(
+                generation_config(model, &full(budget), false, &warned),
+                expected,
+                "{model}"
+            );
+            generation_config(model, &full(budget), false, &warned);
             assert_eq!(warned.count(), warnings, "{model}: once per setting");
         }
     }
@@ -173,13 +189,72 @@ mod tests {
     #[test]
     fn nothing_set_sends_nothing_and_a_number_that_is_none_is_not_sent() {
         assert_eq!(
-            generation_config("m", &ModelSettings::default(), &Warned::default()),
+            generation_config("m", &ModelSettings::default(), false, &Warned::default()),
             ""
         );
         let odd = ModelSettings {
             temperature: Some(f32::NAN),
             ..ModelSettings::default()
         };
-        assert_eq!(generation_config("m", &odd, &Warned::default()), "");
+        assert_eq!(generation_config("m", &odd, false, &Warned::default()), "");
+    }
+
+    /// D-R6: Google refuses a request for thoughts where thinking is off, and a model that does not think refuses it always.
+    #[test]
+    fn thoughts_are_asked_only_of_a_model_that_thinks() {
+        let asked = |words: &str| match words {
+            "" => r#""thinkingConfig":{"includeThoughts":true}"#.to_owned(),
+            words => format!(r#""thinkingConfig":{{{words},"includeThoughts":true}}"#),
+        };
+        let not_asked = |words: &str| match words {
+            "" => String::new(),
+            words => format!(r#""thinkingConfig":{{{words}}}"#),
+        };
+        for (model, budget, with_thoughts) in [
+            ("gemini-2.5-pro", None, asked("")),
+            ("gemini-2.5-pro", Some(0), asked(r#""thinkingBudget":128"#)),
+            ("gemini-2.5-flash", None, asked("")),
+            ("gemini-2.5-flash", Some(-1), asked(r#""thinkingBudget":-1"#)),
+            ("gemini-2.5-flash", Some(0), not_asked(r#""thinkingBudget":0"#)),
+            ("gemini-2.5-flash-lite", None, not_asked("")),
+            ("gemini-2.5-flash-lite", Some(512), asked(r#""thinkingBudget":512"#)),
+            ("gemini-2.5-flash-lite", Some(-1), asked(r#""thinkingBudget":-1"#)),
+            ("gemini-2.5-flash-lite", Some(0), not_asked(r#""thinkingBudget":0"#)),
+            ("gemini-3-flash-preview", None, asked("")),
+            (
+                "gemini-3-flash-preview",
+                Some(0),
+                not_asked(r#""thinkingLevel":"MINIMAL""#),
+            ),
+            ("gemini-3.1-flash-lite", None, asked("")),
+            ("gemini-3.8-flash", Some(0), asked(r#""thinkingLevel":"LOW""#)),
+            ("gemini-4-argon", Some(-1), asked(r#""thinkingLevel":"HIGH""#)),
+            ("gemini-flash-latest", None, asked("")),
+            ("gemini-flash-latest", Some(512), asked("")),
+            ("gemini-pro-latest", None, asked("")),
+            ("gemini-flash-lite-latest", None, not_asked("")),
+            ("gemini-2.0-flash", None, not_asked("")),
+            ("gemini-2.0-flash", Some(-1), not_asked("")),
+            ("gemma-3-27b-it", None, not_asked("")),
+            ("tuned", None, not_asked("")),
+        ] {
+            for include_thoughts in [None, Some(true), Some(false)] {
+                let warned = Warned::default();
+                let settings = ModelSettings {
+                    thinking_budget: budget,
+                    include_thoughts,
+                    ..ModelSettings::default()
+                };
+                let what = format!("{model} {budget:?} {include_thoughts:?}");
+                let written = generation_config(model, &settings, true, &warned);
+                assert_eq!(written, with_thoughts, "{what}");
+                // What a definition asks for in vain is warned of.
+                let in_vain = !written.contains("includeThoughts") && include_thoughts == Some(true);
+                let names: Vec<_> = warned.0.lock().unwrap().iter().map(|(_, setting)| *setting).collect();
+                assert_eq!(names.contains(&"includeThoughts"), in_vain, "{what}");
+                let without = generation_config(model, &settings, false, &Warned::default());
+                assert!(!without.contains("includeThoughts"), "{what}: {without}");
+            }
+        }
     }
 }

@@ -75,7 +75,7 @@ impl Progress {
     }
 
     pub(super) fn lost(&mut self, reason: &str) {
-        self.story.words.clear();
+        self.story.forget_turn();
         self.note(&printable(&format!("! connection lost, joining again: {reason}")));
     }
 
@@ -98,6 +98,8 @@ struct Story {
     turns: u32,
     /// The model's words of this turn.
     words: String,
+    /// Its thoughts of this turn; as lines they come with the turn.
+    thoughts: String,
     /// What is done now.
     doing: String,
     /// The words of a turn that may be the run's last: those are its result, and told as such.
@@ -108,9 +110,16 @@ impl Story {
     fn event(&mut self, event: &Value) -> Vec<String> {
         let text = |field: &str| event.get(field).and_then(Value::as_str).unwrap_or_default();
         let (kind, run) = (text("type"), text("run_id"));
-        if kind == "delta" {
-            self.words.push_str(text("text"));
-            return Vec::new();
+        match kind {
+            "delta" => {
+                self.words.push_str(text("text"));
+                return Vec::new();
+            }
+            "thought" => {
+                self.thoughts.push_str(text("text"));
+                return Vec::new();
+            }
+            _ => {}
         }
         let mut lines = match self.held.take() {
             Some((said, _)) if kind == "end" && event["run"]["summary"] == said.as_str() => Vec::new(),
@@ -122,10 +131,10 @@ impl Story {
         let mut say = |line: String| lines.push(format!("{indent}{}", printable(&line)));
         match kind {
             "input" => self.doing = "asks the model".to_owned(),
-            "reset" => self.words.clear(),
+            "reset" => self.forget_turn(),
             "turn" => {
                 self.turns += 1;
-                self.words.clear();
+                self.forget_turn();
                 self.doing = "asks the model".to_owned();
                 for thought in event["thoughts"].as_array().into_iter().flatten() {
                     say(format!("… {}", clipped(thought.as_str().unwrap_or_default(), SHORT)));
@@ -181,9 +190,19 @@ impl Story {
         lines
     }
 
+    /// What was heard of a turn that is whole now, or void.
+    fn forget_turn(&mut self) {
+        self.words.clear();
+        self.thoughts.clear();
+    }
+
     /// What is going on, in a line.
     fn now(&self) -> String {
-        let words: Vec<_> = self.words.split_whitespace().collect();
+        let (mark, heard) = match self.words.trim().is_empty() && !self.thoughts.trim().is_empty() {
+            true => ("… ", &self.thoughts),
+            false => ("", &self.words),
+        };
+        let words: Vec<_> = heard.split_whitespace().collect();
         let words = words.join(" ");
         // The newest words: the terminal has room for the end of a long answer, not for its beginning as well.
         let skipped = words.chars().count().saturating_sub(NEWEST);
@@ -191,7 +210,7 @@ impl Story {
         let doing = if newest.is_empty() {
             self.doing.clone()
         } else {
-            printable(&newest)
+            format!("{mark}{}", printable(&newest))
         };
         // Those of called agents count here too, so they are no steps of this run.
         format!("model call {}: {doing}", self.turns + 1)
@@ -283,6 +302,10 @@ mod tests {
         let mut story = Story::default();
         story.event(&json!({"type": "input", "run_id": "a", "text": "x"}));
         assert_eq!(story.now(), "model call 1: asks the model");
+        // Thoughts only until the answer begins; as a line they come with the turn, once.
+        let thought = json!({"type": "thought", "run_id": "a", "text": "The user\nasks"});
+        assert_eq!(story.event(&thought), [""; 0]);
+        assert_eq!(story.now(), "model call 1: … The user asks");
         let text = format!("{} the\nend", "x".repeat(200));
         story.event(&json!({"type": "delta", "run_id": "a", "text": text}));
         assert_eq!(story.now(), format!("model call 1: {} the end", "x".repeat(42)));

@@ -65,6 +65,7 @@ pub(super) fn to_json(definition: &Definition) -> Value {
             "temp": model.temperature.map(shortest),
             "top_p": model.top_p.map(shortest),
             "thinkingBudget": model.thinking_budget,
+            "includeThoughts": model.include_thoughts,
             "maxOutputTokens": model.max_output_tokens,
         },
         "toolConfig": {"tools": definition.tools},

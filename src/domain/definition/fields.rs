@@ -30,6 +30,7 @@ pub(crate) enum Field {
     Temperature,
     TopP,
     ThinkingBudget,
+    IncludeThoughts,
     MaxOutputTokens,
     Tools,
     SubAgents,
@@ -57,6 +58,8 @@ pub(super) enum Holds {
     Number(f32),
     /// A whole number from this.
     Whole(i32),
+    /// Yes or no.
+    Bool,
     /// A time in seconds, or as a text with units.
     Seconds,
     /// A time in minutes.
@@ -260,6 +263,13 @@ pub(super) const TABLE: &[Row] = &[
         &["thinkingBudget", "thinking_budget"],
         Holds::Whole(-1),
         "Tokens for thinking; -1: as many as the model likes.",
+    ),
+    grouped(
+        Field::IncludeThoughts,
+        (MODEL, &["includeThoughts", "include_thoughts"]),
+        &["includeThoughts", "include_thoughts"],
+        Holds::Bool,
+        "Whether the model summarizes its thinking: shown as it arrives, kept with the run, never the answer. Absent: true; for a chat, false.",
     ),
     grouped(
         Field::MaxOutputTokens,

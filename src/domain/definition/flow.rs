@@ -157,6 +157,7 @@ pub(super) fn only_for_models(values: &mut Values<'_>) {
         Field::Temperature,
         Field::TopP,
         Field::ThinkingBudget,
+        Field::IncludeThoughts,
         Field::MaxOutputTokens,
         Field::Tools,
         Field::SubAgents,

@@ -122,6 +122,7 @@ fn holds(holds: Holds) -> Value {
         Holds::Choice(words) => json!({"enum": words}),
         Holds::Number(most) => json!({"type": "number", "minimum": 0, "maximum": most}),
         Holds::Whole(least) => json!({"type": "integer", "minimum": least, "maximum": i32::MAX}),
+        Holds::Bool => json!({"type": "boolean"}),
         Holds::Tools => {
             json!({"type": "array", "items": {"type": "string", "pattern": "^[^\\s*]{1,128}$"}, "uniqueItems": true, "maxItems": MOST_ITEMS})
         }

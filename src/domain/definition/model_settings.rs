@@ -11,6 +11,8 @@ pub struct ModelSettings {
     pub top_p: Option<f32>,
     /// `thinkingBudget`, −1 = unlimited.
     pub thinking_budget: Option<i32>,
+    /// `includeThoughts`: is the model asked to summarize its thinking? Absent: in an agent's run, not in a chat.
+    pub include_thoughts: Option<bool>,
     /// Most tokens of one answer.
     pub max_output_tokens: Option<u32>,
 }

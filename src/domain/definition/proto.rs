@@ -116,6 +116,10 @@ fn tree(read: AgentDefinition) -> Node {
             ("temperature", config.temperature.map(float)),
             ("top_p", config.top_p.map(float)),
             ("thinking_budget", config.thinking_budget.map(whole)),
+            (
+                "include_thoughts",
+                config.include_thoughts.map(|value| node(Content::Bool(value))),
+            ),
             ("max_output_tokens", config.max_output_tokens.map(whole)),
             ("provider", choice(config.provider, &PROVIDERS)),
         ])
@@ -225,6 +229,7 @@ pub(super) fn write(definition: &Definition) -> Vec<u8> {
             temperature: model.temperature,
             top_p: model.top_p,
             thinking_budget: model.thinking_budget,
+            include_thoughts: model.include_thoughts,
             max_output_tokens: model.max_output_tokens.map(count),
             provider: definition.provider.map_or(0, |provider| match provider {
                 Provider::Gemini => message::Provider::Gemini.into(),

@@ -235,6 +235,7 @@ fn model(values: &mut Values<'_>) -> ModelSettings {
         temperature: values.float(Field::Temperature, 2.0),
         top_p: values.float(Field::TopP, 1.0),
         thinking_budget: values.whole(Field::ThinkingBudget, -1, i32::MAX),
+        include_thoughts: values.boolean(Field::IncludeThoughts),
         max_output_tokens: values.count(Field::MaxOutputTokens),
     }
 }

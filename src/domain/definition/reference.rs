@@ -40,6 +40,7 @@ fn holds(holds: Holds) -> String {
             .join(", "),
         Holds::Number(most) => format!("a number from 0 to {most}"),
         Holds::Whole(least) => format!("a whole number from {least}"),
+        Holds::Bool => "`true`, `false`".to_owned(),
         Holds::Tools => "a list of tools".to_owned(),
         Holds::Seconds => "seconds".to_owned(),
         Holds::Minutes => "minutes".to_owned(),

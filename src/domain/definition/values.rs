@@ -321,6 +321,14 @@ impl<'a> Values<'a> {
         })
     }
 
+    /// Yes or no.
+    pub(super) fn boolean(&mut self, field: Field) -> Option<bool> {
+        self.get(field, "true or false", |node| match node.content {
+            Content::Bool(value) => Some(value),
+            _ => None,
+        })
+    }
+
     /// One of a few names.
     pub(super) fn choice<T: Copy + PartialEq>(&mut self, field: Field, names: &[(&str, T)]) -> Option<T> {
         let allowed: Vec<_> = names.iter().map(|(name, _)| *name).collect();

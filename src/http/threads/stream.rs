@@ -1,5 +1,6 @@
 //! `POST /api/agent/run/stream`: a run of a thread told while it goes on, as NDJSON (REQUIREMENTS R, Routes): the thread first,
-//! then the model's words as they come, at last the run's answer.
+//! then the model's words as they come, at last the run's answer. The specification closes the list of types, so the model's thoughts
+//! are no line of it: they are among the run's events.
 //!
 //! A client that leaves cancels nothing: the run goes on, and is there to fetch, or to join by its events.
 
@@ -183,12 +184,9 @@ impl Telling {
                             self.told.add(&text);
                             line(&json!({"type": "delta", "delta": text}), &mut out);
                         }
-                        What::Reset => {
-                            self.told = Words::default();
-                            line(&json!({"type": "reset"}), &mut out);
-                        }
-                        // The turn came to nothing; what is said next is another one.
-                        What::ModelFault { .. } if self.told.bytes > 0 => {
+                        // The turn came to nothing; what is said next is another one. Where only thoughts were heard, none of it
+                        // was told here.
+                        What::Reset | What::ModelFault { .. } if self.told.bytes > 0 => {
                             self.told = Words::default();
                             line(&json!({"type": "reset"}), &mut out);
                         }

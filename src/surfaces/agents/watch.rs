@@ -23,7 +23,7 @@ use crate::domain::decision::{ToolFailure, Usage};
 use crate::domain::ids::{ActionId, RunId, TenantId};
 use crate::domain::journal::{CallResult, Entry, Judgement, Part, Proposed};
 use crate::engine::agent::{Agents, Begins};
-use crate::engine::live::LiveEvent;
+use crate::engine::live::{LiveEvent, Said};
 use crate::engine::{log, tool_name};
 
 /// Entries read at once, and their bytes but for the last: a reader that takes nothing holds no more of a journal than this.
@@ -93,7 +93,12 @@ pub enum What {
         /// The words.
         text: String,
     },
-    /// The words of this turn so far are void: the model is asked again.
+    /// More of the model's thinking, no part of its answer; it comes whole with `turn`.
+    Thought {
+        /// The words.
+        text: String,
+    },
+    /// The words and thoughts of this turn so far are void: the model is asked again.
     Reset,
     /// A turn of the model is complete.
     Turn {
@@ -253,12 +258,12 @@ pub struct Watch {
     /// Where the reader was, below the level that is looked at.
     ahead: VecDeque<u64>,
     live: Option<Receiver<LiveEvent>>,
-    /// The run of whose turn words were told that is not in the journal yet.
+    /// The run of whose turn words or thoughts were told that is not in the journal yet.
     under_way: Option<RunId>,
     /// The same where the work on it ended before the turn was recorded: the words are void.
     void: Option<RunId>,
     /// What was said of the turn under way before `live` was listened to, until it is told.
-    said: String,
+    said: Said,
     /// Is everything read that was written, as far as `live` tells?
     caught_up: bool,
     /// The next wait for more, where nobody tells.
@@ -300,7 +305,7 @@ impl Watch {
             live: None,
             under_way: None,
             void: None,
-            said: String::new(),
+            said: Said::default(),
             caught_up: false,
             patience: LOOK,
             faults: 0,
@@ -525,14 +530,13 @@ impl Watch {
                 },
             });
         }
-        if !self.said.is_empty() {
+        if let Some(what) = said_before(&mut self.said) {
             self.under_way = Some(self.root);
-            let text = std::mem::take(&mut self.said);
             return Some(Told {
                 cursor: Cursor(cursor),
                 event: RunEvent {
                     run_id: self.root,
-                    what: What::Delta { text },
+                    what,
                 },
             });
         }
@@ -544,6 +548,10 @@ impl Watch {
             Ok(Ok(LiveEvent::Delta(run, text))) => {
                 self.under_way = Some(run);
                 (run, What::Delta { text: text.to_string() })
+            }
+            Ok(Ok(LiveEvent::Thought(run, text))) => {
+                self.under_way = Some(run);
+                (run, What::Thought { text: text.to_string() })
             }
             Ok(Ok(LiveEvent::Reset(run))) => {
                 self.under_way = None;
@@ -567,6 +575,16 @@ impl Watch {
             event: RunEvent { run_id, what },
         })
     }
+}
+
+/// What was said of a turn before a watcher came: its thoughts, then its words, each once.
+fn said_before(said: &mut Said) -> Option<What> {
+    let thoughts = std::mem::take(&mut said.thoughts);
+    if !thoughts.is_empty() {
+        return Some(What::Thought { text: thoughts });
+    }
+    let words = std::mem::take(&mut said.words);
+    (!words.is_empty()).then_some(What::Delta { text: words })
 }
 
 /// What comes next in a journal, a page of it.
@@ -593,7 +611,7 @@ pub(super) async fn pause(live: &mut Option<Receiver<LiveEvent>>, begins: Begins
         loop {
             match receiver.recv().await {
                 Ok(LiveEvent::Written) | Err(RecvError::Lagged(_)) => return true,
-                Ok(LiveEvent::Delta(..) | LiveEvent::Reset(_)) => {}
+                Ok(LiveEvent::Delta(..) | LiveEvent::Thought(..) | LiveEvent::Reset(_)) => {}
                 Err(RecvError::Closed) => return false,
             }
         }

@@ -11,6 +11,7 @@ mod lengths;
 pub mod processes;
 mod records;
 mod resume;
+mod thoughts;
 mod trigger;
 mod turns;
 
