@@ -41,6 +41,7 @@ mod postgres;
 #[path = "../mcp/raw.rs"]
 mod raw;
 mod replicas;
+mod safe_words;
 mod scenarios;
 #[allow(dead_code)]
 #[path = "../mcp/server.rs"]
