@@ -13,6 +13,7 @@ pub mod error_class;
 pub mod event;
 pub mod ids;
 pub mod journal;
+pub mod malformed;
 pub(crate) mod model_schema;
 pub(crate) mod names;
 pub mod nesting;

@@ -34,6 +34,7 @@ mod investigator;
 mod misuse;
 mod others;
 mod panics;
+mod parser_words;
 mod policy;
 #[path = "../postgres/mod.rs"]
 mod postgres;
