@@ -57,6 +57,7 @@ mod threads;
 mod tls;
 mod tokens;
 mod told;
+mod told_outcomes;
 mod tools;
 mod upstream;
 #[allow(dead_code)]
