@@ -13,6 +13,7 @@ mod records;
 mod resume;
 mod trigger;
 mod turns;
+mod voided;
 
 use serde_json::{Value, json};
 use sqlx::{Connection, PgConnection, SqliteConnection};
