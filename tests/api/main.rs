@@ -38,6 +38,7 @@ mod parser_words;
 mod policy;
 #[path = "../postgres/mod.rs"]
 mod postgres;
+mod promptly;
 #[allow(dead_code)]
 #[path = "../mcp/raw.rs"]
 mod raw;

@@ -113,6 +113,7 @@ async fn waiting(state: &State, request: &HttpRequest) -> Result<HttpResponse, T
         cards: pending
             .actions
             .iter()
+            .filter(|action| action.waits(now))
             .map(|action| card(&of(state, &visitor, action, now), Place::List))
             .collect(),
         next: pending.next_page_token.as_deref(),
