@@ -50,6 +50,7 @@ mod scenarios;
 mod server;
 mod settings;
 mod slow;
+mod specified;
 mod storage;
 mod streaming;
 #[path = "../injections/mod.rs"]
