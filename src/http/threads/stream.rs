@@ -246,9 +246,8 @@ impl Telling {
 
 /// The last line of a run that cannot be told: what happened in words, and the fields of the problem beside it.
 fn failed(mut problem: Map<String, Value>) -> Value {
-    let detail = problem
-        .remove("detail")
-        .unwrap_or_else(|| "the run cannot be read".into());
+    let detail = problem.get("detail").cloned();
+    let detail = detail.unwrap_or_else(|| "the run cannot be read".into());
     problem.insert("type".to_owned(), "error".into());
     problem.insert("error".to_owned(), detail);
     Value::Object(problem)
@@ -265,7 +264,7 @@ mod tests {
         let Value::Object(problem) = problem else {
             unreachable!()
         };
-        let told = json!({"type": "error", "error": "Later.", "title": "Service Unavailable", "status": 503, "code": "run_unreadable"});
+        let told = json!({"type": "error", "error": "Later.", "title": "Service Unavailable", "status": 503, "detail": "Later.", "code": "run_unreadable"});
         assert_eq!(failed(problem), told);
     }
 }
