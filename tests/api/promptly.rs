@@ -75,18 +75,27 @@ async fn what_has_expired_is_pending_no_longer() {
             _ => Reply::Text("It expired."),
         });
         let app = spawn_app(setup.script(vec![model])).await;
+        // Of the user for whom a console without logins stands.
+        let console = async || {
+            let page = app.request("GET", "/console/approvals", &[]).send().await.unwrap();
+            assert_eq!(page.status(), 200);
+            page.text().await.unwrap()
+        };
         for round in 0..5 {
-            let asked = app.say("Put milk on my list.").await;
-            assert_eq!(app.pending("ann").await.len(), 1, "{round}");
+            let say = json!({"prompt": "Put milk on my list."});
+            let asked = app.say_as("local", say).await.expect(200);
+            assert_eq!(app.pending("local").await.len(), 1, "{round}");
+            assert!(console().await.contains("milk"), "{round}");
             execute(
                 &app.database_url,
                 "UPDATE agent_action SET expires_at = created_at WHERE status = 'awaiting_confirmation'",
             )
             .await;
             // At once: long before it is looked for.
-            assert_eq!(app.pending("ann").await.len(), 0, "{round}");
+            assert_eq!(app.pending("local").await.len(), 0, "{round}");
+            assert!(!console().await.contains("milk"), "{round}");
             let late = json!({"approvalId": asked["actions"][0]["approvalId"], "decision": "approve_once"});
-            let answer = app.resolve_as("ann", late).await;
+            let answer = app.resolve_as("local", late).await;
             assert_eq!(answer.status, 409, "{}", answer.body);
             assert_eq!(app.task_names().await.len(), 0);
         }

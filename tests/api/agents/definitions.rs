@@ -600,7 +600,7 @@ async fn what_could_be_read_in_two_ways_is_refused() {
         .problem(400, "invalid_request");
     let detail = problem["errors"][0]["detail"].as_str().unwrap();
     assert!(
-        detail.contains("the key \"query\" a second time at line 1"),
+        detail.contains("the key \"query\" a second time, line 1"),
         "{problem}"
     );
     let trigger = app
