@@ -36,6 +36,9 @@ const FORMATS: [&str; 8] = [
     "duration",
 ];
 
+/// Levels of a value below its root.
+const OUTERMOST: u8 = 5;
+
 /// A schema with definitions that refer to each other, and a value.
 fn made(bytes: &mut Unstructured<'_>) -> Result<(Value, Value)> {
     let mut root = schema(bytes, 4)?;
@@ -43,7 +46,7 @@ fn made(bytes: &mut Unstructured<'_>) -> Result<(Value, Value)> {
     if let Value::Object(root) = &mut root {
         root.insert("$defs".to_owned(), Value::Object(defs?));
     }
-    Ok((root, value(bytes, 6)?))
+    Ok((root, value(bytes, OUTERMOST + 1)?))
 }
 
 fn list<T>(bytes: &mut Unstructured<'_>, make: impl Fn(&mut Unstructured<'_>) -> Result<T>) -> Result<Vec<T>> {
@@ -123,8 +126,9 @@ fn value(bytes: &mut Unstructured<'_>, depth: u8) -> Result<Value> {
         5 => json!(bytes.arbitrary::<&str>()?),
         6 if depth > 0 => {
             let item = value(bytes, depth)?;
-            // Many of one kind: what is quadratic shows.
-            vec![item; bytes.int_in_range(0..=60)?].into()
+            // Many of one kind, in one place alone: what is quadratic shows, and the value itself stays small.
+            let most = if depth == OUTERMOST { 60 } else { 3 };
+            vec![item; bytes.int_in_range(0..=most)?].into()
         }
         _ if depth > 0 => {
             let members = list(bytes, |bytes| Ok(((*bytes.choose(&NAMES)?).to_owned(), value(bytes, depth)?)))?;

@@ -31,11 +31,11 @@ const ALLOWED: &str =
     "allowed: 2026-11-24T10:00:00+01:00, 2026-11-24T10:00:00 beside a time zone, or 2026-11-24 for a whole day";
 
 impl Times {
-    /// Checks them; what it gives is what an approver should know.
+    /// Checks them; what it gives is what an approver should know. `user` is the user's time zone, where it is known.
     ///
     /// # Errors
     /// Every error, each with place, value and what is allowed.
-    pub fn check(&self, arguments: &Value, now_us: i64) -> Result<Vec<String>, Vec<String>> {
+    pub fn check(&self, arguments: &Value, user: Option<Tz>, now_us: i64) -> Result<Vec<String>, Vec<String>> {
         let zone = self.zone(arguments).map_err(|error| vec![error])?;
         let (mut errors, mut warnings) = (Vec::new(), Vec::new());
         let mut read = |path: &ArgumentPath| {
@@ -82,6 +82,9 @@ impl Times {
                 Err(error) => errors.push(error),
             }
         }
+        for (place, text, _) in [&start, &end].into_iter().flatten() {
+            warnings.extend(elsewhere(place, text, zone, user));
+        }
         if errors.is_empty() { Ok(warnings) } else { Err(errors) }
     }
 
@@ -106,6 +109,19 @@ impl Times {
             Some((place, other)) => Err(format!("{place}: found {}; allowed: true or false", shown(other))),
         }
     }
+}
+
+/// What the clock says where the call or else its user is, of a time whose offset is not the one there: often the local time was
+/// meant, and the offset is wrong.
+fn elsewhere(place: &str, text: &str, zone: Option<Tz>, user: Option<Tz>) -> Option<String> {
+    let at = DateTime::parse_from_rfc3339(text).ok()?;
+    let there = zone.or(user)?;
+    let local = at.with_timezone(&there);
+    let whose = if zone.is_some() { "" } else { ", the user's time zone" };
+    (local.offset().fix() != *at.offset()).then(|| {
+        let local = local.format("%A, %-d %B %Y, %H:%M");
+        format!("{place}: {} is {local} in {there}{whose}", quoted(text))
+    })
 }
 
 fn time(text: &str, zone: Option<Tz>) -> Result<Time, String> {
@@ -182,15 +198,18 @@ mod tests {
     /// 2026-11-24, 12:00 UTC.
     const NOW: i64 = 1_795_521_600_000_000;
 
-    fn check(arguments: &Value) -> Result<Vec<String>, Vec<String>> {
+    fn times() -> Times {
         let path = |text| ArgumentPath::parse(text).unwrap();
-        let times = Times {
+        Times {
             start: path("start"),
             end: Some(path("end")),
             zone: Some(path("time_zone")),
             allow_past: Some(path("allow_past")),
-        };
-        times.check(arguments, NOW)
+        }
+    }
+
+    fn check(arguments: &Value) -> Result<Vec<String>, Vec<String>> {
+        times().check(arguments, None, NOW)
     }
 
     #[test]
@@ -284,5 +303,56 @@ mod tests {
     fn a_past_that_is_meant_is_told_to_the_approver() {
         let warnings = check(&json!({"start": "2026-11-01", "allow_past": true})).unwrap();
         assert_eq!(warnings, ["/start: \"2026-11-01\" is in the past"]);
+    }
+
+    /// R-5, R-12: a time in UTC, or with the offset of another place, is read by an approver as their user's clock shows it.
+    #[test]
+    fn a_time_of_another_offset_is_told_as_the_clock_there_shows_it() {
+        let berlin = Some(Tz::Europe__Berlin);
+        for (user, arguments, told) in [
+            (None, json!({"start": "2026-11-25T10:00:00Z"}), &[][..]),
+            (
+                None,
+                json!({"start": "2026-11-25T10:00:00Z", "time_zone": "Europe/Berlin"}),
+                &["/start: \"2026-11-25T10:00:00Z\" is Wednesday, 25 November 2026, 11:00 in Europe/Berlin"],
+            ),
+            (
+                berlin,
+                json!({"start": "2026-11-25T10:00:00+00:00", "end": "2026-11-25T23:30:00Z"}),
+                &[
+                    "/start: \"2026-11-25T10:00:00+00:00\" is Wednesday, 25 November 2026, 11:00 in Europe/Berlin, the \
+                     user's time zone",
+                    "/end: \"2026-11-25T23:30:00Z\" is Thursday, 26 November 2026, 00:30 in Europe/Berlin, the user's \
+                     time zone",
+                ],
+            ),
+            (
+                berlin,
+                json!({"start": "2026-11-25T10:00:00-05:00"}),
+                &[
+                    "/start: \"2026-11-25T10:00:00-05:00\" is Wednesday, 25 November 2026, 16:00 in Europe/Berlin, the user's time zone",
+                ],
+            ),
+            // What the call says of its place counts, and not where its user is.
+            (
+                berlin,
+                json!({"start": "2026-11-25T10:00:00Z", "time_zone": "Europe/London"}),
+                &[],
+            ),
+            (berlin, json!({"start": "2026-11-25T10:00:00+01:00"}), &[]),
+            (
+                berlin,
+                json!({"start": "2026-07-25T10:00:00+02:00", "allow_past": true}),
+                &["/start: \"2026-07-25T10:00:00+02:00\" is in the past"],
+            ),
+            (berlin, json!({"start": "2026-11-26", "end": "2026-11-27"}), &[]),
+        ] {
+            let times = times();
+            assert_eq!(
+                times.check(&arguments, user, NOW).unwrap(),
+                told,
+                "{arguments} {user:?}"
+            );
+        }
     }
 }

@@ -289,6 +289,7 @@ fn bounds<'a>(engine: &'a Engine, run: &'a Run, grants: &'a [Grant]) -> Bounds<'
         policy: &engine.policy,
         grants,
         missing: &run.toolset.missing,
+        zone: run.zone,
         now_us: engine.clock.now_us(),
     }
 }

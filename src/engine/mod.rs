@@ -88,6 +88,8 @@ pub struct Run {
     pub approval: policy::Approval,
     /// Can it wait for a person?
     pub can_wait: bool,
+    /// The user's time zone, where it is known and somebody can be asked.
+    pub zone: Option<chrono_tz::Tz>,
     /// What its user has allowed for good; nothing where nobody can be asked.
     pub grants: Vec<Grant>,
     /// What the model may call.

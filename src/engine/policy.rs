@@ -10,6 +10,7 @@ mod unnamed;
 
 use std::sync::Arc;
 
+use chrono_tz::Tz;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
@@ -28,6 +29,7 @@ use crate::domain::nesting;
 use crate::domain::policy::{DecidedBy, Effect, Facts, Grant, Policy};
 use crate::domain::schema::{CheckError, Effort};
 use crate::domain::tool::{FailureCode, Tool};
+use crate::domain::warnings;
 
 /// Whose call it is, and what the run it belongs to allows.
 #[derive(Clone, Copy, Debug)]
@@ -50,6 +52,8 @@ pub struct Bounds<'a> {
     pub grants: &'a [Grant],
     /// Granted tools that no server offers now.
     pub missing: &'a [Missing],
+    /// The user's time zone, where it is known: an approver is told what a time with another offset is there.
+    pub zone: Option<Tz>,
     /// Now, microseconds since the epoch.
     pub now_us: i64,
 }
@@ -64,6 +68,7 @@ pub(in crate::engine) struct OwnBounds {
     can_wait: bool,
     policy: Arc<Policy>,
     grants: Vec<Grant>,
+    zone: Option<Tz>,
     now_us: i64,
 }
 
@@ -79,6 +84,7 @@ impl OwnBounds {
             can_wait: bounds.can_wait,
             policy: Arc::clone(policy),
             grants: bounds.grants.to_vec(),
+            zone: bounds.zone,
             now_us: bounds.now_us,
         }
     }
@@ -96,6 +102,7 @@ impl OwnBounds {
             grants: &self.grants,
             // A call that takes long to check has a tool.
             missing: &[],
+            zone: self.zone,
             now_us: self.now_us,
         }
     }
@@ -236,7 +243,7 @@ fn opinion_within(tool: &Tool, given: &RawValue, bounds: &Bounds<'_>, effort: Ef
         CheckError::TooCostly => Unread::TooCostly,
         invalid @ CheckError::Invalid(_) => unfit(invalid.to_string(), None),
     })?;
-    let parameters = parameters::check(tool, &value, bounds.policy.most_recipients, bounds.now_us)
+    let mut parameters = parameters::check(tool, &value, bounds)
         .map_err(|errors| unfit(errors.join("; "), Some(DecidedBy::Parameters)))?;
     let ruling = rule(&Question {
         facts: Facts {
@@ -257,6 +264,9 @@ fn opinion_within(tool: &Tool, given: &RawValue, bounds: &Bounds<'_>, effort: Ef
         // They say whom a call reaches, and nothing of the arguments that they do not cover.
         grants: if parameters.ungrantable { &[] } else { bounds.grants },
     });
+    if ruling.effect == Effect::RequireApproval {
+        warnings::of_texts(&tool.input.value(), &value, &mut parameters.warnings);
+    }
     Ok(Opinion {
         arguments: Arc::from(canonical::to_raw(&value)),
         parameters,
@@ -318,6 +328,7 @@ mod tests {
             policy: &NO_POLICY,
             grants: &[],
             missing: &[],
+            zone: None,
             now_us: 0,
         }
     }

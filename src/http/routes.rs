@@ -111,6 +111,9 @@ routes! {
     ConsoleLogin: Get "/console/login" => console::login::show;
     ConsoleLogIn: Post "/console/login" => console::login::log_in;
     ConsoleLogOut: Post "/console/logout" => console::login::log_out;
+    ConsoleZone: Get "/console/zone" => console::zone::show;
+    ConsoleChooseZone: Post "/console/zone" => console::zone::choose;
+    ConsoleNews: Get "/console/news" => console::news::look;
     ConsoleApprovals: Get "/console/approvals" => console::approvals::list;
     ConsoleApproval: Get "/console/approvals/{id}" => console::approvals::one;
     ConsoleResolve: Post "/console/approvals/{id}" => console::approvals::resolve;

@@ -84,7 +84,7 @@ impl Sessions {
     ///
     /// # Errors
     /// The store is away.
-    pub async fn find(&self, token: &str) -> Result<Option<Session>, Unavailable> {
+    pub async fn find(&self, token: &str, is_used: bool) -> Result<Option<Session>, Unavailable> {
         if !is_token(token) {
             return Ok(None);
         }
@@ -99,7 +99,7 @@ impl Sessions {
             return Ok(None);
         };
         // Noted often enough that one in use does not seem to rest.
-        if rested(&session) >= NOTE_US.min(micros(self.idle) / 4) {
+        if is_used && rested(&session) >= NOTE_US.min(micros(self.idle) / 4) {
             self.store.seen(&session.id, now).await.map_err(|error| away(&error))?;
         }
         Ok(Some(session))

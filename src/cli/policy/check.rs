@@ -112,6 +112,7 @@ pub(super) async fn run(args: &Args, config: &Config) -> anyhow::Result<Exit> {
             policy: &policy,
             grants: &grants,
             missing: &[],
+            zone: None,
             now_us: SystemClock.now_us(),
         };
         opinion(tool, &arguments, &bounds).map_err(|unfit| (FailureCode::InvalidArguments, unfit.message))

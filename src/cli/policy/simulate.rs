@@ -272,6 +272,7 @@ impl Judge {
             policy: &self.policy,
             grants: &[],
             missing: &[],
+            zone: None,
             now_us: call.place.0,
         };
         match opinion(&tool, &arguments, &bounds) {

@@ -1,10 +1,15 @@
 //! What looks like something else (Unicode UTS #39), in words for an approver.
 
+use std::fmt;
+
 use unicode_script::{Script, UnicodeScript};
 use unicode_security::MixedScript;
 use unicode_security::confusable_detection::skeleton;
 
 use crate::domain::definition::quoted;
+
+/// Most words of a text that are told as look-alikes.
+const MOST_LOOK_ALIKES: usize = 20;
 
 /// Of a domain in its ASCII form.
 pub(super) fn in_domain(ascii: &str) -> Vec<String> {
@@ -50,6 +55,79 @@ fn in_word(word: &str, place: &str) -> Vec<String> {
         ));
     }
     told
+}
+
+/// A word of a text that looks like one in plain letters, and is another.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in crate::domain) struct LookAlike {
+    word: String,
+    looks: String,
+    scripts: Vec<&'static str>,
+}
+
+impl fmt::Display for LookAlike {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (word, looks, scripts) = (quoted(&self.word), quoted(&self.looks), self.scripts.join(" and "));
+        write!(f, "{word} looks like {looks}, and has letters of {scripts}")
+    }
+}
+
+/// Words of a text whose letters of other scripts all look like plain ones: those that also have Latin letters or stand in an
+/// address, and those of a script of which the text has no other word. Each once. In a Russian letter a short word of such letters
+/// is a word; in an English one it is none.
+pub(in crate::domain) fn look_alikes(text: &str) -> Vec<LookAlike> {
+    let (mut found, mut own) = (Vec::<(LookAlike, bool)>::new(), Vec::new());
+    for token in text.split_whitespace().filter(|token| !token.is_ascii()) {
+        let in_address = is_address(token);
+        for word in token
+            .split(|c: char| !c.is_alphanumeric())
+            .filter(|word| !word.is_ascii())
+        {
+            let mut scripts = scripts(word);
+            let is_mixed = scripts.contains(&Script::Latin.full_name());
+            scripts.retain(|script| *script != Script::Latin.full_name());
+            if scripts.is_empty() {
+                continue;
+            }
+            match looks_ascii(word) {
+                None => own.extend(scripts),
+                Some(looks) if found.iter().all(|(known, _)| known.word != word) => {
+                    let word = word.to_owned();
+                    found.push((LookAlike { word, looks, scripts }, is_mixed || in_address));
+                }
+                Some(_) => {}
+            }
+        }
+        if found.len() == MOST_LOOK_ALIKES {
+            break;
+        }
+    }
+    let is_foreign = |found: &LookAlike| !found.scripts.iter().any(|script| own.contains(script));
+    found.retain(|(found, is_certain)| *is_certain || is_foreign(found));
+    found.into_iter().map(|(found, _)| found).collect()
+}
+
+/// Is it the address of a site or a mailbox?
+fn is_address(token: &str) -> bool {
+    let in_letters = |label: &str| label.len() > 1 && label.bytes().all(|byte| byte.is_ascii_alphabetic());
+    let host = token.trim_end_matches(|c: char| !c.is_alphanumeric());
+    token.contains("://") || token.contains('@') || host.rsplit_once('.').is_some_and(|(_, last)| in_letters(last))
+}
+
+/// The word in plain letters, if each of its letters looks like one.
+fn looks_ascii(word: &str) -> Option<String> {
+    let mut looks = String::with_capacity(word.len());
+    for c in word.chars() {
+        let before = looks.len();
+        match c.is_ascii() {
+            true => looks.push(c),
+            false => looks.extend(skeleton(c.encode_utf8(&mut [0; 4]))),
+        }
+        if !looks[before..].is_ascii() {
+            return None;
+        }
+    }
+    Some(looks)
 }
 
 /// With each letter outside ASCII replaced by the one it looks like.
@@ -110,5 +188,33 @@ mod tests {
         assert_eq!(in_domain("xn--bcher-kva.example").len(), 1);
         assert!(in_name("Jürgen Öztürk").is_empty() && in_name("安 李").is_empty());
         assert_eq!(in_name("B\u{43e}ss").len(), 2);
+    }
+
+    /// A word is told of where its reader would take it for another one, and a language that uses the letters is left alone.
+    #[test]
+    fn look_alikes_in_texts_are_told_and_languages_are_left_alone() {
+        for (text, words) in [
+            ("Pay by p\u{430}ypal, now", &["p\u{430}ypal"][..]),
+            // Cyrillic throughout, in an English sentence and in an address of a Russian one.
+            (
+                "Use \u{430}\u{440}\u{440}\u{4cf}\u{435} here",
+                &["\u{430}\u{440}\u{440}\u{4cf}\u{435}"],
+            ),
+            (
+                "Смотри \u{430}\u{440}\u{440}\u{4cf}\u{435}.com и https://\u{441}\u{43e}.example/\u{430}",
+                &["\u{430}\u{440}\u{440}\u{4cf}\u{435}", "\u{441}\u{43e}", "\u{430}"],
+            ),
+            ("Write to b\u{3bf}b@example.org", &["b\u{3bf}b"]),
+            ("\u{3bf}ne and \u{3bf}ne", &["\u{3bf}ne"]),
+            ("А как со сроком, т.е. а что он?", &[]),
+            ("Привет, я купил iPhone и USB-кабель", &[]),
+            ("Tシャツを3枚買う。東京タワー", &[]),
+            ("Jürgen Öztürk's naïve façade, 5 µm, ısı, ﬁne, x²", &[]),
+            ("ΔT = 5 K, α-helix, και ο ίδιος", &[]),
+            ("plain", &[]),
+        ] {
+            let found: Vec<_> = look_alikes(text).into_iter().map(|found| found.word).collect();
+            assert_eq!(found, words, "{text}");
+        }
     }
 }

@@ -10,6 +10,7 @@ mod recipients;
 use email_address::{EmailAddress, Options};
 use unicode_normalization::UnicodeNormalization;
 
+pub(in crate::domain) use homograph::look_alikes;
 pub use recipients::{Checked, MOST_RECIPIENTS, Recipients, recipients};
 
 use super::definition::quoted;

@@ -207,5 +207,17 @@ impl fmt::Debug for JsonSchema {
     }
 }
 
+/// Bytes of a reference in a schema that is followed outside of a check: it is looked at for each value.
+const MOST_REFERENCE: usize = 1000;
+
+/// A schema, or the one in the same document that it refers to.
+pub(crate) fn resolved<'a>(schema: &'a Value, root: &'a Value) -> &'a Value {
+    let target = schema["$ref"].as_str().and_then(|target| target.strip_prefix('#'));
+    target
+        .filter(|target| target.len() <= MOST_REFERENCE)
+        .and_then(|pointer| root.pointer(pointer))
+        .unwrap_or(schema)
+}
+
 #[cfg(test)]
 mod tests;

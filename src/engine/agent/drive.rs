@@ -322,6 +322,7 @@ impl Agents {
             settings: Arc::default(),
             approval: crate::domain::definition::Approval::Always,
             can_wait: false,
+            zone: None,
             grants: Vec::new(),
             toolset: Arc::new(crate::engine::Toolset::build(
                 &crate::ports::tools::Catalog::default(),

@@ -195,6 +195,7 @@ impl Parts {
                 (_, approval) => approval,
             },
             can_wait: true,
+            zone: self.settings.zone,
             grants: Vec::new(),
             toolset: self.toolset,
             history: Vec::new(),

@@ -77,6 +77,7 @@ fn play(script: &[Says], approval: Approval, can_wait: bool, step: Duration) -> 
         policy: &policy,
         grants: &[],
         missing: &[],
+        zone: None,
         now_us: 0,
     };
     let mut journal = vec![Entry::User("hello".to_owned())];

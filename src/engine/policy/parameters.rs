@@ -7,8 +7,9 @@ use serde_json::Value;
 use crate::domain::address::{Recipients, recipients};
 use crate::domain::argument_path::ArgumentPath;
 use crate::domain::definition::quoted;
-use crate::domain::text::{is_hidden, is_visible};
+use crate::domain::text::is_visible;
 use crate::domain::tool::Tool;
+use crate::engine::policy::Bounds;
 use crate::engine::policy::unnamed::unnamed;
 
 /// Parameters that were found right.
@@ -28,7 +29,8 @@ pub struct Parameters {
 ///
 /// # Errors
 /// Each with its place, what was found and what is allowed.
-pub(super) fn check(tool: &Tool, arguments: &Value, most: usize, now_us: i64) -> Result<Parameters, Vec<String>> {
+pub(super) fn check(tool: &Tool, arguments: &Value, bounds: &Bounds<'_>) -> Result<Parameters, Vec<String>> {
+    let most = bounds.policy.most_recipients;
     let (mut parameters, mut errors) = (Parameters::default(), Vec::new());
     if !tool.recipients.is_empty() {
         match recipients(&tool.recipients, arguments, most, || needs_recipients(tool)) {
@@ -64,56 +66,12 @@ pub(super) fn check(tool: &Tool, arguments: &Value, most: usize, now_us: i64) ->
         errors.extend(not_one_line(path, arguments));
     }
     if let Some(times) = &tool.times {
-        match times.check(arguments, now_us) {
+        match times.check(arguments, bounds.zone, bounds.now_us) {
             Ok(warnings) => parameters.warnings.extend(warnings),
             Err(wrong) => errors.extend(wrong),
         }
     }
-    if tool.side_effect {
-        hidden(arguments, &mut String::new(), &mut parameters.warnings);
-    }
     if errors.is_empty() { Ok(parameters) } else { Err(errors) }
-}
-
-/// Says of each text that it holds what nobody can see, or what turns the writing direction: whoever approves reads another one then
-/// than who gets it.
-fn hidden(value: &Value, place: &mut String, warnings: &mut Vec<String>) {
-    let mut below = |name: &str, value: &Value| {
-        let before = place.len();
-        place.push('/');
-        place.push_str(name);
-        hidden(value, place, warnings);
-        place.truncate(before);
-    };
-    match value {
-        Value::Array(items) => items
-            .iter()
-            .enumerate()
-            .for_each(|(at, item)| below(&at.to_string(), item)),
-        Value::Object(fields) => fields.iter().for_each(|(name, value)| below(name, value)),
-        Value::String(text) if !is_visible(text) => warnings.push(format!(
-            "{place}: holds characters that nobody can see, or marks that turn the writing direction: {}",
-            unseen(text)
-        )),
-        _ => {}
-    }
-}
-
-/// Which, each once, by their numbers.
-fn unseen(text: &str) -> String {
-    const MOST: usize = 8;
-    let mut codes: Vec<_> = text.chars().filter(|c| is_hidden(*c)).collect();
-    codes.sort_unstable();
-    codes.dedup();
-    let told: Vec<_> = codes
-        .iter()
-        .take(MOST)
-        .map(|c| format!("U+{:04X}", u32::from(*c)))
-        .collect();
-    match codes.len() > MOST {
-        true => format!("{}, and others", told.join(", ")),
-        false => told.join(", "),
-    }
 }
 
 /// A tool that cannot be called without one of its recipients' arguments cannot be called without a recipient.

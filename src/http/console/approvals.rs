@@ -15,7 +15,7 @@ use super::form::{self, Form};
 use super::session::{Visitor, visitor};
 use super::view::action::{Card, Place, card, doubt};
 use super::view::approvals::{Filter, Listed, listed};
-use super::{Turned, page, see, told, view};
+use super::{Turned, news, page, see, told, view};
 use crate::domain::action::{Action, Resolution};
 use crate::domain::ids::{ActionId, ApprovalId, RunId};
 use crate::surfaces::agents::AgentError;
@@ -77,25 +77,37 @@ fn begins(tool: &str) -> String {
     condition
 }
 
-async fn waiting(state: &State, request: &HttpRequest) -> Result<HttpResponse, Turned> {
-    let visitor = visitor(state, request).await?;
-    let filter = Filter {
+/// Which questions a list or a look at it asks for.
+pub(super) fn filter(request: &HttpRequest) -> Filter {
+    Filter {
         user: parameter(request, "user"),
         tool: parameter(request, "tool"),
-    };
+    }
+}
+
+/// The first page of them.
+pub(super) fn questions(filter: &Filter) -> ListQuery {
     let conditions = filter.user.iter().map(|user| condition("user_id", user));
     let conditions: Vec<_> = conditions.chain(filter.tool.iter().map(|tool| begins(tool))).collect();
-    let query = |page_token: Option<String>| ListQuery {
+    ListQuery {
         page_size: PAGE_SIZE,
-        page_token,
         filter: (!conditions.is_empty()).then(|| conditions.join(" AND ")),
         ..ListQuery::default()
+    }
+}
+
+async fn waiting(state: &State, request: &HttpRequest) -> Result<HttpResponse, Turned> {
+    let visitor = visitor(state, request).await?;
+    let filter = filter(request);
+    let query = |page_token: Option<String>| ListQuery {
+        page_token,
+        ..questions(&filter)
     };
     let approvals = &state.edge.approvals;
     let token = parameter(request, "page_token");
     let is_first = token.is_none();
     let pending = approvals
-        .pending(&visitor.caller, visitor.user.clone(), query(token))
+        .pending(&visitor.caller, visitor.user.clone(), query(token.clone()))
         .await?;
     let doubts = match is_first {
         true => {
@@ -116,6 +128,8 @@ async fn waiting(state: &State, request: &HttpRequest) -> Result<HttpResponse, T
             .filter(|action| action.waits(now))
             .map(|action| card(&of(state, &visitor, action, now), Place::List))
             .collect(),
+        seen: &news::seen(&pending.actions),
+        page: token.as_deref(),
         next: pending.next_page_token.as_deref(),
         doubts: doubts
             .iter()

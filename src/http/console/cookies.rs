@@ -1,12 +1,14 @@
-//! The console's cookies: one for a login, one that only ties a form to a browser where nobody is logged in.
+//! The console's cookies: one for a login, one that only ties a form to a browser where nobody is logged in, and one that keeps the
+//! time zone of a browser, which is no secret.
 //!
-//! Both are `HttpOnly`, `SameSite=Strict` and for `/console` alone. That path rules the prefix `__Host-` out; `__Secure-` is used
+//! All are `HttpOnly`, `SameSite=Strict` and for `/console` alone. That path rules the prefix `__Host-` out; `__Secure-` is used
 //! wherever the cookie is `Secure`, so that no plain-text neighbour can plant one.
 
 use std::time::Duration;
 
 use actix_web::HttpRequest;
 use actix_web::http::header::{self, HeaderValue};
+use chrono_tz::Tz;
 
 use super::origin;
 use crate::surfaces::sessions::is_token;
@@ -32,33 +34,59 @@ impl Cookie {
 
     /// Its value, where the browser has sent exactly one that can be ours.
     pub(super) fn of(self, request: &HttpRequest) -> Option<String> {
-        let name = self.name(origin::is_secure(request));
-        let mut found = None;
-        for line in request.headers().get_all(header::COOKIE) {
-            // A neighbour's may hold any bytes; cookies do not tell ports apart.
-            for pair in line.as_bytes().split(|byte| *byte == b';') {
-                let Some(at) = pair.iter().position(|byte| *byte == b'=') else {
-                    continue;
-                };
-                let (key, value) = (pair[..at].trim_ascii(), pair[at + 1..].trim_ascii());
-                if key == name.as_bytes() && found.replace(value).is_some() {
-                    return None;
-                }
-            }
-        }
-        let value = std::str::from_utf8(found?).ok()?;
+        let value = value(request, self.name(origin::is_secure(request)))?;
         is_token(value).then(|| value.to_owned())
     }
 
     /// Sets it, for so long; for no time takes it away.
     pub(super) fn set(self, request: &HttpRequest, value: &str, lasts: Duration) -> HeaderValue {
-        let secure = origin::is_secure(request);
-        let text = format!(
-            "{}={value}; Path=/console; Max-Age={}; HttpOnly; SameSite=Strict{}",
-            self.name(secure),
-            lasts.as_secs(),
-            if secure { "; Secure" } else { "" }
-        );
-        HeaderValue::try_from(text).unwrap_or_else(|_| unreachable!("names and hex digits are visible ASCII"))
+        set(request, self.name(origin::is_secure(request)), value, lasts)
     }
+}
+
+/// A browser keeps its time zone for a year.
+const ZONE_LASTS: Duration = Duration::from_secs(365 * 24 * 3600);
+
+const fn zone_name(secure: bool) -> &'static str {
+    match secure {
+        true => "__Secure-gavel_zone",
+        false => "gavel_zone",
+    }
+}
+
+/// The time zone that was chosen in this browser.
+pub(super) fn zone(request: &HttpRequest) -> Option<Tz> {
+    value(request, zone_name(origin::is_secure(request)))?.parse().ok()
+}
+
+/// Keeps it.
+pub(super) fn set_zone(request: &HttpRequest, zone: Tz) -> HeaderValue {
+    set(request, zone_name(origin::is_secure(request)), zone.name(), ZONE_LASTS)
+}
+
+/// The value of the one cookie of this name.
+fn value<'a>(request: &'a HttpRequest, name: &str) -> Option<&'a str> {
+    let mut found = None;
+    for line in request.headers().get_all(header::COOKIE) {
+        // A neighbour's may hold any bytes; cookies do not tell ports apart.
+        for pair in line.as_bytes().split(|byte| *byte == b';') {
+            let Some(at) = pair.iter().position(|byte| *byte == b'=') else {
+                continue;
+            };
+            let (key, value) = (pair[..at].trim_ascii(), pair[at + 1..].trim_ascii());
+            if key == name.as_bytes() && found.replace(value).is_some() {
+                return None;
+            }
+        }
+    }
+    std::str::from_utf8(found?).ok()
+}
+
+fn set(request: &HttpRequest, name: &str, value: &str, lasts: Duration) -> HeaderValue {
+    let text = format!(
+        "{name}={value}; Path=/console; Max-Age={}; HttpOnly; SameSite=Strict{}",
+        lasts.as_secs(),
+        if origin::is_secure(request) { "; Secure" } else { "" }
+    );
+    HeaderValue::try_from(text).unwrap_or_else(|_| unreachable!("names, hex digits and zones are visible ASCII"))
 }

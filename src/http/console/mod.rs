@@ -7,7 +7,9 @@
 pub(super) mod approvals;
 pub(super) mod grants;
 pub(super) mod login;
+pub(super) mod news;
 pub(super) mod threads;
+pub(super) mod zone;
 
 mod attempts;
 mod cookies;
@@ -35,9 +37,12 @@ use super::routes::Route;
 use crate::surfaces::agents::AgentError;
 use crate::surfaces::sessions::Unavailable;
 
-/// Pages run no script, load their one style sheet and nothing else, post to us alone, and are shown in no frame.
-const POLICY: &str = "default-src 'none'; style-src 'self'; img-src 'self'; form-action 'self'; frame-ancestors 'none'; \
-                      base-uri 'none'";
+/// Pages run no script, load their one style sheet and frames of ours and nothing else, post to us alone, and are shown in no frame.
+const POLICY: &str = "default-src 'none'; style-src 'self'; img-src 'self'; frame-src 'self'; form-action 'self'; \
+                      frame-ancestors 'none'; base-uri 'none'";
+/// What is shown in a frame of a page of ours loads the style sheet alone, and posts nothing.
+const FRAMED: &str =
+    "default-src 'none'; style-src 'self'; form-action 'none'; frame-ancestors 'self'; base-uri 'none'";
 
 const SECURITY: [(HeaderName, HeaderValue); 7] = [
     (header::CONTENT_SECURITY_POLICY, HeaderValue::from_static(POLICY)),

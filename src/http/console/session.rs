@@ -7,10 +7,11 @@ use std::time::Duration;
 use actix_web::HttpRequest;
 use actix_web::http::Method;
 use actix_web::http::header::HeaderValue;
+use chrono_tz::Tz;
 
 use super::super::caller::Auth;
 use super::super::{State, acting};
-use super::cookies::Cookie;
+use super::cookies::{self, Cookie};
 use super::{Turned, form, origin};
 use crate::domain::ids::UserId;
 use crate::surfaces::caller::{APPROVER, Caller, Identity};
@@ -34,6 +35,8 @@ pub(super) struct Visitor {
     pub(super) logged_in: bool,
     /// A cookie the browser lacks.
     pub(super) new_cookie: Option<HeaderValue>,
+    /// In which they are shown times.
+    pub(super) zone: Tz,
 }
 
 /// Finds out.
@@ -41,11 +44,26 @@ pub(super) struct Visitor {
 /// # Errors
 /// Nobody is logged in; the store is away; with `auth.mode = none`, a name of this machine that is none.
 pub(super) async fn visitor(state: &State, request: &HttpRequest) -> Result<Visitor, Turned> {
+    found(state, request, true).await
+}
+
+/// The same of a page that looks by itself: a login that nobody uses ends, although its pages are open.
+///
+/// # Errors
+/// As [`visitor`].
+pub(super) async fn onlooker(state: &State, request: &HttpRequest) -> Result<Visitor, Turned> {
+    found(state, request, false).await
+}
+
+async fn found(state: &State, request: &HttpRequest, is_used: bool) -> Result<Visitor, Turned> {
     if let Auth::None(caller) = &state.edge.auth {
         return everybody(caller, request);
     }
     let session = match Cookie::Session.of(request) {
-        Some(token) => state.edge.sessions.find(&token).await?.map(|session| (token, session)),
+        Some(token) => {
+            let found = state.edge.sessions.find(&token, is_used).await?;
+            found.map(|session| (token, session))
+        }
         None => None,
     };
     let known = session.and_then(|(token, session)| {
@@ -64,6 +82,7 @@ pub(super) async fn visitor(state: &State, request: &HttpRequest) -> Result<Visi
         form_token: Some(form::token(&token)),
         logged_in: true,
         new_cookie: None,
+        zone: zone(request),
     })
 }
 
@@ -96,7 +115,12 @@ fn everybody(caller: &Caller, request: &HttpRequest) -> Result<Visitor, Turned> 
         form_token: Some(form::token(&token)),
         logged_in: false,
         new_cookie,
+        zone: zone(request),
     })
+}
+
+fn zone(request: &HttpRequest) -> Tz {
+    cookies::zone(request).unwrap_or(Tz::UTC)
 }
 
 /// The cookie that ties a form to a browser where nobody is logged in, and the header that sets a new one.

@@ -85,6 +85,6 @@ async fn shown(state: &State, request: &HttpRequest) -> Result<HttpResponse, Tur
                 .collect(),
         })
         .collect();
-    let body = view(&thread, &lines);
+    let body = view(&visitor, &thread, &lines);
     Ok(page(StatusCode::OK, Some(&visitor), "Thread", &body))
 }

@@ -247,6 +247,9 @@ fn about(route: Route) -> Option<About> {
         | Route::ConsoleLogin
         | Route::ConsoleLogIn
         | Route::ConsoleLogOut
+        | Route::ConsoleZone
+        | Route::ConsoleChooseZone
+        | Route::ConsoleNews
         | Route::ConsoleApprovals
         | Route::ConsoleApproval
         | Route::ConsoleResolve

@@ -113,15 +113,27 @@ fn thread_line() -> Object {
         .property("type", string().enum_values(Some(types)))
         .property(
             "status",
-            string().description(Some(
-                "In the first line: `planning` or `queued`, or how a run stands that was made before.",
-            )),
+            Object::builder()
+                .schema_type(SchemaType::from_iter([Type::String, Type::Integer]))
+                .description(Some(
+                    "In the first line: `planning` or `queued`, or how a run stands that was made before. Of an `error`: the status of \
+                     the problem.",
+                )),
         )
         .property("threadId", string().description(Some("In the first line.")))
         .property("runId", string().description(Some("In the first line.")))
         .property("delta", string().description(Some("More words of the model.")))
         .property("result", Ref::from_schema_name("RunAnswer"))
-        .property("error", Ref::from_schema_name("Problem"))
+        .property(
+            "error",
+            string().description(Some(
+                "What happened, in words. Beside it are the fields of the problem that another route would answer with, but for `type`.",
+            )),
+        )
+        .property("title", string().description(Some("Of the problem.")))
+        .property("detail", string().description(Some("Of the problem: as `error`.")))
+        .property("code", string().description(Some("Of the problem.")))
+        .property("errorClass", string().description(Some("Of the problem.")))
         .required("type")
         .build()
 }

@@ -246,8 +246,10 @@ impl Telling {
 
 /// The last line of a run that cannot be told: what happened in words, and the fields of the problem beside it.
 fn failed(mut problem: Map<String, Value>) -> Value {
-    let detail = problem.get("detail").cloned();
-    let detail = detail.unwrap_or_else(|| "the run cannot be read".into());
+    let detail = problem
+        .get("detail")
+        .cloned()
+        .unwrap_or_else(|| "the run cannot be read".into());
     problem.insert("type".to_owned(), "error".into());
     problem.insert("error".to_owned(), detail);
     Value::Object(problem)

@@ -491,6 +491,7 @@ impl Chat {
             settings: Arc::clone(&self.settings),
             approval: self.constitution.definition.approval,
             can_wait: false,
+            zone: None,
             grants: Vec::new(),
             toolset: Arc::clone(&self.no_tools),
             history: Vec::new(),

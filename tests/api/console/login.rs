@@ -162,8 +162,8 @@ async fn every_page_is_sent_with_its_headers() {
             let policy = header("content-security-policy");
             assert_eq!(
                 policy,
-                "default-src 'none'; style-src 'self'; img-src 'self'; form-action 'self'; frame-ancestors 'none'; \
-                 base-uri 'none'"
+                "default-src 'none'; style-src 'self'; img-src 'self'; frame-src 'self'; form-action 'self'; \
+                 frame-ancestors 'none'; base-uri 'none'"
             );
             for (name, value) in [
                 ("x-content-type-options", "nosniff"),

@@ -4,4 +4,5 @@ mod answers;
 mod browser;
 mod lists;
 mod login;
+mod news;
 pub(crate) mod rig;

@@ -42,7 +42,7 @@ pub(crate) fn tool() -> Tool {
                 "summary": { "type": "string", "description": "The title." },
                 "description": { "type": "string", "description": "Details, for everybody who is invited, as plain text: markup is shown as it is written." },
                 "location": { "type": "string", "description": "Where it is." },
-                "start": { "type": "string", "description": "When it begins: a date-time, or a date for whole days." },
+                "start": { "type": "string", "description": "When it begins: a date-time, or a date for whole days. Write the local time without an offset beside time_zone (2026-03-31T09:00:00 and Europe/Berlin); a time that ends with Z is in UTC, and hours off where a local time was meant." },
                 "end": {
                     "type": "string",
                     "description": "When it ends, in the form of start. For whole days the day after the last one."

@@ -103,12 +103,12 @@ fn heading(card: &Card<'_>, place: Place) -> Markup {
                 div { dt { "From account" } dd { bdi { (words::text(account)) } } }
             }
             div { dt { "Asked by" } dd { "the agent " bdi { (words::text(&action.agent)) } } }
-            div { dt { "Asked" } dd { (words::at(action.created_at)) " " small { (words::relative(action.created_at, card.now_us)) } } }
+            div { dt { "Asked" } dd { (words::at(action.created_at, card.visitor.zone)) " " small { (words::relative(action.created_at, card.now_us)) } } }
             @if let Some(at) = action.started_at.filter(|_| action.status == ActionStatus::InDoubt) {
-                div { dt { "Begun" } dd { (words::at(at)) } }
+                div { dt { "Begun" } dd { (words::at(at, card.visitor.zone)) } }
             }
             @if let Some(at) = action.expires_at.filter(|_| action.waits(card.now_us)) {
-                div { dt { "Answer by" } dd { (words::at(at)) " " small { (words::relative(at, card.now_us)) } } }
+                div { dt { "Answer by" } dd { (words::at(at, card.visitor.zone)) " " small { (words::relative(at, card.now_us)) } } }
             }
         }
     }
@@ -175,7 +175,7 @@ fn body(card: &Card<'_>, place: Place) -> Markup {
             p.reach { b { "Goes to " (words::count(recipients.all().len() as u64, "recipient")) ":" } " " @if fits { (people(recipients, card.tool.as_deref())) } @else { (first(recipients)) } }
         }
         (fit.note())
-        (arguments::arguments(card.tool.as_deref(), &fit.arguments, fit.cuts.is_empty()))
+        (arguments::arguments(card.tool.as_deref(), &fit.arguments, fit.cuts.is_empty(), card.visitor.zone))
         details.exactly {
             summary { "Exactly what is sent" }
             (arguments::raw(&fit.arguments))

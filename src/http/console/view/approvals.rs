@@ -1,10 +1,10 @@
 //! The list of what waits, and the page of one question.
 
-use maud::{Markup, html};
+use maud::{DOCTYPE, Markup, html};
 
-use super::super::nothing;
 use super::super::session::Visitor;
-use super::{next, words};
+use super::super::{STYLE_HASH, nothing};
+use super::{address, head, next, words};
 use crate::http::routes::Route;
 
 /// Which questions are asked for.
@@ -19,6 +19,9 @@ pub(in crate::http::console) struct Listed<'a> {
     pub(in crate::http::console) filter: &'a Filter,
     pub(in crate::http::console) flash: Option<Markup>,
     pub(in crate::http::console) cards: Vec<Markup>,
+    /// What the list has, in short, and the token of this page: a frame looks whether it is still so.
+    pub(in crate::http::console) seen: &'a str,
+    pub(in crate::http::console) page: Option<&'a str>,
     /// The token of the next page.
     pub(in crate::http::console) next: Option<&'a str>,
     pub(in crate::http::console) doubts: Vec<Markup>,
@@ -42,6 +45,7 @@ pub(in crate::http::console) fn listed(listed: &Listed<'_>) -> Markup {
             "An approved action runs once, exactly as it is shown."
         }
         (filter(listed, filtered))
+        (watch(listed))
         section aria-labelledby="waiting" {
             h2 #waiting {
                 "Waiting for an answer"
@@ -95,5 +99,55 @@ pub(in crate::http::console) fn one(flash: Option<Markup>, card: &Markup) -> Mar
         @if let Some(flash) = flash { (flash) }
         p.back { a href=(Route::ConsoleApprovals.path()) { (words::text("← All approvals")) } }
         (card)
+    }
+}
+
+/// Looks now and then whether the list is still as it was, without taking a word from somebody who writes in it.
+fn watch(listed: &Listed<'_>) -> Markup {
+    let path = address(
+        Route::ConsoleNews.path(),
+        &[
+            ("seen", Some(listed.seen)),
+            ("user", listed.filter.user.as_deref()),
+            ("tool", listed.filter.tool.as_deref()),
+            ("page_token", listed.page),
+        ],
+    );
+    html! { iframe.news src=(path) title="Changes of this list" {} }
+}
+
+/// What is new since a list was opened.
+pub(in crate::http::console) enum News {
+    None,
+    Changed,
+    LoggedOut,
+    Unknown,
+}
+
+/// Seconds between two looks.
+const LOOK: u32 = 15;
+
+/// The page in the frame.
+pub(in crate::http::console) fn news(news: &News, filter: &Filter) -> Markup {
+    let list = address(
+        Route::ConsoleApprovals.path(),
+        &[("user", filter.user.as_deref()), ("tool", filter.tool.as_deref())],
+    );
+    let is_over = matches!(news, News::Changed | News::LoggedOut);
+    html! {
+        (DOCTYPE)
+        html.news lang="en" {
+            (head("Changes", &STYLE_HASH, (!is_over).then(|| LOOK.to_string()).as_deref()))
+            body {
+                p role="status" {
+                    @match news {
+                        News::None => {},
+                        News::Changed => { "This list has changed since you opened it. " a href=(list) target="_top" { "Show it as it is now" } },
+                        News::LoggedOut => { "You are logged out. " a href=(list) target="_top" { "Log in" } },
+                        News::Unknown => { "Whether this list has changed is not known; gavel looks again in " (LOOK) " seconds." },
+                    }
+                }
+            }
+        }
     }
 }

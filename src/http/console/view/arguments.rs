@@ -1,14 +1,16 @@
 //! The arguments of any tool's call as a person reads them: named by the tool's schema, in the order of what matters.
 
 use std::borrow::Cow;
-use std::collections::BTreeSet;
 
-use chrono::{DateTime, NaiveDate, NaiveDateTime};
+use chrono::{DateTime, NaiveDate, NaiveDateTime, Offset};
+use chrono_tz::Tz;
 use maud::{Markup, html};
 use serde_json::{Map, Value};
 
-use super::{hypertext, words};
+use super::words;
 use crate::domain::address::Address;
+use crate::domain::hypertext;
+use crate::domain::schema::resolved;
 use crate::domain::tool::Tool;
 
 /// Text that is longer, or has more lines, is shown whole by a control of its own.
@@ -16,33 +18,33 @@ const SHORT: usize = 4000;
 const SHORT_LINES: usize = 60;
 /// Of which so much stands before the control.
 const BEGINNING: usize = 800;
-/// Of what is odd about HTML so much is named, each in so many characters.
-const MOST_ODD: usize = 6;
-const ODD: usize = 40;
-/// Of an address in a warning so many characters: its site stands in front.
-const ADDRESS: usize = 120;
 /// HTML that is read out, in bytes of the page.
 const MOST_READ: usize = 256 * 1024;
-/// A title of a schema, in characters, and a reference in one, in bytes: both are looked at for each value.
+/// A title of a schema, in characters: it is looked at for each value.
 const MOST_TITLE: usize = 120;
-const MOST_REFERENCE: usize = 1000;
 /// Values inside of values; what lies deeper is shown as JSON.
 const DEEPEST: usize = 6;
 
-/// The schema that references lead into, and whether nothing of the arguments was cut off.
+/// The schema that references lead into, whether nothing of the arguments was cut off, and where their reader is.
 #[derive(Clone, Copy)]
 struct Whole<'a> {
     root: &'a Value,
     whole: bool,
+    zone: Tz,
 }
 
 /// All arguments of a call. Where they are not `whole`, HTML among them is not read out: what was cut off could make it read
 /// otherwise.
-pub(super) fn arguments(tool: Option<&Tool>, arguments: &Value, whole: bool) -> Markup {
+pub(super) fn arguments(tool: Option<&Tool>, arguments: &Value, whole: bool, zone: Tz) -> Markup {
     let schema = tool.and_then(|tool| serde_json::from_str(tool.input.original().get()).ok());
     let schema: Value = schema.unwrap_or_default();
+    let root = Whole {
+        root: &schema,
+        whole,
+        zone,
+    };
     let Value::Object(fields) = arguments else {
-        return value(arguments, &schema, Whole { root: &schema, whole }, 0);
+        return value(arguments, &schema, root, 0);
     };
     if fields.is_empty() {
         return html! { p.empty { "It takes no arguments." } };
@@ -50,7 +52,7 @@ pub(super) fn arguments(tool: Option<&Tool>, arguments: &Value, whole: bool) -> 
     object(
         fields,
         &schema,
-        Whole { root: &schema, whole },
+        root,
         0,
         &|name| {
             let is_long = is_long(&fields[name]);
@@ -137,10 +139,8 @@ fn value(value: &Value, schema: &Value, whole: Whole<'_>, depth: usize) -> Marku
         Value::Null => html! { span.none { "none" } },
         Value::Bool(yes) => html! { (if *yes { "Yes" } else { "No" }) },
         Value::Number(number) => html! { (number) },
-        Value::String(text) if resolved(schema, root)["contentMediaType"] == "text/html" => {
-            hypertext(text, whole.whole)
-        }
-        Value::String(text) => string(text),
+        Value::String(text) if resolved(schema, root)["contentMediaType"] == "text/html" => hypertext(text, whole),
+        Value::String(text) => string(text, whole.zone),
         Value::Array(items) if items.is_empty() => html! { span.none { "none" } },
         Value::Array(items) => {
             let of = &resolved(schema, root)["items"];
@@ -156,30 +156,18 @@ fn value(value: &Value, schema: &Value, whole: Whole<'_>, depth: usize) -> Marku
     }
 }
 
-/// HTML as whoever gets it reads it, and more, and below it the markup.
-fn hypertext(text: &str, whole: bool) -> Markup {
+/// HTML as its recipient reads it, and more, and below it the markup. What is misleading about it is among the call's warnings.
+fn hypertext(text: &str, whole: Whole<'_>) -> Markup {
     // Its words can be more than its markup: a reference to a character that cannot be seen becomes a note.
-    let read = whole.then(|| hypertext::read_out(text)).flatten();
+    let read = whole.whole.then(|| hypertext::read_out(text)).flatten();
     match read.filter(|read| words::length(&read.text) <= MOST_READ) {
         Some(read) if !text.is_empty() => html! {
-            (string(&read.text))
+            (string(&read.text, whole.zone))
             p {
                 small {
                     @if read.odd.is_empty() { "Programs that show HTML show this, and no plain text that is sent beside it." }
                     @else { "These are the words of HTML, which programs that show it show in place of any plain text." }
                     " Each link stands with where it leads to."
-                }
-            }
-            @if read.fetches {
-                p { small { "A picture in it is fetched when somebody looks: it can be another one then." } }
-            }
-            @if !read.astray.is_empty() {
-                p.warnings role="note" { (astray(&read.astray)) " Look at it before you say yes." }
-            }
-            @if !read.odd.is_empty() {
-                p.warnings role="note" {
-                    "Whoever gets this may see something else than is read out here: its HTML has " (listed(&read.odd))
-                    ". Look at it before you say yes."
                 }
             }
             details.whole open[!read.odd.is_empty()] {
@@ -189,39 +177,17 @@ fn hypertext(text: &str, whole: bool) -> Markup {
         },
         None => html! {
             p { small { "This is HTML that is too long or too intricate to be read out here; this is the markup." } }
-            (string(text))
+            (string(text, whole.zone))
         },
-        Some(_) => string(text),
+        Some(_) => string(text, whole.zone),
     }
 }
 
-/// Links that read as another address than theirs: the first few, and how many more there are.
-fn astray(links: &[(String, String)]) -> Markup {
-    html! {
-        @for (named, target) in links.iter().take(MOST_ODD) {
-            "A link reads as " (words::code(&beginning(named))) " and leads to " (words::code(&beginning(target))) ". "
-        }
-        @if links.len() > MOST_ODD { "So do " (links.len() - MOST_ODD) " more." }
-    }
-}
-
-fn beginning(address: &str) -> String {
-    address.chars().take(ADDRESS).collect()
-}
-
-/// The first few, and how many more there are.
-fn listed(odd: &BTreeSet<String>) -> Markup {
-    html! {
-        @for (n, what) in odd.iter().take(MOST_ODD).enumerate() { @if n > 0 { ", " } (words::code(&what.chars().take(ODD).collect::<String>())) }
-        @if odd.len() > MOST_ODD { " and " (odd.len() - MOST_ODD) " more" }
-    }
-}
-
-fn string(text: &str) -> Markup {
+fn string(text: &str, zone: Tz) -> Markup {
     if text.is_empty() {
         return html! { span.none { "empty" } };
     }
-    if let Some(shown) = time(text).or_else(|| address(text)) {
+    if let Some(shown) = time(text, zone).or_else(|| address(text)) {
         return shown;
     }
     let lines = text.lines().count();
@@ -243,10 +209,15 @@ fn string(text: &str) -> Markup {
     }
 }
 
-/// A time in words, with what was written beside it.
-fn time(text: &str) -> Option<Markup> {
+/// A time in words, with what the reader's clock says then and what was written beside it.
+fn time(text: &str, zone: Tz) -> Option<Markup> {
     let said = if let Ok(at) = DateTime::parse_from_rfc3339(text) {
-        at.format("%A, %-d %B %Y, %H:%M (UTC%:z)").to_string()
+        let said = at.format("%A, %-d %B %Y, %H:%M (UTC%:z)").to_string();
+        let there = at.with_timezone(&zone);
+        match there.offset().fix() == *at.offset() || zone == Tz::UTC {
+            true => said,
+            false => format!("{said}; for you {}", there.format("%A, %H:%M %Z")),
+        }
     } else if let Ok(day) = NaiveDate::parse_from_str(text, "%Y-%m-%d") {
         day.format("%A, %-d %B %Y").to_string()
     } else {
@@ -279,15 +250,6 @@ fn address(text: &str) -> Option<Markup> {
 pub(super) fn raw(value: &Value) -> Markup {
     let text = serde_json::to_string_pretty(value).map_or(Cow::Borrowed(""), Cow::Owned);
     html! { pre.raw tabindex="0" { (words::text(&text)) } }
-}
-
-/// A schema, or the one in the same document that it refers to.
-fn resolved<'a>(schema: &'a Value, root: &'a Value) -> &'a Value {
-    let target = schema["$ref"].as_str().and_then(|target| target.strip_prefix('#'));
-    target
-        .filter(|target| target.len() <= MOST_REFERENCE)
-        .and_then(|pointer| root.pointer(pointer))
-        .unwrap_or(schema)
 }
 
 #[cfg(test)]
@@ -328,7 +290,7 @@ mod tests {
     }
 
     fn shown(schema: Value, given: Value) -> String {
-        arguments(Some(&tool(schema)), &given, true).into_string()
+        arguments(Some(&tool(schema)), &given, true, Tz::UTC).into_string()
     }
 
     #[test]
@@ -353,7 +315,9 @@ mod tests {
             zone: None,
             allow_past: None,
         });
-        let shown = |end: &str| arguments(Some(&tool), &json!({"start": "2026-12-24", "end": end}), true).into_string();
+        let shown = |end: &str| {
+            arguments(Some(&tool), &json!({"start": "2026-12-24", "end": end}), true, Tz::UTC).into_string()
+        };
         assert!(shown("2026-12-25").contains("<b>The last day is Thursday, 24 December 2026.</b>"));
         assert!(!shown("2026-12-24T11:00:00Z").contains("last day"));
     }
@@ -393,6 +357,16 @@ mod tests {
         assert!(page.contains("Tuesday, 24 November 2026, 10:00 (UTC+01:00)"), "{page}");
         assert!(page.contains("2026-11-24T10:00:00+01:00"), "{page}");
         assert!(page.contains("Tuesday, 24 November 2026 <small>"), "{page}");
+        let given = json!({"start": "2026-11-24T10:00:00+01:00", "end": "2026-11-24T20:00:00Z"});
+        let tokyo = arguments(Some(&tool(json!({}))), &given, true, Tz::Asia__Tokyo).into_string();
+        assert!(
+            tokyo.contains("10:00 (UTC+01:00); for you Tuesday, 18:00 JST"),
+            "{tokyo}"
+        );
+        assert!(
+            tokyo.contains("20:00 (UTC+00:00); for you Wednesday, 05:00 JST"),
+            "{tokyo}"
+        );
     }
 
     #[test]
@@ -418,12 +392,6 @@ mod tests {
             "{text}"
         );
         assert!(
-            text.contains(
-                "A link reads as <code><bdi>bank.example</bdi></code> and leads to <code><bdi>https://evil.example/x"
-            ),
-            "{text}"
-        );
-        assert!(
             text.contains("&lt;script&gt;alert(1)") && !text.contains("<script"),
             "{text}"
         );
@@ -432,13 +400,7 @@ mod tests {
         let moved =
             "<table><tr><td>not</td></tr><thead><tr><td>I will</td></tr></thead></table><img src=//a.example/x>";
         let text = shown(schema.clone(), json!({ "html_body": moved }));
-        for told in [
-            "its HTML has <code><bdi>&lt;thead&gt; after rows",
-            "<details class=\"whole\" open>",
-            "it can be another one then",
-        ] {
-            assert!(text.contains(told), "{told}: {text}");
-        }
+        assert!(text.contains("<details class=\"whole\" open>"), "{text}");
         assert!(!text.contains("Programs that show HTML show this"), "{text}");
         let text = shown(schema, json!({"html_body": "<b>".repeat(100_000)}));
         assert!(

@@ -47,15 +47,15 @@ fn one(visitor: &Visitor, grant: &Grant) -> Markup {
             dl.about {
                 div { dt { "For" } dd { bdi { (words::text(&grant.user_id)) } } }
                 div { dt { "Given by" } dd { bdi { (words::text(&grant.created_by)) } } }
-                div { dt { "Since" } dd { (words::written(&grant.created_at)) } }
+                div { dt { "Since" } dd { (words::written(&grant.created_at, visitor.zone)) } }
                 div {
                     dt { "Used" }
                     dd {
                         (words::count(grant.uses, "time"))
-                        @if let Some(last) = &grant.last_used_at { ", last " (words::written(last)) }
+                        @if let Some(last) = &grant.last_used_at { ", last " (words::written(last, visitor.zone)) }
                     }
                 }
-                @if let Some(at) = &grant.revoked_at { div { dt { "Taken back" } dd { (words::written(at)) } } }
+                @if let Some(at) = &grant.revoked_at { div { dt { "Taken back" } dd { (words::written(at, visitor.zone)) } } }
             }
             p.reach {
                 b { "Goes to " }

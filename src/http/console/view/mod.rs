@@ -7,9 +7,9 @@ pub(super) mod grants;
 pub(super) mod login;
 pub(super) mod thread;
 pub(super) mod words;
+pub(super) mod zone;
 
 mod arguments;
-mod hypertext;
 mod room;
 
 use maud::{DOCTYPE, Markup, html};
@@ -52,7 +52,7 @@ fn head(title: &str, style: &str, refresh: Option<&str>) -> Markup {
             meta name="viewport" content="width=device-width, initial-scale=1";
             meta name="color-scheme" content="light dark";
             meta name="robots" content="noindex";
-            @if let Some(path) = refresh { meta http-equiv="refresh" content={ "0;url=" (path) }; }
+            @if let Some(when) = refresh { meta http-equiv="refresh" content=(when); }
             title { (words::text(title)) " · gavel" }
             link rel="stylesheet" href={ (Route::ConsoleStyle.path()) "?" (style) };
         }
@@ -65,6 +65,7 @@ fn who(visitor: &Visitor) -> Markup {
             span { b { bdi { (words::text(&visitor.shown())) } } @if visitor.is_approver() { " · approver" }
                 @if visitor.caller.tenant.as_str() != DEFAULT_TENANT { " · tenant " bdi { (words::text(visitor.caller.tenant.as_str())) } }
             }
+            a.zone href=(Route::ConsoleZone.path()) { "Times in " (visitor.zone.name().replace('_', " ")) }
             @if visitor.logged_in {
                 form method="post" action=(Route::ConsoleLogOut.path()) {
                     (token(visitor))
@@ -87,7 +88,7 @@ pub(super) fn again(path: &str, style: &str) -> Markup {
     html! {
         (DOCTYPE)
         html lang="en" {
-            (head("One moment", style, Some(path)))
+            (head("One moment", style, Some(&format!("0;url={path}"))))
             body { main #main { p { a href=(path) { "Go on to the page" } } } }
         }
     }
@@ -107,11 +108,19 @@ pub(super) fn trouble(title: &str, words: &str, errors: &[FieldError]) -> Markup
 
 /// A button to the next page of a list.
 fn next(path: &str, pairs: &[(&str, Option<&str>)]) -> Markup {
+    html! { p.next { a href=(address(path, pairs)) { "Next page" } } }
+}
+
+/// A path with the parameters that there are.
+fn address(path: &str, pairs: &[(&str, Option<&str>)]) -> String {
     let mut query = url::form_urlencoded::Serializer::new(String::new());
     for (name, value) in pairs {
         if let Some(value) = value {
             query.append_pair(name, value);
         }
     }
-    html! { p.next { a href={ (path) "?" (query.finish()) } { "Next page" } } }
+    match query.finish() {
+        query if query.is_empty() => path.to_owned(),
+        query => format!("{path}?{query}"),
+    }
 }

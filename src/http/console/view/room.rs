@@ -254,7 +254,8 @@ mod tests {
             json!({"t": "x\n".repeat(500_000)}),
         ] {
             let fit = fit(&given, IN_LIST);
-            let shown = super::super::arguments::arguments(None, &fit.arguments, true).into_string()
+            let shown = super::super::arguments::arguments(None, &fit.arguments, true, chrono_tz::Tz::UTC)
+                .into_string()
                 + &super::super::arguments::raw(&fit.arguments).into_string()
                 + &fit.note().into_string();
             assert!(

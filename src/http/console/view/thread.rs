@@ -39,7 +39,7 @@ fn summary(visitor: &Visitor, thread: &ThreadSummary) -> Markup {
             dl.about {
                 @if !own { div { dt { "Whose" } dd { bdi { (words::text(&thread.user_id)) } } } }
                 div { dt { "With" } dd { "the agent " bdi { (words::text(&thread.agent_id)) } } }
-                div { dt { "Last" } dd { (words::written(&thread.updated_at)) } }
+                div { dt { "Last" } dd { (words::written(&thread.updated_at, visitor.zone)) } }
                 @if let Some(run) = &thread.latest_run { div { dt { "Its latest run" } dd { (words::name(run.state)) } } }
             }
         }
@@ -53,23 +53,23 @@ pub(in crate::http::console) struct Line<'a> {
 }
 
 /// The page.
-pub(in crate::http::console) fn thread(thread: &Thread, lines: &[Line<'_>]) -> Markup {
+pub(in crate::http::console) fn thread(visitor: &Visitor, thread: &Thread, lines: &[Line<'_>]) -> Markup {
     let first = lines.first().map_or(1, |line| line.message.number);
     let path = format!("/console/threads/{}", thread.thread_id);
     html! {
         h1 { "Thread" }
         p.lead {
             bdi { (words::text(&thread.user_id)) } " and the agent " bdi { (words::text(&thread.agent_id)) }
-            ", since " (words::written(&thread.created_at)) ", last " (words::written(&thread.updated_at))
+            ", since " (words::written(&thread.created_at, visitor.zone)) ", last " (words::written(&thread.updated_at, visitor.zone))
         }
         @if first > 1 { p.next { a href={ (path) "?before=" (first) } { "What was said before" } } }
         ol.thread {
-            @for line in lines { (one(thread, line)) }
+            @for line in lines { (one(visitor, thread, line)) }
         }
     }
 }
 
-fn one(thread: &Thread, line: &Line<'_>) -> Markup {
+fn one(visitor: &Visitor, thread: &Thread, line: &Line<'_>) -> Markup {
     let message = line.message;
     let (class, who) = match (message.kind, message.role) {
         (MessageKind::Message, MessageRole::User) => ("user", thread.user_id.as_str()),
@@ -80,7 +80,7 @@ fn one(thread: &Thread, line: &Line<'_>) -> Markup {
     };
     html! {
         li class=(class) {
-            p.said-by { b { bdi { (words::text(who)) } } " " small { (words::written(&message.created_at)) } }
+            p.said-by { b { bdi { (words::text(who)) } } " " small { (words::written(&message.created_at, visitor.zone)) } }
             div.prose dir="auto" { (words::beginning(&message.text, TEXT)) }
             @for asked in &line.actions {
                 p.state {

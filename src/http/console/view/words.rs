@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 
 use chrono::{DateTime, Utc};
+use chrono_tz::Tz;
 use maud::{Markup, html};
 
 use crate::domain::text::is_hidden;
@@ -134,20 +135,21 @@ pub(super) fn code(words: &str) -> Markup {
 }
 
 /// A moment, for people and for machines.
-pub(super) fn at(us: i64) -> Markup {
-    moment(DateTime::<Utc>::from_timestamp_micros(us).unwrap_or_default())
+pub(super) fn at(us: i64, zone: Tz) -> Markup {
+    moment(DateTime::<Utc>::from_timestamp_micros(us).unwrap_or_default(), zone)
 }
 
 /// A moment as the surfaces write it.
-pub(super) fn written(rfc3339: &str) -> Markup {
+pub(super) fn written(rfc3339: &str, zone: Tz) -> Markup {
     match DateTime::parse_from_rfc3339(rfc3339) {
-        Ok(at) => moment(at.to_utc()),
+        Ok(at) => moment(at.to_utc(), zone),
         Err(_) => text(rfc3339),
     }
 }
 
-fn moment(at: DateTime<Utc>) -> Markup {
-    html! { time datetime=(at.format("%Y-%m-%dT%H:%M:%SZ")) { (at.format("%a %-d %b %Y, %H:%M UTC")) } }
+fn moment(at: DateTime<Utc>, zone: Tz) -> Markup {
+    let there = at.with_timezone(&zone);
+    html! { time datetime=(at.format("%Y-%m-%dT%H:%M:%SZ")) { (there.format("%a %-d %b %Y, %H:%M %Z")) } }
 }
 
 /// `in 23 hours`, `5 minutes ago`.
@@ -271,7 +273,10 @@ mod tests {
     #[test]
     fn times_are_told_with_their_zone_and_from_now() {
         let us = 1_795_356_000_000_000;
-        assert!(at(us).into_string().contains("UTC</time>"), "{}", at(us).into_string());
+        for (zone, shown) in [(Tz::UTC, "UTC</time>"), (Tz::Europe__Berlin, "CET</time>")] {
+            let told = at(us, zone).into_string();
+            assert!(told.contains(shown) && told.contains("Z\">"), "{told}");
+        }
         for (seconds, words) in [
             (0, "in less than a minute"),
             (-1, "just now"),

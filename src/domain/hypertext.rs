@@ -19,7 +19,7 @@ use html5ever::tokenizer::{
 use layout::Layout;
 
 /// Bytes of HTML that is read out.
-const MOST: usize = 64 * 1024;
+pub(crate) const MOST: usize = 64 * 1024;
 
 /// Attributes of one tag, at most as many as there are characters that can end one: the time that a tag takes grows with
 /// their square. The address of a picture that is sent along has fewer in 64 KiB.
@@ -62,7 +62,7 @@ const IN_LINE: [&str; 33] = [
 ];
 
 /// HTML as text.
-pub(super) struct ReadOut {
+pub(crate) struct ReadOut {
     /// Its words, with what they hide.
     pub text: String,
     /// Elements, attributes and properties of styles that may show its readers something else.
@@ -74,7 +74,7 @@ pub(super) struct ReadOut {
 }
 
 /// HTML as text; `None` for what is too long, or has too many attributes in a tag, of which the markup is to be shown.
-pub(super) fn read_out(html: &str) -> Option<ReadOut> {
+pub(crate) fn read_out(html: &str) -> Option<ReadOut> {
     if html.len() > MOST {
         return None;
     }

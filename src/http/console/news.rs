@@ -1,0 +1,62 @@
+//! What has changed since a list was opened. It is looked at by a frame of the list that refreshes itself: the list is not, since
+//! somebody may be writing a reason in it.
+
+use actix_web::http::header::{self, HeaderValue};
+use actix_web::web::Data;
+use actix_web::{HttpRequest, HttpResponse};
+use maud::Markup;
+use sha2::{Digest, Sha256};
+
+use super::super::State;
+use super::super::exchange::Exchange;
+use super::super::routes::Route;
+use super::approvals::{filter, parameter, questions};
+use super::session::onlooker;
+use super::view::approvals::{News, news};
+use super::{FRAMED, Turned, secured};
+use crate::domain::action::Action;
+use crate::surfaces::decisions::ListQuery;
+
+pub(in crate::http) async fn look(state: Data<State>, request: HttpRequest) -> HttpResponse {
+    let exchange = Exchange::begin(&state, &request, Some(Route::ConsoleNews));
+    let found = match changed(&state, &request).await {
+        Ok(true) => News::Changed,
+        Ok(false) => News::None,
+        Err(Turned::LogIn(_) | Turned::Again(_)) => News::LoggedOut,
+        // It is looked at again in a while.
+        Err(_) => News::Unknown,
+    };
+    exchange.finish(Ok(framed(&news(&found, &filter(&request)))))
+}
+
+/// Is the list another one now?
+async fn changed(state: &State, request: &HttpRequest) -> Result<bool, Turned> {
+    let visitor = onlooker(state, request).await?;
+    let query = ListQuery {
+        page_token: parameter(request, "page_token"),
+        ..questions(&filter(request))
+    };
+    let pending = state
+        .edge
+        .approvals
+        .pending(&visitor.caller, visitor.user.clone(), query)
+        .await?;
+    Ok(parameter(request, "seen") != Some(seen(&pending.actions)))
+}
+
+/// What a list of questions has, in short.
+pub(super) fn seen(actions: &[Action]) -> String {
+    let mut hash = Sha256::new();
+    for action in actions {
+        hash.update(action.id.to_string());
+    }
+    hex::encode(&hash.finalize()[..8])
+}
+
+/// A page that pages of ours may show in a frame.
+fn framed(page: &Markup) -> HttpResponse {
+    let mut response = secured(actix_web::http::StatusCode::OK);
+    response.insert_header((header::CONTENT_SECURITY_POLICY, HeaderValue::from_static(FRAMED)));
+    response.insert_header((header::X_FRAME_OPTIONS, HeaderValue::from_static("SAMEORIGIN")));
+    response.body(page.clone().into_string())
+}

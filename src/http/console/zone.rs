@@ -1,0 +1,43 @@
+//! In which time zone a browser is shown times: chosen once, and kept in a cookie of its own. Without script nothing else tells.
+
+use actix_web::http::StatusCode;
+use actix_web::http::header;
+use actix_web::web::{Data, Payload};
+use actix_web::{HttpRequest, HttpResponse};
+use chrono_tz::Tz;
+
+use super::super::State;
+use super::super::exchange::Exchange;
+use super::super::routes::Route;
+use super::cookies;
+use super::form::{self, Form};
+use super::session::visitor;
+use super::{Turned, page, see, told, view};
+
+pub(in crate::http) async fn show(state: Data<State>, request: HttpRequest) -> HttpResponse {
+    let exchange = Exchange::begin(&state, &request, Some(Route::ConsoleZone));
+    exchange.finish(Ok(told(&state, &request, offered(&state, &request).await).await))
+}
+
+pub(in crate::http) async fn choose(state: Data<State>, request: HttpRequest, payload: Payload) -> HttpResponse {
+    let exchange = Exchange::begin(&state, &request, Some(Route::ConsoleChooseZone));
+    exchange.finish(Ok(told(&state, &request, chosen(&state, &request, payload).await).await))
+}
+
+async fn offered(state: &State, request: &HttpRequest) -> Result<HttpResponse, Turned> {
+    let visitor = visitor(state, request).await?;
+    let body = view::zone::offered(&visitor, state.edge.agents.now_us());
+    Ok(page(StatusCode::OK, Some(&visitor), "Time zone", &body))
+}
+
+async fn chosen(state: &State, request: &HttpRequest, payload: Payload) -> Result<HttpResponse, Turned> {
+    let visitor = visitor(state, request).await?;
+    let form = Form::read(state, request, payload, visitor.form_token.as_deref()).await?;
+    let zone: Option<Tz> = form.get("zone").and_then(|zone| zone.parse().ok());
+    let zone =
+        zone.ok_or_else(|| form::wrong("zone", "is no time zone; allowed: an IANA name such as Europe/Berlin"))?;
+    let mut response = see(Route::ConsoleApprovals.path());
+    let headers = response.headers_mut();
+    headers.insert(header::SET_COOKIE, cookies::set_zone(request, zone));
+    Ok(response)
+}
