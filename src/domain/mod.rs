@@ -14,6 +14,7 @@ pub mod event;
 pub(crate) mod hypertext;
 pub mod ids;
 pub mod journal;
+pub mod malformed;
 pub(crate) mod model_schema;
 pub(crate) mod names;
 pub mod nesting;

@@ -193,6 +193,32 @@ failure_codes! {
 }
 
 impl FailureCode {
+    /// May the words beside it be a server's? Of the others they are gavel's own, or a person's.
+    #[must_use]
+    pub const fn may_quote_a_server(self) -> bool {
+        match self {
+            Self::InvalidArguments
+            | Self::AuthRequired
+            | Self::ToolError
+            | Self::ProtocolError
+            | Self::Timeout
+            | Self::Unavailable
+            | Self::Overloaded
+            | Self::Unsupported
+            | Self::InDoubt => true,
+            Self::UnknownTool
+            | Self::Denied
+            | Self::Rejected
+            | Self::Expired
+            | Self::TooManyCalls
+            | Self::MixedWithVerdict
+            | Self::LimitReached
+            | Self::DoomLoop
+            | Self::Cancelled
+            | Self::NotRecorded => false,
+        }
+    }
+
     /// What callers are told where the words are the server's own.
     #[must_use]
     pub const fn for_callers(self) -> &'static str {

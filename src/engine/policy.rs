@@ -24,6 +24,7 @@ use crate::domain::canonical;
 pub use crate::domain::definition::Approval;
 use crate::domain::ids::{TenantId, UserId};
 use crate::domain::journal::{Judgement, Proposed, Target};
+use crate::domain::malformed;
 use crate::domain::nesting;
 use crate::domain::policy::{DecidedBy, Effect, Facts, Grant, Policy};
 use crate::domain::schema::{CheckError, Effort};
@@ -291,8 +292,8 @@ fn arguments(given: &RawValue, tool: &Tool, user: &str) -> Result<Value, String>
     if !nesting::within(given.get().as_bytes(), nesting::MAX_LEVELS) {
         return Err(format!("the arguments nest deeper than {} levels", nesting::MAX_LEVELS));
     }
-    let mut value: Value =
-        serde_json::from_str(given.get()).map_err(|error| format!("the arguments are no JSON: {error}"))?;
+    let mut value: Value = serde_json::from_str(given.get())
+        .map_err(|error| format!("the arguments are no JSON: {}", malformed::words(&error)))?;
     let Value::Object(object) = &mut value else {
         return Err("the arguments must be a JSON object".to_owned());
     };

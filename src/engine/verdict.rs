@@ -10,6 +10,7 @@ use crate::domain::canonical;
 use crate::domain::decision::Outcome;
 use crate::domain::definition::Output;
 use crate::domain::journal::{Completion, Verdict};
+use crate::domain::malformed;
 use crate::domain::model_schema::translate;
 use crate::domain::nesting;
 use crate::domain::schema::{CheckError, Effort, JsonSchema};
@@ -81,7 +82,7 @@ impl OutputContract {
                 nesting::MAX_LEVELS
             )));
         }
-        let mut args: Map<String, Value> = serde_json::from_str(args.get()).map_err(invalid)?;
+        let mut args: Map<String, Value> = serde_json::from_str(args.get()).map_err(unfit)?;
         let output = args
             .remove(&self.name)
             .ok_or_else(|| Unread::Invalid(format!("{:?} is missing; it is required", self.name)))?;
@@ -109,8 +110,8 @@ enum Unread {
     TooCostly,
 }
 
-fn invalid(error: impl ToString) -> Unread {
-    Unread::Invalid(error.to_string())
+fn unfit(error: serde_json::Error) -> Unread {
+    Unread::Invalid(malformed::words(&error))
 }
 
 /// Most bytes of a schema told in words.
@@ -232,31 +233,31 @@ impl VerdictFunction {
                 exits_loop: true,
             }),
             Self::ExitLoop(None) => {
-                let read: LoopResult = serde_json::from_str(args.get()).map_err(invalid)?;
+                let read: LoopResult = serde_json::from_str(args.get()).map_err(unfit)?;
                 Ok(Verdict::Complete {
-                    output: Completion::Text(said(read.result, "result").map_err(invalid)?),
+                    output: Completion::Text(said(read.result, "result").map_err(Unread::Invalid)?),
                     exits_loop: true,
                 })
             }
             Self::RequestClarification => {
-                let read: Clarification = serde_json::from_str(args.get()).map_err(invalid)?;
+                let read: Clarification = serde_json::from_str(args.get()).map_err(unfit)?;
                 let outcome = match read.kind {
                     ClarificationKind::UnclearIntent => Outcome::UnclearIntent,
                     ClarificationKind::MultipleMatches => Outcome::MultipleMatches,
                 };
                 Ok(Verdict::Clarify {
-                    question: said(read.question, "question").map_err(invalid)?,
+                    question: said(read.question, "question").map_err(Unread::Invalid)?,
                     outcome,
                 })
             }
             Self::Refuse => {
-                let read: Refusal = serde_json::from_str(args.get()).map_err(invalid)?;
+                let read: Refusal = serde_json::from_str(args.get()).map_err(unfit)?;
                 let outcome = match read.kind {
                     RefusalKind::OutOfScope => Outcome::OutOfScope,
                     RefusalKind::MissingPermission => Outcome::MissingPermission,
                 };
                 Ok(Verdict::Refuse {
-                    message: said(read.message, "message").map_err(invalid)?,
+                    message: said(read.message, "message").map_err(Unread::Invalid)?,
                     outcome,
                 })
             }

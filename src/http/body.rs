@@ -17,6 +17,7 @@ use super::error::Error;
 use super::headers::only;
 use super::{EdgeLimits, State};
 use crate::domain::budget::{Exceeded, Share};
+use crate::domain::malformed;
 use crate::domain::object::Object;
 use crate::domain::surrogates;
 use crate::surfaces::caller::Caller;
@@ -166,7 +167,7 @@ pub(super) fn parse<'a, T: Deserialize<'a>>(body: &'a [u8], allowed: &str) -> Re
     let wrong = |pointer: String, error: &serde_json::Error| {
         Error::Invalid(vec![FieldError {
             pointer,
-            detail: format!("is not valid: {error}; allowed: {allowed}"),
+            detail: format!("is not valid: {}; allowed: {allowed}", malformed::words(error)),
         }])
     };
     let mut json = serde_json::Deserializer::from_slice(body);
@@ -304,11 +305,11 @@ mod tests {
             other => panic!("{text}: {other:?}"),
         };
         for (text, place, says) in [
-            (r#"{"happened": [true, "no"]}"#, "/happened/1", "string \"no\""),
-            (r#"{"hapened": []}"#, "/hapened", "unknown field `hapened`"),
-            (r#"{"happened": []} x"#, "", "trailing characters"),
-            ("", "", "EOF"),
-            ("[[true]]", "", "expected an object"),
+            (r#"{"happened": [true, "no"]}"#, "/happened/1", "found string \"no\""),
+            (r#"{"hapened": []}"#, "/hapened", "`hapened` is no known field"),
+            (r#"{"happened": []} x"#, "", "more text behind the end"),
+            ("", "", "it ends too early"),
+            ("[[true]]", "", "where an object is allowed"),
         ] {
             let told: Vec<(String, String)> = places(text);
             let [(pointer, detail)] = &told[..] else {

@@ -6,6 +6,7 @@ use serde_json::Value;
 
 use super::caller::{Caller, Identity};
 use crate::domain::ids::{DecisionId, UserId};
+use crate::domain::tool::FailureCode;
 use crate::ports::records::Decisions;
 pub use crate::ports::records::{ListQuery, Page, QueryError};
 
@@ -27,7 +28,9 @@ impl DecisionQueries {
     /// # Errors
     /// [`QueryError`].
     pub async fn list(&self, caller: &Caller, query: ListQuery) -> Result<Page, QueryError> {
-        self.store.list(&caller.tenant, &bound(caller, query)).await
+        let query = bound(caller, query);
+        let page = self.store.list(&caller.tenant, &query).await?;
+        Ok(page_for(query.user.is_some(), page))
     }
 
     /// A page of tool calls.
@@ -35,7 +38,9 @@ impl DecisionQueries {
     /// # Errors
     /// [`QueryError`].
     pub async fn tool_invocations(&self, caller: &Caller, query: ListQuery) -> Result<Page, QueryError> {
-        self.store.tool_invocations(&caller.tenant, &bound(caller, query)).await
+        let query = bound(caller, query);
+        let page = self.store.tool_invocations(&caller.tenant, &query).await?;
+        Ok(page_for(query.user.is_some(), page))
     }
 
     /// One decision, of `user` where one is named; `None` also when it is somebody else's.
@@ -49,10 +54,11 @@ impl DecisionQueries {
         id: DecisionId,
     ) -> Result<Option<Value>, QueryError> {
         let found = self.store.get(&caller.tenant, id).await?;
-        Ok(found.filter(|row| match only_user(caller).or(user) {
-            None => true,
-            Some(user) => row.get("user_id").and_then(Value::as_str) == Some(user.as_str()),
-        }))
+        let Some(user) = only_user(caller).or(user) else {
+            return Ok(found);
+        };
+        let own = found.filter(|row| row.get("user_id").and_then(Value::as_str) == Some(user.as_str()));
+        Ok(own.map(for_its_user))
     }
 
     /// Does the store answer?
@@ -69,6 +75,41 @@ fn only_user(caller: &Caller) -> Option<&UserId> {
     match &caller.identity {
         Identity::User(user) if !caller.roles.contains("analyst") => Some(user),
         Identity::User(_) | Identity::Service(_) => None,
+    }
+}
+
+fn page_for(user: bool, page: Page) -> Page {
+    if !user {
+        return page;
+    }
+    Page {
+        items: page.items.into_iter().map(for_its_user).collect(),
+        ..page
+    }
+}
+
+/// A row as the user whose it is may read it: what a provider said of itself is for operators, and so is what a tool's server
+/// said. The log does not keep which of the two, gavel or the server, put a failure into words, so a code that leaves it open has
+/// its fixed text.
+fn for_its_user(mut row: Value) -> Value {
+    if let Some(detail) = row.get_mut("error_detail") {
+        *detail = Value::Null;
+    }
+    if let Some(Value::Array(calls)) = row.get_mut("tool_calls") {
+        calls.iter_mut().for_each(safe_words);
+    }
+    safe_words(&mut row);
+    row
+}
+
+fn safe_words(call: &mut Value) {
+    let Some(error) = call.pointer_mut("/result/error").filter(|error| error.is_object()) else {
+        return;
+    };
+    let code = error.get("code").and_then(Value::as_str).and_then(FailureCode::parse);
+    if code.is_none_or(FailureCode::may_quote_a_server) {
+        let code = code.unwrap_or(FailureCode::ToolError);
+        error["message"] = code.for_callers().into();
     }
 }
 

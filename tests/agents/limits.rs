@@ -6,7 +6,7 @@ use gavel::domain::tool::FailureCode;
 use serde_json::{Value, json};
 
 use crate::crash::{Death, Dying};
-use crate::model::{Asked, Say, call, fault, hangs, words};
+use crate::model::{Asked, Piece, Say, call, fault, hangs, words};
 use crate::rig::{Rig, seconds};
 use crate::tools::Does;
 
@@ -257,6 +257,64 @@ async fn without_a_summary_in_the_grace_period_the_run_is_stopped_and_keeps_what
     assert_eq!(run.row.stop_reason, Some(StopReason::TimeLimit));
     assert_eq!(rig.model.asked().len(), 3);
     assert_eq!(rig.clock.passed(), seconds(90));
+}
+
+/// words of a turn that the clock cuts are kept, whether at the time limit, in the grace period or in both; the model that sums up
+/// is shown its own words.
+#[tokio::test]
+async fn the_words_of_a_turn_that_the_clock_cut_are_kept_and_shown_to_the_model_that_sums_up() {
+    let begins = || read(1).saying("I begin.").after(seconds(40));
+    let cut = |said: &str| hangs().saying(said);
+    for (script, summary, own) in [
+        // Cut at the time limit; it sums up.
+        (
+            vec![begins(), cut("I was about"), words("In short.")],
+            "In short.",
+            &["I was about"][..],
+        ),
+        // Cut at the time limit; nothing in the grace period.
+        (
+            vec![begins(), cut("I was about"), hangs()],
+            "I begin.\n\nI was about",
+            &["I was about"],
+        ),
+        // Cut in the grace period alone.
+        (vec![begins(), hangs(), cut("To sum")], "I begin.\n\nTo sum", &[]),
+        (
+            vec![begins(), cut("I was about"), cut("To sum")],
+            "I begin.\n\nI was about\n\nTo sum",
+            &["I was about"],
+        ),
+        (vec![cut("I was about"), hangs()], "I was about", &["I was about"]),
+    ] {
+        let what = format!("{script:?}");
+        let rig = rig(worker("{ deadline_seconds: 60 }"), script).await;
+        let run = rig.run("worker", go()).await;
+        assert_eq!((run.status(), run.summary()), (RunStatus::Paused, summary), "{what}");
+        assert_eq!(run.row.stop_reason, Some(StopReason::TimeLimit), "{what}");
+        let asked = rig.model.asked();
+        let shown = asked.last().unwrap().contents.iter().filter_map(|piece| match piece {
+            Piece::Assistant(text) => Some(text.as_str()),
+            _ => None,
+        });
+        assert_eq!(shown.collect::<Vec<_>>(), own, "{what}");
+        let last = asked.last().unwrap().last_words();
+        assert!(!last.is_empty() && last != "go", "it is told to sum up: {what}");
+    }
+}
+
+/// also at the deadline of who called, for an agent that ends at its limit, and for one that hands in an output.
+#[tokio::test]
+async fn the_words_of_a_turn_are_kept_whatever_clock_cut_it() {
+    let cut = || hangs().saying("I was about");
+    let rig = rig(counter("{ deadline_seconds: 60 }"), [cut(), hangs()]).await;
+    let run = rig.run("worker", go()).await;
+    assert_eq!((run.status(), run.summary()), (RunStatus::Paused, "I was about"));
+
+    rig.model.script("worker", [cut(), hangs()]);
+    let run = rig.run_within("worker", json!({"query": "soon"}), seconds(5)).await;
+    assert_eq!((run.status(), run.summary()), (RunStatus::Paused, "I was about"));
+    assert_eq!(run.row.stop_reason, Some(StopReason::TimeLimit));
 }
 
 ///

@@ -399,7 +399,7 @@ impl Model for ScriptedModel {
     fn generate<'a>(
         &'a self,
         request: ModelRequest<'a>,
-        _events: Option<&'a mut (dyn FnMut(ModelEvent<'_>) + Send)>,
+        events: Option<&'a mut (dyn FnMut(ModelEvent<'_>) + Send)>,
     ) -> BoxFuture<'a, Result<ModelTurn, ModelFault>> {
         Box::pin(async move {
             let asked = self.read(&request);
@@ -429,6 +429,11 @@ impl Model for ScriptedModel {
                     Ok(turn)
                 }
                 How::Hangs | How::Turn => {
+                    if let Some(tell) = events
+                        && !say.words.is_empty()
+                    {
+                        tell(ModelEvent::Delta(&say.words));
+                    }
                     self.clock.advance(left);
                     failed(FaultKind::Timeout)
                 }

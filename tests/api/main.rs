@@ -34,19 +34,23 @@ mod investigator;
 mod misuse;
 mod others;
 mod panics;
+mod parser_words;
 mod policy;
 #[path = "../postgres/mod.rs"]
 mod postgres;
+mod promptly;
 #[allow(dead_code)]
 #[path = "../mcp/raw.rs"]
 mod raw;
 mod replicas;
+mod safe_words;
 mod scenarios;
 #[allow(dead_code)]
 #[path = "../mcp/server.rs"]
 mod server;
 mod settings;
 mod slow;
+mod specified;
 mod storage;
 mod streaming;
 #[path = "../injections/mod.rs"]
@@ -55,6 +59,7 @@ mod threads;
 mod tls;
 mod tokens;
 mod told;
+mod told_outcomes;
 mod tools;
 mod upstream;
 #[allow(dead_code)]

@@ -83,7 +83,7 @@ async fn each_wrong_body_is_a_problem_that_names_the_place() {
 }
 
 /// Every route that takes JSON: what is said in it, with `TEXT` in the place of a text, and what it answers.
-const BODIES: [(&str, &str, &str, u16); 7] = [
+const BODIES: [(&str, &str, &str, u16); 8] = [
     ("POST", "/v1/chat", r#"{"message":"TEXT","user_id":"u"}"#, 200),
     (
         "POST",
@@ -93,6 +93,7 @@ const BODIES: [(&str, &str, &str, u16); 7] = [
     ),
     ("POST", "/v1/chat/stream", r#"{"message":"TEXT","user_id":"u"}"#, 200),
     ("POST", "/api/agent/run", r#"{"prompt":"TEXT"}"#, 200),
+    ("POST", "/api/agent/run/stream", r#"{"prompt":"TEXT"}"#, 200),
     (
         "POST",
         "/api/projects/default/agents/workspace/trigger",

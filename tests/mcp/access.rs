@@ -42,6 +42,11 @@ fn forgotten() -> Vec<Way> {
     let other: fn(&Value) -> String = |_| error(&json!("server-error"), -32600, "Session terminated");
     let words: fn(&Value) -> String = |_| r#"{"detail":"unknown session"}"#.to_owned();
     let odd: fn(&Value) -> String = |id| error(id, -32602, "Invalid request parameters");
+    // The id of the call as servers write it: as text, as a fraction, and not at all.
+    let text: fn(&Value) -> String = |id| error(&json!(id.to_string()), -32001, "Session not found");
+    let fraction: fn(&Value) -> String = |id| error(&json!(id.as_f64()), -32001, "Session not found");
+    let no_id: fn(&Value) -> String =
+        |_| json!({"jsonrpc": "2.0", "error": {"code": -32001, "message": "Session not found"}}).to_string();
     let heads = [
         head!("404 Not Found"),
         head!("400 Bad Request"),
@@ -54,7 +59,7 @@ fn forgotten() -> Vec<Way> {
     ];
     let mut ways = Vec::new();
     for head in heads {
-        for body in [ours, null, other, odd] {
+        for body in [ours, null, other, odd, text, fraction, no_id] {
             ways.push(Way { head, body });
         }
         if !head.contains("200") {

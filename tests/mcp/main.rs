@@ -8,6 +8,7 @@ mod config;
 mod faults;
 mod floods;
 mod http;
+mod parser_words;
 mod pins;
 #[path = "../ports/mod.rs"]
 mod ports;

@@ -14,7 +14,7 @@ use super::source::Source;
 pub(super) async fn call(peer: &Peer<RoleClient>, beside: &Beside, source: &Source, call: &Outgoing<'_>) -> Attempt {
     let arguments: JsonObject = match serde_json::from_str(call.arguments.get()) {
         Ok(arguments) => arguments,
-        Err(error) => return Attempt::NotSent(Lost::Connection, format!("the arguments are no object: {error}")),
+        Err(_) => return Attempt::NotSent(Lost::Connection, "the arguments are no object".to_owned()),
     };
     let params = CallToolRequestParams::new(call.request.tool.name.to_string()).with_arguments(arguments);
     let mut tool_call = CallToolRequest::new(params);

@@ -9,7 +9,7 @@ use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
 use super::node::{Content, Key, MOST_NODES, Node, SyntaxError, quoted, too_many};
-use crate::domain::nesting;
+use crate::domain::{malformed, nesting};
 
 /// Reads one JSON value, with the keys that are given a second time, by their paths; what they say first is kept.
 pub(super) fn parse(text: &str) -> Result<(Node, Vec<Key>), SyntaxError> {
@@ -53,10 +53,9 @@ pub(super) fn strict(text: &str) -> Result<Value, SyntaxError> {
     }
     serde_json::from_str(text).map(|Strict(value)| value).map_err(|error| {
         if error.is_data() {
-            let message = error.to_string();
             return SyntaxError {
                 line: Some(error.line() as u64),
-                message: message.split(" at line ").next().unwrap_or_default().to_owned(),
+                message: malformed::words(&error),
             };
         }
         let ends = memchr::memchr_iter(b'\n', text.as_bytes()).collect();
@@ -186,15 +185,7 @@ impl<'a> Reader<'a> {
                 (before.len() - 1, format!("a comma with nothing but `{end}` behind it"))
             }
             _ if error.is_eof() => (self.text.trim_end().len(), "it ends too early".to_owned()),
-            _ => {
-                let message = error.to_string();
-                let message = message.split(" at line ").next().unwrap_or_default();
-                let message = match message {
-                    "key must be a string" => "a key without double quotes",
-                    other => other,
-                };
-                (at, message.to_owned())
-            }
+            _ => (at, malformed::syntax(error).to_owned()),
         };
         let line = self.ends.partition_point(|end| *end < at);
         let start = line
@@ -210,8 +201,10 @@ impl<'a> Reader<'a> {
 
     /// An error in a text that begins on `line`.
     fn error(&self, error: &serde_json::Error, line: u64) -> SyntaxError {
-        let message = error.to_string();
-        let message = message.split(" at line ").next().unwrap_or_default().to_owned();
+        let message = match error.is_data() {
+            true => malformed::words(error),
+            false => malformed::syntax(error).to_owned(),
+        };
         SyntaxError {
             line: Some(line + (error.line().max(1) - 1) as u64),
             message,

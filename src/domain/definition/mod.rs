@@ -62,7 +62,7 @@ pub use well_known::well_known_tool;
 pub(crate) fn strict_json(bytes: &[u8]) -> Result<Value, String> {
     let text = std::str::from_utf8(bytes).map_err(|error| error.to_string())?;
     json::strict(text).map_err(|SyntaxError { line, message }| match line {
-        Some(line) => format!("{message} at line {line}"),
+        Some(line) => format!("{message}, line {line}"),
         None => message,
     })
 }

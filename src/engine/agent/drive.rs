@@ -11,7 +11,7 @@ use tracing::Instrument;
 use super::call::unread;
 use super::ended::{Ended, ended, exits_loop, formatted, in_doubt, recovered_from, says_nothing, thread_words, told};
 use super::history::History;
-use super::inflate::{self, Parts};
+use super::inflate::{self, Parts, Unable};
 use super::{Agents, Bundle};
 use crate::domain::action::{Action, ActionStatus};
 use crate::domain::agent_run::{DoubtfulCall, RunStatus, StopReason};
@@ -109,7 +109,7 @@ impl Agents {
         let History { journal, clock, .. } = match history {
             Ok(history) => history,
             // What it holds is not known, so nobody can go on with it.
-            Err(why) => return self.unable(&stored, Vec::new(), log, Ending::Unable(why)).await,
+            Err(why) => return self.unable(&stored, Vec::new(), log, Ending::Unable(why).into()).await,
         };
         let is_new = journal.len() == log.inherited;
         if stored.cancel {
@@ -123,19 +123,23 @@ impl Agents {
             && let Err(why) = self.read_anew(log.hold.lease().run, &journal).await?
             && !goes_on
         {
-            return self.unable(&stored, journal, log, Ending::Waiting(why)).await;
+            return self.unable(&stored, journal, log, Ending::Waiting(why).into()).await;
         }
         let mut run = match inflate::parts(self, &stored, known, goes_on).await {
             Ok(parts) => self.prepared(parts, &stored, journal, is_new, before, log, cancel),
             // One that was cancelled need not.
             Err(_) if cancel.is_cancelled() => {
-                return self.unable(&stored, journal, log, Ending::Cancelled).await;
+                return self.unable(&stored, journal, log, Ending::Cancelled.into()).await;
             }
             // What was done is not lost because a server is away: it can be resumed when that is back.
-            Err(Ending::Unable(why)) if !is_new || stored.resumes.is_some() => {
-                return self.unable(&stored, journal, log, Ending::Waiting(why)).await;
+            Err(Unable {
+                ending: Ending::Unable(why),
+                detail,
+            }) if !is_new || stored.resumes.is_some() => {
+                let ending = Ending::Waiting(why);
+                return self.unable(&stored, journal, log, Unable { ending, detail }).await;
             }
-            Err(ending) => return self.unable(&stored, journal, log, ending).await,
+            Err(why) => return self.unable(&stored, journal, log, why).await,
         };
         let place = run.agent.as_ref().map(|place| Arc::clone(&place.definition));
         let engine = self.engine_for(place.as_deref());
@@ -261,7 +265,7 @@ impl Agents {
             return Ok(ended(&stored, history.as_ref().map_or(&[], History::own), known));
         }
         let journal = history.map(|history| history.journal).unwrap_or_default();
-        self.unable(&stored, journal, log, Ending::Broken).await
+        self.unable(&stored, journal, log, Ending::Broken.into()).await
     }
 
     /// The engine, with the model that the definition asks for.
@@ -309,7 +313,7 @@ impl Agents {
         stored: &StoredRun,
         journal: Vec<Entry>,
         log: Log,
-        ending: Ending,
+        Unable { ending, detail }: Unable,
     ) -> Result<Ended, Stop> {
         let mut run = Run {
             record: stored.decision.clone(),
@@ -334,7 +338,7 @@ impl Agents {
             events: None,
             cancel: CancellationToken::new(),
             intended: Vec::new(),
-            fault_detail: None,
+            fault_detail: detail,
             log: Some(log),
             agent: None,
             remembered: None,

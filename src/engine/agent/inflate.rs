@@ -37,6 +37,19 @@ pub(super) struct Parts {
     output_due: bool,
 }
 
+/// Why a run cannot be put together.
+pub(super) struct Unable {
+    pub(super) ending: Ending,
+    /// More of it, for operators alone.
+    pub(super) detail: Option<Arc<str>>,
+}
+
+impl From<Ending> for Unable {
+    fn from(ending: Ending) -> Self {
+        Self { ending, detail: None }
+    }
+}
+
 /// Reads what was kept of a run, where its caller does not know it, and finds its tools: all of them, unless it goes on without those
 /// that are not there.
 ///
@@ -47,7 +60,7 @@ pub(super) async fn parts(
     stored: &StoredRun,
     known: Option<&Arc<Bundle>>,
     goes_on: bool,
-) -> Result<Parts, Ending> {
+) -> Result<Parts, Unable> {
     let unable = |what: &str, error: &dyn Display| Ending::Unable(format!("{what}: {error}"));
     let bundle =
         Bundle::read_once(&stored.snapshot, known).map_err(|error| unable("its definition cannot be read", &error))?;
@@ -76,9 +89,7 @@ pub(super) async fn parts(
     let toolset = if settings.flow(&definition).is_some() {
         Arc::new(Toolset::build(&Catalog::default(), &[], &[]))
     } else {
-        toolset(agents, &bundle, &definition, &verdicts, goes_on)
-            .await
-            .map_err(Ending::Unable)?
+        toolset(agents, &bundle, &definition, &verdicts, goes_on).await?
     };
     let (mut system, mut task) = (String::new(), None);
     if let Some(prompt) = &definition.prompt {
@@ -107,7 +118,7 @@ async fn toolset(
     definition: &Definition,
     verdicts: &[VerdictFunction],
     goes_on: bool,
-) -> Result<Arc<Toolset>, String> {
+) -> Result<Arc<Toolset>, Unable> {
     let is_agent = |name: &str| bundle.get(name).is_some();
     let called = definition.calls(is_agent).into_iter();
     let declarations: Vec<_> = called
@@ -123,7 +134,7 @@ async fn toolset(
         toolset = find();
     }
     if let Some(clash) = clash(&tools.catalog(), definition, is_agent) {
-        return Err(clash);
+        return Err(Ending::Unable(clash).into());
     }
     // Reasons hold what servers say of themselves, and are for operators: what is told here is read by users, and by the model.
     for missing in &toolset.missing {
@@ -133,10 +144,13 @@ async fn toolset(
         return Ok(Arc::new(toolset));
     }
     let missing: Vec<_> = toolset.missing.iter().map(|one| one.name.as_str()).collect();
-    Err(format!(
-        "tools that it needs are not there: {}; `gavel doctor` says why",
-        missing.join(", ")
-    ))
+    Err(Unable {
+        ending: Ending::Unable(format!(
+            "tools that it needs are not there: {}; `gavel doctor` says why",
+            missing.join(", ")
+        )),
+        detail: toolset.shortage().map(Arc::from),
+    })
 }
 
 /// An agent as its caller's model sees it (D-3, D-4).

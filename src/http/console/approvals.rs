@@ -125,6 +125,7 @@ async fn waiting(state: &State, request: &HttpRequest) -> Result<HttpResponse, T
         cards: pending
             .actions
             .iter()
+            .filter(|action| action.waits(now))
             .map(|action| card(&of(state, &visitor, action, now), Place::List))
             .collect(),
         seen: &news::seen(&pending.actions),

@@ -14,7 +14,6 @@ use actix_web::{HttpRequest, HttpResponse};
 use bytes::{BufMut, Bytes, BytesMut};
 use futures_util::stream;
 use serde_json::{Map, Value, json};
-use sha2::{Digest, Sha256};
 use tokio::time::{Interval, MissedTickBehavior};
 use tracing::Instrument;
 
@@ -116,7 +115,7 @@ fn tell(state: &Data<State>, exchange: Exchange, begun: Begun) -> HttpResponse {
         watch: Some(begun.watch),
         heartbeat,
         first: Some(first.freeze()),
-        told: Words::default(),
+        told: 0,
         _share: begun.stream,
     };
     response.streaming(stream::unfold(telling, Telling::next))
@@ -144,29 +143,9 @@ struct Telling {
     watch: Option<Watch>,
     heartbeat: Interval,
     first: Option<Bytes>,
-    /// The words of this turn that were told as they came.
-    told: Words,
+    /// How many bytes of this turn's words were told as they came.
+    told: usize,
     _share: Option<Share>,
-}
-
-/// Words that were told, by their length and hash: a stream that nobody reads keeps none.
-#[derive(Default)]
-struct Words {
-    bytes: usize,
-    hash: Sha256,
-}
-
-impl Words {
-    fn add(&mut self, text: &str) {
-        self.bytes += text.len();
-        self.hash.update(text);
-    }
-
-    /// What comes after them in a text that begins with them.
-    fn missing(self, text: &str) -> Option<&str> {
-        let (told, rest) = text.split_at_checked(self.bytes)?;
-        (Sha256::digest(told) == self.hash.finalize()).then_some(rest)
-    }
 }
 
 impl Telling {
@@ -181,22 +160,19 @@ impl Telling {
                 told = watch.next() => match told {
                     Ok(Some(told)) if told.event.run_id == self.run => match told.event.what {
                         What::Delta { text } => {
-                            self.told.add(&text);
+                            self.told += text.len();
                             line(&json!({"type": "delta", "delta": text}), &mut out);
                         }
                         // The turn came to nothing; what is said next is another one. Where only thoughts were heard, none of it
                         // was told here.
-                        What::Reset | What::ModelFault { .. } if self.told.bytes > 0 => {
-                            self.told = Words::default();
+                        What::Reset | What::ModelFault { .. } if self.told > 0 => {
+                            self.told = 0;
                             line(&json!({"type": "reset"}), &mut out);
                         }
-                        // Who came late, or was behind, gets what is missing; where that is not at the end, all of it anew.
+                        // Who came late, or was behind, gets what is missing. The turn begins with what was told of it.
                         What::Turn { text, .. } => {
                             let told = std::mem::take(&mut self.told);
-                            let missing = told.missing(&text).unwrap_or_else(|| {
-                                line(&json!({"type": "reset"}), &mut out);
-                                &text
-                            });
+                            let missing = text.get(told..).unwrap_or_default();
                             if !missing.is_empty() {
                                 line(&json!({"type": "delta", "delta": missing}), &mut out);
                             }
@@ -236,7 +212,7 @@ impl Telling {
 
     async fn end(&mut self, out: &mut BytesMut) {
         // Words of a turn that did not come to its end count for nothing.
-        if self.told.bytes > 0 {
+        if self.told > 0 {
             line(&json!({"type": "reset"}), out);
         }
         let mut pauses = PAUSES.into_iter();
@@ -290,21 +266,5 @@ mod tests {
         };
         let told = json!({"type": "error", "error": "Later.", "title": "Service Unavailable", "status": 503, "detail": "Later.", "code": "run_unreadable"});
         assert_eq!(failed(problem), told);
-    }
-
-    #[test]
-    fn what_was_not_told_is_told_at_the_end_of_the_turn() {
-        let told = |pieces: &[&str]| {
-            let mut words = Words::default();
-            pieces.iter().for_each(|piece| words.add(piece));
-            words
-        };
-        let turn = "Was soll ich schreiben, Änn?";
-        assert_eq!(told(&[]).missing(turn), Some(turn), "who came late");
-        assert_eq!(told(&["Was soll ", "ich schreiben"]).missing(turn), Some(", Änn?"));
-        assert_eq!(told(&[turn]).missing(turn), Some(""));
-        for other in [&["soll "][..], &[turn, "!"], &["Was soll ich schreiben, xx"]] {
-            assert_eq!(told(other).missing(turn), None, "{other:?}");
-        }
     }
 }

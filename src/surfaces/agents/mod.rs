@@ -9,6 +9,7 @@ mod error;
 mod inputs;
 mod listed;
 mod project;
+mod told_turn;
 mod watch;
 mod work;
 

@@ -17,6 +17,7 @@ use tokio_util::sync::CancellationToken;
 use utoipa::ToSchema;
 
 use super::AgentError;
+use super::told_turn::ToldTurn;
 use super::work::Unrecorded;
 use crate::domain::agent_run::{AgentRun, RunStatus, StopReason};
 use crate::domain::decision::{ToolFailure, Usage};
@@ -258,10 +259,10 @@ pub struct Watch {
     /// Where the reader was, below the level that is looked at.
     ahead: VecDeque<u64>,
     live: Option<Receiver<LiveEvent>>,
-    /// The run of whose turn words or thoughts were told that is not in the journal yet.
-    under_way: Option<RunId>,
-    /// The same where the work on it ended before the turn was recorded: the words are void.
-    void: Option<RunId>,
+    /// What was told of turns that are not in the journal yet, by their run.
+    under_way: HashMap<RunId, ToldTurn>,
+    /// Did the work end before these turns were recorded? Then what was told of them is void.
+    void: bool,
     /// What was said of the turn under way before `live` was listened to, until it is told.
     said: Said,
     /// Is everything read that was written, as far as `live` tells?
@@ -303,8 +304,8 @@ impl Watch {
             levels: vec![Level::new(run)],
             ahead: cursor.0.into(),
             live: None,
-            under_way: None,
-            void: None,
+            under_way: HashMap::new(),
+            void: false,
             said: Said::default(),
             caught_up: false,
             patience: LOOK,
@@ -373,14 +374,21 @@ impl Watch {
             self.ended = true;
             return Ok(None);
         };
+        let run = level.run;
+        // The turn that is told next may be another one than that whose words were told: the process was stopped, or fell behind.
+        if let Some((_, Entry::ModelTurn { turn, .. })) = level.read.front()
+            && let Some(words) = self.under_way.remove(&run)
+            && !words.begin(turn)
+        {
+            return Ok(Some(reset(cursor, run)));
+        }
         if let Some((number, entry)) = level.read.pop_front() {
             self.patience = LOOK;
             level.after = number;
             level.learn(&entry);
-            if matches!(entry, Entry::ModelTurn { .. } | Entry::ModelFault { .. }) {
-                (self.under_way, self.void) = (None, None);
+            if matches!(entry, Entry::ModelFault { .. }) {
+                self.under_way.remove(&run);
             }
-            let run = level.run;
             let child = match &entry {
                 Entry::Started { child, .. } => *child,
                 _ => None,
@@ -506,6 +514,16 @@ impl Watch {
 
     /// Waits for more, or for the model's words.
     async fn wait(&mut self, cursor: Vec<u64>) -> Option<Told> {
+        // Whoever works on the run next asks the model again.
+        if self.void {
+            let run = self.under_way.keys().next().copied();
+            let Some(run) = run else {
+                self.void = false;
+                return None;
+            };
+            self.under_way.remove(&run);
+            return Some(reset(cursor, run));
+        }
         let stop = self.stop.clone();
         let Some(live) = &mut self.live else {
             let begins = self.agents.running.begins(self.root);
@@ -519,19 +537,13 @@ impl Watch {
             self.caught_up = false;
             return None;
         };
-        // Whoever works on the run now asks the model again.
-        if let Some(run_id) = self.void.take() {
-            self.under_way = None;
-            return Some(Told {
-                cursor: Cursor(cursor),
-                event: RunEvent {
-                    run_id,
-                    what: What::Reset,
-                },
-            });
-        }
         if let Some(what) = said_before(&mut self.said) {
-            self.under_way = Some(self.root);
+            let told = self.under_way.entry(self.root).or_default();
+            match &what {
+                What::Thought { text } => told.add_thought(text),
+                What::Delta { text } => told.add(text),
+                _ => {}
+            }
             return Some(Told {
                 cursor: Cursor(cursor),
                 event: RunEvent {
@@ -546,21 +558,21 @@ impl Watch {
         };
         let (run_id, what) = match heard {
             Ok(Ok(LiveEvent::Delta(run, text))) => {
-                self.under_way = Some(run);
+                self.under_way.entry(run).or_default().add(&text);
                 (run, What::Delta { text: text.to_string() })
             }
             Ok(Ok(LiveEvent::Thought(run, text))) => {
-                self.under_way = Some(run);
+                self.under_way.entry(run).or_default().add_thought(&text);
                 (run, What::Thought { text: text.to_string() })
             }
             Ok(Ok(LiveEvent::Reset(run))) => {
-                self.under_way = None;
+                self.under_way.remove(&run);
                 (run, What::Reset)
             }
             Ok(Err(RecvError::Closed)) => {
                 // It was let go of, and may be taken up again.
                 self.live = None;
-                self.void = self.under_way;
+                self.void = !self.under_way.is_empty();
                 self.caught_up = false;
                 tokio::time::sleep(Duration::from_millis(20)).await;
                 return None;
@@ -585,6 +597,17 @@ fn said_before(said: &mut Said) -> Option<What> {
     }
     let words = std::mem::take(&mut said.words);
     (!words.is_empty()).then_some(What::Delta { text: words })
+}
+
+/// What was told of the turn under way is void.
+fn reset(cursor: Vec<u64>, run_id: RunId) -> Told {
+    Told {
+        cursor: Cursor(cursor),
+        event: RunEvent {
+            run_id,
+            what: What::Reset,
+        },
+    }
 }
 
 /// What comes next in a journal, a page of it.

@@ -8,6 +8,7 @@ use serde_json::Value;
 
 use crate::domain::ids::{ConversationId, UserId};
 use crate::domain::journal::Speaker;
+use crate::domain::malformed;
 use crate::domain::object::Object;
 
 /// Most bytes of a message.
@@ -209,7 +210,12 @@ fn external<T>(
 fn diagnose(body: &[u8], error: &serde_json::Error) -> Vec<FieldError> {
     let value: Value = match serde_json::from_slice(body) {
         Ok(value) => value,
-        Err(error) => return vec![FieldError::new("", format!("the body is not JSON: {error}"))],
+        Err(error) => {
+            return vec![FieldError::new(
+                "",
+                format!("the body is not JSON: {}", malformed::words(&error)),
+            )];
+        }
     };
     let Value::Object(object) = value else {
         return vec![FieldError::new(
@@ -243,7 +249,7 @@ fn diagnose(body: &[u8], error: &serde_json::Error) -> Vec<FieldError> {
         }
     }
     if errors.is_empty() {
-        errors.push(FieldError::new("", error.to_string()));
+        errors.push(FieldError::new("", malformed::words(error)));
     }
     errors
 }

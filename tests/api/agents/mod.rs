@@ -14,6 +14,7 @@ mod resume;
 mod thoughts;
 mod trigger;
 mod turns;
+mod voided;
 
 use serde_json::{Value, json};
 use sqlx::{Connection, PgConnection, SqliteConnection};

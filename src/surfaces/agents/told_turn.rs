@@ -1,0 +1,70 @@
+//! What was told of a turn as it came, by its length and hash: a reader that is slow keeps none of it.
+
+use sha2::{Digest, Sha256};
+
+use crate::domain::journal::{ModelTurn, Part};
+
+/// Words and thoughts of one turn.
+#[derive(Default)]
+pub(super) struct ToldTurn {
+    words: Beginning,
+    thoughts: Beginning,
+}
+
+#[derive(Default)]
+struct Beginning {
+    bytes: usize,
+    hash: Sha256,
+}
+
+impl ToldTurn {
+    pub(super) fn add(&mut self, words: &str) {
+        self.words.add(words);
+    }
+
+    pub(super) fn add_thought(&mut self, text: &str) {
+        self.thoughts.add(text);
+    }
+
+    /// Is it what this turn begins with?
+    pub(super) fn begin(self, turn: &ModelTurn) -> bool {
+        let thoughts = turn.parts.iter().filter_map(|part| match part {
+            Part::Thought(text) => Some(text.as_str()),
+            Part::Text(_) | Part::Call(_) | Part::Other => None,
+        });
+        self.words.begin(&turn.text()) && self.thoughts.begin(&thoughts.collect::<String>())
+    }
+}
+
+impl Beginning {
+    fn add(&mut self, text: &str) {
+        self.bytes += text.len();
+        self.hash.update(text);
+    }
+
+    fn begin(self, text: &str) -> bool {
+        let told = text.as_bytes().get(..self.bytes);
+        told.is_some_and(|told| Sha256::digest(told) == self.hash.finalize())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_told_is_known_in_the_text_that_begins_with_it() {
+        let told = |pieces: &[&str]| {
+            let mut words = Beginning::default();
+            pieces.iter().for_each(|piece| words.add(piece));
+            words
+        };
+        let turn = "Was soll ich schreiben, Änn?";
+        for pieces in [&[][..], &["Was soll ", "ich schreiben"], &[turn]] {
+            assert!(told(pieces).begin(turn), "{pieces:?}");
+        }
+        for other in [&["soll "][..], &[turn, "!"], &["Was soll ich schreiben, xx"]] {
+            assert!(!told(other).begin(turn), "{other:?}");
+        }
+    }
+}

@@ -1,0 +1,104 @@
+//! Approvals are answered at once (issue A19; REQUIREMENTS ): nothing that polls lies between a yes and its call, nor between the
+//! call and the answer; and what has expired is asked of nobody.
+
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use serde_json::json;
+
+use crate::docs::execute;
+use crate::gemini::Reply;
+use crate::harness::{Setup, spawn_app};
+use crate::raw::{Answer as Raw, RawServer};
+use crate::threads::{WORKSPACE, add, both, said};
+
+/// What the tool takes.
+const TAKES: Duration = Duration::from_millis(5);
+/// A pause between two looks takes longer than this; all work there is takes less, on a busy machine too.
+const POLLED: Duration = Duration::from_millis(150);
+const ROUNDS: usize = 11;
+
+fn median(mut times: Vec<Duration>) -> Duration {
+    times.sort_unstable();
+    times[times.len() / 2]
+}
+
+/// The median of many: from the yes to the call, and from the yes to the answer.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_approved_call_begins_at_once_and_its_result_is_the_answer() {
+    for setup in [Setup::stdio_sqlite(), Setup::stdio_postgres()] {
+        let called = Arc::new(Mutex::new(None));
+        let at = Arc::clone(&called);
+        let server = RawServer::start(move |request| match request.method() {
+            "tools/call" => {
+                *at.lock().unwrap() = Some(Instant::now());
+                std::thread::sleep(TAKES);
+                Some(Raw::Result(json!({"content": [{"type": "text", "text": "done"}]})))
+            }
+            _ => None,
+        })
+        .await;
+        let model = Reply::from(|request| match said(request) {
+            1 => Reply::call("act", json!({})),
+            _ => Reply::Text("Done."),
+        });
+        let agent = WORKSPACE.replace("add_task, list_tasks", "act");
+        let setup = setup
+            .agent("workspace.md", &agent)
+            .beside("s", json!({"url": server.url}));
+        let app = spawn_app(setup.script(vec![model])).await;
+        let (mut begins, mut answers) = (Vec::new(), Vec::new());
+        for _ in 0..ROUNDS {
+            let asked = app.say("Act.").await;
+            let yes = Instant::now();
+            let run = app.resolve(&asked["actions"][0]["approvalId"], "approve_once").await;
+            answers.push(yes.elapsed().saturating_sub(TAKES));
+            assert_eq!(run["status"], "completed", "{run}");
+            let began: Instant = called.lock().unwrap().take().unwrap();
+            begins.push(began - yes);
+        }
+        let (begins, answers) = (median(begins), median(answers));
+        let measured =
+            format!("from the yes: to the call {begins:?}, to the answer {answers:?} beside the tool's own time");
+        assert!(begins < POLLED && answers < POLLED, "{measured}");
+        eprintln!("{measured}");
+        app.stop().await;
+    }
+}
+
+/// DESIGN.md section 6: from the moment at which it expires an approval is pending no longer, though nobody has looked for it yet.
+#[tokio::test]
+async fn what_has_expired_is_pending_no_longer() {
+    for setup in both() {
+        let model = Reply::from(|request| match said(request) {
+            1 => add("milk"),
+            _ => Reply::Text("It expired."),
+        });
+        let app = spawn_app(setup.script(vec![model])).await;
+        // Of the user for whom a console without logins stands.
+        let console = async || {
+            let page = app.request("GET", "/console/approvals", &[]).send().await.unwrap();
+            assert_eq!(page.status(), 200);
+            page.text().await.unwrap()
+        };
+        for round in 0..5 {
+            let say = json!({"prompt": "Put milk on my list."});
+            let asked = app.say_as("local", say).await.expect(200);
+            assert_eq!(app.pending("local").await.len(), 1, "{round}");
+            assert!(console().await.contains("milk"), "{round}");
+            execute(
+                &app.database_url,
+                "UPDATE agent_action SET expires_at = created_at WHERE status = 'awaiting_confirmation'",
+            )
+            .await;
+            // At once: long before it is looked for.
+            assert_eq!(app.pending("local").await.len(), 0, "{round}");
+            assert!(!console().await.contains("milk"), "{round}");
+            let late = json!({"approvalId": asked["actions"][0]["approvalId"], "decision": "approve_once"});
+            let answer = app.resolve_as("local", late).await;
+            assert_eq!(answer.status, 409, "{}", answer.body);
+            assert_eq!(app.task_names().await.len(), 0);
+        }
+        app.stop().await;
+    }
+}
