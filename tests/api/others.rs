@@ -141,7 +141,7 @@ type Field = (&'static str, &'static str);
 const NOBODY: &str = "019300aa-0000-7000-8000-000000000000";
 
 /// Routes with nothing of a user's in them: what a tenant's users share, what everybody may see, and what makes something new.
-const NOBODYS: [&str; 7] = [
+const NOBODYS: [&str; 8] = [
     "/docs",
     "/openapi.json",
     "/schemas/",
@@ -149,6 +149,7 @@ const NOBODYS: [&str; 7] = [
     "/v1/chat",
     "/console/login",
     "/console/logout",
+    "/console/zone",
 ];
 const SHARED: &str = "/api/projects/{project}/agents";
 
