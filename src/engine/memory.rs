@@ -15,9 +15,9 @@ use crate::ports::records::OpenDecision;
 const MIB: u64 = 1024 * 1024;
 /// In bytes of memory; the largest run takes 32 MiB.
 const LIMITS: Limits = Limits {
-    process: 160 * MIB,
-    tenant: 128 * MIB,
-    user: 96 * MIB,
+    process: 128 * MIB,
+    tenant: 96 * MIB,
+    user: 64 * MIB,
 };
 /// How often a byte of a journal is in memory: there, and in the request to the model or in what is recorded.
 const COPIES: usize = 2;
