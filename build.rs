@@ -25,10 +25,10 @@ fn loader_reads_packed_relocations() -> bool {
     if host != target || !target.is_some_and(|target| target.ends_with("-linux-gnu")) {
         return false;
     }
-    let told = Command::new("getconf").arg("GNU_LIBC_VERSION").output();
-    let told = told.map(|output| String::from_utf8_lossy(&output.stdout).into_owned());
-    let version = told.ok().and_then(|told| {
-        let (major, minor) = told.trim().strip_prefix("glibc ")?.split_once('.')?;
+    let output = Command::new("getconf").arg("GNU_LIBC_VERSION").output();
+    let output = output.map(|output| String::from_utf8_lossy(&output.stdout).into_owned());
+    let version = output.ok().and_then(|output| {
+        let (major, minor) = output.trim().strip_prefix("glibc ")?.split_once('.')?;
         Some((major.parse::<u32>().ok()?, minor.parse::<u32>().ok()?))
     });
     version.is_some_and(|version| version >= (2, 36))

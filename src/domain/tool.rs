@@ -193,36 +193,11 @@ failure_codes! {
 }
 
 impl FailureCode {
-    /// May the words beside it be a server's? Of the others they are gavel's own, or a person's.
+    /// What callers are told in place of words that may be a server's own. `None`: the words beside this code are always
+    /// gavel's, or a person's.
     #[must_use]
-    pub const fn may_quote_a_server(self) -> bool {
-        match self {
-            Self::InvalidArguments
-            | Self::AuthRequired
-            | Self::ToolError
-            | Self::ProtocolError
-            | Self::Timeout
-            | Self::Unavailable
-            | Self::Overloaded
-            | Self::Unsupported
-            | Self::InDoubt => true,
-            Self::UnknownTool
-            | Self::Denied
-            | Self::Rejected
-            | Self::Expired
-            | Self::TooManyCalls
-            | Self::MixedWithVerdict
-            | Self::LimitReached
-            | Self::DoomLoop
-            | Self::Cancelled
-            | Self::NotRecorded => false,
-        }
-    }
-
-    /// What callers are told where the words are the server's own.
-    #[must_use]
-    pub const fn for_callers(self) -> &'static str {
-        match self {
+    pub const fn in_place_of_a_server(self) -> Option<&'static str> {
+        Some(match self {
             Self::InvalidArguments => "The tool does not take these arguments.",
             Self::AuthRequired => {
                 "The tool needs the user's own credentials or consent, which are missing or do not cover this."
@@ -243,8 +218,14 @@ impl FailureCode {
             | Self::LimitReached
             | Self::DoomLoop
             | Self::Cancelled
-            | Self::NotRecorded => "The call was not made.",
-        }
+            | Self::NotRecorded => return None,
+        })
+    }
+
+    /// What callers are told where the words are known to be a server's own.
+    #[must_use]
+    pub fn for_callers(self) -> &'static str {
+        self.in_place_of_a_server().unwrap_or("The call was not made.")
     }
 }
 

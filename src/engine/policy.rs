@@ -31,6 +31,9 @@ use crate::domain::schema::{CheckError, Effort};
 use crate::domain::tool::{FailureCode, Tool};
 use crate::domain::warnings;
 
+/// Bytes of arguments that are looked through for what could mislead on a thread that serves others; it takes some milliseconds.
+const MOST_AT_ONCE: usize = 16 * 1024;
+
 /// Whose call it is, and what the run it belongs to allows.
 #[derive(Clone, Copy, Debug)]
 pub struct Bounds<'a> {
@@ -264,7 +267,11 @@ fn opinion_within(tool: &Tool, given: &RawValue, bounds: &Bounds<'_>, effort: Ef
         // They say whom a call reaches, and nothing of the arguments that they do not cover.
         grants: if parameters.ungrantable { &[] } else { bounds.grants },
     });
-    if ruling.effect == Effect::RequireApproval {
+    // Where nobody can be asked it is denied, and nobody is warned.
+    if ruling.effect == Effect::RequireApproval && bounds.can_wait {
+        if matches!(effort, Effort::Quick) && given.get().len() > MOST_AT_ONCE {
+            return Err(Unread::TooCostly);
+        }
         warnings::of_texts(&tool.input.value(), &value, &mut parameters.warnings);
     }
     Ok(Opinion {
@@ -330,6 +337,25 @@ mod tests {
             missing: &[],
             zone: None,
             now_us: 0,
+        }
+    }
+
+    /// Promise 5: what takes some milliseconds to look through for an approver is not done on a thread that serves others, and where
+    /// nobody is asked it is not done at all.
+    #[test]
+    fn large_texts_are_looked_through_on_a_thread_of_their_own() {
+        let user = UserId::parse("ann").unwrap();
+        let tool = tool_with("send", r#"{"type":"object"}"#, |_| {});
+        for (length, can_wait, at_once) in [(100, true, true), (20_000, true, false), (20_000, false, true)] {
+            let asked = Bounds {
+                approval: Approval::Always,
+                can_wait,
+                ..bounds(&user)
+            };
+            let call = call_of(&tool, &format!(r#"{{"body":"{}"}}"#, "x".repeat(length)));
+            assert_eq!(judge_quickly(&call, asked).is_some(), at_once, "{length} {can_wait}");
+            let asks = matches!(judge(&call, asked), Judgement::RequireApproval { .. });
+            assert_eq!(asks, can_wait, "{length}");
         }
     }
 

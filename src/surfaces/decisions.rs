@@ -107,9 +107,8 @@ fn safe_words(call: &mut Value) {
         return;
     };
     let code = error.get("code").and_then(Value::as_str).and_then(FailureCode::parse);
-    if code.is_none_or(FailureCode::may_quote_a_server) {
-        let code = code.unwrap_or(FailureCode::ToolError);
-        error["message"] = code.for_callers().into();
+    if let Some(words) = code.unwrap_or(FailureCode::ToolError).in_place_of_a_server() {
+        error["message"] = words.into();
     }
 }
 

@@ -80,7 +80,7 @@ impl Sessions {
         Ok((token, left))
     }
 
-    /// The login that a token stands for, unless its time is over.
+    /// The login that a token stands for, unless its time is over. Where `is_used`, it begins to rest anew.
     ///
     /// # Errors
     /// The store is away.

@@ -1,4 +1,4 @@
-//! Words of a parser reach no caller and no model: what is malformed is named by its member and what is allowed (issue A3; C-FR-004).
+//! Words of a parser reach no caller and no model: what is malformed is named by its member and what is allowed (R-16; C-FR-004).
 
 use serde_json::{Value, json};
 

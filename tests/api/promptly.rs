@@ -1,4 +1,4 @@
-//! Approvals are answered at once (issue A19; REQUIREMENTS ): nothing that polls lies between a yes and its call, nor between the
+//! Approvals are answered at once: nothing that polls lies between a yes and its call, nor between the
 //! call and the answer; and what has expired is asked of nobody.
 
 use std::sync::{Arc, Mutex};

@@ -213,7 +213,7 @@ async fn all_that_callers_get(app: &App) -> Vec<(String, String)> {
     got
 }
 
-/// R-16, issue A3: in whatever way a third-party server says it, callers of every surface get a fixed text; the model and the tool-call
+/// in whatever way a third-party server says it, callers of every surface get a fixed text; the model and the tool-call
 /// log have the server's words.
 #[tokio::test]
 async fn the_words_of_a_server_of_others_reach_the_model_and_the_log_and_no_caller() {

@@ -1,4 +1,4 @@
-//! Outcomes that do not mislead (issue A16; DESIGN.md section 3): a server that is down is no denial, a valid output is a success, and who
+//! Outcomes that do not mislead (DESIGN.md section 3): a server that is down is no denial, a valid output is a success, and who
 //! cancels has refused.
 
 use serde_json::{Value, json};

@@ -1,4 +1,4 @@
-//! What a server sends that cannot be read is told of by the member that is malformed, in words that are not a parser's (issue A3).
+//! What a server sends that cannot be read is told of by the member that is malformed, in words that are not a parser's.
 
 use gavel::adapters::mcp::{Mcp, ServerState};
 use gavel::ports::tools::{CallReply, Tools};

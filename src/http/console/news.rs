@@ -26,7 +26,7 @@ pub(in crate::http) async fn look(state: Data<State>, request: HttpRequest) -> H
         // It is looked at again in a while.
         Err(_) => News::Unknown,
     };
-    exchange.finish(Ok(framed(&news(&found, &filter(&request)))))
+    exchange.finish(Ok(framed(news(&found, &filter(&request)))))
 }
 
 /// Is the list another one now?
@@ -54,9 +54,9 @@ pub(super) fn seen(actions: &[Action]) -> String {
 }
 
 /// A page that pages of ours may show in a frame.
-fn framed(page: &Markup) -> HttpResponse {
+fn framed(page: Markup) -> HttpResponse {
     let mut response = secured(actix_web::http::StatusCode::OK);
     response.insert_header((header::CONTENT_SECURITY_POLICY, HeaderValue::from_static(FRAMED)));
     response.insert_header((header::X_FRAME_OPTIONS, HeaderValue::from_static("SAMEORIGIN")));
-    response.body(page.clone().into_string())
+    response.body(page.into_string())
 }

@@ -1,4 +1,4 @@
-//! No tenant, and no user of one, takes all places (issue 21).
+//! No tenant, and no user of one, takes all places.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
