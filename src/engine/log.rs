@@ -9,7 +9,7 @@ use super::{Engine, Run, leave, record};
 use crate::domain::ids::RunId;
 use crate::domain::journal::Entry;
 use crate::ports::records::{Intent, RecordError};
-use crate::ports::runs::{ActionOutcome, Append, Held, Hold, Runs, StoredEntry};
+use crate::ports::runs::{ActionOutcome, Append, Held, Hold, Runs, Spent, StoredEntry};
 
 /// Where a run's journal is kept.
 #[derive(Clone)]
@@ -24,12 +24,31 @@ pub struct Log {
     pub inherited: usize,
     /// Entries that are written, inherited ones among them.
     pub written: usize,
+    /// The flows that it is a step of, outermost first, with what their ended steps have used.
+    pub flows: Vec<Spent>,
     /// Who watches.
     pub live: Live,
     /// How it is stopped here.
     pub halt: Halt,
     /// Is an append on its way that announces calls? Until it is heard of it is not known whether these calls may be sent.
     pub(super) intending: bool,
+}
+
+impl Log {
+    /// The journal of a run that this one calls, under the same lease.
+    pub(super) fn of(&self, child: RunId, flows: Vec<Spent>) -> Self {
+        Self {
+            runs: Arc::clone(&self.runs),
+            hold: self.hold.clone(),
+            run: child,
+            inherited: 0,
+            written: 0,
+            flows,
+            live: self.live.of(child),
+            halt: self.halt.clone(),
+            intending: false,
+        }
+    }
 }
 
 /// Tells a run to stop here; whoever takes it up next goes on.

@@ -7,8 +7,10 @@ use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
 use super::derive::{self, Call, Derived};
+use super::log::Log;
 use super::{Run, flow, iterations};
 use crate::domain::canonical;
+use crate::domain::decision::Usage;
 use crate::domain::ids::ActionId;
 use crate::domain::journal::{CallFailure, Entry, Target};
 use crate::domain::nesting;
@@ -70,10 +72,10 @@ pub fn ended(run: &Run) -> Option<(OpenDecision, Vec<CallRecord>)> {
     (!effects.is_empty()).then(|| (run.record.clone(), effects))
 }
 
-/// What the run has used up by now, where the entries that are not written yet change it.
+/// What the run and the flows that it is a step of have used by now, where the entries that are not written yet change it.
 #[must_use]
-pub fn spent(run: &Run) -> Option<Spent> {
-    let written = run.log.as_ref().map_or(0, |log| log.written);
+pub fn spent(run: &Run) -> Vec<Spent> {
+    let Some(log) = &run.log else { return Vec::new() };
     let is_flow = run.agent.as_ref().is_some_and(|place| place.flow().is_some());
     let changes = |entry: &Entry| match entry {
         Entry::ModelTurn { .. } | Entry::ModelFault { .. } => true,
@@ -81,14 +83,30 @@ pub fn spent(run: &Run) -> Option<Spent> {
         Entry::Result { .. } => is_flow,
         _ => false,
     };
-    if !run.journal.iter().skip(written).any(changes) {
-        return None;
+    if !run.journal.iter().skip(log.written).any(changes) {
+        return Vec::new();
     }
     let (steps, usage) = match is_flow {
         true => flow::spent(&run.journal),
         false => (iterations(own(run)), derive::usage(own(run))),
     };
-    Some(Spent { steps, usage })
+    with_flows(log, steps, usage)
+}
+
+/// What the run has used, as part of each flow that it is a step of, and by itself.
+pub(super) fn with_flows(log: &Log, steps: u32, usage: Usage) -> Vec<Spent> {
+    let own = Spent {
+        run: log.run,
+        steps,
+        usage,
+    };
+    let flows = log.flows.iter().map(|flow| {
+        let mut all = *flow;
+        all.steps = all.steps.saturating_add(steps);
+        all.usage += usage;
+        all
+    });
+    flows.chain([own]).collect()
 }
 
 /// What belongs to this run, and not to one that it goes on with.

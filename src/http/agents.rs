@@ -5,8 +5,9 @@ use actix_web::http::header::{self, HeaderMap, HeaderValue};
 use actix_web::web::{Data, Payload};
 use actix_web::{HttpRequest, HttpResponse};
 use serde::Serialize;
+use utoipa::ToSchema;
 
-use super::error::Error;
+use super::error::{Error, mistake};
 use super::exchange::Exchange;
 use super::headers::{self, only};
 use super::page;
@@ -15,6 +16,7 @@ use super::{State, body, query};
 use crate::domain::definition::{Definition, Form, json_schema, json_schema_of_front_matter};
 use crate::domain::ids::ProjectId;
 use crate::surfaces::agents::{AgentDetail, AgentInfo, Put};
+use crate::surfaces::chat::request::FieldError;
 
 pub(super) async fn list(state: Data<State>, request: HttpRequest) -> HttpResponse {
     let exchange = Exchange::begin(&state, &request, Some(Route::Agents));
@@ -116,7 +118,7 @@ async fn taken(state: &State, request: &HttpRequest, payload: Payload) -> Result
         .directory()
         .put(&caller, &project, agent, (form, &body), expected, agents.now_us())
         .await?;
-    Ok(answer(&put))
+    Ok(answer(put))
 }
 
 async fn version_page(state: &State, request: &HttpRequest) -> Result<HttpResponse, Error> {
@@ -148,14 +150,29 @@ async fn restored(state: &State, request: &HttpRequest) -> Result<HttpResponse, 
         .directory()
         .restore(&caller, &project, agent, version, agents.now_us())
         .await?;
-    Ok(answer(&put))
+    Ok(answer(put))
 }
 
-fn answer(put: &Put) -> HttpResponse {
+/// An agent that was put, with what is odd in its definition.
+#[derive(Serialize, ToSchema)]
+pub(super) struct AgentPut {
+    /// The agent as it is now.
+    #[serde(flatten)]
+    agent: AgentDetail,
+    /// What is odd in the definition and stops nothing, as in `errors` of a problem.
+    #[schema(schema_with = super::openapi::schemas::field_errors)]
+    warnings: Vec<FieldError>,
+}
+
+fn answer(put: Put) -> HttpResponse {
     let is_new = put.changed && put.agent.about.version == Some(1);
     let status = if is_new { StatusCode::CREATED } else { StatusCode::OK };
-    let mut response = response(status, &put.agent);
-    tag(&mut response, &put.agent.about);
+    let body = AgentPut {
+        agent: put.agent,
+        warnings: put.warnings.into_iter().map(mistake).collect(),
+    };
+    let mut response = response(status, &body);
+    tag(&mut response, &body.agent.about);
     response
 }
 

@@ -627,8 +627,8 @@ fn agent(error: AgentError) -> Told {
     }
 }
 
-/// A mistake in a definition: its field, and its line where it has one.
-fn mistake(error: DefinitionError) -> FieldError {
+/// An error or a warning of a definition: its field, and its line where it has one.
+pub(super) fn mistake(error: DefinitionError) -> FieldError {
     let place = match (error.file.as_str(), error.line) {
         ("body", None) => String::new(),
         ("body", Some(line)) => format!("line {line}: "),

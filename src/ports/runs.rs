@@ -370,13 +370,15 @@ pub struct Append {
     /// What came of side effects, for the log of tools, with the decision they belong to: it is known before that is closed, and a
     /// run may wait for a person in between.
     pub ended: Option<(OpenDecision, Vec<CallRecord>)>,
-    /// What the run has used up by now, where these entries change it.
-    pub spent: Option<Spent>,
+    /// What runs have used by now, where these entries change it: this run, and the flows that it is a step of.
+    pub spent: Vec<Spent>,
 }
 
-/// What a run has used up so far: of a flow what its steps did that are done.
+/// What a run has used so far; of a flow, all its steps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Spent {
+    /// The run.
+    pub run: RunId,
     /// Model calls.
     pub steps: u32,
     /// Tokens.
@@ -444,8 +446,8 @@ pub struct Suspend {
     pub waits: Vec<ActionId>,
     /// The run that it called and that waits; where this is given it asks nothing itself.
     pub child: Option<RunId>,
-    /// What the run has used up by now, where these entries change it.
-    pub spent: Option<Spent>,
+    /// What runs have used by now, where these entries change it: this run, and the flows that it is a step of.
+    pub spent: Vec<Spent>,
 }
 
 /// What came of it.

@@ -108,10 +108,11 @@ pub(crate) async fn a_run_is_on_the_record_before_it_begins_and_when_it_is_over(
     assert_eq!(rig.db.count(decisions).await, 2);
 }
 
-/// steps and tokens of a run are those of its journal while it runs, and a flow's those of the steps that are done.
+/// steps and tokens of a run are those of its journal while it runs, and a flow's those of all its steps, also of the one that runs.
 pub(crate) async fn what_a_running_run_has_used_up_is_known(db: TestDb) {
     let flow = "name: flow\ndescription: d\nflow_type: sequential\nsteps: [reader, { name: again, agent: reader }]\n";
-    let rig = Rig::on(db, &[READER, flow]).await;
+    let outer = "name: outer\ndescription: d\nflow_type: sequential\nsteps: [reader, flow]\n";
+    let rig = Rig::on(db, &[READER, flow, outer]).await;
     let turns = || {
         [
             call("read", json!({})).costing(7),
@@ -119,7 +120,12 @@ pub(crate) async fn what_a_running_run_has_used_up_is_known(db: TestDb) {
             words("Done.").costing(3),
         ]
     };
-    for (agent, scripts, answers, before) in [("reader", 1, 1, (2, 12)), ("flow", 2, 3, (3, 15))] {
+    let cases = [
+        ("reader", 1, 1, (2, 12)),
+        ("flow", 2, 3, (5, 27)),
+        ("outer", 3, 5, (8, 42)),
+    ];
+    for (agent, scripts, answers, before) in cases {
         rig.model.script("reader", (0..scripts).flat_map(|_| turns()));
         let done = (0..answers).map(|_| Does::Answers(json!("read")));
         rig.tools.script("read", done.chain([Does::Waits]));

@@ -1,4 +1,4 @@
-//! Killed with -9 within every single write of actions that a person approves, from their answer on (issue, Must show; R-14, promises
+//! Killed with -9 within every single write of actions that a person approves, from their answer on (R-14, promises
 //! 3 and 7): each is done once, or it is not known whether it was, and then it is never repeated, and a person's word settles it.
 
 use std::sync::Arc;

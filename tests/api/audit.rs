@@ -159,7 +159,7 @@ async fn of_every_action_it_is_on_record_who_proposed_it_what_was_said_and_what_
     }
 }
 
-/// R-18, issue 4 (Must show): one approved, one rejected, a run cancelled, a chat; every effect is in the audit with who did it, and the
+/// one approved, one rejected, a run cancelled, a chat; every effect is in the audit with who did it, and the
 /// audit verifies while gavel runs, in an export, and with a head that was kept.
 #[tokio::test]
 async fn what_was_done_is_in_the_audit_which_verifies_and_tells_who_changed_it() {

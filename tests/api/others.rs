@@ -1,4 +1,4 @@
-//! What is somebody else's is not there, by every route there is, of the API and of the console (issue, Must show; DESIGN.md section 9,
+//! What is somebody else's is not there, by every route there is, of the API and of the console (DESIGN.md section 9,
 //! Callers).
 
 use std::collections::BTreeSet;

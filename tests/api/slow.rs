@@ -1,4 +1,4 @@
-//! Many readers who hardly read (issue, Must show; promise 5): what they have not taken yet is not kept for each of them.
+//! Many readers who hardly read (promise 5): what they have not taken yet is not kept for each of them.
 
 use std::cell::Cell;
 use std::sync::Arc;

@@ -825,7 +825,7 @@ pub(crate) async fn what_people_decide_is_entered(db: TestDb) {
         actions: actions.iter().map(|(id, approval)| asked(*id, *approval)).collect(),
         waits: actions.iter().map(|(id, _)| *id).collect(),
         child: None,
-        spent: None,
+        spent: Vec::new(),
     };
     assert_eq!(store.suspend(suspend).await.unwrap(), Suspended::Yes);
     let grant = GrantId::new();
@@ -1086,7 +1086,7 @@ pub(crate) async fn what_begins_without_an_answer_is_found(db: TestDb) {
         actions: vec![asked(action, approval)],
         waits: vec![action],
         child: None,
-        spent: None,
+        spent: Vec::new(),
     };
     assert_eq!(store.suspend(suspend).await.unwrap(), Suspended::Yes);
     db.run(

@@ -191,7 +191,7 @@ impl Tried {
                     actions: vec![asked(action, ApprovalId::new())],
                     waits: vec![action],
                     child: None,
-                    spent: None,
+                    spent: Vec::new(),
                 };
                 drop(store.suspend(suspend).await);
             }
@@ -288,7 +288,7 @@ pub(crate) async fn what_was_cancelled_before_it_began_never_begins(db: TestDb) 
             actions: vec![asked(action, ApprovalId::new())],
             waits: vec![action],
             child: None,
-            spent: None,
+            spent: Vec::new(),
         };
         assert_eq!(store.suspend(suspend).await.unwrap(), Suspended::LeaseLost);
         store.renew(vec![lease]).await.unwrap();

@@ -620,7 +620,7 @@ pub(crate) async fn a_paused_run_is_gone_on_with_once(db: TestDb) {
     assert_eq!(store.load(winner.id).await.unwrap().unwrap().resumes, Some(paused.id));
 }
 
-/// X-4, issue 3.6: a run that waits is cancelled at once, with its decision; one that is worked on, and those it called, are
+/// a run that waits is cancelled at once, with its decision; one that is worked on, and those it called, are
 /// asked to; one that is over stays as it is.
 pub(crate) async fn a_run_is_cancelled_where_it_stands(db: TestDb) {
     let (store, other) = (db.open().await, db.open().await);

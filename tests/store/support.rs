@@ -415,7 +415,7 @@ pub(crate) fn entries(lease: Lease, numbers: std::ops::RangeInclusive<u64>) -> A
         actions: Vec::new(),
         outcomes: Vec::new(),
         ended: None,
-        spent: None,
+        spent: Vec::new(),
     }
 }
 

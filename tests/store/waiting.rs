@@ -25,7 +25,7 @@ pub(crate) async fn suspended(store: &Store, run: &NewRun, lease: Lease) -> Reso
         actions: vec![asked(action, approval)],
         waits: vec![action],
         child: None,
-        spent: None,
+        spent: Vec::new(),
     };
     assert_eq!(store.suspend(suspend).await.unwrap(), Suspended::Yes);
     Resolve {

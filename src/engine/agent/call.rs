@@ -19,9 +19,9 @@ use crate::engine::act::{child_begun, children_begun};
 use crate::engine::flow::{self, StepOutput};
 use crate::engine::limits::{AtLimit, MOST_DEPTH};
 use crate::engine::log::{CutStep, Log, Stop};
-use crate::engine::{Engine, Run};
+use crate::engine::{Engine, Run, record};
 use crate::ports::records::{OpenDecision, QueryError, RecordError};
-use crate::ports::runs::{Created, NewRun, Parent};
+use crate::ports::runs::{Created, NewRun, Parent, Spent};
 
 /// Longest word to a model about its arguments, in bytes: it may have given more wrong ones than it can be told of.
 const LONGEST_MESSAGE: usize = 8 << 10;
@@ -127,15 +127,21 @@ async fn drive(place: &Place, log: &Log, run: &Run, child: RunId) -> Result<Ende
     let _calling = place.calling.lock().await;
     place
         .agents
-        .drive_within(
-            child,
-            log.hold.clone(),
-            log.live.of(child),
+        .drive_logged(
+            log.of(child, flows(place, log, run)),
             run.cancel.child_token(),
-            log.halt.clone(),
             Some(&place.bundle),
         )
         .await
+}
+
+/// The flows that a run is a step of which this one calls. What a model calls is no step: its caller counts its own model calls.
+fn flows(place: &Place, log: &Log, run: &Run) -> Vec<Spent> {
+    if place.flow().is_none() {
+        return Vec::new();
+    }
+    let (steps, usage) = flow::spent(&run.journal);
+    record::with_flows(log, steps, usage)
 }
 
 /// What whoever called an agent keeps of it.

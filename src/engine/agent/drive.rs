@@ -53,31 +53,29 @@ impl Agents {
         cancel: CancellationToken,
         halt: Halt,
     ) -> BoxFuture<'a, Result<Ended, Stop>> {
-        self.drive_within(id, hold, live, cancel, halt, None)
+        let log = Log {
+            runs: Arc::clone(&self.runs),
+            hold,
+            run: id,
+            inherited: 0,
+            written: 0,
+            flows: Vec::new(),
+            live,
+            halt,
+            intending: false,
+        };
+        self.drive_logged(log, cancel, None)
     }
 
     /// As [`Agents::drive`], with the definitions that the caller has read already.
-    pub(super) fn drive_within<'a>(
+    pub(super) fn drive_logged<'a>(
         self: &'a Arc<Self>,
-        id: RunId,
-        hold: Hold,
-        live: Live,
+        log: Log,
         cancel: CancellationToken,
-        halt: Halt,
         known: Option<&'a Arc<Bundle>>,
     ) -> BoxFuture<'a, Result<Ended, Stop>> {
         Box::pin(async move {
-            let _unfinished = self.running.begin(id, live.clone(), cancel.clone());
-            let log = Log {
-                runs: Arc::clone(&self.runs),
-                hold,
-                run: id,
-                inherited: 0,
-                written: 0,
-                live,
-                halt,
-                intending: false,
-            };
+            let _unfinished = self.running.begin(log.run, log.live.clone(), cancel.clone());
             let hold = log.hold.clone();
             let driven = async {
                 tokio::select! {

@@ -144,8 +144,8 @@ pub(super) fn about(route: Route) -> About {
             body: Some(definition()),
             problems: PUT,
             answers: vec![
-                (200, info("A new version, or the current one where nothing changed.")),
-                (201, info("A new agent.")),
+                (200, put("A new version, or the current one where nothing changed.")),
+                (201, put("A new agent.")),
             ],
             ..plain(
                 "putAgent",
@@ -182,7 +182,7 @@ pub(super) fn about(route: Route) -> About {
         Route::RestoreVersion => About {
             parameters: listed([project(), agent(), version()]),
             problems: PUT,
-            answers: vec![(200, info("The agent as it is now."))],
+            answers: vec![(200, put("The agent as it is now."))],
             ..plain(
                 "restoreVersion",
                 "agents",
@@ -391,14 +391,15 @@ fn definition() -> RequestBody {
 
 fn definition_in_any_form() -> ResponseBuilder {
     let text = || Content::new(Some(parts::string().build()));
-    info("The agent.")
+    response("The agent.")
+        .content(JSON, content("AgentDetail", None))
         .content("application/yaml", text())
         .content("text/markdown", text())
         .content("application/x-protobuf", Content::default())
 }
 
-fn info(about: &str) -> ResponseBuilder {
-    response(about).content(JSON, content("AgentDetail", None))
+fn put(about: &str) -> ResponseBuilder {
+    response(about).content(JSON, content("AgentPut", None))
 }
 
 fn run_answer(about: &str) -> ResponseBuilder {

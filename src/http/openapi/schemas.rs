@@ -12,6 +12,7 @@ use crate::domain::agent_run::AgentRun;
 use crate::domain::decision::{AgentDecision, DecisionType, Outcome};
 use crate::domain::event::Event;
 use crate::domain::thread::{Thread, ThreadSummary};
+use crate::http::agents::AgentPut;
 use crate::http::approvals::{ResolveBody, SettleBody};
 use crate::http::error::{Code, Problem};
 use crate::http::health::{Live, Ready};
@@ -32,6 +33,7 @@ pub(super) fn all(components: ComponentsBuilder) -> ComponentsBuilder {
     AgentRun::schemas(&mut nested);
     AgentInfo::schemas(&mut nested);
     AgentDetail::schemas(&mut nested);
+    AgentPut::schemas(&mut nested);
     VersionInfo::schemas(&mut nested);
     VersionDetail::schemas(&mut nested);
     RunEvent::schemas(&mut nested);
@@ -65,6 +67,7 @@ pub(super) fn all(components: ComponentsBuilder) -> ComponentsBuilder {
         .schema_from::<AgentRun>()
         .schema_from::<AgentInfo>()
         .schema_from::<AgentDetail>()
+        .schema_from::<AgentPut>()
         .schema_from::<VersionInfo>()
         .schema_from::<VersionDetail>()
         .schema_from::<RunEvent>()

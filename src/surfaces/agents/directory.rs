@@ -136,7 +136,7 @@ impl Directory {
         };
         let numbers = stored.iter().map(|one| (Arc::clone(&one.agent), one.version));
         let stamp = (files.generation, numbers.collect());
-        let project = aside(move || checked_project(&files, is_default, &stored, None).0).await;
+        let project = aside(move || checked_project(&files, is_default, &stored, None).project).await;
         let project = Arc::new(project);
         let mut kept = self.kept();
         if kept.len() >= MOST_KEPT {
@@ -271,12 +271,12 @@ impl Directory {
         let numbers = stored.iter().map(|one| (Arc::clone(&one.agent), one.version));
         let numbers = Arc::new(numbers.collect());
         let (beside, named) = (Arc::clone(&files), name.to_owned());
-        let (definition, mut stored) = aside(move || {
-            let definition = checked_beside(&beside, is_default, &stored, &named, source);
-            (definition, stored)
+        let (checked, mut stored) = aside(move || {
+            let checked = checked_beside(&beside, is_default, &stored, &named, source);
+            (checked, stored)
         })
         .await;
-        let definition = definition?;
+        let (definition, warnings) = checked?;
         let version = NewVersion {
             tenant: caller.tenant.clone(),
             project: id.clone(),
@@ -305,7 +305,7 @@ impl Directory {
             author: version.author,
             created_at: now_us,
         });
-        let project = aside(move || checked_project(&files, is_default, &stored, None).0).await;
+        let project = aside(move || checked_project(&files, is_default, &stored, None).project).await;
         let reason = match project.agents.contains_key(name) {
             true => unavailable(name, &project.agents, &self.tools.catalog(), &self.models),
             false => project.broken.get(name).map(|broken| told(&broken.errors)),
@@ -322,6 +322,7 @@ impl Directory {
                 ),
                 definition: definition.to_json(),
             },
+            warnings,
             changed,
         }))
     }

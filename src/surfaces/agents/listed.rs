@@ -7,7 +7,7 @@ use serde::Serialize;
 use serde_json::Value;
 use utoipa::ToSchema;
 
-use crate::domain::definition::Definition;
+use crate::domain::definition::{Definition, DefinitionError};
 use crate::domain::ids::ProjectId;
 use crate::ports::definitions::ListedVersion;
 use crate::ports::records::QueryError;
@@ -104,6 +104,8 @@ pub struct VersionDetail {
 pub struct Put {
     /// The agent as it is now.
     pub agent: AgentDetail,
+    /// What is odd in the definition that was put, and stops nothing.
+    pub warnings: Vec<DefinitionError>,
     /// Is it a new version?
     pub changed: bool,
 }

@@ -31,6 +31,16 @@ pub struct Project {
     pub broken: BTreeMap<String, Broken>,
 }
 
+/// The agents of a project after a check.
+#[derive(Debug, Default)]
+pub(super) struct CheckedProject {
+    pub(super) project: Project,
+    /// Every error.
+    pub(super) errors: Vec<DefinitionError>,
+    /// What is odd and stops nothing.
+    pub(super) warnings: Vec<DefinitionError>,
+}
+
 /// An agent that was right when it was put.
 #[derive(Debug)]
 pub struct Broken {
@@ -50,26 +60,27 @@ pub(super) fn is_agent(project: &Project, name: &str) -> bool {
     project.agents.contains_key(name) || project.broken.contains_key(name)
 }
 
-/// The agents of files and of the store beside each other, with one more where one is to be put; and what is wrong then.
+/// Checks the agents of files and of the store beside each other, with one more where one is to be put.
 pub(super) fn checked_project(
     files: &FileAgents,
     with_files: bool,
     stored: &[StoredVersion],
     also: Option<Source>,
-) -> (Project, Vec<DefinitionError>) {
+) -> CheckedProject {
     if stored.is_empty() && also.is_none() {
         let agents = if with_files {
             files.agents.clone()
         } else {
             Agents::new()
         };
-        return (
-            Project {
-                agents,
-                ..Project::default()
-            },
-            Vec::new(),
-        );
+        let project = Project {
+            agents,
+            ..Project::default()
+        };
+        return CheckedProject {
+            project,
+            ..CheckedProject::default()
+        };
     }
     let own = |agent: &Agent| Source {
         file: agent.file.clone(),
@@ -115,20 +126,28 @@ pub(super) fn checked_project(
         versions,
         broken,
     };
-    (project, checked.errors)
+    CheckedProject {
+        project,
+        errors: checked.errors,
+        warnings: checked.warnings,
+    }
 }
 
-/// A definition that is to be put, checked beside the others.
+/// A definition that is to be put, checked beside the others; with what is odd in it and stops nothing.
 pub(super) fn checked_beside(
     files: &FileAgents,
     is_default: bool,
     stored: &[StoredVersion],
     name: &str,
     source: Source,
-) -> Result<Definition, AgentError> {
+) -> Result<(Definition, Vec<DefinitionError>), AgentError> {
     let read = Definition::read_named(&source.bytes, source.form);
     let others: Vec<_> = stored.iter().filter(|one| &*one.agent != name).cloned().collect();
-    let (project, mut errors) = checked_project(files, is_default, &others, Some(source));
+    let CheckedProject {
+        project,
+        mut errors,
+        mut warnings,
+    } = checked_project(files, is_default, &others, Some(source));
     let called = match &read {
         Ok(definition) => Some(&definition.name),
         Err(called) => called.as_ref(),
@@ -153,7 +172,7 @@ pub(super) fn checked_beside(
     if !errors.is_empty() {
         // What is wrong already, since a file has changed, does not keep others from being put, nor from being mended one
         // after another.
-        let (_, before) = checked_project(files, is_default, stored, None);
+        let before = checked_project(files, is_default, stored, None).errors;
         // What is allowed names all others, and the new one among them.
         let what = |error: &DefinitionError| (error.file.clone(), error.field.clone(), error.found.clone());
         let known: BTreeSet<_> = before.iter().map(what).collect();
@@ -168,14 +187,16 @@ pub(super) fn checked_beside(
     if !errors.is_empty() {
         return Err(AgentError::WrongDefinition(errors));
     }
-    match project
+    warnings.retain(|warning| warning.file == BODY);
+    let schema = project
         .agents
         .get(name)
-        .and_then(|agent| agent.output_schema.as_deref())
-    {
-        Some(schema) => whole(definition, schema),
-        None => Ok(definition),
-    }
+        .and_then(|agent| agent.output_schema.as_deref());
+    let definition = match schema {
+        Some(schema) => whole(definition, schema)?,
+        None => definition,
+    };
+    Ok((definition, warnings))
 }
 
 /// The definition with the schema that it names put into it. A version has to be the same for ever, and its hash to cover all

@@ -1,4 +1,4 @@
-//! `/api/projects/{project}/agents…`: definitions by API and by files (issue part 8, D-1 to D-10).
+//! `/api/projects/{project}/agents…`: definitions by API and by files (D-1 to D-10).
 
 use serde_json::{Value, json};
 
@@ -22,7 +22,36 @@ async fn get(app: &App, path: &str) -> Answer {
     Answer::of(app.request("GET", path, &[])).await
 }
 
-/// D-P, issue part 1: every form is taken and given, and all of them are the same definition.
+/// D-7: what is odd in a definition that is put stops nothing and is told, in the new definition alone.
+#[tokio::test]
+async fn a_put_is_answered_with_the_warnings_of_its_definition() {
+    for setup in both() {
+        let app = spawn_app(setup).await;
+        let with = |more: &str| SELLER.replace("description: Sells.", &format!("description: Sells.\n{more}"));
+        let put = async |body: String| put(&app, PATH, "text/markdown", &[], body).await;
+        assert_eq!(put(SELLER.to_owned()).await.expect(201)["warnings"], json!([]));
+        let odd = put(with("model: claude-opus-4")).await.expect(200);
+        assert_eq!(
+            odd["warnings"],
+            json!([{
+                "pointer": "/model",
+                "detail": "line 4: found \"claude-opus-4\", which is no model of Google; allowed: a model of Gemini, or no model: \
+                           the configured one"
+            }]),
+            "{odd}"
+        );
+        let other = Answer::of(
+            app.request("PUT", "/api/projects/shop/agents/buyer", &[])
+                .header("content-type", "text/markdown")
+                .body(SELLER.replace("seller", "buyer")),
+        );
+        assert_eq!(other.await.expect(201)["warnings"], json!([]));
+        let restored = Answer::of(app.request("POST", &format!("{PATH}/versions/2/restore"), &[]));
+        assert_eq!(restored.await.expect(200)["warnings"].as_array().map(Vec::len), Some(1));
+    }
+}
+
+/// D-P: every form is taken and given, and all of them are the same definition.
 #[tokio::test]
 async fn a_definition_is_put_and_read_in_every_form() {
     for setup in both() {
@@ -76,7 +105,7 @@ async fn a_definition_is_put_and_read_in_every_form() {
     }
 }
 
-/// Issue part 8: versions are kept, and one that was can come back; who writes over what they have not seen is told.
+/// Versions are kept, and one that was can come back; who writes over what they have not seen is told.
 #[tokio::test]
 async fn versions_are_kept_and_restored_and_guarded_by_their_number() {
     for setup in both() {
@@ -136,7 +165,9 @@ async fn versions_are_kept_and_restored_and_guarded_by_their_number() {
             (&json!(3), &versions[1]["definition_hash"]),
             "{restored}"
         );
-        assert_eq!(get(&app, PATH).await.expect(200), restored);
+        let mut now = get(&app, PATH).await.expect(200);
+        now["warnings"] = json!([]);
+        assert_eq!(now, restored);
         for missing in ["9", "0", "x"] {
             let problem = restore(missing).await.problem(404, "not_found");
             let told = format!("There is no version \"{missing}\" of an agent \"seller\" in the project \"shop\"");
@@ -617,7 +648,7 @@ async fn what_could_be_read_in_two_ways_is_refused() {
     assert_eq!(answer.headers()["content-type"], "application/json");
 }
 
-/// Issue part 8: a project stays whole, also where two agents that lead to each other are put at once.
+/// A project stays whole, also where two agents that lead to each other are put at once.
 #[tokio::test]
 async fn of_two_puts_at_once_that_lead_to_each_other_one_is_refused() {
     for setup in both() {
@@ -644,7 +675,7 @@ async fn of_two_puts_at_once_that_lead_to_each_other_one_is_refused() {
     }
 }
 
-/// Issue part 8: a project stays whole. What would break another of its agents is refused.
+/// A project stays whole. What would break another of its agents is refused.
 #[tokio::test]
 async fn a_definition_that_would_break_another_agent_is_refused() {
     for setup in both() {
@@ -670,7 +701,7 @@ async fn a_definition_that_would_break_another_agent_is_refused() {
     }
 }
 
-/// Issue part 8: agents from files belong to the project `default` and are read only; others may stand beside them there.
+/// Agents from files belong to the project `default` and are read only; others may stand beside them there.
 #[tokio::test]
 async fn an_agent_from_a_file_is_read_only() {
     for setup in both() {
@@ -736,7 +767,7 @@ async fn an_agent_from_a_file_is_read_only() {
     }
 }
 
-/// Issue part 8: a run keeps the version and the hash it began with, while a new version comes.
+/// A run keeps the version and the hash it began with, while a new version comes.
 #[tokio::test]
 async fn a_run_keeps_the_version_it_began_with() {
     for setup in both() {
@@ -803,7 +834,7 @@ async fn prompt(app: &App) -> Value {
     helper["definition"]["promptConfig"]["systemPrompt"].clone()
 }
 
-/// Issue part 8: files are read again when they change. A change that is wrong leaves all agents as they were.
+/// Files are read again when they change. A change that is wrong leaves all agents as they were.
 #[tokio::test]
 async fn files_are_read_again_and_a_wrong_change_leaves_what_was() {
     let app = spawn_app(Setup::stdio_sqlite().agent("helper.md", HELPER)).await;
@@ -893,7 +924,7 @@ async fn an_agent_that_a_changed_file_breaks_says_so_and_can_be_mended() {
     }
 }
 
-/// Issue part 1: the schema that editors complete by, open to everybody.
+/// The schema that editors complete by, open to everybody.
 #[tokio::test]
 async fn the_schema_of_a_definition_is_served() {
     let app = spawn_app(Setup::stdio_sqlite()).await;

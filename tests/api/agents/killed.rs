@@ -1,4 +1,4 @@
-//! Killed with -9 within every single write of a run in the background (issue, Must show; promises 3 and 7): the n-th write is
+//! Killed with -9 within every single write of a run in the background (promises 3 and 7): the n-th write is
 //! stopped where it stands, and then the process dies.
 
 use std::sync::Arc;

@@ -1,5 +1,5 @@
 //! Several processes, seen from outside: a run goes on wherever it is taken up, and is watched and cancelled from any of them
-//! (DESIGN.md section 8; issue part 6, Must show).
+//! (DESIGN.md section 8).
 
 use std::collections::BTreeSet;
 use std::process::Command;

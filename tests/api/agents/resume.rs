@@ -105,7 +105,7 @@ async fn execute(url: &str, statement: &str) {
     }
 }
 
-/// X-5, issue part 5: 500 steps over all resumes. Who had 499 has one more; who had 500 has none.
+/// 500 steps over all resumes. Who had 499 has one more; who had 500 has none.
 #[tokio::test]
 async fn no_run_has_more_than_500_steps_over_all_resumes() {
     let patient = SHORT.replace("max_turns: 1", "max_turns: 5");
@@ -302,7 +302,7 @@ async fn of_many_who_resume_at_once_one_does() {
     }
 }
 
-/// What was there at the beginning counts, whatever the files say now (issue part 8).
+/// What was there at the beginning counts, whatever the files say now.
 #[tokio::test]
 async fn a_resumed_run_keeps_the_definition_it_began_with() {
     for setup in both() {

@@ -303,7 +303,7 @@ impl Batch<'_> {
             return Ok(waits.map_or(Suspended::LeaseLost, |_| Suspended::Yes));
         }
         self.enter(conn, suspend.run, &suspend.entries).await?;
-        self.spend(conn, suspend.run, suspend.spent.as_ref()).await?;
+        self.spend(conn, &suspend.spent).await?;
         self.end_actions(conn, &suspend.outcomes, false).await?;
         self.new_actions(conn, suspend.run, &suspend.actions).await?;
         for action in &suspend.waits {

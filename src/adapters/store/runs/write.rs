@@ -349,7 +349,7 @@ impl Batch<'_> {
             }
         }
         self.enter(conn, batch.run, &batch.entries).await?;
-        self.spend(conn, batch.run, batch.spent.as_ref()).await?;
+        self.spend(conn, &batch.spent).await?;
         let mut intents = Vec::new();
         for intent in &batch.intents {
             self.writing.intent(intent, &mut intents);
@@ -368,17 +368,13 @@ impl Batch<'_> {
         Ok(Held::Yes)
     }
 
-    /// What a run has used up is known while it still runs.
-    pub(in super::super) async fn spend(
-        &self,
-        conn: &mut Conn,
-        run: RunId,
-        spent: Option<&Spent>,
-    ) -> Result<(), Fault> {
-        let Some(spent) = spent else { return Ok(()) };
-        let mut values = vec![id(run), int(i64::from(spent.steps))];
-        values.extend(tokens(spent.usage));
-        conn.execute(&self.texts().spend, values).await?;
+    /// What a run has used is known while it still runs.
+    pub(in super::super) async fn spend(&self, conn: &mut Conn, all: &[Spent]) -> Result<(), Fault> {
+        for spent in all {
+            let mut values = vec![id(spent.run), int(i64::from(spent.steps))];
+            values.extend(tokens(spent.usage));
+            conn.execute(&self.texts().spend, values).await?;
+        }
         Ok(())
     }
 
@@ -891,7 +887,7 @@ mod tests {
             actions: Vec::new(),
             outcomes: Vec::new(),
             ended: None,
-            spent: None,
+            spent: Vec::new(),
         };
         for (op, answer, waits) in [
             (RunOp::Create(run.clone()), "Created(New(None))".to_owned(), true),
