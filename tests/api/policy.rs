@@ -216,7 +216,7 @@ async fn a_policy_that_is_wrong_or_whose_test_fails_stops_the_start() {
     );
 }
 
-/// Issue 4, part 3: the past of a thread, on both databases: what a person approved, what they rejected, and what ran in a chat.
+/// The past of a thread, on both databases: what a person approved, what they rejected, and what ran in a chat.
 #[tokio::test]
 async fn simulate_compares_with_what_people_have_answered() {
     let workspace = "---\nname: workspace\ndescription: Works.\ntools: [add_task]\n---\n\nYou are the workspace.\n";

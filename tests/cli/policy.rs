@@ -279,7 +279,7 @@ fn test_runs_the_tests_of_the_file() {
     none.ended(2);
 }
 
-/// Issue 4, part 3: what it would have allowed, asked, denied, as a difference to what happened.
+/// What it would have allowed, asked, denied, as a difference to what happened.
 #[test]
 fn simulate_shows_what_would_be_answered_otherwise_and_pages_through_the_record() {
     let place = place(POLICY);

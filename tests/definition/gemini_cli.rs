@@ -104,7 +104,7 @@ fn a_dollar_and_brace_in_the_text_is_told_by_its_line() {
     );
 }
 
-/// Issue 22 B: files of real people say it in the words of other programs; each error says what to write instead.
+/// Files of real people say it in the words of other programs; each error says what to write instead.
 #[test]
 fn what_other_programs_write_is_told_in_gavels_words() {
     let item = "the name of one tool: up to 128 characters without spaces or `*`, since a grant names every tool";

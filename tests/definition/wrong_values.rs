@@ -38,7 +38,7 @@ fn flow() -> Value {
     json!({"name": "a", "description": "d", "flow_type": "sequential", "steps": [{"agent": "b"}]})
 }
 
-/// Issue 22 B: every field that a definition must have, with everything that it cannot be, in every form with lines.
+/// Every field that a definition must have, with everything that it cannot be, in every form with lines.
 #[test]
 fn a_required_field_that_is_null_blank_or_of_another_type_is_one_error_with_its_line() {
     for (base, pointer, takes_maps) in [

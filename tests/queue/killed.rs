@@ -81,7 +81,7 @@ impl Drop for Process {
     }
 }
 
-/// Issue 3, part 6: kill -9, and another process takes the runs up, within about ten seconds.
+/// Kill -9, and another process takes the runs up, within about ten seconds.
 pub(crate) async fn the_jobs_of_a_killed_process_come_to_another(db: TestQueue) {
     let queue = db.open();
     let runs: Vec<RunId> = (0..4).map(|_| RunId::new()).collect();

@@ -26,7 +26,7 @@ fn version(agent: &str, content: &str) -> NewVersion {
     }
 }
 
-/// Issue part 8, "a project stays whole": what was checked beside others is made only while those are current, in its project,
+/// "a project stays whole": what was checked beside others is made only while those are current, in its project,
 /// on whatever process; of twenty at once that were checked beside the same ones, one is made.
 pub(crate) async fn of_definitions_checked_beside_the_same_others_one_is_made(db: TestDb) {
     let stores = [db.open().await, db.open().await];

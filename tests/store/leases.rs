@@ -289,7 +289,7 @@ pub(crate) async fn what_waits_for_a_process_is_found(db: TestDb) {
     assert!(in_turn(&store).await.is_empty());
 }
 
-/// Issue 21: tenants take turns, and in a tenant its users, however many runs one of them has queued before.
+/// Tenants take turns, and in a tenant its users, however many runs one of them has queued before.
 pub(crate) async fn tenants_and_their_users_take_turns(db: TestDb) {
     let store = db.open().await;
     for (tenant, user, runs) in [("a", "ann", 3), ("a", "bob", 1), ("b", "ann", 1)] {
@@ -312,7 +312,7 @@ pub(crate) async fn tenants_and_their_users_take_turns(db: TestDb) {
     assert_eq!(whose(Turn::User(&a, "bob")).await, None);
 }
 
-/// Issue 21: a run that three processes in a row took up and did not return has failed, with all that belongs to it, and nobody takes it
+/// A run that three processes in a row took up and did not return has failed, with all that belongs to it, and nobody takes it
 /// up again. What had been sent is in doubt.
 pub(crate) async fn a_run_that_no_process_returns_is_given_up(db: TestDb) {
     let run = new_run();
@@ -366,7 +366,7 @@ pub(crate) async fn a_run_that_no_process_returns_is_given_up(db: TestDb) {
     assert_eq!(first.append(entries(lease.unwrap(), 2..=2)).await.unwrap(), Held::No);
 }
 
-/// Issue 21: one that its processes return, in order, is never given up, however often it is taken up.
+/// One that its processes return, in order, is never given up, however often it is taken up.
 pub(crate) async fn a_run_that_is_handed_over_in_order_is_never_given_up(db: TestDb) {
     let (run, other) = (new_run(), db.open().await);
     let mut store = db.open().await;

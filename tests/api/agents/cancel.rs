@@ -185,7 +185,7 @@ fn helper_hangs() -> Reply {
     })
 }
 
-/// Issue part 4: a cancelled child is a tool error to its parent, which goes on.
+/// A cancelled child is a tool error to its parent, which goes on.
 #[tokio::test]
 async fn a_called_run_that_is_cancelled_is_an_error_to_its_caller() {
     for setup in both() {
@@ -207,7 +207,7 @@ async fn a_called_run_that_is_cancelled_is_an_error_to_its_caller() {
     }
 }
 
-/// Issue part 4: the parent's cancellation reaches whom it called.
+/// The parent's cancellation reaches whom it called.
 #[tokio::test]
 async fn to_cancel_a_run_cancels_what_it_called() {
     for setup in both() {

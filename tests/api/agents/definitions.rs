@@ -380,7 +380,7 @@ async fn a_version_keeps_the_schema_that_it_named() {
     }
 }
 
-/// Issue 22 B: a required field that is missing, null, blank or of another type is named in `errors`, whatever the form.
+/// A required field that is missing, null, blank or of another type is named in `errors`, whatever the form.
 #[tokio::test]
 async fn a_required_field_that_is_no_value_is_named_in_the_errors() {
     let app = spawn_app(both()[0].clone()).await;

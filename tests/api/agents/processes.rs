@@ -325,7 +325,7 @@ async fn killed_at_any_question_a_run_ends_as_if_nothing_had_happened_on_postgre
     killed_at_every_question(true).await;
 }
 
-/// Issue 21: a run that takes its process with it three times has failed, and says so; the next process does not touch it, and works.
+/// A run that takes its process with it three times has failed, and says so; the next process does not touch it, and works.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_run_that_fells_three_processes_is_given_up() {
     for postgres in [false, true] {
